@@ -1,44 +1,45 @@
-// What do more nodes on one Redis bring, and what does the way through it cost? Messages stored and
-// acknowledged, a group of 1000 members spread over 1, 2 and 3 nodes, the time from sending to
-// receiving; beside them an embedded node, and Socket.IO with its Redis adapter, which stores
-// nothing. With `--against`: two nodes of each build. All of it shares one machine, so processor
-// time says more than the clock.
+// How does the throughput grow with the number of nodes on one Redis, and what does the path through
+// Redis cost? Measures stored and acknowledged messages, the fan-out to a group of 1,000 members on
+// 1, 2 and 3 nodes, and the time from sending to receiving. Compares them with an embedded node and
+// with Socket.IO and its Redis adapter, which stores nothing; with `--against`, two nodes of each
+// build are compared. All processes share one machine, so CPU time is more meaningful than rates.
 
 import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
 import {
   CALLERS,
   type ClusterSample,
-  type Course,
   fanout,
   hop,
-  inTurn,
   type Pair,
   perDelivery,
+  type Run,
   rowsOf,
+  runAlternately,
   type Setting,
   sends,
 } from "./support/cluster-loads.ts";
 import { startNodes, startPeers, startRedis, startRedisCluster } from "./support/clusters.ts";
 import {
   type Contender,
-  contender,
+  createContender,
   createGroupForEach,
   eachGroupRequest,
   groupRequest,
-  peer,
+  peerContender,
 } from "./support/contenders.ts";
 import { compileLoad, LoadClient } from "./support/load.ts";
 import { redisLimit } from "./support/redis-limit.ts";
 import { startBroker } from "./support/servers.ts";
 
 const MANY_IN_FLIGHT = 16;
-/** As many in flight as callers send at a time. */
+/** Load of Redis with the same number of messages in flight as the runs with all callers. */
 const PIPELINED = { connections: 4, depth: MANY_IN_FLIGHT };
 const PRIMARIES = 3;
 /**
- * What is taken for a delivery when a quick run is over before the clock of processor time ticks.
+ * Lower limit of the CPU time of a delivery. In a quick run the measured time may be 0, because the
+ * kernel counts CPU time in steps of 10 ms.
  */
-const LEAST_US = 0.01;
+const MIN_CPU_US = 0.01;
 
 const STORED = {
   title: "stored and acknowledged over HTTP",
@@ -49,8 +50,8 @@ const HOP = {
   unit: "µs, median",
 };
 /**
- * Where several are on their way, a busy node writes them together and seems cheaper than one with
- * less to do.
+ * Measured with one message in flight. With more, a busy node writes several messages at once and
+ * seems cheaper than a node with less load.
  */
 const BUSIEST = {
   title: "fan-out, 1 in flight, per CPU-second of the busiest node",
@@ -89,7 +90,7 @@ export const cluster: Benchmark = {
   },
 };
 
-/** Two nodes of each build. */
+/** Starts two nodes of each build. */
 async function startBuilds(bench: Bench, members: number) {
   const redis = await startRedis(bench);
   const contenders: Contender[] = [];
@@ -97,28 +98,28 @@ async function startBuilds(bench: Bench, members: number) {
     if (subject.kind !== "broker") continue;
     const size = { name: `${subject.name} × 2`, count: 2, redis };
     const nodes = await startNodes(bench, subject, size);
-    contenders.push(await contender(nodes, members));
+    contenders.push(await createContender(nodes, members));
   }
   return contenders;
 }
 
-/** An embedded node, ours on Redis by their number, the peer's by theirs. */
+/** Starts an embedded node, and for each node count our nodes on Redis and those of the peer. */
 async function startAll(bench: Bench, members: number) {
   const [, build] = bench.subjects;
   if (build.kind !== "broker") throw new Error("There is no build to measure");
   const server = await startBroker(bench.workbench, build);
   const name = `${build.name}, embedded`;
   const embedded = { name, servers: [server], redis: undefined };
-  const contenders = [await contender(embedded, members)];
+  const contenders = [await createContender(embedded, members)];
   const redis = await startRedis(bench);
   const counts = bench.plan.isQuick ? [1, 2] : [1, 2, 3];
   for (const count of counts) {
     const size = { name: `${build.name} × ${count}`, count, redis };
     const nodes = await startNodes(bench, build, size);
-    contenders.push(await contender(nodes, members));
+    contenders.push(await createContender(nodes, members));
   }
   const peers = await startPeers(bench, redis, counts);
-  return [...contenders, ...peers.map(peer)];
+  return [...contenders, ...peers.map(peerContender)];
 }
 
 async function compareAll(
@@ -143,21 +144,22 @@ async function compareSends(
   embedded: Contender,
   ours: readonly Contender[],
 ): Promise<readonly Row[]> {
-  const [alone, ...courses] = [embedded, ...ours].map((its) => sends(its));
-  const measured = await inTurn(setting, present([alone, ...courses]));
-  const more = toFirst(courses);
-  const cpu = [...pairs([alone], courses), ...more];
+  const [alone, ...runs] = [embedded, ...ours].map((contender) => sends(contender));
+  const measured = await runAlternately(setting, defined([alone, ...runs]));
+  const toFirstPairs = pairWithFirst(runs);
+  const cpu = [...pairs([alone], runs), ...toFirstPairs];
   return [
-    ...rowsOf(measured, pairs([alone], courses), STORED),
-    ...rowsOf(measured, more, STORED),
+    ...rowsOf(measured, pairs([alone], runs), STORED),
+    ...rowsOf(measured, toFirstPairs, STORED),
     ...rowsOf(measured, cpu, NODE_CPU, nodesUs),
-    ...rowsOf(measured, more, REDIS_CPU, redisUs),
+    ...rowsOf(measured, toFirstPairs, REDIS_CPU, redisUs),
   ];
 }
 
 /**
- * One node on Redis beside what Redis alone costs at least, with as many in flight and as many
- * subscribers, and beside an embedded node: a member of the group is connected to each.
+ * Compares one node on Redis with the minimum cost of Redis alone, for the same number of messages
+ * in flight and of subscribers, and with an embedded node. One member of the group is connected to
+ * each node.
  */
 async function compareLimits(
   setting: Setting,
@@ -166,7 +168,7 @@ async function compareLimits(
 ): Promise<readonly Row[]> {
   const { redis } = ours.nodes;
   if (redis === undefined) throw new Error("The node is not on Redis");
-  const held = await Promise.all(
+  const holds = await Promise.all(
     [embedded, ours].map(({ nodes, opening }) =>
       setting.load.hold({
         ...{ port: nodes.servers[0]?.clientPort ?? 0, opening },
@@ -176,11 +178,11 @@ async function compareLimits(
   );
   const subscribers = 1;
   const many = redisLimit(redis, { ...PIPELINED, subscribers });
-  const unheard = redisLimit(redis, { ...PIPELINED, subscribers: 0 });
-  const one = redisLimit(redis, { connections: 1, depth: 1, subscribers });
+  const withoutSubscriber = redisLimit(redis, { ...PIPELINED, subscribers: 0 });
+  const singleRun = redisLimit(redis, { connections: 1, depth: 1, subscribers });
   const [plain, keyed] = [false, true].map(groupRequest);
-  const bare = { what: "a group's, no key", ...given(plain) };
-  const named = { what: "a group's, with a key", ...given(keyed) };
+  const bare = { what: "a group's, no key", ...messageOption(plain) };
+  const named = { what: "a group's, with a key", ...messageOption(keyed) };
   const personal = sends(ours, { what: "personal, with a key" });
   const [group, groupKeyed] = [sends(ours, bare), sends(ours, named)];
   const alone = { callers: 1 };
@@ -189,17 +191,17 @@ async function compareLimits(
   );
   const [home, homeKeyed] = [sends(embedded, bare), sends(embedded, named)];
   const atRedis = [
-    ...[group, groupKeyed].map((course) => [many, course] as const),
-    [unheard, personal] as const,
-    ...present([single, singleKeyed]).map((course) => [one, course] as const),
+    ...[group, groupKeyed].map((run) => [many, run] as const),
+    [withoutSubscriber, personal] as const,
+    ...defined([single, singleKeyed]).map((run) => [singleRun, run] as const),
   ];
   const atNode = [
     [home, group],
     [homeKeyed, groupKeyed],
   ] as const;
-  const courses = new Set([...atRedis, ...atNode].flat());
-  const measured = await inTurn(setting, [...courses]);
-  await Promise.all(held.map((one) => one.release()));
+  const runs = new Set([...atRedis, ...atNode].flat());
+  const measured = await runAlternately(setting, [...runs]);
+  await Promise.all(holds.map((hold) => hold.release()));
   return [
     ...rowsOf(measured, atRedis, REDIS_CPU, redisUs),
     ...rowsOf(measured, atNode, NODE_CPU, nodesUs),
@@ -207,8 +209,9 @@ async function compareLimits(
 }
 
 /**
- * A node on a Redis Cluster, each of 64 callers at a group of its own, beside what the servers cost
- * at least, with as many in flight and as many subscribers: one member of all groups is connected.
+ * Compares a node on a Redis Cluster with the minimum cost of its servers, for the same number of
+ * messages in flight and of subscribers. Each of 64 callers sends to its own group, and one member
+ * of all groups is connected.
  */
 async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   const { bench, load } = setting;
@@ -216,53 +219,54 @@ async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   if (build.kind !== "broker") throw new Error("There is no build to measure");
   const redis = await startRedisCluster(bench, PRIMARIES);
   const size = { name: "Redis Cluster", count: 1, redis };
-  const ours = await contender(await startNodes(bench, build, size), 1);
+  const ours = await createContender(await startNodes(bench, build, size), 1);
   const { nodes, opening } = ours;
   await createGroupForEach(nodes, CALLERS);
   const port = nodes.servers[0]?.clientPort ?? 0;
-  const held = await load.hold({ port, opening, connections: 1 });
-  const least = redisLimit(redis, { ...PIPELINED, subscribers: 1 });
-  const courses = [false, true].map((isKeyed) => {
+  const holds = await load.hold({ port, opening, connections: 1 });
+  const limits = redisLimit(redis, { ...PIPELINED, subscribers: 1 });
+  const runs = [false, true].map((isKeyed) => {
     const what = `a group for each caller, ${isKeyed ? "with a" : "no"} key`;
     return sends(ours, { what, message: eachGroupRequest(isKeyed) });
   });
-  const measured = await inTurn(setting, [least, ...courses]);
-  await held.release();
+  const measured = await runAlternately(setting, [limits, ...runs]);
+  await holds.release();
   await Promise.all(nodes.servers.map((server) => server.stop()));
-  return rowsOf(measured, toFirst([least, ...courses]), REDIS_CPU, redisUs);
+  return rowsOf(measured, pairWithFirst([limits, ...runs]), REDIS_CPU, redisUs);
 }
 
-const given = (message: Uint8Array | undefined) => (message === undefined ? {} : { message });
+const messageOption = (message: Uint8Array | undefined) =>
+  message === undefined ? {} : { message };
 
 async function compareFanout(
   setting: Setting,
   ours: readonly Contender[],
   peers: readonly Contender[],
 ): Promise<readonly Row[]> {
-  const [courses, others] = [ours.map(many), peers.map(many)];
-  const [single, otherSingle] = [ours.map(one), peers.map(one)];
-  const versus = pairs(others, courses);
-  const most = courses.slice(-1);
-  const least = most.map(() => leastFanout(setting, ours));
-  const beside = pairs(least, most);
-  const measured = await inTurn(setting, [...versus.flat(), ...least]);
-  const scaled = await inTurn(setting, [...single, ...otherSingle]);
+  const [runs, others] = [ours.map(fanoutMany), peers.map(fanoutMany)];
+  const [single, otherSingle] = [ours.map(fanoutSingle), peers.map(fanoutSingle)];
+  const peerPairs = pairs(others, runs);
+  const largest = runs.slice(-1);
+  const limits = largest.map(() => fanoutLimit(setting, ours));
+  const limitPairs = pairs(limits, largest);
+  const measured = await runAlternately(setting, [...peerPairs.flat(), ...limits]);
+  const scaled = await runAlternately(setting, [...single, ...otherSingle]);
   const question = fanoutOf(setting);
   const perMessage = redisPerMessage(setting);
   return [
-    ...rowsOf(measured, versus, question),
-    ...rowsOf(measured, toFirst(courses), question),
-    ...rowsOf(scaled, toFirst(single), BUSIEST, perBusiestSecond),
-    ...rowsOf(scaled, toFirst(otherSingle), BUSIEST, perBusiestSecond),
-    ...rowsOf(measured, [...versus, ...beside], REDIS_FANOUT_CPU, perMessage),
+    ...rowsOf(measured, peerPairs, question),
+    ...rowsOf(measured, pairWithFirst(runs), question),
+    ...rowsOf(scaled, pairWithFirst(single), BUSIEST, perBusiestSecond),
+    ...rowsOf(scaled, pairWithFirst(otherSingle), BUSIEST, perBusiestSecond),
+    ...rowsOf(measured, [...peerPairs, ...limitPairs], REDIS_FANOUT_CPU, perMessage),
   ];
 }
 
 /**
- * What Redis costs at least where messages come one at a time, as from nodes that have a thousand
- * deliveries to make between two, and all nodes are subscribed.
+ * Returns a run that measures the minimum cost of Redis for a fan-out: one message at a time, because
+ * the nodes make a thousand deliveries between two messages, and all nodes subscribed.
  */
-function leastFanout({ members }: Setting, contenders: readonly Contender[]): Course {
+function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};
   if (nodes?.redis === undefined) throw new Error("No node is on Redis");
   const count = nodes.servers.length;
@@ -275,14 +279,14 @@ async function compareHops(
   ours: readonly Contender[],
   peers: readonly Contender[],
 ): Promise<readonly Row[]> {
-  const hopOf = (its: Contender) => hop(its, its.nodes.name);
-  const courses = ours.map(hopOf);
+  const hopOf = (contender: Contender) => hop(contender, contender.nodes.name);
+  const runs = ours.map(hopOf);
   const others = peers.slice(0, 2).map(hopOf);
-  const measured = await inTurn(setting, [...courses, ...others]);
-  const onRedis = courses.slice(1);
+  const measured = await runAlternately(setting, [...runs, ...others]);
+  const onRedis = runs.slice(1);
   return [
-    ...rowsOf(measured, pairs(courses.slice(0, 1), onRedis), HOP),
-    ...rowsOf(measured, toFirst(onRedis), HOP),
+    ...rowsOf(measured, pairs(runs.slice(0, 1), onRedis), HOP),
+    ...rowsOf(measured, pairWithFirst(onRedis), HOP),
     ...rowsOf(measured, pairs(others, onRedis), HOP),
   ];
 }
@@ -291,48 +295,45 @@ async function compareBuilds(
   setting: Setting,
   contenders: readonly Contender[],
 ): Promise<readonly Row[]> {
-  const stored = contenders.map((its) => sends(its));
-  const told = contenders.map(many);
-  const single = contenders.map(one);
-  const hops = contenders.map((its) => hop(its, its.nodes.name));
-  const sent = await inTurn(setting, stored);
-  const spread = await inTurn(setting, told);
-  const scaled = await inTurn(setting, single);
-  const timed = await inTurn(setting, hops);
+  const stored = contenders.map((contender) => sends(contender));
+  const fanouts = contenders.map(fanoutMany);
+  const single = contenders.map(fanoutSingle);
+  const hops = contenders.map((contender) => hop(contender, contender.nodes.name));
+  const sent = await runAlternately(setting, stored);
+  const spread = await runAlternately(setting, fanouts);
+  const scaled = await runAlternately(setting, single);
+  const timed = await runAlternately(setting, hops);
   const perMessage = redisPerMessage(setting);
   return [
-    ...rowsOf(sent, toFirst(stored), STORED),
-    ...rowsOf(sent, toFirst(stored), NODE_CPU, nodesUs),
-    ...rowsOf(sent, toFirst(stored), REDIS_CPU, redisUs),
-    ...rowsOf(spread, toFirst(told), fanoutOf(setting)),
-    ...rowsOf(scaled, toFirst(single), BUSIEST, perBusiestSecond),
-    ...rowsOf(spread, toFirst(told), REDIS_FANOUT_CPU, perMessage),
-    ...rowsOf(timed, toFirst(hops), HOP),
+    ...rowsOf(sent, pairWithFirst(stored), STORED),
+    ...rowsOf(sent, pairWithFirst(stored), NODE_CPU, nodesUs),
+    ...rowsOf(sent, pairWithFirst(stored), REDIS_CPU, redisUs),
+    ...rowsOf(spread, pairWithFirst(fanouts), fanoutOf(setting)),
+    ...rowsOf(scaled, pairWithFirst(single), BUSIEST, perBusiestSecond),
+    ...rowsOf(spread, pairWithFirst(fanouts), REDIS_FANOUT_CPU, perMessage),
+    ...rowsOf(timed, pairWithFirst(hops), HOP),
   ];
 }
 
-/** The first with the first, the second with the second … as far as both go. */
-function pairs(
-  bases: readonly (Course | undefined)[],
-  courses: readonly Course[],
-): readonly Pair[] {
-  return courses.flatMap((course, at) => {
+/** Pairs the runs of both lists by their index, up to the length of the shorter list. */
+function pairs(bases: readonly (Run | undefined)[], runs: readonly Run[]): readonly Pair[] {
+  return runs.flatMap((run, at) => {
     const base = bases[at];
-    return base === undefined ? [] : [[base, course] as const];
+    return base === undefined ? [] : [[base, run] as const];
   });
 }
 
-/** The first with each of the others. */
-function toFirst([first, ...others]: readonly Course[]): readonly Pair[] {
-  return first === undefined ? [] : others.map((one) => [first, one]);
+/** Pairs the first run with each of the others. */
+function pairWithFirst([first, ...others]: readonly Run[]): readonly Pair[] {
+  return first === undefined ? [] : others.map((run) => [first, run]);
 }
 
-function present(courses: readonly (Course | undefined)[]): readonly Course[] {
-  return courses.filter((course) => course !== undefined);
+function defined(runs: readonly (Run | undefined)[]): readonly Run[] {
+  return runs.filter((run) => run !== undefined);
 }
 
-const many = (contender: Contender): Course => fanout(contender, MANY_IN_FLIGHT);
-const one = (contender: Contender): Course => fanout(contender, 1);
+const fanoutMany = (contender: Contender): Run => fanout(contender, MANY_IN_FLIGHT);
+const fanoutSingle = (contender: Contender): Run => fanout(contender, 1);
 
 const fanoutOf = ({ members }: Setting) => ({
   title: `one group, ${members} members, ${MANY_IN_FLIGHT} messages in flight over HTTP`,
@@ -347,7 +348,7 @@ const redisPerMessage =
   ({ members }: Setting) =>
   ({ redisUs }: ClusterSample): Sample => ({ value: redisUs * members });
 
-/** What the nodes would deliver if each had a core of its own and nothing else were in the way. */
+/** Deliveries per second if every node had its own core and CPU time were the only limit. */
 const perBusiestSecond = ({ busiestUs }: ClusterSample): Sample => ({
-  value: 1e6 / Math.max(busiestUs, LEAST_US),
+  value: 1e6 / Math.max(busiestUs, MIN_CPU_US),
 });

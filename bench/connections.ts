@@ -1,7 +1,8 @@
-// What does an idle session cost, and how fast do they come? 10 000 authenticated sessions, each a
-// member of two of 20 groups; the bare server holds as many sockets with two topics each. Memory is
-// the resident set of the server process, read when it has come to rest. Every measurement has a
-// server of its own: a process does not give back to the system what sessions before used.
+// How much memory does an idle session need, and how fast can sessions connect? Opens 10,000
+// authenticated sessions, each a member of two of 20 groups. The raw server holds as many sockets
+// with two topics each. Memory is the resident set of the server process when it no longer changes.
+// Every measurement starts a new server, because a process does not return all freed memory to the
+// system.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
@@ -21,7 +22,7 @@ import { row } from "./support/stats.ts";
 const USER = `user${CONNECTION_NUMBER}`;
 const GROUPS_OF_A_KIND = 10;
 const REST_STEP_MS = 500;
-/** At rest: no more than this share of change from one step to the next. */
+/** Relative change of the memory between two steps below which the process counts as at rest. */
 const REST_CHANGE = 0.002;
 const REST_STEPS_MAX = 12;
 
@@ -46,7 +47,7 @@ export const connections: Benchmark = {
     const [baseline, ours] = await alternate(bench, (subject) =>
       measure(bench, { load, subject, count }),
     );
-    const of = (key: keyof Costs) =>
+    const samplesOf = (key: keyof Costs) =>
       [baseline.map((costs) => costs[key]), ours.map((costs) => costs[key])] as const;
     return [
       row(
@@ -56,9 +57,9 @@ export const connections: Benchmark = {
           target: { kind: "value", atMost: 4096 },
         },
         bench.subjects,
-        of("bytes"),
+        samplesOf("bytes"),
       ),
-      row({ title: "connect rate", unit: "sessions/s" }, bench.subjects, of("rate")),
+      row({ title: "connect rate", unit: "sessions/s" }, bench.subjects, samplesOf("rate")),
     ];
   },
 };
@@ -76,13 +77,13 @@ async function measure(
   });
   await warmup.release();
   const before = await restingBytes(server.pid);
-  const held = await load.hold({ port, connections: count, opening });
+  const heldConnections = await load.hold({ port, connections: count, opening });
   const after = await restingBytes(server.pid);
-  await held.release();
+  await heldConnections.release();
   await server.stop();
   return {
     bytes: { value: (after - before) / count },
-    rate: { value: count / held.connectSeconds },
+    rate: { value: count / heldConnections.connectSeconds },
   };
 }
 
@@ -114,7 +115,7 @@ async function start({ workbench }: Bench, subject: Subject, count: number): Pro
   };
 }
 
-/** The resident set once it hardly changes any more; after six seconds whatever it is. */
+/** Waits until the resident set hardly changes, for at most six seconds, and returns it. */
 async function restingBytes(pid: number): Promise<number> {
   let last = residentBytes(pid);
   for (let step = 0; step < REST_STEPS_MAX; step++) {

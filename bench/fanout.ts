@@ -1,6 +1,6 @@
-// How fast does one message reach a group of 1000, 100 or 10 members who are all online? The bare
+// How many deliveries per second does a group of 1,000, 100 or 10 online members receive? The raw
 // server publishes a frame of the same size to as many sockets. One publisher, on a socket or over
-// HTTP, keeps 4 or 16 messages on their way; a message has arrived when all members have it.
+// HTTP, keeps 4 or 16 messages in flight. A message is in flight until all members have received it.
 
 import { TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
@@ -23,7 +23,7 @@ const GROUP = { id: "everyone", type: 2 } as const;
 interface FanoutLoad {
   readonly publisher: "socket" | "http";
   readonly inFlight: number;
-  /** Of the ratio to the bare server. */
+  /** Target of the ratio to the raw server. */
   readonly atLeast: number;
 }
 
@@ -35,24 +35,24 @@ const LARGE: readonly FanoutLoad[] = [
   { publisher: "http", inFlight: 4, atLeast: 0.8 },
   { publisher: "http", inFlight: 16, atLeast: 0.9 },
 ];
-/** By number of members. */
+/** Loads by number of members. */
 const GROUPS: ReadonlyMap<number, readonly FanoutLoad[]> = new Map([
   [1000, LARGE],
   [100, MIDDLE],
   [10, SMALL],
 ]);
-const QUICK: typeof GROUPS = new Map([
+const QUICK_GROUPS: typeof GROUPS = new Map([
   [50, LARGE],
   [10, SMALL],
 ]);
 
 const MAX_WARM_UPS = 8;
-const QUIET_CHANGE = 0.05;
+const MAX_CHANGE = 0.05;
 
 interface Contender {
   readonly server: Server;
   readonly opening: Opening;
-  /** Of the publisher's socket. */
+  /** Opening of the publisher's socket. */
   readonly publishOpening: Opening;
 }
 
@@ -70,29 +70,29 @@ export const fanout: Benchmark = {
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());
     const rows: Row[] = [];
-    for (const [members, loads] of bench.plan.isQuick ? QUICK : GROUPS) {
+    for (const [members, loads] of bench.plan.isQuick ? QUICK_GROUPS : GROUPS) {
       const contenders = await startBoth(bench, (subject) => start(bench, subject, members));
       const setting = { load, contenders, members };
-      for (const each of loads) rows.push(await measure(bench, setting, each));
+      for (const fanoutLoad of loads) rows.push(await measure(bench, setting, fanoutLoad));
       for (const { server } of contenders) await server.stop();
     }
     return rows;
   },
 };
 
-/** Measures again until a figure stays: V8 has compiled what is hot by then. */
+/** Repeats the measurement until the value is stable, so that V8 has compiled the hot code. */
 async function warmUp(measureOnce: () => Promise<Sample>): Promise<void> {
   let before = 0;
   for (let run = 0; run < MAX_WARM_UPS; run++) {
     const { value } = await measureOnce();
-    if (Math.abs(value - before) < QUIET_CHANGE * value) return;
+    if (Math.abs(value - before) < MAX_CHANGE * value) return;
     before = value;
   }
 }
 
-function push(members: number): Uint8Array {
+function pushFrame(members: number): Uint8Array {
   const clientMsgNo = freshMessageNumber();
-  // The publisher is the member after the receivers.
+  // The publisher is a member too, with the number after those of the receivers.
   return sampleMessage({
     channel: GROUP,
     fromUid: memberName(members),
@@ -102,7 +102,7 @@ function push(members: number): Uint8Array {
 
 async function start({ workbench }: Bench, subject: Subject, members: number): Promise<Contender> {
   if (subject.kind === "raw") {
-    const server = await startRaw(workbench, "fanout", push(members));
+    const server = await startRaw(workbench, "fanout", pushFrame(members));
     return {
       server,
       opening: { upgrade: NATIVE_UPGRADE },
@@ -131,7 +131,7 @@ async function measure(
       connections: members,
       depth: inFlight,
       opening,
-      replyStart: frameStart(push(members)),
+      replyStart: frameStart(pushFrame(members)),
       message: isSocket ? sendFrame(GROUP, freshMessageNumber()) : memberPost(GROUP, members),
       publishPort: isSocket ? server.clientPort : server.apiPort,
       publishOpening: isSocket ? publishOpening : undefined,

@@ -1,6 +1,7 @@
-// What does a wire format cost when one message reaches a group of 1000 members? The baseline is
-// the same group of the same build with native sessions; ours are sessions of one other format. The
-// load client acknowledges nothing, so what a session keeps to send again is at its bound.
+// What does a wire format cost when one message is delivered to a group of 1,000 members? The
+// baseline is the same group on the same build with native sessions, compared with sessions of one
+// other format. The load client acknowledges nothing, so each session keeps the maximum of messages
+// to send again.
 
 import { TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row } from "./support/benchmark.ts";
@@ -29,9 +30,9 @@ interface Format {
   readonly name: string;
   readonly settings: Readonly<Record<string, string>>;
   readonly opening: Opening;
-  /** What a message begins with. */
+  /** First bytes of a pushed message. */
   readonly replyStart: Uint8Array;
-  /** Of the ratio to native; absent: stated only. */
+  /** Target of the ratio to native. Without it, the ratio is only reported. */
   readonly atLeast?: number;
 }
 
@@ -50,7 +51,7 @@ const jsonConnect = (more: object) =>
     }),
   );
 const plainUpgrade = upgradeRequest("/");
-/** A RECV with red dot. */
+/** First byte of a RECV packet with the red dot flag. */
 const RECV = Uint8Array.of(0x52);
 
 const FORMATS: readonly Format[] = [
@@ -126,7 +127,7 @@ async function measure(
       plan,
     });
   const both = [NATIVE, format] as const;
-  for (const one of both) await run(one); // warms up
+  for (const format of both) await run(format); // warms up
   const samples = await alternate(bench, (_, at) => run(both[at]));
   await server.stop();
   const { atLeast } = format;

@@ -1,7 +1,7 @@
-// How many messages does a backend get stored and acknowledged per second over `/message/send`, 64
-// connections? The bare server parses the same JSON and gives an answer of the same size. Two
-// clients: autocannon, which everybody can repeat, and the load client, because autocannon is
-// itself the limit at these rates.
+// How many messages per second can a backend store over `/message/send` with 64 connections? The raw
+// server parses the same JSON and responds with a body of the same size. Two clients are used:
+// autocannon, so that others can repeat the measurement, and the load client, because autocannon
+// itself limits these rates.
 
 import autocannon from "autocannon";
 import type {
@@ -21,10 +21,10 @@ import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
 const CONNECTIONS = 64;
 const PATH = "/message/send";
-/** autocannon puts a fresh id of about 33 characters in its place. */
+/** Placeholder that autocannon replaces with a new id of about 33 characters. */
 const AUTOCANNON_ID = "[<id>]";
 const WARMUP_S = 1;
-/** Calls of a quick run, which needs no whole second. */
+/** Number of calls in a quick run, which takes less than a second. */
 const QUICK_CALLS = 1000;
 
 export const http: Benchmark = {
@@ -36,7 +36,7 @@ export const http: Benchmark = {
     const servers = await startBoth(bench, (subject) => start(bench, subject));
     const load = new LoadClient(bench.workbench, await compileLoad());
     for (const server of servers)
-      await shoot({ ...bench.plan, seconds: WARMUP_S }, { server, text: body(undefined) });
+      await runAutocannon({ ...bench.plan, seconds: WARMUP_S }, { server, text: body(undefined) });
     const rows: Row[] = [];
     for (const isNumbered of [true, false]) {
       const kind = isNumbered ? "client_msg_no for each" : "no client_msg_no";
@@ -44,7 +44,7 @@ export const http: Benchmark = {
         await compare(bench, servers, {
           ...question(`autocannon, ${kind}`),
           measure: (server) =>
-            shoot(bench.plan, {
+            runAutocannon(bench.plan, {
               server,
               text: body(isNumbered ? AUTOCANNON_ID : undefined),
             }),
@@ -64,7 +64,7 @@ function question(title: string): Question {
   return { title, unit: "requests/s", target: { kind: "ratio", atLeast: 0.4 } };
 }
 
-/** A message from one user to another; both may be unknown to the broker. */
+/** Returns the body of a message from one user to another. The broker need not know the users. */
 function body(clientMsgNo: string | undefined): string {
   return sendBody({
     channel: { id: "bob", type: 1 },
@@ -94,8 +94,8 @@ function run(
   });
 }
 
-/** autocannon counts in whole seconds, and is warm after one against each server. */
-async function shoot(
+/** Measures one server with autocannon, which only runs for whole seconds. */
+async function runAutocannon(
   { isQuick, seconds }: Pick<Plan, "isQuick" | "seconds">,
   { server, text }: { readonly server: Server; readonly text: string },
 ): Promise<Sample> {
@@ -110,20 +110,20 @@ async function shoot(
     ...(isQuick ? { amount: QUICK_CALLS } : { duration: Math.max(1, Math.round(seconds)) }),
   });
   const cpu = cpuSeconds(server.pid) - cpuBefore;
-  const good = result["2xx"];
+  const okCount = result["2xx"];
   const failed = result.non2xx + result.errors + result.timeouts;
-  if (failed > 0 || good === 0)
-    throw new Error(`autocannon: ${failed} of ${good + failed} calls failed`);
+  if (failed > 0 || okCount === 0)
+    throw new Error(`autocannon: ${failed} of ${okCount + failed} calls failed`);
   const { p50, p99, p99_9, max } = result.latency;
   return {
-    value: good / result.duration,
-    latency: inUs({ p50, p99, p999: p99_9, max }),
-    cpuUs: (cpu * 1e6) / good,
+    value: okCount / result.duration,
+    latency: toMicroseconds({ p50, p99, p999: p99_9, max }),
+    cpuUs: (cpu * 1e6) / okCount,
   };
 }
 
-/** Of milliseconds. */
-function inUs({ p50, p99, p999, max }: Latency): Latency {
+/** Converts latencies from milliseconds to microseconds. */
+function toMicroseconds({ p50, p99, p999, max }: Latency): Latency {
   return {
     p50: p50 * 1000,
     p99: p99 * 1000,

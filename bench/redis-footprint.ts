@@ -1,8 +1,9 @@
-// What things take in Redis, in bytes of its memory and in its processor time: a user, a group, a
-// membership, a message, a remembered client_msg_no, a session with its subscriptions; and what a
-// session takes on its node. For the arithmetic of docs/cluster.md.
-// Usage: npx tsx bench/redis-footprint.ts [--count 10000] [-- options of redis-server]. Needs `npm
-//   run build`, Linux, a C compiler and redis-server.
+// How much memory and CPU time does Redis need for a user, a group, a membership, a message, a
+// remembered client_msg_no, and a session with its subscriptions? And how much memory does a session
+// need on its node? The results are used in the sizing section of docs/cluster.md.
+//
+// Usage: npx tsx bench/redis-footprint.ts [--count 10000] [-- options of redis-server]
+// Needs `npm run build`, Linux, a C compiler and redis-server.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -27,12 +28,12 @@ const { values, positionals } = parseArgs({
 const COUNT = Number(values.count);
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const USER = `user${CONNECTION_NUMBER}`;
-/** At a signal the node collects its garbage. */
-const COLLECTS = "--import=data:text/javascript,process.on('SIGUSR2',()=>gc())";
-const AT_ONCE = 64;
+/** Option of Node.js that makes the node collect its garbage at SIGUSR2. */
+const GC_ON_SIGNAL = "--import=data:text/javascript,process.on('SIGUSR2',()=>gc())";
+const CONCURRENCY = 64;
 const REST_MS = 1500;
-/** Members of each group, and groups that share the messages. */
-const SIZE = 100;
+/** Number of members of each group. */
+const GROUP_SIZE = 100;
 
 interface Node {
   readonly child: Child;
@@ -44,7 +45,7 @@ async function startNode(workbench: Workbench, url: string): Promise<Node> {
   const child = workbench.spawn({
     name: "The node",
     command: process.execPath,
-    args: ["--expose-gc", COLLECTS, "dist/main.js", "start"],
+    args: ["--expose-gc", GC_ON_SIGNAL, "dist/main.js", "start"],
     cwd: ROOT,
     env: {
       JINDOU_API_LISTEN: "127.0.0.1:0",
@@ -56,13 +57,13 @@ async function startNode(workbench: Workbench, url: string): Promise<Node> {
   return { child, apiPort: ready.apiPort, clientPort: ready.clientPort };
 }
 
-/** `act` for 0 to `count` - 1, a bounded number at a time. */
-async function each(count: number, act: (at: number) => Promise<unknown>) {
+/** Calls `action` with 0 to `count` - 1, at most `CONCURRENCY` at a time. */
+async function forEachIndex(count: number, action: (at: number) => Promise<unknown>) {
   let next = 0;
   const work = async () => {
-    while (next < count) await act(next++);
+    while (next < count) await action(next++);
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  await Promise.all(Array.from({ length: CONCURRENCY }, work));
 }
 
 function print(title: string, bytes: number, note = ""): void {
@@ -76,60 +77,64 @@ async function usedBytes(redis: RedisServer): Promise<number> {
   return Number(/used_memory:(\d+)/.exec(info)?.[1]);
 }
 
-/** Processor time of Redis so far. */
+/** Returns the CPU time that Redis has used so far, in microseconds. */
 async function usedUs(redis: RedisServer): Promise<number> {
   const info = await redis.client().info("cpu");
   const seconds = ["user", "sys"].map((name) =>
     Number(new RegExp(`used_cpu_${name}:([\\d.]+)`).exec(info)?.[1]),
   );
-  return seconds.reduce((sum, one) => sum + one, 0) * 1e6;
+  return seconds.reduce((sum, value) => sum + value, 0) * 1e6;
 }
 
-/** The growth of Redis' memory per one of `count`, and the time it took. */
-async function cost(
+/** Runs the action and prints the memory and CPU time of Redis for each of `count` items. */
+async function printCost(
   redis: RedisServer,
   { title, count }: { readonly title: string; readonly count: number },
-  act: () => Promise<unknown>,
+  action: () => Promise<unknown>,
 ): Promise<void> {
   const before = await usedBytes(redis);
   const beforeUs = await usedUs(redis);
-  await act();
-  const us = ((await usedUs(redis)) - beforeUs) / count;
+  await action();
+  const cpuUs = ((await usedUs(redis)) - beforeUs) / count;
   const bytes = ((await usedBytes(redis)) - before) / count;
-  print(title, bytes, `${us.toFixed(0)} µs`);
+  print(title, bytes, `${cpuUs.toFixed(0)} µs`);
 }
 
 const uids = Array.from({ length: COUNT }, (_, at) =>
   USER.replace(CONNECTION_NUMBER, connectionNumber(at)),
 );
 
-/** What is there whether anybody is online or not. */
-async function data(redis: RedisServer, backend: Backend): Promise<void> {
+/** Measures the data that exists regardless of who is online. */
+async function printDataCosts(redis: RedisServer, backend: Backend): Promise<void> {
   const payload = Buffer.from(PAYLOAD).toString("base64");
   const send = (body: object) =>
     backend.post("/message/send", { payload, channel_type: 2, ...body });
-  const groups = COUNT / SIZE;
-  await cost(redis, { title: "user with one device", count: COUNT }, () =>
+  const groups = COUNT / GROUP_SIZE;
+  await printCost(redis, { title: "user with one device", count: COUNT }, () =>
     backend.registerUsers(uids),
   );
-  await cost(redis, { title: "group with one member", count: COUNT }, () =>
-    each(COUNT, (at) => backend.createGroup(`one${at}`, [uids[at] ?? ""])),
+  await printCost(redis, { title: "group with one member", count: COUNT }, () =>
+    forEachIndex(COUNT, (at) => backend.createGroup(`one${at}`, [uids[at] ?? ""])),
   );
-  await cost(redis, { title: `membership, groups of ${SIZE}`, count: COUNT }, () =>
-    each(groups, (at) => backend.createGroup(`g${at}`, uids.slice(at * SIZE, (at + 1) * SIZE))),
+  await printCost(redis, { title: `membership, groups of ${GROUP_SIZE}`, count: COUNT }, () =>
+    forEachIndex(groups, (at) =>
+      backend.createGroup(`g${at}`, uids.slice(at * GROUP_SIZE, (at + 1) * GROUP_SIZE)),
+    ),
   );
   const inGroup = (at: number) => ({
     channel_id: `g${at % groups}`,
-    from_uid: uids[(at % groups) * SIZE],
+    from_uid: uids[(at % groups) * GROUP_SIZE],
   });
-  await cost(redis, { title: `message of ${PAYLOAD.length} bytes`, count: COUNT }, () =>
-    each(COUNT, (at) => send(inGroup(at))),
+  await printCost(redis, { title: `message of ${PAYLOAD.length} bytes`, count: COUNT }, () =>
+    forEachIndex(COUNT, (at) => send(inGroup(at))),
   );
-  await cost(redis, { title: "the same with a client_msg_no to remember", count: COUNT }, () =>
-    each(COUNT, (at) => send({ ...inGroup(at), client_msg_no: `m-${at}-0123456789abcdef` })),
+  await printCost(redis, { title: "the same with a client_msg_no to remember", count: COUNT }, () =>
+    forEachIndex(COUNT, (at) =>
+      send({ ...inGroup(at), client_msg_no: `m-${at}-0123456789abcdef` }),
+    ),
   );
-  await cost(redis, { title: "first message of a personal channel", count: COUNT }, () =>
-    each(COUNT, (at) =>
+  await printCost(redis, { title: "first message of a personal channel", count: COUNT }, () =>
+    forEachIndex(COUNT, (at) =>
       send({
         ...{ channel_type: 1, channel_id: uids[(at + 1) % COUNT] },
         from_uid: uids[at],
@@ -138,16 +143,16 @@ async function data(redis: RedisServer, backend: Backend): Promise<void> {
   );
 }
 
-/** Bytes of the node's JavaScript objects, garbage left out. */
-async function heap({ child, apiPort }: Node): Promise<number> {
+/** Returns the size of the node's live JavaScript objects, in bytes. */
+async function liveHeapBytes({ child, apiPort }: Node): Promise<number> {
   process.kill(child.pid, "SIGUSR2");
   await pause(REST_MS);
   const page = await (await fetch(`http://127.0.0.1:${apiPort}/metrics`)).text();
   return Number(/^nodejs_heap_size_used_bytes (\S+)$/m.exec(page)?.[1]);
 }
 
-/** Of users in two groups each. */
-async function sessions(
+/** Measures sessions of users who are in two groups each. */
+async function printSessionCosts(
   redis: RedisServer,
   { workbench, node }: { workbench: Workbench; node: Node },
 ): Promise<void> {
@@ -157,42 +162,45 @@ async function sessions(
     open: connectFrame(USER, TOKEN),
   };
   const port = node.clientPort;
-  const first = { port, connections: COUNT / 10, opening };
-  await (await load.hold(first)).release();
+  const warmup = { port, connections: COUNT / 10, opening };
+  await (await load.hold(warmup)).release();
   const before = await usedBytes(redis);
   const beforeUs = await usedUs(redis);
-  const [resident, live] = [residentBytes(node.child.pid), await heap(node)];
+  const [resident, liveHeap] = [residentBytes(node.child.pid), await liveHeapBytes(node)];
   const held = await load.hold({ port, connections: COUNT, opening });
-  const us = ((await usedUs(redis)) - beforeUs) / COUNT;
+  const cpuUs = ((await usedUs(redis)) - beforeUs) / COUNT;
   const after = await usedBytes(redis);
   const topics = await redis.client().call("PUBSUB", "SHARDCHANNELS");
   const count = Array.isArray(topics) ? topics.length : 0;
   print(
     "session, in Redis",
     (after - before) / COUNT,
-    `${us.toFixed(0)} µs, ${count} topics, ${Math.round(COUNT / held.connectSeconds)} connects/s`,
+    `${cpuUs.toFixed(0)} µs, ${count} topics, ${Math.round(COUNT / held.connectSeconds)} connects/s`,
   );
   print("session, on its node (resident)", (residentBytes(node.child.pid) - resident) / COUNT);
-  print("session, on its node (live JavaScript objects)", ((await heap(node)) - live) / COUNT);
+  print(
+    "session, on its node (live JavaScript objects)",
+    ((await liveHeapBytes(node)) - liveHeap) / COUNT,
+  );
   await held.release();
 }
 
 const teardowns: (() => unknown)[] = [];
 const workbench = new Workbench();
 try {
-  const teardown = ((end: () => unknown) => teardowns.push(end)) as Parameters<
+  const teardown = ((cleanUp: () => unknown) => teardowns.push(cleanUp)) as Parameters<
     typeof startRedis
-  >[0]["teardown"]; // of tap's it needs no more
+  >[0]["teardown"]; // the only part of tap's `t` that startRedis uses
   const redis = await startRedis({ teardown }, positionals);
   const node = await startNode(workbench, redis.url);
   const backend = new Backend(node.apiPort);
-  await data(redis, backend);
+  await printDataCosts(redis, backend);
   backend.close();
   await node.child.finish();
-  const fresh = await startNode(workbench, redis.url); // its memory is of sessions only
-  await sessions(redis, { workbench, node: fresh });
-  await fresh.child.finish();
+  const sessionNode = await startNode(workbench, redis.url); // a new process, whose memory contains only sessions
+  await printSessionCosts(redis, { workbench, node: sessionNode });
+  await sessionNode.child.finish();
 } finally {
   workbench.close();
-  for (const end of teardowns.reverse()) await end();
+  for (const cleanUp of teardowns.reverse()) await cleanUp();
 }

@@ -1,8 +1,10 @@
-// What Redis loses of acknowledged messages when it is killed under load: one server by how it
-// writes its file, a primary with replicas by redis.minReplicas. The figures of docs/cluster.md. A
-// killed process is no power loss: what the kernel had is written.
-// Usage: npx tsx bench/redis-loss.ts [--rounds 3] [--seconds 2] [a word of the cases wanted]. Needs
-//   `npm run build`, Linux and redis-server.
+// How many acknowledged messages are lost when Redis is killed under load? Measures one server with
+// different settings of the AOF, and a primary with replicas with different values of
+// redis.minReplicas. The results are quoted in docs/cluster.md. Unlike a power failure, a killed
+// process loses no data that it has passed to the kernel.
+//
+// Usage: npx tsx bench/redis-loss.ts [--rounds 3] [--seconds 2] [part of a case's name]
+// Needs `npm run build`, Linux and redis-server.
 
 import { request } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
@@ -23,22 +25,22 @@ const { values, positionals } = parseArgs({
 const ROUNDS = Number(values.rounds);
 const LOAD_MS = Number(values.seconds) * 1000;
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
-const LANES = 64;
-/** Personal channels: they need nothing that an empty Redis would not have. */
+const SENDERS = 64;
+/** Number of personal channels. Unlike groups, they need no record in a Redis that restarts empty. */
 const PEERS = 16;
 const RETRY_MS = 20;
 const CUT_MS = 300;
 const PAYLOAD = Buffer.from('{"type":1,"content":"hello"}').toString("base64");
 
-type Teardown = Parameters<typeof startRedis>[0];
+type TeardownHost = Parameters<typeof startRedis>[0];
 
-/** A Redis to be lost. */
-interface Place {
+/** A Redis that will be killed, and how. */
+interface RedisSetup {
   readonly settings: Readonly<Record<string, string>>;
-  /** What happens shortly before. */
+  /** Disconnects the replicas before the kill. */
   cut?(): Promise<void>;
   kill(): Promise<void>;
-  /** Where nobody else does. */
+  /** Restarts the server if there is no Sentinel to fail it over. */
   restart?(): Promise<void>;
 }
 
@@ -50,13 +52,13 @@ interface Acknowledged {
 interface Loss {
   readonly acknowledged: number;
   readonly lost: number;
-  /** How long before the kill the oldest of them was acknowledged. */
+  /** Time from the acknowledgement of the oldest lost message to the kill. */
   readonly oldestMs: number;
-  /** From the kill to the next acknowledgement. */
+  /** Time from the kill to the next acknowledgement. */
   readonly outageMs: number;
 }
 
-async function one(t: Teardown, args: readonly string[]): Promise<Place> {
+async function singleServer(t: TeardownHost, args: readonly string[]): Promise<RedisSetup> {
   const redis = await startRedis(t, args);
   return {
     settings: { JINDOU_REDIS_URL: redis.url },
@@ -65,8 +67,8 @@ async function one(t: Teardown, args: readonly string[]): Promise<Place> {
   };
 }
 
-/** `cutMs`: so long before its end the primary's replicas hear nothing from it. */
-async function replicated(t: Teardown, minReplicas: number, cutMs = 0): Promise<Place> {
+/** Starts a primary with two replicas, which are disconnected from it `cutMs` before the kill. */
+async function replicated(t: TeardownHost, minReplicas: number, cutMs = 0): Promise<RedisSetup> {
   const { url, name, password, primary, replicas } = await startSentinels(t, 2);
   return {
     settings: {
@@ -86,17 +88,17 @@ async function replicated(t: Teardown, minReplicas: number, cutMs = 0): Promise<
 
 const AOF = ["--appendonly", "yes", "--appendfsync"];
 
-const CASES: Readonly<Record<string, (t: Teardown) => Promise<Place>>> = {
-  "killed, appendonly no": (t) => one(t, []),
-  "killed, appendfsync everysec": (t) => one(t, [...AOF, "everysec"]),
-  "killed, appendfsync always": (t) => one(t, [...AOF, "always"]),
+const CASES: Readonly<Record<string, (t: TeardownHost) => Promise<RedisSetup>>> = {
+  "killed, appendonly no": (t) => singleServer(t, []),
+  "killed, appendfsync everysec": (t) => singleServer(t, [...AOF, "everysec"]),
+  "killed, appendfsync always": (t) => singleServer(t, [...AOF, "always"]),
   "fail-over, minReplicas 0": (t) => replicated(t, 0),
   "fail-over, minReplicas 1": (t) => replicated(t, 1),
   "cut, fail-over, minReplicas 0": (t) => replicated(t, 0, CUT_MS),
   "cut, fail-over, minReplicas 1": (t) => replicated(t, 1, CUT_MS),
 };
 
-async function startNode(workbench: Workbench, settings: Place["settings"]): Promise<number> {
+async function startNode(workbench: Workbench, settings: RedisSetup["settings"]): Promise<number> {
   const node = workbench.spawn({
     name: "The node",
     command: process.execPath,
@@ -112,67 +114,67 @@ async function startNode(workbench: Workbench, settings: Place["settings"]): Pro
   return JSON.parse(await node.line('"The node is ready"')).apiPort;
 }
 
-/** Senders who never give up. */
-class Load {
+/** Load of parallel senders. Each continues with its next message after an error. */
+class SendLoad {
   readonly acknowledged: Acknowledged[] = [];
   readonly #backend: Backend;
-  readonly #lanes: readonly Promise<void>[];
-  #isOver = false;
+  readonly #senders: readonly Promise<void>[];
+  #isEnding = false;
 
   constructor(backend: Backend) {
     this.#backend = backend;
-    this.#lanes = Array.from({ length: LANES }, (_, lane) => this.#run(lane));
+    this.#senders = Array.from({ length: SENDERS }, (_, sender) => this.#run(sender));
   }
 
   async end(): Promise<void> {
-    this.#isOver = true;
-    await Promise.all(this.#lanes);
+    this.#isEnding = true;
+    await Promise.all(this.#senders);
   }
 
-  async #run(lane: number): Promise<void> {
-    const peer = `peer${lane % PEERS}`;
-    for (let no = 0; !this.#isOver; no++)
+  async #run(sender: number): Promise<void> {
+    const peer = `peer${sender % PEERS}`;
+    for (let no = 0; !this.#isEnding; no++)
       try {
         const answer = await this.#backend.post("/message/send", {
           ...{ channel_id: peer, channel_type: 1, from_uid: "ann" },
-          ...{ client_msg_no: `${lane}-${no}`, payload: PAYLOAD },
+          ...{ client_msg_no: `${sender}-${no}`, payload: PAYLOAD },
         });
         const { message_id: id } = JSON.parse(answer);
         this.acknowledged.push({ id, atMs: performance.now() });
       } catch {
-        await pause(RETRY_MS); // refused: the next one is another message
+        await pause(RETRY_MS); // the failed message is not retried
       }
   }
 }
 
-async function measure(workbench: Workbench, place: Place): Promise<Loss> {
-  const port = await startNode(workbench, place.settings);
+async function measure(workbench: Workbench, setup: RedisSetup): Promise<Loss> {
+  const port = await startNode(workbench, setup.settings);
   const backend = new Backend(port);
-  const load = new Load(backend);
+  const load = new SendLoad(backend);
   await pause(LOAD_MS);
-  await place.cut?.();
+  await setup.cut?.();
   const killedMs = performance.now();
-  await place.kill();
+  await setup.kill();
   const deadMs = performance.now();
-  await place.restart?.();
-  const isBack = () => (load.acknowledged.at(-1)?.atMs ?? 0) > deadMs + 100;
-  while (!isBack()) await pause(RETRY_MS);
-  const back = load.acknowledged.find(({ atMs }) => atMs > deadMs + 100);
+  await setup.restart?.();
+  const isAvailable = () => (load.acknowledged.at(-1)?.atMs ?? 0) > deadMs + 100;
+  while (!isAvailable()) await pause(RETRY_MS);
+  const firstAfter = load.acknowledged.find(({ atMs }) => atMs > deadMs + 100);
   await load.end();
-  const kept = new Set<number>();
+  const storedIds = new Set<number>();
   for (let peer = 0; peer < PEERS; peer++)
-    for (const id of await history(port, `peer${peer}`)) kept.add(id);
-  const lost = load.acknowledged.filter(({ id }) => !kept.has(id));
+    for (const id of await history(port, `peer${peer}`)) storedIds.add(id);
+  const lost = load.acknowledged.filter(({ id }) => !storedIds.has(id));
   backend.close();
   return {
     acknowledged: load.acknowledged.length,
     lost: lost.length,
     oldestMs: Math.max(0, ...lost.map(({ atMs }) => killedMs - atMs)),
-    outageMs: (back?.atMs ?? 0) - killedMs,
+    outageMs: (firstAfter?.atMs ?? 0) - killedMs,
   };
 }
 
-/** The ids of all messages with that peer. */
+/** Returns the ids of all messages with the peer. */
 async function history(port: number, peer: string): Promise<number[]> {
   const ids: number[] = [];
   for (let from = 1; ; ) {
@@ -206,12 +208,13 @@ function get(port: number, path: string): Promise<Page> {
   });
 }
 
-const only = positionals[0] ?? "";
+const filter = positionals[0] ?? "";
 
-for (const [title, open] of Object.entries(CASES).filter(([title]) => title.includes(only)))
+for (const [title, open] of Object.entries(CASES).filter(([title]) => title.includes(filter)))
   for (let round = 0; round < ROUNDS; round++) {
     const teardowns: (() => unknown)[] = [];
-    const teardown = ((end: () => unknown) => teardowns.push(end)) as Teardown["teardown"]; // of tap's it needs no more
+    const teardown = ((cleanUp: () => unknown) =>
+      teardowns.push(cleanUp)) as TeardownHost["teardown"]; // the only part of tap's `t` that the helpers use
     const workbench = new Workbench();
     try {
       const loss = await measure(workbench, await open({ teardown }));
@@ -221,6 +224,6 @@ for (const [title, open] of Object.entries(CASES).filter(([title]) => title.incl
       );
     } finally {
       workbench.close();
-      for (const end of teardowns.reverse()) await end();
+      for (const cleanUp of teardowns.reverse()) await cleanUp();
     }
   }

@@ -1,14 +1,20 @@
 // What does a restart of Redis cost two nodes with 10,000 connected sessions in two groups each?
-// Until presence is right for all of them and the first message to each group has reached every
-// member, and what Redis does meanwhile: processor time and commands. It is ended in order, killed,
-// and killed and kept away until the nodes count as dead. Each time twice: once left alone, so that
-// the commands are those of the nodes, and once asked.
+// Measures the time until the presence of all users is correct and until the first message to each
+// group has reached every member, and the CPU time and commands of Redis meanwhile. Redis is stopped
+// with SIGTERM, killed, or killed and kept down until the nodes count as dead. Each outage happens
+// twice: once without calls, so that all commands come from the nodes, and once with queries of
+// presence and messages.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Redis } from "ioredis";
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Question, Row, Sample, Subject } from "./support/benchmark.ts";
-import { type RedisPlace, redisIsReady, redisPlace, spawnRedis } from "./support/clusters.ts";
+import {
+  chooseRedisLocation,
+  type RedisLocation,
+  spawnRedis,
+  waitForRedis,
+} from "./support/clusters.ts";
 import {
   CONNECTION_NUMBER,
   connectFrame,
@@ -18,8 +24,8 @@ import {
   sampleMessage,
   sendBody,
 } from "./support/frames.ts";
-import { compileLoad, type Held, LoadClient } from "./support/load.ts";
-import { RedisWatch, total, type Watched } from "./support/redis-watch.ts";
+import { compileLoad, type HeldConnections, LoadClient } from "./support/load.ts";
+import { type RedisUsage, RedisWatch, total } from "./support/redis-watch.ts";
 import { type Server, startBroker } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 import type { Child } from "./support/workbench.ts";
@@ -29,14 +35,14 @@ const HOST = "127.0.0.1";
 const NODES = 2;
 const GROUP_SIZE = 100;
 const IDLE_S = 5;
-const AGAIN_MS = 50;
-const LOOK_MS = 20;
-const MOST_S = 120;
-const SENT_AT_ONCE = 16;
-/** Behind the last of the messages: one that comes twice has come by then. */
-const LATE_MS = 500;
+const RETRY_MS = 50;
+const POLL_MS = 20;
+const TIMEOUT_S = 120;
+const SENDERS = 16;
+/** Wait after the last message. A message that is delivered twice arrives within this time. */
+const REPEAT_WAIT_MS = 500;
 
-/** How Redis goes away, and for how long it is kept away. */
+/** How Redis is stopped, and how long it is kept down. */
 interface Outage {
   readonly name: string;
   readonly signal: "SIGTERM" | "SIGKILL";
@@ -49,32 +55,32 @@ const OUTAGES: readonly Outage[] = [
   { name: "killed, 5 s away", signal: "SIGKILL", downMs: 5000 },
 ];
 
-/** Seconds count from when Redis answers again. */
+/** Results of one outage. Times are seconds since Redis accepts commands again. */
 interface Recovery {
   readonly presenceS: number;
   readonly messagesS: number;
-  readonly queried: Watched;
-  /** Until the nodes have nothing more to do. */
+  readonly queried: RedisUsage;
+  /** Time until the nodes send no more commands than when idle. */
   readonly restS: number;
-  readonly alone: Watched;
-  /** Connections that the nodes ended. */
+  readonly alone: RedisUsage;
+  /** Number of connections that the nodes closed. */
   readonly closedSessions: number;
   readonly sessions: number;
   readonly topics: number;
 }
 
-interface World {
+interface Setup {
   readonly bench: Bench;
-  readonly place: RedisPlace;
+  readonly place: RedisLocation;
   redis: Child;
   readonly servers: readonly Server[];
-  readonly connections: Held;
+  readonly connections: HeldConnections;
   readonly uids: readonly string[];
-  /** A member of each by the group's id. */
+  /** One member of each group, by the group's id. */
   readonly groups: ReadonlyMap<string, string>;
-  /** Commands a second while nothing happens. */
+  /** Commands per second while the sessions are idle. */
   readonly idle: number;
-  /** Messages that each session was sent so far. */
+  /** Number of messages that each session must have received so far. */
   sentCount: number;
 }
 
@@ -127,19 +133,19 @@ export const redisRestart: Benchmark = {
     for (let round = 0; round < plan.rounds; round++)
       for (const subject of subjects) {
         if (subject.kind !== "broker") continue;
-        for (const [name, found] of await play(bench, {
+        for (const [name, recovery] of await runOutages(bench, {
           load,
           subject,
           outages,
         })) {
           const before = measured.get(name) ?? [];
-          measured.set(name, [...before, found]);
+          measured.set(name, [...before, recovery]);
         }
       }
     return pairs(bench, outages).flatMap(([base, other]) =>
       QUESTIONS.map(({ select, ...question }): Row => {
         const samples = (name: string): readonly Sample[] =>
-          (measured.get(name) ?? []).map((one) => ({ value: select(one) }));
+          (measured.get(name) ?? []).map((recovery) => ({ value: select(recovery) }));
         return row(question, [{ name: base }, { name: other }], [samples(base), samples(other)]);
       }),
     );
@@ -147,8 +153,8 @@ export const redisRestart: Benchmark = {
 };
 
 /**
- * The first outage with each of the others; with two builds, each outage of the one with that of
- * the other.
+ * Returns the outages to compare: the first with each of the others, or with two builds the same
+ * outage of both.
  */
 function pairs(
   { subjects: [base, ours] }: Bench,
@@ -164,8 +170,8 @@ function title(subject: Subject, outage: Outage): string {
   return `${subject.name}, ${outage.name}`;
 }
 
-/** All outages, one after the other, of nodes of this build. */
-async function play(
+/** Runs all outages, one after the other, with nodes of this build. */
+async function runOutages(
   bench: Bench,
   {
     load,
@@ -177,21 +183,21 @@ async function play(
     readonly outages: readonly Outage[];
   },
 ): Promise<readonly (readonly [string, Recovery])[]> {
-  const world = await open(bench, { load, subject });
-  const found: [string, Recovery][] = [];
+  const setup = await startSetup(bench, { load, subject });
+  const results: [string, Recovery][] = [];
   for (const outage of outages) {
     const name = title(subject, outage);
-    const recovery = await suffer(world, outage);
-    process.stdout.write(told(name, recovery, world));
-    found.push([name, recovery]);
+    const recovery = await runOutage(setup, outage);
+    process.stdout.write(summary(name, recovery, setup));
+    results.push([name, recovery]);
   }
-  await world.connections.release();
-  await Promise.all(world.servers.map((server) => server.stop()));
-  await world.redis.stop();
-  return found;
+  await setup.connections.release();
+  await Promise.all(setup.servers.map((server) => server.stop()));
+  await setup.redis.stop();
+  return results;
 }
 
-async function open(
+async function startSetup(
   bench: Bench,
   {
     load,
@@ -200,14 +206,14 @@ async function open(
     readonly load: LoadClient;
     readonly subject: Extract<Subject, { kind: "broker" }>;
   },
-): Promise<World> {
+): Promise<Setup> {
   const { workbench, plan } = bench;
-  const place = await redisPlace(bench);
+  const place = await chooseRedisLocation(bench);
   const redis = spawnRedis(bench, place);
-  await redisIsReady(redis);
-  const where = { url: `redis://${HOST}:${place.port}`, prefix: "jd" };
+  await waitForRedis(redis);
+  const redisOptions = { url: `redis://${HOST}:${place.port}`, prefix: "jd" };
   const servers = await Promise.all(
-    Array.from({ length: NODES }, () => startBroker(workbench, subject, where)),
+    Array.from({ length: NODES }, () => startBroker(workbench, subject, redisOptions)),
   );
   const uids = Array.from({ length: plan.sessions }, (_, at) =>
     USER.replace(CONNECTION_NUMBER, connectionNumber(at)),
@@ -215,7 +221,7 @@ async function open(
   const groups = new Map<string, string>();
   const backend = new Backend(servers[0]?.apiPort ?? 0);
   await backend.registerUsers(uids);
-  for (const [id, members] of divided(uids)) {
+  for (const [id, members] of divideIntoGroups(uids)) {
     await backend.createGroup(id, members);
     groups.set(id, members[0] ?? "");
   }
@@ -229,15 +235,15 @@ async function open(
     replyStart: frameStart(push),
   });
   const idleS = plan.isQuick ? 0.5 : IDLE_S;
-  await pause(idleS * 1000); // the work of connecting is over
+  await pause(idleS * 1000); // until the work of connecting is done
   const client = new Redis(place.port, HOST);
   const idle = await idleRate(client, { pid: redis.pid, seconds: idleS });
-  client.disconnect(); // it would miss the server
-  const own = { bench, place, redis, servers, connections };
-  return { ...own, uids, groups, idle, sentCount: 0 };
+  client.disconnect(); // the server is stopped next
+  const base = { bench, place, redis, servers, connections };
+  return { ...base, uids, groups, idle, sentCount: 0 };
 }
 
-/** Commands a second while nothing happens. */
+/** Measures the commands per second while the sessions are idle. */
 async function idleRate(
   client: Redis,
   { pid, seconds }: { readonly pid: number; readonly seconds: number },
@@ -249,10 +255,10 @@ async function idleRate(
 }
 
 /**
- * Each user in two groups that share few members; the members of each are connected to both nodes,
- * which take the users in turn.
+ * Puts each user into two groups that share few members. Users are connected to the nodes in turn,
+ * so every group has members on both nodes.
  */
-function divided(uids: readonly string[]): ReadonlyMap<string, string[]> {
+function divideIntoGroups(uids: readonly string[]): ReadonlyMap<string, string[]> {
   const half = Math.ceil(uids.length / GROUP_SIZE);
   const groups = new Map<string, string[]>();
   for (const [at, uid] of uids.entries())
@@ -264,67 +270,65 @@ function divided(uids: readonly string[]): ReadonlyMap<string, string[]> {
   return groups;
 }
 
-async function suffer(world: World, outage: Outage): Promise<Recovery> {
-  const before = await world.connections.status();
-  const alone = await leftAlone(world, outage);
-  const queried = await whenAsked(world, outage);
-  const after = await world.connections.status();
+async function runOutage(setup: Setup, outage: Outage): Promise<Recovery> {
+  const before = await setup.connections.status();
+  const alone = await measureAlone(setup, outage);
+  const queried = await measureQueried(setup, outage);
+  const after = await setup.connections.status();
   return {
     ...{ ...alone, ...queried },
     closedSessions: before.open - after.open,
-    sessions: world.uids.length,
+    sessions: setup.uids.length,
   };
 }
 
-/** The server is watched from when it takes commands. */
-async function goAway(world: World, outage: Outage) {
-  const { bench, place, redis } = world;
+/** Stops Redis, starts it again, and watches it from the moment it accepts commands. */
+async function causeOutage(setup: Setup, outage: Outage) {
+  const { bench, place, redis } = setup;
   await (outage.signal === "SIGTERM" ? redis.finish() : redis.stop());
   await pause(outage.downMs);
-  world.redis = spawnRedis(bench, place);
-  await redisIsReady(world.redis);
+  setup.redis = spawnRedis(bench, place);
+  await waitForRedis(setup.redis);
   const client = new Redis(place.port, HOST);
-  const watch = RedisWatch.fromStart(client, world.redis.pid);
+  const watch = RedisWatch.fromStart(client, setup.redis.pid);
   return { client, watch };
 }
 
-async function leftAlone(world: World, outage: Outage) {
-  const { client, watch } = await goAway(world, outage);
-  const restS = await watch.untilRest(world.idle, MOST_S);
+async function measureAlone(setup: Setup, outage: Outage) {
+  const { client, watch } = await causeOutage(setup, outage);
+  const restS = await watch.untilRest(setup.idle, TIMEOUT_S);
   const alone = await watch.end();
   const topics = (await client.call("PUBSUB", "SHARDCHANNELS")) as string[];
   client.disconnect();
   return { restS, alone, topics: topics.length };
 }
 
-async function whenAsked(world: World, outage: Outage) {
-  const { client, watch } = await goAway(world, outage);
+async function measureQueried(setup: Setup, outage: Outage) {
+  const { client, watch } = await causeOutage(setup, outage);
   const seconds = () => watch.seconds;
   const [presenceS, messagesS] = await Promise.all([
-    untilPresent(world, seconds),
-    untilEverywhere(world, seconds),
+    waitForPresence(setup, seconds),
+    waitForMessages(setup, seconds),
   ]);
   const queried = await watch.end();
-  await pause(LATE_MS);
-  await untilEverywhere(world, seconds, { isSent: true });
-  if ((await absent(world)) > 0) throw new Error("A session was lost later");
+  await pause(REPEAT_WAIT_MS);
+  await waitForMessages(setup, seconds, { isSent: true });
+  if ((await offlineCount(setup)) > 0) throw new Error("A session was lost later");
   client.disconnect();
   return { presenceS, messagesS, queried };
 }
 
-async function untilPresent(world: World, seconds: () => number): Promise<number> {
+async function waitForPresence(setup: Setup, seconds: () => number): Promise<number> {
   for (;;) {
-    const missing = await absent(world).catch(() => Number.POSITIVE_INFINITY);
+    const missing = await offlineCount(setup).catch(() => Number.POSITIVE_INFINITY);
     if (missing === 0) return seconds();
-    if (seconds() > MOST_S) throw new Error(`${missing} users are offline by their nodes`);
-    await pause(AGAIN_MS);
+    if (seconds() > TIMEOUT_S) throw new Error(`${missing} users are offline by their nodes`);
+    await pause(RETRY_MS);
   }
 }
 
-/**
- * How many users a node says to be offline, of all nodes together. Rejects where a node cannot say.
- */
-async function absent({ servers, uids }: World): Promise<number> {
+/** Returns the number of users that the nodes report as offline. Rejects if a node cannot report. */
+async function offlineCount({ servers, uids }: Setup): Promise<number> {
   let missing = 0;
   for (const { apiPort } of servers) {
     const backend = new Backend(apiPort);
@@ -340,29 +344,29 @@ async function absent({ servers, uids }: World): Promise<number> {
 }
 
 /**
- * Sends one message to each group, in turn at each node; seconds until every open session has one
- * of both its groups.
+ * Sends one message to each group, at the nodes in turn. Returns the time until every open session
+ * has the messages of both its groups.
  */
-async function untilEverywhere(
-  world: World,
+async function waitForMessages(
+  setup: Setup,
   seconds: () => number,
   { isSent = false } = {},
 ): Promise<number> {
   if (!isSent) {
-    world.sentCount += 2;
-    await sendToAll(world);
+    setup.sentCount += 2;
+    await sendToAll(setup);
   }
   for (;;) {
-    const { least, most } = await world.connections.status();
-    if (most > world.sentCount) throw new Error("A message came twice");
-    if (least === world.sentCount) return seconds();
-    if (seconds() > MOST_S)
-      throw new Error(`Of ${world.sentCount} messages a session has ${least}`);
-    await pause(LOOK_MS);
+    const { least, most } = await setup.connections.status();
+    if (most > setup.sentCount) throw new Error("A message came twice");
+    if (least === setup.sentCount) return seconds();
+    if (seconds() > TIMEOUT_S)
+      throw new Error(`Of ${setup.sentCount} messages a session has ${least}`);
+    await pause(POLL_MS);
   }
 }
 
-async function sendToAll({ servers, groups, sentCount }: World): Promise<void> {
+async function sendToAll({ servers, groups, sentCount }: Setup): Promise<void> {
   const backends = servers.map(({ apiPort }) => new Backend(apiPort));
   const waiting = [...groups].entries();
   const work = async () => {
@@ -371,15 +375,15 @@ async function sendToAll({ servers, groups, sentCount }: World): Promise<void> {
       const clientMsgNo = `${id}-${sentCount}`;
       const channel = { id, type: 2 } as const;
       const body = JSON.parse(sendBody({ channel, fromUid, clientMsgNo }));
-      while (!(await isTaken(backend?.post("/message/send", body)))) await pause(AGAIN_MS);
+      while (!(await isAccepted(backend?.post("/message/send", body)))) await pause(RETRY_MS);
     }
   };
-  await Promise.all(Array.from({ length: SENT_AT_ONCE }, work));
+  await Promise.all(Array.from({ length: SENDERS }, work));
   for (const backend of backends) backend.close();
 }
 
-/** False: the node has no Redis yet. */
-async function isTaken(call: Promise<string> | undefined): Promise<boolean> {
+/** Returns false if the node is not connected to Redis yet. Rejects for any other error. */
+async function isAccepted(call: Promise<string> | undefined): Promise<boolean> {
   try {
     await call;
     return true;
@@ -389,11 +393,11 @@ async function isTaken(call: Promise<string> | undefined): Promise<boolean> {
   }
 }
 
-/** The commands by name, most frequent first. */
-function told(name: string, recovery: Recovery, world: World): string {
+/** Returns a report of the recovery, with the commands by frequency. */
+function summary(name: string, recovery: Recovery, setup: Setup): string {
   const { alone, queried, sessions, topics } = recovery;
-  const groups = world.groups.size;
-  const list = ({ commands }: Watched) =>
+  const groups = setup.groups.size;
+  const commandList = ({ commands }: RedisUsage) =>
     [...commands]
       .sort(([, a], [, b]) => b - a)
       .map(([command, count]) => {
@@ -401,13 +405,13 @@ function told(name: string, recovery: Recovery, world: World): string {
         return `    ${command.padEnd(18)}${count} (${each} a session, ${(count / topics).toFixed(2)} a topic)`;
       })
       .join("\n");
-  const spent = ({ seconds, cpuSeconds, peakShare }: Watched) =>
+  const usage = ({ seconds, cpuSeconds, peakShare }: RedisUsage) =>
     `${cpuSeconds.toFixed(2)} s of Redis' processor in ${seconds.toFixed(1)} s, peak ${(peakShare * 100).toFixed(0)} %`;
   return `
-${name}: ${sessions} sessions, ${groups} groups, ${topics} topics, ${recovery.closedSessions} cut; idle ${world.idle.toFixed(0)} commands/s
-  left alone: at rest after ${recovery.restS.toFixed(1)} s; ${spent(alone)}
-${list(alone)}
-  asked: presence after ${recovery.presenceS.toFixed(2)} s, messages after ${recovery.messagesS.toFixed(2)} s; ${spent(queried)}
-${list(queried)}
+${name}: ${sessions} sessions, ${groups} groups, ${topics} topics, ${recovery.closedSessions} cut; idle ${setup.idle.toFixed(0)} commands/s
+  left alone: at rest after ${recovery.restS.toFixed(1)} s; ${usage(alone)}
+${commandList(alone)}
+  asked: presence after ${recovery.presenceS.toFixed(2)} s, messages after ${recovery.messagesS.toFixed(2)} s; ${usage(queried)}
+${commandList(queried)}
 `;
 }

@@ -1,7 +1,6 @@
-// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S] [--sessions
-// N] [--profile]`: runs one benchmark or all, prints a table for each and writes
-// bench/results/<name>.json (`<name>-quick.json`). Everything it started is gone when it ends,
-// however it ends. Figures never fail a run.
+// The program of `npm run bench`, see USAGE below. Runs one benchmark or all of them, prints a table
+// for each, and writes bench/results/<name>.json (with --quick: <name>-quick.json). Stops everything
+// it has started, also after a signal or an error. A missed target never fails a run.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
@@ -35,8 +34,8 @@ const BENCHMARKS: readonly Benchmark[] = [
 ];
 const RESULTS = join(ROOT, "bench/results");
 
-/** Load average above which figures are called noisy. */
-const QUIET_LOAD = 0.5;
+/** Load average above which a result is reported as noisy. */
+const MAX_QUIET_LOAD = 0.5;
 
 const USAGE = `Usage: npm run bench -- [name …] [options]
 
@@ -67,9 +66,9 @@ const QUICK: Plan = {
 interface CommandLine {
   readonly chosen: readonly Benchmark[];
   readonly plan: Plan;
-  /** A git reference; empty: compare with the raw server. */
+  /** Git reference of the build to compare with. Empty to compare with the raw server. */
   readonly against: string;
-  /** Print where our build spends its time, too. */
+  /** True to also print where our build spends its time. */
   readonly isProfiled: boolean;
 }
 
@@ -78,9 +77,9 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => process.exit(1));
 process.once("exit", () => workbench.close());
 try {
-  const line = parseCommandLine(process.argv.slice(2));
-  if (line === "help") print(USAGE);
-  else await runAll(line);
+  const commandLine = parseCommandLine(process.argv.slice(2));
+  if (commandLine === "help") print(USAGE);
+  else await runAll(commandLine);
   process.exit(0);
 } catch (error) {
   process.stderr.write(
@@ -89,15 +88,15 @@ try {
   process.exit(1);
 }
 
-async function runAll(line: CommandLine): Promise<void> {
+async function runAll(commandLine: CommandLine): Promise<void> {
   const directory = buildHere();
-  if (line.against === "")
-    return runEach(line, { kind: "raw", name: "raw uWebSockets.js" }, directory);
-  const commit = await commitOf(line.against);
+  if (commandLine.against === "")
+    return runEach(commandLine, { kind: "raw", name: "raw uWebSockets.js" }, directory);
+  const commit = await commitOf(commandLine.against);
   const build = await buildCommit(commit, workbench);
   const name = `jindou ${commit}`;
   try {
-    await runEach(line, { kind: "broker", name, directory: build.directory }, directory);
+    await runEach(commandLine, { kind: "broker", name, directory: build.directory }, directory);
   } finally {
     await build.remove();
   }
@@ -125,7 +124,7 @@ async function runEach(
     });
     const rows = baseline.kind === "raw" ? all : all.map(withoutTarget);
     print(table(benchmark, rows));
-    if (loadBefore > QUIET_LOAD)
+    if (loadBefore > MAX_QUIET_LOAD)
       print(`noisy: the machine's load average was ${loadBefore.toFixed(1)} before it began\n`);
     if (profile.profileFolder !== undefined) print(hotSpots(profile.profileFolder));
     writeResult(benchmark, { rows, plan, loadBefore });
@@ -136,7 +135,7 @@ function print(text: string): void {
   process.stdout.write(text);
 }
 
-/** Targets are ratios to the raw server. */
+/** Removes the target of a row. Targets only apply to comparisons with the raw server. */
 function withoutTarget({ target: _, ...row }: Row): Row {
   return row;
 }
@@ -153,14 +152,14 @@ function writeResult(
     node: process.version,
     loadBefore,
   };
-  const judged = rows.map((row) => ({ ...row, reached: reached(row) }));
+  const judgedRows = rows.map((row) => ({ ...row, reached: reached(row) }));
   const result = {
     name,
     question,
     at: new Date().toISOString(),
     machine,
     plan,
-    rows: judged,
+    rows: judgedRows,
   };
   writeFileSync(
     join(RESULTS, `${name}${plan.isQuick ? "-quick" : ""}.json`),
@@ -183,28 +182,28 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
     },
   });
   if (values.help) return "help";
-  const base = values.quick ? QUICK : FULL;
+  const defaults = values.quick ? QUICK : FULL;
   const plan = {
-    ...base,
-    rounds: positive(values.rounds, base.rounds),
-    seconds: positive(values.seconds, base.seconds),
-    sessions: positive(values.sessions, base.sessions),
+    ...defaults,
+    rounds: positive(values.rounds, defaults.rounds),
+    seconds: positive(values.seconds, defaults.seconds),
+    sessions: positive(values.sessions, defaults.sessions),
   };
   const chosen = positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);
   return { chosen, plan, against: values.against, isProfiled: values.profile };
 }
 
 function benchmarkOf(name: string): Benchmark {
-  const found = BENCHMARKS.find((benchmark) => benchmark.name === name);
-  if (found === undefined)
+  const benchmark = BENCHMARKS.find((benchmark) => benchmark.name === name);
+  if (benchmark === undefined)
     throw new Error(
-      `No benchmark ${name}; there are ${BENCHMARKS.map((one) => one.name).join(", ")}`,
+      `No benchmark ${name}; there are ${BENCHMARKS.map((known) => known.name).join(", ")}`,
     );
-  return found;
+  return benchmark;
 }
 
-function positive(text: string | undefined, otherwise: number): number {
-  if (text === undefined) return otherwise;
+function positive(text: string | undefined, defaultValue: number): number {
+  if (text === undefined) return defaultValue;
   const value = Number(text);
   if (!(value > 0)) throw new Error(`${text} is not a number above 0`);
   return value;

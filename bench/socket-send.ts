@@ -1,6 +1,6 @@
-// How fast does a client get its message acknowledged? SEND → SENDACK on the native protocol,
-// durable, 64 messages in flight; the bare server answers a frame of the size of our SEND with one
-// of the size of our SENDACK.
+// How many messages per second are acknowledged on sockets? SEND to SENDACK on the native protocol,
+// durable, with 64 messages in flight. The raw server answers a frame of the size of a SEND with one
+// of the size of a SENDACK.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Subject } from "./support/benchmark.ts";
@@ -20,7 +20,7 @@ import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
 const IN_FLIGHT = 64;
 const SENDER = `sender${CONNECTION_NUMBER}`;
-/** Each sender talks to a user of its own who is not there. */
+/** Receiver of each sender: a different user for each, none of whom is online. */
 const RECEIVER = `receiver${CONNECTION_NUMBER}`;
 const SENDACK = sampleSendack(freshMessageNumber());
 
@@ -81,7 +81,7 @@ function measure(
     readonly load: LoadClient;
     readonly contenders: readonly [Contender, Contender];
     readonly connections: number;
-    /** The ratio to reach. */
+    /** Target of the ratio. Without it, the ratio is only reported. */
     readonly atLeast?: number;
   },
 ): Promise<Row> {

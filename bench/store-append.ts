@@ -1,6 +1,6 @@
-// What does the embedded store spend on a message: processor time, memory, the longest turn of the
-// event loop? Without a network, against LMDB alone, which answers after its commit (or after the
-// disk has it). Each measurement is a process of its own.
+// How much CPU time and memory does the embedded store need for a message, and what is the longest
+// turn of the event loop? There is no network. The baseline is LMDB alone, which resolves a write
+// after its commit, or after the flush to disk. Each measurement runs in its own process.
 
 import { type AppendFigures, type Setting, startAppend } from "./support/append-process.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
@@ -19,10 +19,10 @@ const SETTINGS: readonly Setting[] = [
   }),
 ];
 
-function setting(title: string, over: Partial<Setting>): Setting {
+function setting(title: string, overrides: Partial<Setting>): Setting {
   return {
     ...{ title, inFlight: 64, channels: 100, isRandom: false, expireS: 0 },
-    ...{ durability: "process", rate: 0, ...over },
+    ...{ durability: "process", rate: 0, ...overrides },
   };
 }
 
@@ -42,19 +42,23 @@ async function measure(bench: Bench, setting: Setting): Promise<readonly Row[]> 
   const baseline = base.kind === "raw" ? { name: "LMDB alone" } : base;
   const samples = await alternate(bench, (subject) => figuresOf(bench, subject, setting));
   const rowOf = (what: string, unit: string, value: (figures: AppendFigures) => number): Row => {
-    const of = (figures: AppendFigures): Sample => ({ value: value(figures) });
+    const sampleOf = (figures: AppendFigures): Sample => ({ value: value(figures) });
     const title = `${setting.title}: ${what}`;
-    return row({ title, unit }, [baseline, ours], [samples[0].map(of), samples[1].map(of)]);
+    return row(
+      { title, unit },
+      [baseline, ours],
+      [samples[0].map(sampleOf), samples[1].map(sampleOf)],
+    );
   };
   const rows = [
     rowOf("processor time of all threads", "µs/message", (f) => f.cpuUs),
     rowOf("rate", "messages/s", (f) => f.perSecond),
     rowOf("longest turn of the event loop", "ms", (f) => f.longestTurnMs),
   ];
-  // LMDB alone holds nothing.
+  // LMDB alone has no memtable.
   if (base.kind === "raw") return rows;
-  const held = rowOf("held in memory before a checkpoint", "bytes/message", (f) => f.heldBytes);
-  return [...rows, held];
+  const heldRow = rowOf("held in memory before a checkpoint", "bytes/message", (f) => f.heldBytes);
+  return [...rows, heldRow];
 }
 
 async function figuresOf(

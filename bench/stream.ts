@@ -1,6 +1,6 @@
-// What does streamed text cost? 1000 streams at once of 20 chunks a second, each with a viewer of
-// its own: how long a chunk takes from its POST to the viewer, and how much processor time. And one
-// stream with 1000 viewers: deliveries per second against a bare publish.
+// What does streamed text cost? Measures 1,000 simultaneous streams of 20 chunks per second with one
+// viewer each: the time from the POST of a chunk to the viewer, and the CPU time. Then measures one
+// stream with 1,000 viewers: deliveries per second, compared with a publish of the raw server.
 
 import { randomUUID } from "node:crypto";
 import { STREAM_START } from "../src/broker/model.ts";
@@ -28,15 +28,15 @@ const PATH = "/event";
 const PRODUCER = "assistant";
 const VIEWER = `viewer${CONNECTION_NUMBER}`;
 const GROUP = { id: "everyone", type: 2 } as const;
-/** Chunks a second of one stream: as fast as a language model speaks. */
+/** Chunks per second of one stream, about the speed of a language model. */
 const RATE = 20;
-/** CONNACK, and the stream as it stands. */
+/** Number of frames that a viewer receives first: CONNACK, and a snapshot of the stream. */
 const REPLIES = 2;
 
 interface Contender {
   readonly server: Server;
   readonly opening: Opening;
-  /** Absent: the bare server, which knows no streams. */
+  /** Client of the HTTP API. Absent for the raw server, which has no streams to start. */
   readonly backend?: Backend;
 }
 
@@ -49,8 +49,8 @@ export const stream: Benchmark = {
     const viewers = bench.plan.isQuick ? 50 : 1000;
     const load = new LoadClient(bench.workbench, await compileLoad());
     return [
-      ...(await measureMany(bench, load, viewers)),
-      ...(await measureOne(bench, load, viewers)),
+      ...(await measureManyStreams(bench, load, viewers)),
+      ...(await measureOneStream(bench, load, viewers)),
     ];
   },
 };
@@ -65,20 +65,20 @@ function namesOf(viewers: number): readonly string[] {
 
 // --- Many streams with one viewer each -----------------------------------------------------------
 
-/** Between the producer and one user, who calls it by the producer's name. */
+/** Returns a stream from the producer to one user. For the user, the channel is the producer. */
 function personalStream(viewer: string): StreamName {
   const channel = { id: viewer, type: 1 } as const;
   return { channel, fromUid: PRODUCER, clientMsgNo: "stream" };
 }
 
-async function measureMany(
+async function measureManyStreams(
   bench: Bench,
   load: LoadClient,
   streams: number,
 ): Promise<readonly Row[]> {
   const frame = sampleChunk(personalStream(VIEWER), { id: PRODUCER, type: 1 });
   const contenders = await startBoth(bench, (subject) =>
-    startMany(bench, subject, { streams, frame }),
+    startManyStreams(bench, subject, { streams, frame }),
   );
   const samples = await alternate(bench, (_, at) => {
     const { server, opening } = contenders[at];
@@ -96,7 +96,7 @@ async function measureMany(
   });
   for (const contender of contenders) await stop(contender);
   const title = `${streams} streams of ${RATE} chunks/s, a viewer each`;
-  const shares = samples.map((some) => some.map(shareOfCore));
+  const shares = samples.map((samplesOfSubject) => samplesOfSubject.map(shareOfCore));
   return [
     row({ title, unit: "chunks/s" }, bench.subjects, samples),
     row({ title: `${title}: processor time`, unit: "% of a core" }, bench.subjects, [
@@ -110,7 +110,7 @@ function shareOfCore({ value, cpuUs = 0 }: Sample): Sample {
   return { value: (value * cpuUs) / 10_000 };
 }
 
-async function startMany(
+async function startManyStreams(
   { workbench }: Bench,
   subject: Subject,
   { streams, frame }: { readonly streams: number; readonly frame: Uint8Array },
@@ -123,25 +123,25 @@ async function startMany(
   const backend = new Backend(server.apiPort);
   const viewers = namesOf(streams);
   await backend.registerUsers(viewers);
-  for (const viewer of viewers) await begin(backend, personalStream(viewer));
+  for (const viewer of viewers) await startStream(backend, personalStream(viewer));
   return { server, backend, opening: viewerOpening() };
 }
 
 // --- One stream with many viewers ----------------------------------------------------------------
 
-/** A new one each time: what a stream may hold is bounded. */
+/** Returns a new stream in the group. Each measurement needs one, because a stream's size is limited. */
 function groupStream(): StreamName {
   return { channel: GROUP, fromUid: PRODUCER, clientMsgNo: randomUUID() };
 }
 
-async function measureOne(
+async function measureOneStream(
   bench: Bench,
   load: LoadClient,
   viewers: number,
 ): Promise<readonly Row[]> {
   const frame = sampleChunk(groupStream(), GROUP);
   const contenders = await startBoth(bench, (subject) =>
-    startOne(bench, subject, { viewers, frame }),
+    startOneStream(bench, subject, { viewers, frame }),
   );
   const rows: Row[] = [];
   for (const depth of [4, 16])
@@ -152,7 +152,7 @@ async function measureOne(
         target: { kind: "ratio", atLeast: 0.7 },
         measure: async ({ server, opening, backend }) => {
           const stream = groupStream();
-          if (backend !== undefined) await begin(backend, stream);
+          if (backend !== undefined) await startStream(backend, stream);
           return load.fanout({
             port: server.clientPort,
             pid: server.pid,
@@ -172,7 +172,7 @@ async function measureOne(
   return rows;
 }
 
-async function startOne(
+async function startOneStream(
   { workbench }: Bench,
   subject: Subject,
   { viewers, frame }: { readonly viewers: number; readonly frame: Uint8Array },
@@ -196,8 +196,8 @@ function viewerOpening(): Opening {
   return { upgrade: NATIVE_UPGRADE, open, replies: REPLIES };
 }
 
-/** Starts a stream in place of the one before. */
-async function begin(backend: Backend, stream: StreamName): Promise<void> {
+/** Starts a stream. `force` cancels the channel's previous stream. */
+async function startStream(backend: Backend, stream: StreamName): Promise<void> {
   const start = { type: STREAM_START, data: "" };
   await backend.post(`${PATH}?force=1`, eventBody(stream, start));
 }

@@ -1,6 +1,6 @@
-// A process that appends messages to a build's embedded store, or to LMDB alone, and prints what
-// they cost. The number of messages is fixed, and what is left in memory is moved into the database
-// before the clocks are read, so that both builds did the same work.
+// A process that appends messages to a build's embedded store, or to LMDB alone, and prints their
+// cost. The number of messages is fixed, and the memtable is flushed into the database before the
+// clocks are read, so that both builds do the same work.
 
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
@@ -13,47 +13,46 @@ export interface Setting {
   readonly title: string;
   readonly inFlight: number;
   readonly channels: number;
-  /** Each message goes to any of them, else to all in turn. */
+  /** True if each message goes to a random channel, otherwise to the channels in turn. */
   readonly isRandom: boolean;
-  /** Of every third message; 0: none expires. */
+  /** Seconds until every third message expires. 0 means never. */
   readonly expireS: number;
   readonly durability: "process" | "disk";
-  /** Messages for each second of the plan: about what a slow machine takes. */
+  /** Number of messages per second of the plan, about the rate of a slow machine. */
   readonly rate: number;
 }
 
 export interface AppendFigures {
-  /** Of all threads, with the moves into the database. */
+  /** CPU time of all threads for each message, including the flush into the database. */
   readonly cpuUs: number;
   readonly perSecond: number;
   readonly longestTurnMs: number;
   /**
-   * By which heap and external memory grow with each message that is not in the database; 0: of
-   * LMDB alone.
+   * Heap and external memory for each message that is not in the database yet. 0 for LMDB alone.
    */
   readonly heldBytes: number;
 }
 
-interface Order {
+interface AppendRequest {
   readonly folder: string;
   readonly setting: Setting;
   readonly messages: number;
-  /** Appended to see what they hold in memory. */
+  /** Number of messages that are appended to measure their memory. */
   readonly heldMessages: number;
-  /** Of the build; undefined: LMDB alone. */
+  /** Directory of the build, `undefined` for LMDB alone. */
   readonly directory: string | undefined;
 }
 
-/** Its output is one line of figures. */
-export function startAppend(workbench: Workbench, order: Order): Child {
+/** Starts the process. It prints one line of JSON, see AppendFigures. */
+export function startAppend(workbench: Workbench, request: AppendRequest): Child {
   return workbench.spawn({
-    name: `Appending with ${order.setting.title}`,
+    name: `Appending with ${request.setting.title}`,
     command: process.execPath,
     args: [
-      ...process.execArgv, // they run TypeScript
+      ...process.execArgv, // needed to run TypeScript
       "--expose-gc",
       fileURLToPath(import.meta.url),
-      JSON.stringify(order),
+      JSON.stringify(request),
     ],
   });
 }
@@ -61,55 +60,56 @@ export function startAppend(workbench: Workbench, order: Order): Child {
 const WARMUP = 0.2;
 const PAYLOAD = Buffer.alloc(150, "x");
 const RESOLUTION_MS = 1;
-/** The default of the store. */
+/** Default of the store. */
 const CHECKPOINT_MS = 200;
 const NEVER_MS = 2 ** 31 - 1;
 
-/** What takes messages. */
+/** A store, or LMDB alone. */
 interface Target {
   append(draft: MessageDraft): Promise<unknown>;
-  /** Moves everything taken so far into the database. */
+  /** Flushes all appended messages into the database. */
   checkpoint(): Promise<void>;
   close(): Promise<void>;
 }
 
-const [, script, order] = process.argv;
-if (script === fileURLToPath(import.meta.url) && order !== undefined)
-  await measure(JSON.parse(order) as Order);
+const [, script, request] = process.argv;
+if (script === fileURLToPath(import.meta.url) && request !== undefined)
+  await measure(JSON.parse(request) as AppendRequest);
 
-async function measure(order: Order): Promise<void> {
-  const { setting, messages, directory } = order;
-  const heldBytes = directory === undefined ? 0 : await measureHeld(order);
-  const target = await openTarget(order, "measured", CHECKPOINT_MS);
-  const drafts = draftsOf(setting);
+async function measure(request: AppendRequest): Promise<void> {
+  const { setting, messages, directory } = request;
+  const heldBytes = directory === undefined ? 0 : await measureHeldBytes(request);
+  const target = await openTarget(request, "measured", CHECKPOINT_MS);
+  const drafts = generateDrafts(setting);
   await appendAll(target, drafts, setting.inFlight, messages * WARMUP);
   await target.checkpoint();
-  const turns = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  turns.enable();
+  const loopDelay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+  loopDelay.enable();
   const cpu = process.cpuUsage();
   const started = performance.now();
   await appendAll(target, drafts, setting.inFlight, messages);
   const ms = performance.now() - started;
   await target.checkpoint();
   const { user, system } = process.cpuUsage(cpu);
-  turns.disable();
+  loopDelay.disable();
   await target.close();
   const figures: AppendFigures = {
     cpuUs: (user + system) / messages,
     perSecond: (messages / ms) * 1000,
-    longestTurnMs: turns.max / 1e6 - RESOLUTION_MS,
+    longestTurnMs: loopDelay.max / 1e6 - RESOLUTION_MS,
     heldBytes,
   };
   process.stdout.write(`${JSON.stringify(figures)}\n`);
 }
 
 /**
- * In a store that moves nothing into the database by itself, before anything else leaves garbage.
+ * Measures the memory of messages in a store that never flushes by itself. Must run first, because
+ * garbage of other measurements would distort the result.
  */
-async function measureHeld(order: Order): Promise<number> {
-  const { setting, heldMessages } = order;
-  const target = await openTarget(order, "held", NEVER_MS);
-  const drafts = draftsOf(setting);
+async function measureHeldBytes(request: AppendRequest): Promise<number> {
+  const { setting, heldMessages } = request;
+  const target = await openTarget(request, "held", NEVER_MS);
+  const drafts = generateDrafts(setting);
   await appendAll(target, drafts, setting.inFlight, 1000);
   const before = memory();
   await appendAll(target, drafts, setting.inFlight, heldMessages);
@@ -130,18 +130,18 @@ async function appendAll(
   inFlight: number,
   messages: number,
 ): Promise<void> {
-  let left = Math.round(messages);
-  const lane = async () => {
-    while (left-- > 0) await target.append(drafts.next().value);
+  let remaining = Math.round(messages);
+  const sender = async () => {
+    while (remaining-- > 0) await target.append(drafts.next().value);
   };
-  await Promise.all(Array.from({ length: inFlight }, lane));
+  await Promise.all(Array.from({ length: inFlight }, sender));
 }
 
-function* draftsOf(setting: Setting): Generator<MessageDraft, never> {
+function* generateDrafts(setting: Setting): Generator<MessageDraft, never> {
   const { channels, isRandom, expireS } = setting;
   let random = 1;
   for (let i = 0; ; i++) {
-    random = (random * 48_271) % 0x7fff_ffff; // the same in every run
+    random = (random * 48_271) % 0x7fff_ffff; // the same sequence in every run
     const id = `group-${(isRandom ? random : i) % channels}`;
     yield {
       key: `2:${id}`,
@@ -161,7 +161,7 @@ function* draftsOf(setting: Setting): Generator<MessageDraft, never> {
 }
 
 function openTarget(
-  { folder, setting, directory }: Order,
+  { folder, setting, directory }: AppendRequest,
   name: string,
   checkpointMs: number,
 ): Promise<Target> {
@@ -215,7 +215,7 @@ async function openStore(
   return store;
 }
 
-/** A log and what retries are known by, as rows of LMDB, answered after the commit. */
+/** Opens LMDB with a log and a table of dedupe records. An append resolves after its commit. */
 async function openLmdb(path: string, setting: Setting): Promise<Target> {
   const env = open({ path, maxDbs: 4 });
   const log = env.openDB<Buffer, string>({ name: "log", encoding: "binary" });

@@ -1,13 +1,13 @@
-// What a backend does before a bench can run: register users, make groups. Calls over HTTP like any
-// backend, a bounded number at a time.
+// Registers users and creates groups over the HTTP API before a bench runs, with a limited number of
+// parallel calls.
 
 import { Agent, request } from "node:http";
 
-/** Every user of a bench has it. */
+/** Token of every user in a bench. */
 export const TOKEN = "bench-token";
 
-const CALLS_AT_ONCE = 64;
-const SUBSCRIBERS_PER_CALL = 10_000;
+const CONCURRENCY = 64;
+const MAX_SUBSCRIBERS = 10_000;
 
 export class Backend {
   readonly #port: number;
@@ -15,7 +15,7 @@ export class Backend {
 
   constructor(port: number) {
     this.#port = port;
-    this.#agent = new Agent({ keepAlive: true, maxSockets: CALLS_AT_ONCE });
+    this.#agent = new Agent({ keepAlive: true, maxSockets: CONCURRENCY });
   }
 
   /** Registers the app device of each user. */
@@ -30,13 +30,13 @@ export class Backend {
           device_level: 0,
         });
     };
-    await Promise.all(Array.from({ length: CALLS_AT_ONCE }, work));
+    await Promise.all(Array.from({ length: CONCURRENCY }, work));
   }
 
-  /** A new group of up to 10 000 members. */
+  /** Creates a group of up to 10,000 members. */
   async createGroup(id: string, subscribers: readonly string[]): Promise<void> {
-    if (subscribers.length > SUBSCRIBERS_PER_CALL)
-      throw new RangeError(`A group of a bench has up to ${SUBSCRIBERS_PER_CALL} members`);
+    if (subscribers.length > MAX_SUBSCRIBERS)
+      throw new RangeError(`A group of a bench has up to ${MAX_SUBSCRIBERS} members`);
     await this.post("/channel", {
       channel_id: id,
       channel_type: 2,
@@ -44,7 +44,7 @@ export class Backend {
     });
   }
 
-  /** Rejects with the answer when it is not 200. */
+  /** Sends a POST and resolves with the body. Rejects if the status is not 200. */
   post(path: string, body: unknown): Promise<string> {
     const text = JSON.stringify(body);
     return new Promise((resolve, reject) => {

@@ -1,13 +1,12 @@
-// The words of the benches: what a benchmark is, what it measures and what it reports. Types and
-// one rule, no state. Ratios are the figures that travel between machines; absolute ones are only
-// true where and when they were taken.
+// Types of the benches: benchmarks, samples and rows of results. Only ratios are comparable between
+// machines; absolute values depend on the machine and its load.
 
 import type { Latency } from "./load.ts";
 import type { Workbench } from "./workbench.ts";
 
 /**
- * Something to be measured: the bare server, or a build of the broker in a directory with `dist/`
- * and `node_modules/`.
+ * A program to measure: the raw server, or a build of the broker in a directory with `dist/` and
+ * `node_modules/`.
  */
 export type Subject =
   | { readonly kind: "raw"; readonly name: string }
@@ -15,38 +14,38 @@ export type Subject =
       readonly kind: "broker";
       readonly name: string;
       readonly directory: string;
-      /** Where to write profiles of the process; they cost it some speed. */
+      /** Folder for CPU profiles of the process, which make it slower. Absent for none. */
       readonly profileFolder?: string;
     };
 
-/** How long and how often. */
+/** Length and number of the measurements. */
 export interface Plan {
-  /** A smoke run: seconds, small numbers, figures that mean nothing. */
+  /** True for a smoke test, which takes seconds and whose results are meaningless. */
   readonly isQuick: boolean;
-  /** How often each subject is measured, in turn. */
+  /** Number of measurements of each subject. The subjects are measured alternately. */
   readonly rounds: number;
   readonly warmupS: number;
   readonly seconds: number;
-  /** Connected users, where there are many. */
+  /** Number of connected users in the benches with many sessions. */
   readonly sessions: number;
 }
 
 export interface Bench {
-  /** What to compare with, and ours; measured alternately. */
+  /** The baseline, and our build. */
   readonly subjects: readonly [Subject, Subject];
   readonly plan: Plan;
   readonly workbench: Workbench;
 }
 
-/** One measurement. */
+/** Result of one measurement. */
 export interface Sample {
   readonly value: number;
   readonly latency?: Latency;
-  /** Processor time of the server, microseconds for each operation. */
+  /** CPU time of the server for each operation, microseconds. */
   readonly cpuUs?: number;
 }
 
-/** What a figure has to reach. */
+/** Target of a row. */
 export type Target =
   | { readonly kind: "ratio"; readonly atLeast: number }
   | { readonly kind: "value"; readonly atMost: number };
@@ -54,15 +53,15 @@ export type Target =
 export interface Question {
   readonly title: string;
   readonly unit: string;
-  /** Only meant against the raw server. */
+  /** Target for comparisons with the raw server. */
   readonly target?: Target;
 }
 
-/** The median of all rounds. */
+/** Medians of all rounds of one subject. */
 export interface Figure {
   readonly subject: string;
   readonly value: number;
-  /** (largest − smallest) ÷ median of the rounds' values. */
+  /** Range of the rounds' values divided by their median. */
   readonly spread: number;
   readonly samples: readonly number[];
   readonly latency?: Latency;
@@ -72,20 +71,20 @@ export interface Figure {
 export interface Row extends Question {
   readonly baseline: Figure;
   readonly ours: Figure;
-  /** Ours ÷ baseline, of the medians. */
+  /** Median of ours divided by the median of the baseline. */
   readonly ratio: number;
 }
 
 export interface Benchmark {
   readonly name: string;
-  /** The one question it answers, for a reader of the table. */
+  /** Question that the benchmark answers. Printed above its table. */
   readonly question: string;
-  /** One server at a time is measured, on a core of its own. */
+  /** True if the measured server runs alone on one core. */
   readonly isPinned?: boolean;
   run(bench: Bench): Promise<readonly Row[]>;
 }
 
-/** Whether a row reached its target; undefined when it has none. */
+/** Returns whether the row reached its target, `undefined` if it has no target. */
 export function reached(row: Row): boolean | undefined {
   if (row.target === undefined) return undefined;
   if (row.target.kind === "ratio") return row.ratio >= row.target.atLeast;

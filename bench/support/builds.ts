@@ -1,6 +1,5 @@
-// Builds to measure: the working tree's, and with `--against` the one of another commit in a
-// temporary git worktree that shares this tree's installed packages. Adds and removes worktrees of
-// its own only.
+// Builds to measure: the working tree, and with `--against` another commit in a temporary git
+// worktree that shares the installed packages. Must not remove any worktree that it did not add.
 
 import { execFile } from "node:child_process";
 import { existsSync, symlinkSync } from "node:fs";
@@ -13,14 +12,14 @@ const run = promisify(execFile);
 
 export const ROOT: string = fileURLToPath(new URL("../..", import.meta.url));
 
-/** The directory of the working tree, which must be built: `npm run bench` does that first. */
+/** Returns the directory of the working tree. It must be built, which `npm run bench` does first. */
 export function buildHere(): string {
   if (!existsSync(join(ROOT, "dist/main.js")))
     throw new Error("dist/ is missing: run npm run build");
   return ROOT;
 }
 
-/** The short name of the commit that `ref` means. Rejects when there is no such commit. */
+/** Returns the abbreviated hash of the commit `ref`. Rejects if there is no such commit. */
 export async function commitOf(ref: string): Promise<string> {
   const { stdout } = await run("git", ["rev-parse", "--short", `${ref}^{commit}`], { cwd: ROOT });
   return stdout.trim();
@@ -32,12 +31,12 @@ export interface Build {
 }
 
 /**
- * Compiles `commit` in a worktree. Where its lock file differs from this tree's, its own packages
- * are installed.
+ * Compiles `commit` in a worktree. If its lock file differs from that of the working tree, its
+ * packages are installed there.
  */
 export async function buildCommit(commit: string, workbench: Workbench): Promise<Build> {
   const directory = join(workbench.folder("build"), "tree");
-  await run("git", ["worktree", "prune"], { cwd: ROOT }); // of runs that were killed
+  await run("git", ["worktree", "prune"], { cwd: ROOT }); // worktrees of killed runs
   await run("git", ["worktree", "add", "--detach", directory, commit], {
     cwd: ROOT,
   });

@@ -1,5 +1,5 @@
-// The loads of the cluster bench, and how its contenders are measured: all in turn, round by round,
-// so that whatever else the machine does hits each alike. No state.
+// The loads of the cluster bench. All contenders are measured alternately, round by round, so that
+// other load on the machine affects each of them equally.
 
 import type { Bench, Question, Row, Sample } from "./benchmark.ts";
 import type { Nodes } from "./clusters.ts";
@@ -7,14 +7,14 @@ import { type Contender, GROUPS, sendRequest } from "./contenders.ts";
 import type { LoadClient, ProcessSample } from "./load.ts";
 import { row } from "./stats.ts";
 
-/** Calls at a time. */
+/** Number of parallel callers. */
 export const CALLERS = 64;
-const FEW = 10;
+const FEW_MEMBERS = 10;
 
-/** `cpuUs` is that of all nodes, without Redis. */
+/** Sample of several nodes. `cpuUs` is the CPU time of all nodes together, without Redis. */
 export interface ClusterSample extends Sample {
   readonly redisUs: number;
-  /** Of the node that works most. */
+  /** CPU time of the busiest node. */
   readonly busiestUs: number;
 }
 
@@ -24,15 +24,15 @@ export interface Setting {
   readonly members: number;
 }
 
-/** One contender under one load. */
-export interface Course {
+/** Measurement of one contender under one load. */
+export interface Run {
   readonly name: string;
   run(setting: Setting): Promise<ClusterSample>;
 }
 
-export type Measured = ReadonlyMap<Course, readonly ClusterSample[]>;
+export type RunSamples = ReadonlyMap<Run, readonly ClusterSample[]>;
 
-/** Messages stored and acknowledged over HTTP, 64 at a time, spread over all nodes. */
+/** Measures messages stored and acknowledged over HTTP, spread over all nodes. */
 export function sends(
   { nodes }: Contender,
   {
@@ -40,16 +40,16 @@ export function sends(
     message = sendRequest(),
     callers = CALLERS,
   }: {
-    /** Said beside the contender's name. */
+    /** Description that is added to the contender's name. */
     readonly what?: string;
     readonly message?: Uint8Array;
     readonly callers?: number;
   } = {},
-): Course {
+): Run {
   return {
     name: what === "" ? nodes.name : `${nodes.name}, ${what}`,
     run: async ({ load, bench }) =>
-      of(
+      toClusterSample(
         nodes,
         await load.request({
           kind: "http",
@@ -65,14 +65,14 @@ export function sends(
 }
 
 /**
- * A group's messages published over HTTP, `inFlight` on their way; members and publishers are
- * spread over all nodes.
+ * Measures the fan-out of a group's messages that are published over HTTP, with `inFlight` messages
+ * in flight. Members and publishers are spread over all nodes.
  */
-export function fanout({ nodes, ...its }: Contender, inFlight: number): Course {
+export function fanout({ nodes, ...its }: Contender, inFlight: number): Run {
   return {
     name: nodes.name,
     run: async ({ load, bench, members }) =>
-      of(
+      toClusterSample(
         nodes,
         await load.fanout({
           ...{ opening: its.opening, replyStart: its.replyStart },
@@ -90,10 +90,10 @@ export function fanout({ nodes, ...its }: Contender, inFlight: number): Course {
 }
 
 /**
- * From a POST at the first node to ten members at the last, one message at a time: `value` is the
- * median in microseconds.
+ * Measures the time from a POST at the first node to the ten members at the last node, one message
+ * at a time. `value` is the median in microseconds.
  */
-export function hop({ nodes, ...its }: Contender, name: string): Course {
+export function hop({ nodes, ...its }: Contender, name: string): Run {
   return {
     name,
     async run({ load, bench }) {
@@ -101,7 +101,7 @@ export function hop({ nodes, ...its }: Contender, name: string): Course {
         ...{ opening: its.opening, replyStart: its.replyStart },
         port: nodes.servers.at(-1)?.clientPort ?? 0,
         pid: pids(nodes),
-        connections: FEW,
+        connections: FEW_MEMBERS,
         depth: 1,
         message: its.publish(GROUPS.few),
         publishPort: nodes.servers[0]?.apiPort ?? 0,
@@ -109,17 +109,17 @@ export function hop({ nodes, ...its }: Contender, name: string): Course {
         plan: bench.plan,
       });
       const value = sample.latency?.p50 ?? Number.NaN;
-      return { ...of(nodes, sample), value };
+      return { ...toClusterSample(nodes, sample), value };
     },
   };
 }
 
-/** A course whose figures are for a message, by deliveries: to `members`. */
-export function perDelivery(course: Course, members: number): Course {
+/** Converts the values of a run from messages to deliveries, with `members` for each message. */
+export function perDelivery(run: Run, members: number): Run {
   return {
-    name: course.name,
+    name: run.name,
     async run(setting) {
-      const sample = await course.run(setting);
+      const sample = await run.run(setting);
       return {
         ...sample,
         value: sample.value * members,
@@ -129,28 +129,30 @@ export function perDelivery(course: Course, members: number): Course {
   };
 }
 
-/** Runs each course once a round. */
-export async function inTurn(setting: Setting, courses: readonly Course[]): Promise<Measured> {
-  const samples = new Map(courses.map((one) => [one, [] as ClusterSample[]]));
+/** Executes each run once in every round. */
+export async function runAlternately(setting: Setting, runs: readonly Run[]): Promise<RunSamples> {
+  const samples = new Map(runs.map((run) => [run, [] as ClusterSample[]]));
   for (let round = 0; round < setting.bench.plan.rounds; round++)
-    for (const [course, its] of samples) its.push(await course.run(setting));
+    for (const [run, its] of samples) its.push(await run.run(setting));
   return samples;
 }
 
-export type Pair = readonly [Course, Course];
+export type Pair = readonly [Run, Run];
 
 /**
- * A row for each pair: the first is what the second is compared with. `as` makes another figure of
- * a sample.
+ * Returns a row for each pair, in which the first run is the baseline. `as` selects the value of a
+ * sample.
  */
 export function rowsOf(
-  measured: Measured,
+  measured: RunSamples,
   pairs: readonly Pair[],
   question: Question,
   as: (sample: ClusterSample) => Sample = (sample) => sample,
 ): readonly Row[] {
-  const of = (course: Course) => (measured.get(course) ?? []).map(as);
-  return pairs.map((pair) => row(question, pair, [of(pair[0]), of(pair[1])] as const));
+  const toClusterSample = (run: Run) => (measured.get(run) ?? []).map(as);
+  return pairs.map((pair) =>
+    row(question, pair, [toClusterSample(pair[0]), toClusterSample(pair[1])] as const),
+  );
 }
 
 function pids({ servers, redis }: Nodes): readonly number[] {
@@ -158,7 +160,7 @@ function pids({ servers, redis }: Nodes): readonly number[] {
   return [...all, ...(redis?.processes ?? []).map(({ pid }) => pid)];
 }
 
-function of({ servers }: Nodes, sample: ProcessSample): ClusterSample {
+function toClusterSample({ servers }: Nodes, sample: ProcessSample): ClusterSample {
   const { cpusUs, ...rest } = sample;
   const nodes = cpusUs.slice(0, servers.length);
   return {
@@ -170,5 +172,5 @@ function of({ servers }: Nodes, sample: ProcessSample): ClusterSample {
 }
 
 function sum(all: readonly number[]): number {
-  return all.reduce((so, one) => so + one, 0);
+  return all.reduce((sum, one) => sum + one, 0);
 }

@@ -1,6 +1,5 @@
-// Starting what the cluster bench measures: a private Redis, groups of our nodes on it, each group
-// with a key prefix of its own, and the peer's nodes. All are processes of the workbench, which
-// ends them. No state.
+// Starts the processes of the cluster bench: Redis, sets of our nodes on it, each with its own key
+// prefix, and the peer's nodes. The workbench stops all of them.
 
 import { fileURLToPath } from "node:url";
 import { freePort } from "../../test/support/redis.ts";
@@ -14,17 +13,17 @@ export interface RedisProcess {
 }
 
 export interface Redis {
-  /** Several: the primaries of a Redis Cluster. */
+  /** One server, or the primaries of a Redis Cluster. */
   readonly processes: readonly RedisProcess[];
-  /** For `redis.url`. */
+  /** Addresses for `redis.url`. */
   readonly url: string;
 }
 
-/** Nodes that work together, and what takes processor time for them. */
+/** Nodes of one cluster, and the Redis they use. */
 export interface Nodes {
   readonly name: string;
   readonly servers: readonly Server[];
-  /** Undefined: an embedded node, which has none. */
+  /** `undefined` for an embedded node. */
   readonly redis: Redis | undefined;
 }
 
@@ -32,73 +31,73 @@ type Build = Extract<Subject, { kind: "broker" }>;
 
 const PEER = fileURLToPath(new URL("./socket-io-server.ts", import.meta.url));
 
-/** Where a Redis listens, and where its file is. */
-export interface RedisPlace {
+/** Port and data folder of a Redis server. */
+export interface RedisLocation {
   readonly port: number;
   readonly folder: string;
 }
 
-export async function redisPlace({ workbench }: Bench): Promise<RedisPlace> {
+export async function chooseRedisLocation({ workbench }: Bench): Promise<RedisLocation> {
   return { port: await freePort(), folder: workbench.folder("redis") };
 }
 
 /**
- * A Redis that logs every write (fsync each second), as docs/cluster.md asks for. It may not be
- * ready yet.
+ * Starts a Redis server with an AOF that is flushed every second, as docs/cluster.md recommends.
+ * Does not wait until it is ready.
  */
 export function spawnRedis(
   { workbench }: Bench,
-  { port, folder }: RedisPlace,
-  more: readonly string[] = [],
+  { port, folder }: RedisLocation,
+  extraArgs: readonly string[] = [],
 ): Child {
-  const where = ["--port", `${port}`, "--bind", "127.0.0.1"];
-  const kept = ["--dir", folder, "--save", ""];
-  const logged = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
+  const listenArgs = ["--port", `${port}`, "--bind", "127.0.0.1"];
+  const storageArgs = ["--dir", folder, "--save", ""];
+  const aofArgs = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
   return workbench.spawn({
     name: "redis-server",
     command: "redis-server",
-    args: [...where, ...kept, ...logged, ...more],
+    args: [...listenArgs, ...storageArgs, ...aofArgs, ...extraArgs],
   });
 }
 
-/** Until the server takes commands. */
-export async function redisIsReady(server: Child): Promise<void> {
+/** Waits until the server accepts commands. */
+export async function waitForRedis(server: Child): Promise<void> {
   await server.line("Ready to accept connections");
 }
 
 export async function startRedis(bench: Bench): Promise<Redis> {
-  const place = await redisPlace(bench);
-  const server = spawnRedis(bench, place);
-  await redisIsReady(server);
-  const { port } = place;
+  const location = await chooseRedisLocation(bench);
+  const server = spawnRedis(bench, location);
+  await waitForRedis(server);
+  const { port } = location;
   return { processes: [{ pid: server.pid, port }], url: urlOf(port) };
 }
 
-/** A Redis Cluster: `primaries` share the slots, none has a replica. */
+/** Starts a Redis Cluster of this number of primaries without replicas. */
 export async function startRedisCluster(bench: Bench, primaries: number): Promise<Redis> {
   const processes = await Promise.all(
     Array.from({ length: primaries }, async () => {
-      const place = await redisPlace(bench);
+      const location = await chooseRedisLocation(bench);
       const busPort = `${await freePort()}`;
-      const asOne = ["--cluster-enabled", "yes", "--cluster-port", busPort];
-      const server = spawnRedis(bench, place, asOne);
-      await redisIsReady(server);
-      return { pid: server.pid, port: place.port };
+      const clusterArgs = ["--cluster-enabled", "yes", "--cluster-port", busPort];
+      const server = spawnRedis(bench, location, clusterArgs);
+      await waitForRedis(server);
+      return { pid: server.pid, port: location.port };
     }),
   );
   const addresses = processes.map(({ port }) => `127.0.0.1:${port}`);
-  const joining = bench.workbench.spawn({
+  const redisCli = bench.workbench.spawn({
     name: "redis-cli",
     command: "redis-cli",
     args: ["--cluster", "create", ...addresses, "--cluster-yes"],
   });
-  await joining.output();
+  await redisCli.output();
   return { processes, url: processes.map(({ port }) => urlOf(port)).join(",") };
 }
 
 const urlOf = (port: number): string => `redis://127.0.0.1:${port}`;
 
-/** `count` nodes of a build. */
+/** Starts `count` nodes of a build. */
 export async function startNodes(
   { workbench }: Bench,
   build: Build,
@@ -117,8 +116,8 @@ export async function startNodes(
 }
 
 /**
- * The peer's groups of 1, 2, … nodes: the first node is of all of them, the last of the largest
- * only.
+ * Starts the peer's clusters, one for each node count. The processes are shared: the first process
+ * has a node in every cluster, the last one only in the largest.
  */
 export async function startPeers(
   { workbench }: Bench,
@@ -133,15 +132,15 @@ export async function startPeers(
       args: [...process.execArgv, PEER, redis.url, ...groups.map(String)],
     });
     const ports = JSON.parse(await child.line()) as number[];
-    const of = new Map(groups.map((count, i) => [count, ports[i] ?? 0]));
-    return { child, of };
+    const portsByCount = new Map(groups.map((count, i) => [count, ports[i] ?? 0]));
+    return { child, of: portsByCount };
   });
   const started = await Promise.all(nodes);
   return counts.map((count) => ({
     name: `socket.io × ${count}`,
     redis,
-    servers: started.slice(0, count).map(({ child, of }) => {
-      const port = of.get(count) ?? 0;
+    servers: started.slice(0, count).map(({ child, of: portsByCount }) => {
+      const port = portsByCount.get(count) ?? 0;
       const stop = () => child.stop();
       return { pid: child.pid, apiPort: port, clientPort: port, stop };
     }),

@@ -1,5 +1,5 @@
-// What the cluster bench compares: our nodes with users and groups, or the peer's, each with the
-// bytes that its clients say. No state.
+// Contenders of the cluster bench: our nodes with users and groups, or the peer's nodes, each with
+// the bytes that their clients send.
 
 import { Backend, TOKEN } from "./backend.ts";
 import type { Nodes } from "./clusters.ts";
@@ -23,9 +23,9 @@ import { MEMBER, memberName, memberPost } from "./members.ts";
 const SENDER = `sender${CONNECTION_NUMBER}`;
 const RECEIVER = `receiver${CONNECTION_NUMBER}`;
 const EACH_GROUP = `each${CONNECTION_NUMBER}`;
-const FEW = 10;
+const FEW_MEMBERS = 10;
 
-/** Groups of each contender: of all members, and of the first ten. */
+/** Groups of each contender: one of all members, and one of the first ten. */
 export const GROUPS = {
   many: { id: "many", type: 2 },
   few: { id: "few", type: 2 },
@@ -34,21 +34,21 @@ export type Group = (typeof GROUPS)[keyof typeof GROUPS];
 
 export interface Contender {
   readonly nodes: Nodes;
-  /** Of the members' connections, by their number. */
+  /** Opening of the members' connections, with a placeholder for the connection number. */
   readonly opening: Opening;
-  /** What a group's message begins with, as its members get it. */
+  /** First bytes of a group's message as its members receive it. */
   readonly replyStart: Uint8Array;
-  /** A request that tells the group something. */
+  /** Returns an HTTP request that publishes a message to the group. */
   publish(group: Group): Uint8Array;
 }
 
-/** Our nodes; makes their users and groups. */
-export async function contender(nodes: Nodes, members: number): Promise<Contender> {
+/** Creates users and groups on our nodes and returns them as a contender. */
+export async function createContender(nodes: Nodes, members: number): Promise<Contender> {
   const uids = Array.from({ length: members }, (_, at) => memberName(at));
   const backend = new Backend(nodes.servers[0]?.apiPort ?? 0);
   await backend.registerUsers(uids);
   await backend.createGroup(GROUPS.many.id, uids);
-  await backend.createGroup(GROUPS.few.id, uids.slice(0, FEW));
+  await backend.createGroup(GROUPS.few.id, uids.slice(0, FEW_MEMBERS));
   backend.close();
   const fromUid = memberName(0);
   const push = sampleMessage({
@@ -63,10 +63,11 @@ export async function contender(nodes: Nodes, members: number): Promise<Contende
 }
 
 /**
- * Socket.IO's nodes: `0…` opens its engine, `40` joins and is answered with `40…`, `42[…]` is an
- * event. All who connect are of one room.
+ * Returns Socket.IO's nodes as a contender. In its protocol, the server first sends `0…`, the client
+ * joins with `40`, the server confirms with `40…`, and `42[…]` is an event. All sockets are in one
+ * room.
  */
-export function peer(nodes: Nodes): Contender {
+export function peerContender(nodes: Nodes): Contender {
   return {
     nodes,
     opening: {
@@ -89,8 +90,8 @@ export function peer(nodes: Nodes): Contender {
 }
 
 /**
- * A message of the first ten to their group, all from one of them. `isKeyed`: with a
- * `client_msg_no` of the sender's.
+ * Returns a request that sends a message to the group of ten members. With `isKeyed`, the sender
+ * sets a `client_msg_no`.
  */
 export function groupRequest(isKeyed: boolean): Uint8Array {
   return httpRequest(
@@ -102,7 +103,7 @@ export function groupRequest(isKeyed: boolean): Uint8Array {
   );
 }
 
-/** Groups of the first member alone, one for each of so many publishing connections. */
+/** Creates a group for each publishing connection. The first member is the only member of each. */
 export async function createGroupForEach(
   { servers: [server] }: Nodes,
   connections: number,
@@ -115,7 +116,10 @@ export async function createGroupForEach(
   backend.close();
 }
 
-/** A message to the connection's own group. `isKeyed`: with a `client_msg_no` of the sender's. */
+/**
+ * Returns a request that sends a message to the connection's own group. With `isKeyed`, the sender
+ * sets a `client_msg_no`.
+ */
 export function eachGroupRequest(isKeyed: boolean): Uint8Array {
   return httpRequest(
     "/message/send",
@@ -126,7 +130,7 @@ export function eachGroupRequest(isKeyed: boolean): Uint8Array {
   );
 }
 
-/** A message to somebody who is not there, from a user of each connection. */
+/** Returns a request that sends a message to an offline user, from the user of each connection. */
 export function sendRequest(): Uint8Array {
   return httpRequest(
     "/message/send",

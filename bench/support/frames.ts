@@ -1,6 +1,6 @@
-// Bytes ready to be sent by the load client: HTTP requests, WebSocket upgrades and frames, and the
-// native protocol's frames with places for numbers in them. Pure. Places have the length of what
-// replaces them, so no length in a frame changes.
+// Builds the bytes that the load client sends: HTTP requests, WebSocket upgrades and frames, and
+// frames of the native protocol with placeholders for numbers. A placeholder is as long in the
+// encoded frame as the number that replaces it, so that no length in the frame changes. Pure.
 
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { type ChannelRef, type Message, STREAM_CONTENT } from "../../src/broker/model.ts";
@@ -8,30 +8,30 @@ import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createNativeProtocol } from "../../src/protocol/native/native.ts";
 import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
 
-/** Becomes the 10-digit number of the message. */
+/** Placeholder for the 10-digit number of the message. */
 export const MESSAGE_NUMBER = "{kkkkkkkk}";
-/** Becomes the 6-digit number of the connection. */
+/** Placeholder for the 6-digit number of the connection. */
 export const CONNECTION_NUMBER = "{iiii}";
 
-/** The text that the load client makes of CONNECTION_NUMBER. */
+/** Returns the digits that replace CONNECTION_NUMBER on this connection. */
 export function connectionNumber(index: number): string {
   return String(index).padStart(6, "0");
 }
 
-/** A `clientMsgNo` of its own for each message of one run of the load client. */
+/** Returns a template of a `clientMsgNo` that is different for each message and each run. */
 export function freshMessageNumber(): string {
   return `${randomBytes(6).toString("hex")}-${MESSAGE_NUMBER}`;
 }
 
-/** The message of every bench: a JSON text message of 200 bytes. */
+/** Payload of all benches: a JSON text message of 200 bytes. */
 export const PAYLOAD: Uint8Array = jsonPayload(200);
 
-/** Of the ids that messages carry; only their lengths matter. */
+/** Message id for sample frames. Only the encoded length of these values matters. */
 const SOME_ID = 2 ** 48;
 const SOME_SEQ = 100_000;
 const SOME_INDEX = 1000;
 
-/** A stream as its producer names it. */
+/** Name of a stream, as its producer sends it. */
 export interface StreamName {
   readonly channel: ChannelRef;
   readonly fromUid: string;
@@ -48,7 +48,7 @@ export function httpRequest(path: string, body: string): Uint8Array {
   return Buffer.from(`${head.join("\r\n")}\r\n\r\n${body}`);
 }
 
-/** The body of a `/message/send` with the message of every bench. */
+/** Returns the body of a `/message/send` with the payload of all benches. */
 export function sendBody({
   channel,
   fromUid,
@@ -68,10 +68,10 @@ export function sendBody({
   });
 }
 
-/** A chunk of a stream: about as much text as a language model says at a time. */
+/** Text of one chunk of a stream, about the amount that a language model produces at once. */
 export const CHUNK: string = `${MESSAGE_NUMBER} `;
 
-/** The body of a `POST /event` with an event of a stream. */
+/** Returns the body of a `POST /event` with an event of a stream. */
 export function eventBody(
   { channel, fromUid, clientMsgNo }: StreamName,
   event: { readonly type: string; readonly data: string },
@@ -89,7 +89,7 @@ export function chunkBody(stream: StreamName): string {
   return JSON.stringify(eventBody(stream, { type: STREAM_CONTENT, data: CHUNK }));
 }
 
-/** An EVENT push of the size the broker's have; `channel` as the viewer names it. */
+/** Returns an EVENT push of the same size as the broker's. `channel` is the viewer's name of it. */
 export function sampleChunk({ fromUid, clientMsgNo }: StreamName, channel: ChannelRef): Uint8Array {
   return bytes(
     codec().encodePush({
@@ -129,8 +129,8 @@ export function upgradeRequest(path = "/", subprotocol?: string): Uint8Array {
 export const NATIVE_UPGRADE: Uint8Array = upgradeRequest("/", NATIVE_SUBPROTOCOL);
 
 /**
- * A frame as a client sends it, binary unless the payload is text. The mask is zero: legal, and it
- * leaves the places readable.
+ * Returns a frame of a client: a text frame for a string, otherwise a binary frame. The mask is
+ * zero, which is legal and keeps the placeholders readable.
  */
 export function clientFrame(content: Uint8Array | string): Uint8Array {
   const payload = bytes(content);
@@ -159,7 +159,7 @@ export function connectFrame(uid: string, token: string): Uint8Array {
   );
 }
 
-/** A CONNECT of WKProto, version 5; `uid` may have a place for a number. */
+/** Returns a CONNECT of WKProto version 5. `uid` may contain a placeholder. */
 export function wkprotoConnect(uid: string, token: string): Uint8Array {
   const text = (value: string) =>
     Buffer.concat([Buffer.from([0, value.length]), Buffer.from(value)]);
@@ -190,7 +190,7 @@ export function sendFrame(channel: ChannelRef, clientMsgNo: string): Uint8Array 
   );
 }
 
-/** A SENDACK of the size the broker's have. */
+/** Returns a SENDACK of the same size as the broker's. */
 export function sampleSendack(clientMsgNo: string): Uint8Array {
   return bytes(
     codec().encodeReply({
@@ -203,7 +203,7 @@ export function sampleSendack(clientMsgNo: string): Uint8Array {
   );
 }
 
-/** A MESSAGE push of the size the broker's have. */
+/** Returns a MESSAGE push of the same size as the broker's. */
 export function sampleMessage(
   message: Pick<Message, "channel" | "fromUid" | "clientMsgNo">,
 ): Uint8Array {
@@ -229,7 +229,7 @@ export function sampleMessage(
   );
 }
 
-/** An answer of `/message/send` of the size the broker's have. */
+/** Returns a response body of `/message/send` of the same size as the broker's. */
 export function sampleSendAnswer(clientMsgNo: string): string {
   return JSON.stringify({
     message_id: SOME_ID,
@@ -238,7 +238,7 @@ export function sampleSendAnswer(clientMsgNo: string): string {
   });
 }
 
-/** The bytes that tell a frame of this kind from any other: array header and operation. */
+/** Returns the bytes that identify the kind of a frame: the array header and the operation. */
 export function frameStart(frame: Uint8Array): Uint8Array {
   return frame.subarray(0, 2);
 }

@@ -1,6 +1,5 @@
-// The load client (load.c) as the benches use it: compiled once per version of its source, then run
-// as a child process for each measurement. State: none but the compiled program in
-// node_modules/.cache.
+// Runs the load client (load.c). It is compiled once for each version of its source, into
+// node_modules/.cache, and runs as a child process for each measurement.
 
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -11,7 +10,7 @@ import { promisify } from "node:util";
 import type { Plan, Sample } from "./benchmark.ts";
 import type { Child, Workbench } from "./workbench.ts";
 
-/** Microseconds. */
+/** Latencies in microseconds. */
 export interface Latency {
   readonly p50: number;
   readonly p99: number;
@@ -20,30 +19,30 @@ export interface Latency {
 }
 
 /**
- * What the connections of a run say first, each in bytes ready to be sent; see the head of load.c
- * for the places in them.
+ * First bytes that each connection of a run sends. The header of load.c describes the placeholders
+ * in them.
  */
 export interface Opening {
   readonly upgrade: Uint8Array;
-  /** The first frame. */
+  /** First frame after the upgrade. */
   readonly open?: Uint8Array;
-  /** Frames that answer it. Default: one. */
+  /** Number of frames that answer the first frame. Default: 1. */
   readonly replies?: number;
 }
 
-interface Run {
-  /** Where there are several, the connections are spread over them in turn. */
+interface LoadRun {
+  /** Port of the server. Connections are spread over several ports in turn. */
   readonly port: number | readonly number[];
   readonly connections: number;
   readonly message: Uint8Array;
-  /** Unanswered requests on each connection, or messages on their way to everyone. */
+  /** Number of unanswered requests on each connection, or of messages in flight in a fan-out. */
   readonly depth: number;
-  /** The server's process id, or those of all its processes, to count their processor time. */
+  /** Process ids of the servers, whose CPU time is measured. */
   readonly pid: number | readonly number[];
   readonly plan: Plan;
 }
 
-export type RequestRun = Run &
+export type RequestRun = LoadRun &
   (
     | { readonly kind: "http" }
     | {
@@ -53,54 +52,53 @@ export type RequestRun = Run &
       }
   );
 
-export interface FanoutRun extends Run {
+export interface FanoutRun extends LoadRun {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
   readonly publishPort: number | readonly number[];
-  /** Over one socket; absent: over HTTP. */
+  /** Opening of the publisher's socket, `undefined` to publish over HTTP. */
   readonly publishOpening: Opening | undefined;
 }
 
-/**
- * Each connection views a stream of its own, which is published over an HTTP connection of its own.
- */
-export interface StreamRun extends Omit<Run, "depth"> {
+/** Run with one stream for each viewer. Each stream is published over its own HTTP connection. */
+export interface StreamRun extends Omit<LoadRun, "depth"> {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
   readonly publishPort: number;
-  /** Messages a second of each stream. */
+  /** Messages per second of each stream. */
   readonly rate: number;
 }
 
-export interface Held {
+export interface HeldConnections {
   readonly connectSeconds: number;
   status(): Promise<HeldStatus>;
   /** Closes the connections. */
   release(): Promise<void>;
 }
 
-/** What became of held connections. */
+/** State of held connections. */
 export interface HeldStatus {
   readonly open: number;
-  /**
-   * Frames that begin with `replyStart`, of all open connections together, of the one with the
-   * fewest and of the one with the most.
-   */
+  /** Number of received frames that begin with `replyStart`, on all open connections together. */
   readonly received: number;
+  /** The same number for the connection with the fewest frames. */
   readonly least: number;
+  /** The same number for the connection with the most frames. */
   readonly most: number;
 }
 
-/** With the processor time of each process, microseconds for each operation. */
+/** Sample with the CPU time of each process. */
 export interface ProcessSample extends Sample {
+  /** CPU time of each process for each operation, microseconds. */
   readonly cpusUs: readonly number[];
 }
 
+/** Output of the load client. */
 interface Report {
   readonly operations: number;
   readonly seconds: number;
   readonly cpuSeconds: number;
-  /** Of each process. */
+  /** CPU time of each process, seconds. */
   readonly cpus: readonly number[];
   readonly connectSeconds: number;
   readonly latencyUs: Latency;
@@ -116,26 +114,23 @@ const SOURCES = [
   "load-template.h",
 ];
 
-/**
- * The path of the compiled load client. Throws with an error message when this machine has no C
- * compiler.
- */
+/** Compiles the load client if necessary and returns its path. Rejects without a C compiler. */
 export async function compileLoad(): Promise<string> {
   const hash = createHash("sha256");
   for (const file of SOURCES) hash.update(readFileSync(join(HERE, file)));
   const program = join(CACHE, `load-${hash.digest("hex").slice(0, 16)}`);
   if (existsSync(program)) return program;
   mkdirSync(CACHE, { recursive: true });
-  const fresh = `${program}.${process.pid}`;
+  const temporary = `${program}.${process.pid}`;
   try {
-    await promisify(execFile)("cc", ["-O2", "-o", fresh, join(HERE, "load.c")]);
+    await promisify(execFile)("cc", ["-O2", "-o", temporary, join(HERE, "load.c")]);
   } catch (cause) {
     throw new Error(
       "The load client could not be compiled. The benches need a C compiler under the name cc (Debian, Ubuntu: apt-get install gcc libc6-dev) and Linux",
       { cause },
     );
   }
-  renameSync(fresh, program);
+  renameSync(temporary, program);
   return program;
 }
 
@@ -153,69 +148,69 @@ export class LoadClient {
   }
 
   /**
-   * Requests per second of a closed loop. Rejects when a connection breaks or a reply is not the
-   * expected one.
+   * Measures requests per second in a closed loop. Rejects if a connection is closed or a reply is
+   * not the expected one.
    */
   async request(run: RequestRun): Promise<ProcessSample> {
     const args = [...this.#args(run), "mode=request", `kind=${run.kind}`];
     if (run.kind === "ws")
-      args.push(...this.#opening(run.opening, ["upgrade", "open"]), reply(run.replyStart));
-    return sample(await this.#finish(this.#start(args)));
+      args.push(...this.#opening(run.opening, ["upgrade", "open"]), replyOption(run.replyStart));
+    return toSample(await this.#finish(this.#start(args)));
   }
 
-  /** Deliveries per second: each message goes to all connections. */
+  /** Measures deliveries per second of messages that go to all connections. */
   async fanout(run: FanoutRun): Promise<ProcessSample> {
     const args = [
       ...this.#args(run),
       "mode=fanout",
       ...this.#opening(run.opening, ["upgrade", "open"]),
-      reply(run.replyStart),
+      replyOption(run.replyStart),
       `publishPort=${run.publishPort}`,
       `publish=${run.publishOpening === undefined ? "http" : "ws"}`,
     ];
     if (run.publishOpening !== undefined)
       args.push(...this.#opening(run.publishOpening, ["publishUpgrade", "publishOpen"]));
-    return sample(await this.#finish(this.#start(args)));
+    return toSample(await this.#finish(this.#start(args)));
   }
 
   /**
-   * Messages a second that reached their viewer; latency from when each was due. An open loop: it
-   * keeps its pace whatever the server does.
+   * Measures messages per second that reach their viewer, in an open loop: the rate does not depend
+   * on the server. The latency of a message counts from the time at which it was due.
    */
   async stream(run: StreamRun): Promise<Sample> {
     const args = [
       ...this.#args({ ...run, depth: 1 }),
       "mode=stream",
       ...this.#opening(run.opening, ["upgrade", "open"]),
-      reply(run.replyStart),
+      replyOption(run.replyStart),
       `publishPort=${run.publishPort}`,
       `rate=${run.rate}`,
     ];
-    return sample(await this.#finish(this.#start(args)));
+    return toSample(await this.#finish(this.#start(args)));
   }
 
-  /** Opens connections and keeps them. */
+  /** Opens connections and keeps them open. */
   async hold(run: {
     readonly port: number | readonly number[];
     readonly connections: number;
     readonly opening: Opening;
-    /** Frames to count. Default: all. */
+    /** First bytes of the frames to count. Default: all frames are counted. */
     readonly replyStart?: Uint8Array;
-  }): Promise<Held> {
+  }): Promise<HeldConnections> {
     const child = this.#start([
       "mode=hold",
       `port=${run.port}`,
       `connections=${run.connections}`,
       ...this.#opening(run.opening, ["upgrade", "open"]),
-      ...(run.replyStart === undefined ? [] : [reply(run.replyStart)]),
+      ...(run.replyStart === undefined ? [] : [replyOption(run.replyStart)]),
     ]);
     const { connectSeconds } = JSON.parse(await child.line()) as Report;
-    let asked = 0;
+    let queries = 0;
     return {
       connectSeconds,
       async status() {
-        asked += 1;
-        const mark = `"asked":${asked},`;
+        queries += 1;
+        const mark = `"asked":${queries},`;
         child.write("\n");
         return JSON.parse(await child.line(mark)) as HeldStatus;
       },
@@ -223,7 +218,7 @@ export class LoadClient {
     };
   }
 
-  #args({ port, connections, depth, pid, message, plan }: Run): string[] {
+  #args({ port, connections, depth, pid, message, plan }: LoadRun): string[] {
     return [
       `port=${port}`,
       `connections=${connections}`,
@@ -263,11 +258,11 @@ export class LoadClient {
   }
 }
 
-function reply(start: Uint8Array): string {
+function replyOption(start: Uint8Array): string {
   return `reply=${Buffer.from(start).toString("hex")}`;
 }
 
-function sample({ operations, seconds, cpuSeconds, cpus, latencyUs }: Report): ProcessSample {
+function toSample({ operations, seconds, cpuSeconds, cpus, latencyUs }: Report): ProcessSample {
   if (operations === 0) throw new Error("Nothing was measured: no reply came");
   return {
     value: operations / seconds,

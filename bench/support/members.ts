@@ -1,4 +1,4 @@
-// The users of the benches of groups, by number, and the group that all of them are in. No state.
+// The numbered users of the benches of groups, and the group of which all of them are members.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { Backend } from "./backend.ts";
@@ -11,21 +11,21 @@ import {
 } from "./frames.ts";
 import type { Server } from "./servers.ts";
 
-/** The uid of a connection, with a place for its number. */
+/** Uid of a connection, with a placeholder for the connection number. */
 export const MEMBER = `member${CONNECTION_NUMBER}`;
 
 export function memberName(index: number): string {
   return MEMBER.replace(CONNECTION_NUMBER, connectionNumber(index));
 }
 
-/** A request that sends a message to the channel, from the user of that number. */
+/** Returns a request that sends a message to the channel, from the user with this number. */
 export function memberPost(channel: ChannelRef, index: number): Uint8Array {
   const clientMsgNo = freshMessageNumber();
   const fromUid = memberName(index);
   return httpRequest("/message/send", sendBody({ channel, fromUid, clientMsgNo }));
 }
 
-/** Registers so many users and makes a group of them. */
+/** Registers `count` users and creates a group of them. */
 export async function createMembers(
   { apiPort }: Pick<Server, "apiPort">,
   groupId: string,

@@ -1,19 +1,19 @@
-// What Linux knows of a process: its memory and its processor time. Reads /proc; no state.
+// Reads the memory and CPU time of a process from /proc (Linux).
 
 import { readFileSync } from "node:fs";
 
-/** Ticks of /proc per second: 100 on every Linux of today. */
+/** Clock ticks per second in /proc, which is 100 on all current Linux systems. */
 const TICKS_PER_SECOND = 100;
 
-/** The resident set in bytes. */
+/** Returns the resident set of the process in bytes. */
 export function residentBytes(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
-  const found = /^VmRSS:\s+(\d+) kB$/m.exec(status);
-  if (found === null) throw new Error(`The memory of process ${pid} cannot be read`);
-  return Number(found[1]) * 1024;
+  const match = /^VmRSS:\s+(\d+) kB$/m.exec(status);
+  if (match === null) throw new Error(`The memory of process ${pid} cannot be read`);
+  return Number(match[1]) * 1024;
 }
 
-/** User and system time of all its threads so far, in steps of 10 ms. */
+/** Returns the user and system time of all threads of the process so far, in steps of 10 ms. */
 export function cpuSeconds(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");

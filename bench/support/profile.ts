@@ -1,10 +1,10 @@
-// `--profile`: where the broker's JavaScript thread spends its time, from the profiles V8 writes
-// when the process ends. Pure except for reading.
+// The option `--profile`: reports where the broker's JavaScript thread spends its time, from the CPU
+// profiles that V8 writes when the process ends.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** What `node --cpu-prof` writes, as far as it is read here. */
+/** The fields of a profile of `node --cpu-prof` that are used here. */
 interface Profile {
   readonly nodes: readonly {
     readonly id: number;
@@ -15,39 +15,39 @@ interface Profile {
     };
   }[];
   readonly samples: readonly number[];
-  /** Microseconds since the sample before. */
+  /** Microseconds between each sample and the one before it. */
   readonly timeDeltas: readonly number[];
 }
 
-const SHOWN = 25;
+const MAX_FUNCTIONS = 25;
 
-/** Node's arguments that make it write a profile into `folder` when it ends by itself. */
+/** Returns the arguments that make Node.js write a profile into `folder` when it ends normally. */
 export function profilerArgs(folder: string): readonly string[] {
   return ["--cpu-prof", "--cpu-prof-interval=250", `--cpu-prof-dir=${folder}`];
 }
 
 /**
- * The functions with the largest share of the busy time (their own, without what they called), as
- * lines of text.
+ * Returns a report of the functions with the largest share of the busy time. The time of a function
+ * does not include the functions that it calls.
  */
 export function hotSpots(folder: string): string {
-  const spent = new Map<string, number>();
+  const timeByFunction = new Map<string, number>();
   for (const file of readdirSync(folder))
-    add(spent, JSON.parse(readFileSync(join(folder, file), "utf8")) as Profile);
-  spent.delete("(idle)");
-  const busy = [...spent.values()].reduce((sum, us) => sum + us, 0);
-  const lines = [...spent]
+    add(timeByFunction, JSON.parse(readFileSync(join(folder, file), "utf8")) as Profile);
+  timeByFunction.delete("(idle)");
+  const busy = [...timeByFunction.values()].reduce((sum, us) => sum + us, 0);
+  const lines = [...timeByFunction]
     .sort(([, a], [, b]) => b - a)
-    .slice(0, SHOWN)
+    .slice(0, MAX_FUNCTIONS)
     .map(([name, us]) => `${((us / busy) * 100).toFixed(1).padStart(5)}%  ${name}`);
   return `share of the busy time (${(busy / 1e6).toFixed(1)} s)\n${lines.join("\n")}\n`;
 }
 
-function add(spent: Map<string, number>, profile: Profile): void {
+function add(timeByFunction: Map<string, number>, profile: Profile): void {
   const names = new Map(profile.nodes.map(({ id, callFrame }) => [id, nameOf(callFrame)]));
   profile.samples.forEach((id, at) => {
     const name = names.get(id) ?? "(unknown)";
-    spent.set(name, (spent.get(name) ?? 0) + (profile.timeDeltas[at] ?? 0));
+    timeByFunction.set(name, (timeByFunction.get(name) ?? 0) + (profile.timeDeltas[at] ?? 0));
   });
 }
 

@@ -1,6 +1,6 @@
-// The bare minimum of the same work on uWebSockets.js alone, as a process of its own: what the
-// broker is measured against. It stores nothing, checks nothing and knows one answer. Started by
-// servers.ts as `raw-server.ts <kind> <answer in hex>`; prints its port.
+// The raw server with which the broker is compared: the minimum of the same work on uWebSockets.js
+// alone. It stores and checks nothing and has one fixed response. Runs in its own process, started
+// by servers.ts as `raw-server.ts <kind> <response in hex>`, and prints its port.
 
 import {
   App,
@@ -13,7 +13,7 @@ import {
 const TOPIC = "all";
 
 const SERVERS = {
-  /** POST + JSON.parse + a fixed JSON answer. */
+  /** Parses the JSON of a POST and responds with a fixed body. */
   http(app: TemplatedApp, answer: Uint8Array): void {
     app.post("/*", (response) => {
       response.onAborted(() => undefined);
@@ -23,7 +23,7 @@ const SERVERS = {
     });
   },
 
-  /** Every frame is answered with one fixed frame. */
+  /** Answers every frame with a fixed frame. */
   echo(app: TemplatedApp, answer: Uint8Array): void {
     app.ws("/*", {
       message: (socket) => {
@@ -33,8 +33,8 @@ const SERVERS = {
   },
 
   /**
-   * What comes in over `/publish` or HTTP goes out as one fixed frame to every other socket, by a
-   * topic.
+   * For every frame on a socket of `/publish` and every POST, publishes a fixed frame to all other
+   * sockets through a topic.
    */
   fanout(app: TemplatedApp, answer: Uint8Array): void {
     app.ws<{ isPublisher: boolean }>("/*", {
@@ -62,7 +62,7 @@ const SERVERS = {
     });
   },
 
-  /** What comes in over HTTP goes out as one fixed frame to the one socket that it names. */
+  /** For every POST, sends a fixed frame to the one socket that the body names. */
   stream(app: TemplatedApp, answer: Uint8Array): void {
     const viewers = new Map<string, WebSocket<{ name: string }>>();
     app.ws<{ name: string }>("/*", {
@@ -91,7 +91,8 @@ const SERVERS = {
   },
 
   /**
-   * Sockets with two topics each, spread as the sessions of the connections bench are over groups.
+   * Subscribes every socket to two topics, which are distributed like the groups of the sessions in
+   * the connections bench.
    */
   topics(app: TemplatedApp, answer: Uint8Array): void {
     let opened = 0;
@@ -110,7 +111,7 @@ const SERVERS = {
 
 export type RawKind = keyof typeof SERVERS;
 
-/** Collects the body, parses it, and goes on. */
+/** Reads the body, parses it as JSON and passes it to `done`. */
 function readJson(
   response: HttpResponse,
   done: (body: Readonly<Record<string, unknown>>) => void,
@@ -119,8 +120,8 @@ function readJson(
   response.onData((chunk, isLast) => {
     if (!isLast || body.length > 0) body = Buffer.concat([body, Buffer.from(chunk)]);
     if (!isLast) return;
-    const whole = body.length > 0 ? body : Buffer.from(chunk);
-    done(JSON.parse(whole.toString()));
+    const content = body.length > 0 ? body : Buffer.from(chunk);
+    done(JSON.parse(content.toString()));
   });
 }
 

@@ -1,47 +1,50 @@
-// What a stored message costs Redis at least, for any client: a counter, an entry of a log and a
-// publication, sent by bare sockets. What the cluster bench compares stored messages with, in the
-// same run. No state.
+// Measures the minimum cost of a stored message in Redis for any client: incrementing a counter,
+// appending to a log and publishing, sent over plain sockets. The cluster bench compares stored
+// messages with it.
 
 import { connect, type Socket } from "node:net";
 import { SLOTS, slotOf } from "../../src/redis/slots.ts";
-import type { ClusterSample, Course } from "./cluster-loads.ts";
+import type { ClusterSample, Run } from "./cluster-loads.ts";
 import type { Redis, RedisProcess } from "./clusters.ts";
 import { PAYLOAD } from "./frames.ts";
 import { cpuSeconds } from "./proc.ts";
 
-/** About what a message's record has beside its payload. */
+/** Approximate size of a message's record: the payload and 74 bytes of other fields. */
 const RECORD_BYTES = PAYLOAD.length + 74;
-/** Each reply ends a line; that of XADD has two. */
+/** Number of lines in the replies to one message: one of HINCRBY, two of XADD, one of SPUBLISH. */
 const LINES_PER_MESSAGE = 4;
 const NEWLINE = 0x0a;
 
 export interface LimitLoad {
   readonly connections: number;
-  /** Messages of each connection that are written at once, and answered before the next ones. */
+  /**
+   * Number of messages that each connection writes at once. The next ones follow when all of them
+   * are answered.
+   */
   readonly depth: number;
-  /** Connections that are subscribed to every message's topic. */
+  /** Number of subscribers of each message's topic. */
   readonly subscribers: number;
 }
 
 /**
- * HINCRBY + XADD + SPUBLISH for each message, over a channel of its own for each connection; on a
- * Redis Cluster each is at the server of its channel's slot.
+ * Returns a run that sends HINCRBY, XADD and SPUBLISH for each message. Each connection has its own
+ * channel, and on a Redis Cluster it connects to the server of the channel's slot.
  */
-export function redisLimit(redis: Redis, { connections, depth, subscribers }: LimitLoad): Course {
+export function redisLimit(redis: Redis, { connections, depth, subscribers }: LimitLoad): Run {
   return {
     name: `Redis alone, ${connections} × ${depth} in flight, ${subscribers} subscribed`,
     async run({ bench: { plan } }): Promise<ClusterSample> {
       const topics = Array.from({ length: connections }, (_, at) => `limit${at}`);
       const sockets = await Promise.all(topics.map((topic) => open(serverOf(redis, topic))));
-      const ears = await Promise.all(
-        Array.from({ length: subscribers }, () => listen(redis, topics)),
+      const subscriberSockets = await Promise.all(
+        Array.from({ length: subscribers }, () => subscribe(redis, topics)),
       ).then((all) => all.flat());
       let answered = 0;
-      let isOver = false;
+      let isEnding = false;
       const done = sockets.map((socket, at) =>
-        keepAsking(socket, messages(topics[at] ?? "", depth), () => {
+        repeatRequest(socket, messages(topics[at] ?? "", depth), () => {
           answered += depth;
-          return !isOver;
+          return !isEnding;
         }),
       );
       await pause(plan.warmupS);
@@ -51,9 +54,9 @@ export function redisLimit(redis: Redis, { connections, depth, subscribers }: Li
       const count = Math.max(1, answered - before.answered);
       const seconds = (performance.now() - started) / 1000;
       const redisUs = ((usedSeconds(redis) - before.cpu) * 1e6) / count;
-      isOver = true;
+      isEnding = true;
       await Promise.all(done);
-      for (const socket of [...sockets, ...ears]) socket.destroy();
+      for (const socket of [...sockets, ...subscriberSockets]) socket.destroy();
       return { value: count / seconds, redisUs, busiestUs: 0 };
     },
   };
@@ -67,13 +70,16 @@ function usedSeconds({ processes }: Redis): number {
   return processes.reduce((sum, { pid }) => sum + cpuSeconds(pid), 0);
 }
 
-/** `redis-cli --cluster create` gives each primary an equal share of the slots, in their order. */
+/**
+ * Returns the server of the topic's slot. `redis-cli --cluster create` divides the slots equally
+ * among the primaries, in their order.
+ */
 function serverOf({ processes }: Redis, topic: string): RedisProcess {
   const slot = slotOf(topic);
   const share = SLOTS / processes.length;
-  const found = processes.find((_, at) => slot < Math.round((at + 1) * share));
-  if (found === undefined) throw new Error("No server has the slot");
-  return found;
+  const server = processes.find((_, at) => slot < Math.round((at + 1) * share));
+  if (server === undefined) throw new Error("No server has the slot");
+  return server;
 }
 
 async function open({ port }: RedisProcess): Promise<Socket> {
@@ -84,8 +90,8 @@ async function open({ port }: RedisProcess): Promise<Socket> {
   return socket;
 }
 
-/** A subscriber that reads what comes and forgets it, at each server that has topics. */
-async function listen(redis: Redis, topics: readonly string[]): Promise<readonly Socket[]> {
+/** Opens a subscriber at each server that has some of the topics. It discards what it receives. */
+async function subscribe(redis: Redis, topics: readonly string[]): Promise<readonly Socket[]> {
   const servers = new Set(topics.map((topic) => serverOf(redis, topic)));
   return Promise.all(
     [...servers].map(async (server) => {
@@ -98,11 +104,11 @@ async function listen(redis: Redis, topics: readonly string[]): Promise<readonly
   );
 }
 
-/** Writes `request` again each time all of it is answered, for as long as `goesOn` says. */
-function keepAsking(
+/** Writes the request again each time it is fully answered, until `shouldContinue` returns false. */
+function repeatRequest(
   socket: Socket,
   { request, count }: { readonly request: Buffer; readonly count: number },
-  goesOn: () => boolean,
+  shouldContinue: () => boolean,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     let lines = 0;
@@ -111,7 +117,7 @@ function keepAsking(
       for (const byte of bytes) if (byte === NEWLINE) lines += 1;
       if (lines < count * LINES_PER_MESSAGE) return;
       lines = 0;
-      if (goesOn()) socket.write(request);
+      if (shouldContinue()) socket.write(request);
       else resolve();
     });
     socket.write(request);
@@ -120,12 +126,12 @@ function keepAsking(
 
 function messages(name: string, count: number) {
   const record = "r".repeat(RECORD_BYTES);
-  const one = [
+  const singleRequest = [
     command("HINCRBY", `limit:{${name}}:head`, "seq", "1"),
     command("XADD", `limit:{${name}}:log`, "*", "r", record),
     command("SPUBLISH", name, record),
   ].join("");
-  return { request: Buffer.from(one.repeat(count)), count };
+  return { request: Buffer.from(singleRequest.repeat(count)), count };
 }
 
 function command(...words: readonly string[]): string {

@@ -1,25 +1,25 @@
-// What a Redis server does for a while: its commands by name and its processor time, read from the
-// server itself and from /proc. State: the samples since it began.
+// Measures the commands and the CPU time of a Redis server during a period of time, from INFO and
+// from /proc. Owns the samples since the start of the period.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
 import { cpuSeconds } from "./proc.ts";
 
 const STEP_MS = 250;
-/** Commands of this watch and of connections that begin. */
-const OWN = /^(info|ping|hello|command|client\||config\|)/;
-/** At rest: in so many steps in a row hardly more commands than when nothing had happened. */
+/** Commands that are not counted: those of this class and of new connections. */
+const OWN_COMMANDS = /^(info|ping|hello|command|client\||config\|)/;
+/** Number of steps in a row with few commands after which the server counts as at rest. */
 const REST_STEPS = 6;
 const REST_FACTOR = 1.5;
 const REST_COMMANDS = 25;
 
-/** What happened in the time watched. */
-export interface Watched {
+/** Commands and CPU time of the server during the period. */
+export interface RedisUsage {
   readonly seconds: number;
   readonly cpuSeconds: number;
-  /** The greatest share of a core in any quarter of a second. */
+  /** Highest CPU usage in any quarter of a second, as a fraction of one core. */
   readonly peakShare: number;
-  /** Calls by the name of the command, those of scripts too. */
+  /** Number of calls by command, including those of scripts. */
   readonly commands: ReadonlyMap<string, number>;
 }
 
@@ -31,7 +31,7 @@ export class RedisWatch {
   readonly #startedMs = performance.now();
   readonly #before: { readonly commands: Counts; readonly cpu: number };
   readonly #sampling: Promise<void>;
-  #isOver = false;
+  #isEnding = false;
   #peakShare = 0;
 
   private constructor(client: Redis, pid: number, commands: Counts) {
@@ -41,21 +41,24 @@ export class RedisWatch {
     this.#sampling = this.#sample();
   }
 
-  /** Of a server that takes its first commands now: all of them count. */
+  /** Starts a period for a server that was just started, so that all its commands are counted. */
   static fromStart(client: Redis, pid: number): RedisWatch {
     return new RedisWatch(client, pid, new Map());
   }
 
+  /** Starts a period for a running server. */
   static async fromNow(client: Redis, pid: number): Promise<RedisWatch> {
     return new RedisWatch(client, pid, await commandsOf(client));
   }
 
+  /** Length of the period so far. */
   get seconds(): number {
     return (performance.now() - this.#startedMs) / 1000;
   }
 
-  async end(): Promise<Watched> {
-    this.#isOver = true;
+  /** Ends the period and returns what was measured. */
+  async end(): Promise<RedisUsage> {
+    this.#isEnding = true;
     await this.#sampling;
     const commands = await this.#commands();
     return {
@@ -67,54 +70,55 @@ export class RedisWatch {
   }
 
   /**
-   * Seconds from the beginning until commands came no faster than `rate` a second, for some time.
-   * Rejects after `mostSeconds`.
+   * Waits until the server has received hardly more than `rate` commands per second for
+   * `REST_STEPS` steps. Returns the seconds from the start to the last busy step. Rejects after
+   * `timeoutSeconds`.
    */
-  async untilRest(rate: number, mostSeconds: number): Promise<number> {
+  async untilRest(rate: number, timeoutSeconds: number): Promise<number> {
     let [count, atS, restedS, steps] = [0, 0, 0, 0];
-    let hasBegun = false; // the nodes may not have found the server yet
+    let hasBegun = false; // the nodes may not be connected yet
     while (steps < REST_STEPS) {
       await pause(STEP_MS);
       const [now, nowS] = [total(await this.#commands()), this.seconds];
-      const most = rate * (nowS - atS) * REST_FACTOR + REST_COMMANDS;
-      const isBusy = now - count > most;
+      const maxCalls = rate * (nowS - atS) * REST_FACTOR + REST_COMMANDS;
+      const isBusy = now - count > maxCalls;
       hasBegun ||= isBusy;
       steps = isBusy || !hasBegun ? 0 : steps + 1;
       if (isBusy) restedS = nowS;
       [count, atS] = [now, nowS];
-      if (nowS > mostSeconds) throw new Error("Redis does not come to rest");
+      if (nowS > timeoutSeconds) throw new Error("Redis does not come to rest");
     }
     return restedS;
   }
 
   async #sample(): Promise<void> {
-    let [atMs, used] = [this.#startedMs, this.#before.cpu];
-    while (!this.#isOver) {
+    let [atMs, usedSeconds] = [this.#startedMs, this.#before.cpu];
+    while (!this.#isEnding) {
       await pause(STEP_MS);
       const [nowMs, now] = [performance.now(), cpuSeconds(this.#pid)];
-      const share = (now - used) / ((nowMs - atMs) / 1000);
+      const share = (now - usedSeconds) / ((nowMs - atMs) / 1000);
       this.#peakShare = Math.max(this.#peakShare, share);
-      [atMs, used] = [nowMs, now];
+      [atMs, usedSeconds] = [nowMs, now];
     }
   }
 
   async #commands(): Promise<Counts> {
     const { commands: before } = this.#before;
-    const grown = [...(await commandsOf(this.#client))].map(
+    const increases = [...(await commandsOf(this.#client))].map(
       ([name, count]) => [name, count - (before.get(name) ?? 0)] as const,
     );
-    return new Map(grown.filter(([, count]) => count > 0));
+    return new Map(increases.filter(([, count]) => count > 0));
   }
 }
 
-/** Of clients and of their scripts. */
+/** Returns the number of all calls, including those of scripts. */
 export function total(commands: Counts): number {
-  return [...commands.values()].reduce((sum, one) => sum + one, 0);
+  return [...commands.values()].reduce((sum, calls) => sum + calls, 0);
 }
 
 async function commandsOf(client: Redis): Promise<Counts> {
   const stats = await client.info("commandstats");
   const rows = [...stats.matchAll(/^cmdstat_([^:]+):calls=(\d+)/gm)];
   const counts = rows.map(([, name = "", calls]) => [name, Number(calls)] as const);
-  return new Map(counts.filter(([name]) => !OWN.test(name)));
+  return new Map(counts.filter(([name]) => !OWN_COMMANDS.test(name)));
 }

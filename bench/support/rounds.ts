@@ -1,11 +1,11 @@
-// Measuring in turn: baseline, ours, baseline, ours … so that whatever else the machine does hits
-// both alike. No state.
+// Measures the two subjects alternately, so that other load on the machine affects both equally.
 
 import type { Bench, Question, Row, Sample, Subject } from "./benchmark.ts";
 import { row } from "./stats.ts";
 
 /**
- * Measures both subjects `plan.rounds` times in turn; the samples of the baseline, then of ours.
+ * Measures both subjects alternately, `plan.rounds` times each. Returns the samples of the baseline
+ * and those of ours.
  */
 export async function alternate<T>(
   bench: Bench,
@@ -20,15 +20,15 @@ export async function alternate<T>(
   return samples;
 }
 
-/** One row of the table: the same measurement of two running servers, in turn. */
+/** Measures two running servers alternately and returns a row of the table. */
 export async function compare<S>(
   bench: Bench,
   servers: readonly [S, S],
   question: Question & { readonly measure: (server: S) => Promise<Sample> },
 ): Promise<Row> {
-  const { measure, ...rest } = question;
+  const { measure, ...rowQuestion } = question;
   const samples = await alternate(bench, (_, at) => measure(servers[at]));
-  return row(rest, bench.subjects, samples);
+  return row(rowQuestion, bench.subjects, samples);
 }
 
 /** Starts a server for each subject, one after the other. */

@@ -1,5 +1,5 @@
-// Starting what is measured: a build of the broker on an empty store, or the raw server. Both are
-// processes of their own. No state.
+// Starts the servers to measure: a build of the broker with an empty store, or the raw server. Both
+// run in their own process.
 
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -27,7 +27,10 @@ const SETTINGS = {
 
 const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
 
-/** All clients of a load have one address. Builds from before the limit do not know the setting. */
+/**
+ * Returns the setting that removes the limit of clients per address, because all clients of a bench
+ * have the same address. Older builds do not have this setting.
+ */
 function addressLimit(directory: string): Record<string, string> {
   return existsSync(`${directory}/dist/transport/socket-limits.js`)
     ? { JINDOU_SOCKETS_MAX_UNAUTHENTICATED_PER_ADDRESS: "0" }
@@ -35,8 +38,8 @@ function addressLimit(directory: string): Record<string, string> {
 }
 
 /**
- * Starts the build's `dist/main.js`, as a node on a Redis where one is named. What a bench may send
- * per connection is not limited, nothing else differs from the defaults.
+ * Starts the build's `dist/main.js`, as a node on Redis if `redis` is present. The rate limits of
+ * connections are off. Everything else has its default unless `settings` changes it.
  */
 export async function startBroker(
   workbench: Workbench,
@@ -78,7 +81,7 @@ export async function startBroker(
   };
 }
 
-/** Starts the raw server that answers with `answer`. */
+/** Starts the raw server with this fixed response. */
 export async function startRaw(
   workbench: Workbench,
   kind: RawKind,
@@ -88,7 +91,7 @@ export async function startRaw(
     name: "The raw server",
     command: process.execPath,
     args: [
-      ...process.execArgv, // they run TypeScript
+      ...process.execArgv, // needed to run TypeScript
       RAW_SERVER,
       kind,
       Buffer.from(answer).toString("hex"),

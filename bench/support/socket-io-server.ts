@@ -1,7 +1,10 @@
-// The peer of the cluster bench: one node of Socket.IO 4 with its Redis adapter, doing what its
-// documentation says. Every socket is in the room of the bench; a POST is emitted to the room.
-// Usage: socket-io-server.ts <redis url> <key> …: a server of its own for each key, which all nodes
-// with that key share; prints their ports as JSON. Nothing is checked or stored.
+// The peer of the cluster bench: a Socket.IO 4 server with its Redis adapter, set up as in its
+// documentation. All sockets are in one room, and the body of every POST is emitted to that room.
+// Nothing is checked or stored.
+//
+// Usage: socket-io-server.ts <redis url> <key> …
+// Starts one server for each key and prints their ports as JSON. Servers of several processes with
+// the same key form a cluster.
 
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -10,7 +13,7 @@ import { createAdapter } from "@socket.io/redis-adapter";
 import { Redis } from "ioredis";
 import { Server } from "socket.io";
 
-/** Returns the port it listens on. */
+/** Starts a server and returns its port. */
 async function serve(url: string, key: string): Promise<number> {
   const publisher = new Redis(url);
   const adapter = createAdapter(publisher, publisher.duplicate(), { key });
@@ -28,7 +31,7 @@ async function serve(url: string, key: string): Promise<number> {
     response.end("{}");
   });
   await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
-  return (http.address() as AddressInfo).port; // not a pipe
+  return (http.address() as AddressInfo).port; // never a string: the server does not listen on a pipe
 }
 
 const [url = "", ...keys] = process.argv.slice(2);

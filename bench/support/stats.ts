@@ -1,8 +1,11 @@
-// From samples to figures: medians, spread, rows. Pure.
+// Computes medians, spreads and rows of results from samples. Pure.
 
 import type { Figure, Question, Row, Sample } from "./benchmark.ts";
 
-/** The middle value; of an even number the mean of the two in the middle. NaN of nothing. */
+/**
+ * Returns the median. For an even number of values it is the mean of the two in the middle. Returns
+ * NaN if there is no value.
+ */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const high = sorted[Math.floor(sorted.length / 2)];
@@ -10,7 +13,7 @@ export function median(values: readonly number[]): number {
   return high === undefined || low === undefined ? Number.NaN : (high + low) / 2;
 }
 
-/** (largest − smallest) ÷ median. */
+/** Returns the range of the values divided by their median. */
 export function spread(values: readonly number[]): number {
   return (Math.max(...values) - Math.min(...values)) / median(values);
 }
@@ -19,7 +22,7 @@ export function figure(subject: string, samples: readonly Sample[]): Figure {
   const values = samples.map(({ value }) => value);
   const latencies = samples.flatMap(({ latency }) => latency ?? []);
   const cpu = samples.flatMap(({ cpuUs }) => cpuUs ?? []);
-  const of = (key: "p50" | "p99" | "p999" | "max") =>
+  const medianOf = (key: "p50" | "p99" | "p999" | "max") =>
     median(latencies.map((latency) => latency[key]));
   return {
     subject,
@@ -28,17 +31,17 @@ export function figure(subject: string, samples: readonly Sample[]): Figure {
     samples: values,
     ...(latencies.length > 0 && {
       latency: {
-        p50: of("p50"),
-        p99: of("p99"),
-        p999: of("p999"),
-        max: of("max"),
+        p50: medianOf("p50"),
+        p99: medianOf("p99"),
+        p999: medianOf("p999"),
+        max: medianOf("max"),
       },
     }),
     ...(cpu.length > 0 && { cpuUs: median(cpu) }),
   };
 }
 
-/** `samples` of the baseline, then of ours. */
+/** Returns a row. `samples` are those of the baseline, then those of ours. */
 export function row(
   question: Question,
   subjects: readonly [{ readonly name: string }, { readonly name: string }],

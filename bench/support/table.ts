@@ -1,17 +1,17 @@
-// The table a person reads. Pure: rows in, text out.
+// Formats rows of results as a text table. Pure.
 
 import { type Benchmark, type Figure, type Row, reached } from "./benchmark.ts";
 
 const HEAD = ["", "value", "±", "p50 ms", "p99 ms", "p99.9 ms", "cpu µs", "ratio"];
 
-/** One block for a benchmark: each row's question, then baseline and ours under each other. */
+/** Returns the table of a benchmark. Each row has three lines: its title, the baseline and ours. */
 export function table(benchmark: Benchmark, rows: readonly Row[]): string {
   const lines = rows.flatMap((row) => [
     [row.title, row.unit],
     figureLine(row.baseline, ""),
     figureLine(row.ours, verdict(row)),
   ]);
-  return `\n${benchmark.name}: ${benchmark.question}\n${aligned([HEAD, ...lines])}\n`;
+  return `\n${benchmark.name}: ${benchmark.question}\n${alignColumns([HEAD, ...lines])}\n`;
 }
 
 function figureLine(figure: Figure, verdict: string): string[] {
@@ -19,7 +19,7 @@ function figureLine(figure: Figure, verdict: string): string[] {
   const ms = (us: number | undefined) => (us === undefined ? "" : (us / 1000).toFixed(2));
   return [
     `  ${figure.subject}`,
-    grouped(figure.value),
+    formatNumber(figure.value),
     `${(figure.spread * 100).toFixed(0)}%`,
     ms(latency?.p50),
     ms(latency?.p99),
@@ -32,20 +32,20 @@ function figureLine(figure: Figure, verdict: string): string[] {
 function verdict(row: Row): string {
   const ratio = row.ratio.toFixed(2);
   if (row.target === undefined) return ratio;
-  const wanted =
+  const target =
     row.target.kind === "ratio"
       ? `≥ ${row.target.atLeast.toFixed(2)}`
-      : `≤ ${grouped(row.target.atMost)} ${row.unit}`;
-  return `${ratio}  ${reached(row) ? "reached" : "MISSED"} (${wanted})`;
+      : `≤ ${formatNumber(row.target.atMost)} ${row.unit}`;
+  return `${ratio}  ${reached(row) ? "reached" : "MISSED"} (${target})`;
 }
 
-function grouped(value: number): string {
+function formatNumber(value: number): string {
   const maximumFractionDigits = value < 100 ? 1 : 0;
   return value.toLocaleString("en-US", { maximumFractionDigits });
 }
 
-/** The first column to the left, the others to the right; a title line spans the columns. */
-function aligned(lines: readonly (readonly string[])[]): string {
+/** Aligns the first column left and the others right. The line of a title spans all columns. */
+function alignColumns(lines: readonly (readonly string[])[]): string {
   const widths = HEAD.map((_, column) =>
     Math.max(...lines.filter((line) => line.length > 2).map((line) => line[column]?.length ?? 0)),
   );

@@ -1,6 +1,6 @@
-// What a run leaves behind if nobody cleans up: child processes and temporary folders. State: the
-// living children, the folders. `close` ends and removes them all at once and synchronously, so it
-// works in an exit handler too. Kills only what it started.
+// Owns the child processes and temporary folders of a run. `close` kills and removes all of them
+// synchronously, so that it works in an exit handler. Must not kill any process that it did not
+// start.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -9,16 +9,16 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { tieToParent } from "../../test/support/child.ts";
 
-/** How much of a child's output is kept to explain its failure. */
-const KEPT_OUTPUT = 4000;
+/** Maximum number of characters of a child's output that are kept for error messages. */
+const MAX_OUTPUT = 4000;
 
-export interface Spawn {
+export interface SpawnOptions {
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
-  /** It is what is measured: on a pinned workbench it has a core of its own. */
+  /** True for the measured process, which has its own core on a pinned workbench. */
   readonly isMeasured?: boolean;
 }
 
@@ -29,7 +29,7 @@ export class Child {
   #stdout: string;
   #stderr: string;
 
-  constructor({ name, command, args, env, cwd }: Spawn) {
+  constructor({ name, command, args, env, cwd }: SpawnOptions) {
     this.#name = name;
     this.#stdout = "";
     this.#stderr = "";
@@ -42,10 +42,10 @@ export class Child {
       this.#stderr += error.message;
     });
     this.#process.stdout?.on("data", (text) => {
-      this.#stdout = (this.#stdout + text).slice(-KEPT_OUTPUT);
+      this.#stdout = (this.#stdout + text).slice(-MAX_OUTPUT);
     });
     this.#process.stderr?.on("data", (text) => {
-      this.#stderr = (this.#stderr + text).slice(-KEPT_OUTPUT);
+      this.#stderr = (this.#stderr + text).slice(-MAX_OUTPUT);
     });
   }
 
@@ -57,49 +57,50 @@ export class Child {
     return this.#process.exitCode !== null || this.#process.signalCode !== null;
   }
 
-  /**
-   * The first line of its standard output that has `mark` in it. Rejects when it ends without one.
-   */
+  /** Waits for the first line of stdout that contains `mark`. Rejects if the process ends first. */
   async line(mark = ""): Promise<string> {
     for (;;) {
       const lines = this.#stdout.split("\n").slice(0, -1);
-      const found = lines.find((line) => line.includes(mark));
-      if (found !== undefined) return found;
+      const matchingLine = lines.find((line) => line.includes(mark));
+      if (matchingLine !== undefined) return matchingLine;
       if (this.hasEnded) throw this.failure("ended early");
-      const over = new AbortController(); // the one that does not happen is forgotten
+      const abort = new AbortController(); // removes the listener of the event that does not happen
       await Promise.race([
-        once(this.#process.stdout ?? this.#process, "data", over),
-        once(this.#process, "close", over),
-      ]).finally(() => over.abort());
+        once(this.#process.stdout ?? this.#process, "data", abort),
+        once(this.#process, "close", abort),
+      ]).finally(() => abort.abort());
     }
   }
 
-  /** Its whole output (the last 4000 characters). Rejects when it ends with anything but 0. */
+  /**
+   * Waits for the end of the process and returns its output (the last 4000 characters). Rejects if
+   * its exit code is not 0.
+   */
   async output(): Promise<string> {
     if (!this.hasEnded) await once(this.#process, "close");
     if (this.#process.exitCode !== 0) throw this.failure("failed");
     return this.#stdout;
   }
 
-  /** To its standard input. */
+  /** Writes to the process's stdin. */
   write(text: string): void {
     this.#process.stdin?.write(text);
   }
 
-  /** Ends its standard input and waits for it to go. */
+  /** Closes the process's stdin and waits until it has ended. */
   async release(): Promise<void> {
     this.#process.stdin?.end();
     if (!this.hasEnded) await once(this.#process, "close");
   }
 
-  /** Asks it to end and waits until it has. */
+  /** Sends SIGTERM and waits until the process has ended. */
   async finish(): Promise<void> {
     if (this.hasEnded) return;
     this.#process.kill("SIGTERM");
     await once(this.#process, "close");
   }
 
-  /** Ends it at once and waits until it is gone. */
+  /** Kills the process and waits until it has ended. */
   async stop(): Promise<void> {
     if (this.hasEnded) return;
     this.kill();
@@ -110,11 +111,11 @@ export class Child {
     if (!this.hasEnded) this.#process.kill("SIGKILL");
   }
 
-  failure(what: string): Error {
+  failure(problem: string): Error {
     const output = `${this.#stderr}${this.#stdout}`.trim();
     const { signalCode } = this.#process;
     const end = signalCode === null ? "" : ` (${signalCode})`;
-    return new Error(`${this.#name} ${what}${end}:\n${output}`);
+    return new Error(`${this.#name} ${problem}${end}:\n${output}`);
   }
 }
 
@@ -125,27 +126,27 @@ export class Workbench {
   #isPinned = false;
 
   /**
-   * Whether what is measured runs on the first core with all its threads and everything else on the
-   * others, so that no background thread hides. Where this process may use one core only, nothing
-   * is pinned. Throws without `taskset` (util-linux).
+   * With `true`, runs all threads of the measured process on the first core and everything else on
+   * the other cores, so that the work of background threads is included. Pins nothing if this
+   * process may use only one core. Throws without `taskset` (util-linux).
    */
   pin(isPinned: boolean): void {
     const [, ...others] = this.#cores;
     if (others.length === 0 || isPinned === this.#isPinned) return;
-    const cores = isPinned ? others : this.#cores; // children inherit them
+    const cores = isPinned ? others : this.#cores; // child processes inherit these cores
     const list = cores.join(",");
     execFileSync("taskset", ["-a", "-c", "-p", list, `${process.pid}`]);
     this.#isPinned = isPinned;
   }
 
-  spawn(spawn: Spawn): Child {
+  spawn(spawn: SpawnOptions): Child {
     const isOnFirst = this.#isPinned && spawn.isMeasured === true;
     const child = new Child(isOnFirst ? onCore(this.#cores[0] ?? 0, spawn) : spawn);
     this.#children.add(child);
     return child;
   }
 
-  /** An empty folder that is removed by `close` at the latest. */
+  /** Creates an empty folder, which `close` removes. */
   folder(name: string): string {
     const folder = mkdtempSync(join(tmpdir(), `jindou-bench-${name}-`));
     this.#folders.add(folder);
@@ -156,7 +157,7 @@ export class Workbench {
     if (this.#folders.delete(folder)) rmSync(folder, { recursive: true, force: true });
   }
 
-  /** Safe to call twice. */
+  /** Kills all child processes and removes all folders. May be called more than once. */
   close(): void {
     for (const child of this.#children) child.kill();
     this.#children.clear();
@@ -164,12 +165,12 @@ export class Workbench {
   }
 }
 
-function onCore(core: number, { command, args, ...rest }: Spawn): Spawn {
+function onCore(core: number, { command, args, ...rest }: SpawnOptions): SpawnOptions {
   const pinned = ["-c", `${core}`, command, ...args];
   return { ...rest, command: "taskset", args: pinned };
 }
 
-/** The cores that this process may use, from a list such as `0-2,5`. */
+/** Returns the cores that this process may use. The kernel reports them as a list like `0-2,5`. */
 function allowedCores(): readonly number[] {
   const status = readFileSync("/proc/self/status", "utf8");
   const list = /^Cpus_allowed_list:\s*(\S+)/m.exec(status)?.[1] ?? "0";
