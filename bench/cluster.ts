@@ -106,7 +106,7 @@ async function startBuilds(bench: Bench, members: number) {
 /** Starts an embedded node, and for each node count our nodes on Redis and those of the peer. */
 async function startAll(bench: Bench, members: number) {
   const [, build] = bench.subjects;
-  if (build.kind !== "broker") throw new Error("There is no build to measure");
+  if (build.kind !== "broker") throw new Error("the cluster bench needs a build to measure");
   const server = await startBroker(bench.workbench, build);
   const name = `${build.name}, embedded`;
   const embedded = { name, servers: [server], redis: undefined };
@@ -128,9 +128,9 @@ async function compareAll(
 ): Promise<readonly Row[]> {
   const ours = others.slice(0, others.length / 2);
   const peers = others.slice(others.length / 2);
-  if (embedded === undefined) throw new Error("There is nothing to measure");
+  if (embedded === undefined) throw new Error("the embedded node is missing");
   const [alone] = ours;
-  if (alone === undefined) throw new Error("No node of ours is on Redis");
+  if (alone === undefined) throw new Error("there is no node on Redis");
   return [
     ...(await compareLimits(setting, embedded, alone)),
     ...(await compareSends(setting, embedded, ours)),
@@ -167,7 +167,7 @@ async function compareLimits(
   ours: Contender,
 ): Promise<readonly Row[]> {
   const { redis } = ours.nodes;
-  if (redis === undefined) throw new Error("The node is not on Redis");
+  if (redis === undefined) throw new Error("the node is not on Redis");
   const holds = await Promise.all(
     [embedded, ours].map(({ nodes, opening }) =>
       setting.load.hold({
@@ -216,7 +216,7 @@ async function compareLimits(
 async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   const { bench, load } = setting;
   const [, build] = bench.subjects;
-  if (build.kind !== "broker") throw new Error("There is no build to measure");
+  if (build.kind !== "broker") throw new Error("the cluster bench needs a build to measure");
   const redis = await startRedisCluster(bench, PRIMARIES);
   const size = { name: "Redis Cluster", count: 1, redis };
   const ours = await createContender(await startNodes(bench, build, size), 1);
@@ -268,7 +268,7 @@ async function compareFanout(
  */
 function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};
-  if (nodes?.redis === undefined) throw new Error("No node is on Redis");
+  if (nodes?.redis === undefined) throw new Error("there is no node on Redis");
   const count = nodes.servers.length;
   const load = { connections: 1, depth: 1, subscribers: count };
   return perDelivery(redisLimit(nodes.redis, load), members);

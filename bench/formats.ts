@@ -107,7 +107,7 @@ async function measure(
 ): Promise<Row> {
   const { plan, subjects } = bench;
   const [, ours] = subjects;
-  if (ours.kind !== "broker") throw new Error("ours is a build"); // a bug
+  if (ours.kind !== "broker") throw new Error("the second subject must be a build");
   const members = plan.isQuick ? QUICK_MEMBERS : MEMBERS;
   const { workbench } = bench;
   const { settings } = format;

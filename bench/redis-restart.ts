@@ -313,7 +313,7 @@ async function measureQueried(setup: Setup, outage: Outage) {
   const queried = await watch.end();
   await pause(REPEAT_WAIT_MS);
   await waitForMessages(setup, seconds, { isSent: true });
-  if ((await offlineCount(setup)) > 0) throw new Error("A session was lost later");
+  if ((await offlineCount(setup)) > 0) throw new Error("a session was closed after the recovery");
   client.disconnect();
   return { presenceS, messagesS, queried };
 }
@@ -322,7 +322,8 @@ async function waitForPresence(setup: Setup, seconds: () => number): Promise<num
   for (;;) {
     const missing = await offlineCount(setup).catch(() => Number.POSITIVE_INFINITY);
     if (missing === 0) return seconds();
-    if (seconds() > TIMEOUT_S) throw new Error(`${missing} users are offline by their nodes`);
+    if (seconds() > TIMEOUT_S)
+      throw new Error(`the nodes still report ${missing} users as offline`);
     await pause(RETRY_MS);
   }
 }
@@ -358,10 +359,10 @@ async function waitForMessages(
   }
   for (;;) {
     const { least, most } = await setup.connections.status();
-    if (most > setup.sentCount) throw new Error("A message came twice");
+    if (most > setup.sentCount) throw new Error("a message was delivered twice");
     if (least === setup.sentCount) return seconds();
     if (seconds() > TIMEOUT_S)
-      throw new Error(`Of ${setup.sentCount} messages a session has ${least}`);
+      throw new Error(`a session has ${least} of ${setup.sentCount} messages`);
     await pause(POLL_MS);
   }
 }

@@ -15,7 +15,7 @@ export const ROOT: string = fileURLToPath(new URL("../..", import.meta.url));
 /** Returns the directory of the working tree. It must be built, which `npm run bench` does first. */
 export function buildHere(): string {
   if (!existsSync(join(ROOT, "dist/main.js")))
-    throw new Error("dist/ is missing: run npm run build");
+    throw new Error("dist/ is missing. Run npm run build.");
   return ROOT;
 }
 
@@ -68,7 +68,8 @@ async function hasOurPackages(commit: string): Promise<boolean> {
 
 async function compile(directory: string): Promise<void> {
   const tsc = join(directory, "node_modules/typescript/bin/tsc");
-  if (!existsSync(tsc)) throw new Error(`No packages are installed in ${directory}: run npm ci`);
+  if (!existsSync(tsc))
+    throw new Error(`No packages are installed in ${directory}. Run npm ci there.`);
   await run(process.execPath, [tsc, "-p", "tsconfig.build.json"], {
     cwd: directory,
   });

@@ -136,7 +136,7 @@ export function clientFrame(content: Uint8Array | string): Uint8Array {
   const payload = bytes(content);
   const first = typeof content === "string" ? 0x81 : 0x82;
   const { length } = payload;
-  if (length > 0xffff) throw new RangeError("A frame of a bench is short");
+  if (length > 0xffff) throw new RangeError("a frame of a bench can have at most 65,535 bytes");
   const head =
     length < 126 ? [first, 0x80 | length] : [first, 0x80 | 126, length >> 8, length & 255];
   return Buffer.concat([Buffer.from([...head, 0, 0, 0, 0]), payload]);

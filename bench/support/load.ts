@@ -126,7 +126,7 @@ export async function compileLoad(): Promise<string> {
     await promisify(execFile)("cc", ["-O2", "-o", temporary, join(HERE, "load.c")]);
   } catch (cause) {
     throw new Error(
-      "The load client could not be compiled. The benches need a C compiler under the name cc (Debian, Ubuntu: apt-get install gcc libc6-dev) and Linux",
+      "Could not compile the load client. The benches need Linux and a C compiler with the name cc (Debian, Ubuntu: apt-get install gcc libc6-dev).",
       { cause },
     );
   }
@@ -263,7 +263,8 @@ function replyOption(start: Uint8Array): string {
 }
 
 function toSample({ operations, seconds, cpuSeconds, cpus, latencyUs }: Report): ProcessSample {
-  if (operations === 0) throw new Error("Nothing was measured: no reply came");
+  if (operations === 0)
+    throw new Error("the load client received no reply, so nothing was measured");
   return {
     value: operations / seconds,
     latency: latencyUs,

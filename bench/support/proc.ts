@@ -9,7 +9,7 @@ const TICKS_PER_SECOND = 100;
 export function residentBytes(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const match = /^VmRSS:\s+(\d+) kB$/m.exec(status);
-  if (match === null) throw new Error(`The memory of process ${pid} cannot be read`);
+  if (match === null) throw new Error(`cannot read the memory of process ${pid} from /proc`);
   return Number(match[1]) * 1024;
 }
 

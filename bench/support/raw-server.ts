@@ -127,10 +127,10 @@ function readJson(
 
 const [kind, answer] = process.argv.slice(2);
 const serve = Object.entries(SERVERS).find(([name]) => name === kind)?.[1];
-if (serve === undefined) throw new Error(`Unknown kind of raw server: ${kind}`);
+if (serve === undefined) throw new Error(`unknown kind of raw server: ${kind}`);
 const app = App();
 serve(app, Buffer.from(answer ?? "", "hex"));
 app.listen("127.0.0.1", 0, (socket) => {
-  if (!socket) throw new Error("The raw server cannot listen");
+  if (!socket) throw new Error("the raw server cannot listen on a port");
   process.stdout.write(`${us_socket_local_port(socket)}\n`);
 });

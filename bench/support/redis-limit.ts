@@ -78,7 +78,7 @@ function serverOf({ processes }: Redis, topic: string): RedisProcess {
   const slot = slotOf(topic);
   const share = SLOTS / processes.length;
   const server = processes.find((_, at) => slot < Math.round((at + 1) * share));
-  if (server === undefined) throw new Error("No server has the slot");
+  if (server === undefined) throw new Error("no server has the slot of the topic");
   return server;
 }
 

@@ -86,7 +86,8 @@ export class RedisWatch {
       steps = isBusy || !hasBegun ? 0 : steps + 1;
       if (isBusy) restedS = nowS;
       [count, atS] = [now, nowS];
-      if (nowS > timeoutSeconds) throw new Error("Redis does not come to rest");
+      if (nowS > timeoutSeconds)
+        throw new Error(`Redis was not at rest within ${timeoutSeconds} s`);
     }
     return restedS;
   }
