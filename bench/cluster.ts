@@ -1,8 +1,9 @@
-// How does the throughput grow with the number of nodes on one Redis, and what does the path through
-// Redis cost? Measures stored and acknowledged messages, the fan-out to a group of 1,000 members on
-// 1, 2 and 3 nodes, and the time from sending to receiving. Compares them with an embedded node and
-// with Socket.IO and its Redis adapter, which stores nothing; with `--against`, two nodes of each
-// build are compared. All processes share one machine, so CPU time is more meaningful than rates.
+// How does the throughput grow with the number of nodes on one Redis, and what does the path
+// through Redis cost? Measures stored and acknowledged messages, the fan-out to a group of 1,000
+// members on 1, 2 and 3 nodes, and the time from sending to receiving. Compares them with an
+// embedded node and with Socket.IO and its Redis adapter, which stores nothing; with `--against`,
+// two nodes of each build are compared. All processes share one machine, so CPU time is more
+// meaningful than rates.
 
 import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
 import {
@@ -263,8 +264,8 @@ async function compareFanout(
 }
 
 /**
- * Returns a run that measures the minimum cost of Redis for a fan-out: one message at a time, because
- * the nodes make a thousand deliveries between two messages, and all nodes subscribed.
+ * Returns a run that measures the minimum cost of Redis for a fan-out: one message at a time,
+ * because the nodes make a thousand deliveries between two messages, and all nodes subscribed.
  */
 function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};

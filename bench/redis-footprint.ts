@@ -1,6 +1,6 @@
 // How much memory and CPU time does Redis need for a user, a group, a membership, a message, a
-// remembered client_msg_no, and a session with its subscriptions? And how much memory does a session
-// need on its node? The results are used in the sizing section of docs/cluster.md.
+// remembered client_msg_no, and a session with its subscriptions? And how much memory does a
+// session need on its node? The results are used in the sizing section of docs/cluster.md.
 //
 // Usage: npx tsx bench/redis-footprint.ts [--count 10000] [-- options of redis-server]
 // Needs `npm run build`, Linux, a C compiler and redis-server.

@@ -26,7 +26,9 @@ const ROUNDS = Number(values.rounds);
 const LOAD_MS = Number(values.seconds) * 1000;
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SENDERS = 64;
-/** Number of personal channels. Unlike groups, they need no record in a Redis that restarts empty. */
+/**
+ * Number of personal channels. Unlike groups, they need no record in a Redis that restarts empty.
+ */
 const PEERS = 16;
 const RETRY_MS = 20;
 const CUT_MS = 300;

@@ -1,9 +1,9 @@
 // What does a restart of Redis cost two nodes with 10,000 connected sessions in two groups each?
 // Measures the time until the presence of all users is correct and until the first message to each
-// group has reached every member, and the CPU time and commands of Redis meanwhile. Redis is stopped
-// with SIGTERM, killed, or killed and kept down until the nodes count as dead. Each outage happens
-// twice: once without calls, so that all commands come from the nodes, and once with queries of
-// presence and messages.
+// group has reached every member, and the CPU time and commands of Redis meanwhile. Redis is
+// stopped with SIGTERM, killed, or killed and kept down until the nodes count as dead. Each outage
+// happens twice: once without calls, so that all commands come from the nodes, and once with
+// queries of presence and messages.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Redis } from "ioredis";
@@ -328,7 +328,9 @@ async function waitForPresence(setup: Setup, seconds: () => number): Promise<num
   }
 }
 
-/** Returns the number of users that the nodes report as offline. Rejects if a node cannot report. */
+/**
+ * Returns the number of users that the nodes report as offline. Rejects if a node cannot report.
+ */
 async function offlineCount({ servers, uids }: Setup): Promise<number> {
   let missing = 0;
   for (const { apiPort } of servers) {

@@ -1,6 +1,6 @@
-// The program of `npm run bench`, see USAGE below. Runs one benchmark or all of them, prints a table
-// for each, and writes bench/results/<name>.json (with --quick: <name>-quick.json). Stops everything
-// it has started, also after a signal or an error. A missed target never fails a run.
+// The program of `npm run bench`, see USAGE below. Runs one benchmark or all of them, prints a
+// table for each, and writes bench/results/<name>.json (with --quick: <name>-quick.json). Stops
+// everything it has started, also after a signal or an error. A missed target never fails a run.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";

@@ -1,5 +1,5 @@
-// Registers users and creates groups over the HTTP API before a bench runs, with a limited number of
-// parallel calls.
+// Registers users and creates groups over the HTTP API before a bench runs, with a limited number
+// of parallel calls.
 
 import { Agent, request } from "node:http";
 

@@ -1,5 +1,5 @@
-// What the load client measures with: a clock and a histogram of latencies. Included by load.c only.
-// State: the one histogram. `record` counts only while `isMeasuring` is set.
+// Clock and latency histogram of the load client. Included only by load.c. Owns the histogram.
+// `record` has an effect only while `isMeasuring` is set.
 #pragma once
 #include <errno.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 static int isMeasuring;
 
-/** Nanoseconds, with 64 steps to each doubling (1.6 %). */
+/** Histogram of nanoseconds, with 64 buckets for each doubling (a resolution of 1.6 %). */
 static uint64_t histogram[64 * 64], samples, worst;
 
 static void record(uint64_t ns) {
@@ -27,10 +27,10 @@ static void record(uint64_t ns) {
 }
 
 static double percentile_us(double share) {
-  uint64_t wanted = (uint64_t)((double)samples * share), seen = 0;
+  uint64_t target = (uint64_t)((double)samples * share), seen = 0;
   for (int i = 0; i < 64 * 64; i++) {
     seen += histogram[i];
-    if (seen > wanted) return (i < 64 ? i : (double)((uint64_t)(64 + i % 64) << (i / 64 - 1))) / 1e3;
+    if (seen > target) return (i < 64 ? i : (double)((uint64_t)(64 + i % 64) << (i / 64 - 1))) / 1e3;
   }
   return (double)worst / 1e3;
 }

@@ -1,4 +1,5 @@
-// What the measured processes take of the processor. Included by load.c only. State: the seconds of each, between the two calls of `count_cpu`.
+// CPU time of the measured processes. Included only by load.c. Owns the seconds that each process
+// has used between the two calls of `count_cpu`.
 #pragma once
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 
 static double cpuSeconds[MAX_NUMBERS];
 
-/** User and system time of a process in seconds. */
+/** Returns the user and system time of a process in seconds. */
 static double cpu_seconds(int pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -17,12 +18,12 @@ static double cpu_seconds(int pid) {
   fclose(file);
   text[length] = 0;
   unsigned long user = 0, kernel = 0;
-  char *rest = strrchr(text, ')');
-  if (rest != NULL) sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel);
+  char *fields = strrchr(text, ')');
+  if (fields != NULL) sscanf(fields + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel);
   return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/** Begins with -1, ends with 1. */
+/** Adds the CPU time of each process. Called with sign -1 at the start and with 1 at the end. */
 static void count_cpu(const Numbers *processes, int sign) {
   for (int i = 0; i < processes->count; i++) cpuSeconds[i] += sign * cpu_seconds((int)processes->of[i]);
 }

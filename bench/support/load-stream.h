@@ -1,8 +1,9 @@
-// The load client's open loop: streams that are published at a fixed rate whatever the server does. Included by load.c only, behind what it
-// knows of connections. State: when it started, how much was due so far.
+// The open loop of the load client: streams that are published at a fixed rate, regardless of the
+// server. Included only by load.c, after its connections are declared. Owns the start time and the
+// number of messages that were due so far.
 #pragma once
 
-// Streams: message m of all is due `m * dueGapNs` after the start, to stream m % receiverCount.
+// Message m of all streams is due `m * dueGapNs` after the start, in stream m % receiverCount.
 static int isStream;
 static uint64_t streamStart, dueGapNs, dueCount;
 
@@ -15,19 +16,21 @@ static uint64_t due_at(uint64_t number) {
   return streamStart + number * dueGapNs;
 }
 
-/** Sends what is due, one call at a time on each connection. */
+/** Sends the messages that are due. Each connection has one call at a time. */
 static void publish_due(uint64_t at) {
   for (; due_at(dueCount) <= at; dueCount++) {
     Connection *connection = &connections[receiverCount + (int)(dueCount % (uint64_t)receiverCount)];
-    if (connection->sent > connection->answered) { connection->owed++; continue; }
+    if (connection->sent > connection->answered) { connection->overdue++; continue; }
     send_chunk(connection);
     flush(connection);
   }
 }
 
-/** Rests until something is due, which is sooner than epoll can wait. */
-static void rest_until_due(uint64_t at) {
+/**
+ * Sleeps until the next message is due, for at most 0.1 ms. epoll cannot wait that short a time.
+ */
+static void sleep_until_due(uint64_t at) {
   uint64_t due = due_at(dueCount);
-  struct timespec rest = {.tv_nsec = due > at + 100000 ? 100000 : due > at ? (long)(due - at) : 0};
-  if (rest.tv_nsec > 0) nanosleep(&rest, NULL);
+  struct timespec pause = {.tv_nsec = due > at + 100000 ? 100000 : due > at ? (long)(due - at) : 0};
+  if (pause.tv_nsec > 0) nanosleep(&pause, NULL);
 }

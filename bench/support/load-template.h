@@ -1,5 +1,5 @@
-// What the load client is told: `name=value` options, and templates of frames and requests with places for two numbers.
-// Included by load.c only. Templates live as long as the process.
+// Options of the load client (`name=value`), and templates: frames and requests with placeholders
+// for message and connection numbers. Included only by load.c. Templates are never freed.
 #pragma once
 #include "load-measure.h"
 
@@ -45,7 +45,7 @@ static double number(const Options *options, const char *name) {
   return value == NULL ? 0 : atof(value);
 }
 
-/** Numbers with commas between. */
+/** List of numbers with commas between them. */
 enum { MAX_NUMBERS = 16 };
 typedef struct { double of[MAX_NUMBERS]; int count; } Numbers;
 
@@ -60,17 +60,17 @@ static Numbers numbers(const Options *options, const char *name) {
   return list;
 }
 
-/** In turn; 0 where there is none. */
+/** Returns the number at the index, modulo the length of the list. Returns 0 for an empty list. */
 static double nth(const Numbers *list, int index) {
   return list->count == 0 ? 0 : list->of[index % list->count];
 }
 
 static int is(const Options *options, const char *name, const char *value) {
-  const char *given = text(options, name);
-  return given != NULL && strcmp(given, value) == 0;
+  const char *actual = text(options, name);
+  return actual != NULL && strcmp(actual, value) == 0;
 }
 
-/** The template of an option; NULL when it is not given. Templates live as long as the process. */
+/** Reads the template file of an option. Returns NULL if the option is missing. */
 static const Template *template_of(const Options *options, const char *name) {
   const char *path = text(options, name);
   if (path == NULL) return NULL;

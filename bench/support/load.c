@@ -1,22 +1,44 @@
-// The load client of the benches: a C program, so that it is never what limits a measurement. Compiled by load.ts when it is needed.
-// State: one table of connections in one thread. It knows no protocol of ours: whole frames and whole HTTP requests come ready-made in
-// files, and only the digits of a message number or of a connection number are written into them.
+// The load client of the benches. It is written in C so that it never limits a measurement, and is
+// compiled by load.ts. It has one thread and one table of connections, and knows no protocol of the
+// broker: files contain complete frames and HTTP requests, into which it only writes the digits of
+// message and connection numbers.
 //
-//   load mode=request  kind=ws|http port=P connections=N depth=D upgrade=F [open=F replies=R] message=F reply=HEX
-//        warmup=S seconds=S [process=PID]      closed loop: D unanswered messages on each connection
-//   load mode=fanout   port=P connections=N upgrade=F [open=F replies=R] reply=HEX publish=ws|http publishPort=P
-//        [publishUpgrade=F publishOpen=F] message=F depth=D warmup=S seconds=S [process=PID]
-//        closed loop: D messages that have not yet reached all N connections
-//   load mode=stream   port=P connections=N upgrade=F [open=F replies=R] reply=HEX publishPort=P message=F rate=R warmup=S seconds=S [process=PID]
-//        open loop: over an HTTP connection of its own for each of N streams, R messages a second, each to one viewer; `{iiii}` is the same for
-//        both. Latency counts from when a message was due, so a server that falls behind cannot hide it
-//   load mode=hold     port=P connections=N upgrade=F [open=F replies=R] [reply=HEX]      prints when all are open, holds until stdin ends. For each
-//        line on stdin one on stdout: how many are still open, and how many frames that begin with `reply` they have received
+// Modes (the result is one line of JSON on stdout):
 //
-// `port`, `publishPort` and `process` may be several with commas between: connections are spread over the ports in turn, and the processor time
-// is that of all processes and, in their order, of each.
-// In the files `{kkkkkkkk}` becomes a 10-digit message number and `{iiii}` a 6-digit connection number. `replies` frames are awaited after
-// `open`. A reply that does not start with the bytes of `reply` (HTTP: a status that is not 200) counts as `bad`. One JSON line is printed.
+//   load mode=request kind=ws|http port=P connections=N depth=D upgrade=F [open=F replies=R]
+//        message=F reply=HEX warmup=S seconds=S [process=PID]
+//     Closed loop: keeps D unanswered messages on each connection.
+//
+//   load mode=fanout port=P connections=N depth=D upgrade=F [open=F replies=R] reply=HEX
+//        publish=ws|http publishPort=P [publishUpgrade=F publishOpen=F] message=F
+//        warmup=S seconds=S [process=PID]
+//     Closed loop: keeps D messages in flight. A message is in flight until all N connections have
+//     received it.
+//
+//   load mode=stream port=P connections=N upgrade=F [open=F replies=R] reply=HEX publishPort=P
+//        message=F rate=R warmup=S seconds=S [process=PID]
+//     Open loop: publishes R messages per second in each of N streams, each over its own HTTP
+//     connection to its one viewer. `{iiii}` is the same number for the stream and its viewer. The
+//     latency of a message counts from the time at which it was due, so that it includes the delay
+//     of a server that falls behind.
+//
+//   load mode=hold port=P connections=N upgrade=F [open=F replies=R] [reply=HEX]
+//     Prints the result when all connections are open, and keeps them open until stdin ends. For
+//     each line on stdin it prints one line of JSON: the number of open connections, and the number
+//     of frames they have received that begin with `reply`.
+//
+// Options:
+//
+//   port, publishPort  one or more ports with commas between them; connections use them in turn
+//   process            one or more process ids, whose CPU time is printed in total and for each
+//   upgrade, open      files with the WebSocket upgrade and the first frame of a connection
+//   replies            number of frames to wait for after `open`
+//   message            file with the frame or request of one message
+//   reply              first bytes of a correct reply, in hexadecimal
+//
+// Files may contain the placeholders `{kkkkkkkk}`, for a 10-digit message number, and `{iiii}`, for
+// a 6-digit connection number. A reply counts as `bad` if it does not begin with the bytes of
+// `reply`, or over HTTP if its status is not 200.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,22 +55,22 @@
 #include "load-processes.h"
 #include "load-template.h"
 
-enum { MAX_DEPTH = 4096, RAMP = 256, CONNECT_DEADLINE_S = 60, PATIENCE_S = 20, READ_BYTES = 256 * 1024 };
-typedef enum { CONNECTING, UPGRADING, OPENING, READY, DEAD } Life;
+enum { MAX_DEPTH = 4096, MAX_CONNECTING = 256, CONNECT_DEADLINE_S = 60, MAX_EXTRA_S = 20, READ_BYTES = 256 * 1024 };
+typedef enum { CONNECTING, UPGRADING, OPENING, READY, DEAD } State;
 typedef enum { RECEIVER, REQUESTER, PUBLISHER } Role;
 
 typedef struct { uint8_t *bytes; size_t start, end, capacity; } Buffer;
 
 typedef struct {
-  int fd, id, port, isHttp, isWatchingWrites;
+  int fd, id, port, isHttp, watchesWrites;
   Role role;
-  Life life;
-  int repliesToGo;
+  State state;
+  int pendingReplies;
   Buffer in, out;
-  uint64_t received;            // deliveries, of a receiver
-  uint64_t *sentAt;             // ring of `depth` send times, of a requester
+  uint64_t received;            // receiver: number of deliveries
+  uint64_t *sentAt;             // requester: ring of `depth` send times
   uint64_t sent, answered;
-  uint64_t owed;                // messages that were due while the one before was unanswered, of a stream's publisher
+  uint64_t overdue;             // stream publisher: messages due while a call was unanswered
   const Template *upgrade, *open;
 } Connection;
 
@@ -59,7 +81,8 @@ static uint8_t expected[16];
 static int expectedLength;
 static int readyCount, closedCount, isRunning, isHold, isStdinOpen = 1;
 static uint64_t messageNumber, operations, bad, bytesIn;
-// Fan-out: when message k left and how many receivers have it, in rings; the oldest that is not everywhere yet.
+// Fan-out: for each message its send time and the number of receivers that have it, in rings.
+// `fanoutCompleted` is the number of messages that all receivers have.
 static uint64_t fanoutSentAt[MAX_DEPTH * 2], fanoutCompleted, fanoutSent;
 static uint32_t fanoutCount[MAX_DEPTH * 2];
 
@@ -77,15 +100,15 @@ static void reserve(Buffer *buffer, size_t bytes) {
 }
 
 static void watch(Connection *connection, int writes) {
-  if (connection->isWatchingWrites == writes) return;
+  if (connection->watchesWrites == writes) return;
   struct epoll_event event = {.events = EPOLLIN | (writes ? EPOLLOUT : 0), .data.ptr = connection};
   epoll_ctl(epoll_fd, EPOLL_CTL_MOD, connection->fd, &event);
-  connection->isWatchingWrites = writes;
+  connection->watchesWrites = writes;
 }
 
-static void die(Connection *connection) {
-  if (connection->life == DEAD) return;
-  connection->life = DEAD;
+static void close_connection(Connection *connection) {
+  if (connection->state == DEAD) return;
+  connection->state = DEAD;
   closedCount++;
   close(connection->fd);
 }
@@ -95,7 +118,7 @@ static void flush(Connection *connection) {
   while (out->start < out->end) {
     ssize_t written = write(connection->fd, out->bytes + out->start, out->end - out->start);
     if (written < 0 && errno == EAGAIN) return watch(connection, 1);
-    if (written <= 0) return die(connection);
+    if (written <= 0) return close_connection(connection);
     out->start += (size_t)written;
   }
   watch(connection, 0);
@@ -111,14 +134,14 @@ static void queue(Connection *connection, const Template *template, uint64_t num
   out->end += (size_t)template->length;
 }
 
-/** Tells the first time why a connection could not go on. */
-static void explain(const char *what, const uint8_t *bytes, size_t length) {
-  static int isTold;
-  if (!isTold) fprintf(stderr, "load: %s: %.*s\n", what, (int)length, (const char *)bytes);
-  isTold = 1;
+/** Prints why a connection failed. Only the first failure is printed. */
+static void report_once(const char *what, const uint8_t *bytes, size_t length) {
+  static int isReported;
+  if (!isReported) fprintf(stderr, "load: %s: %.*s\n", what, (int)length, (const char *)bytes);
+  isReported = 1;
 }
 
-/** A ping is answered with an empty pong; its payload is of no interest to the servers measured here. */
+/** Answers a ping with an empty pong. The measured servers do not check the payload. */
 static void queue_pong(Connection *connection) {
   static uint8_t pong[] = {0x8a, 0x80, 0, 0, 0, 0};
   Template template = {.bytes = pong, .length = sizeof pong};
@@ -126,24 +149,24 @@ static void queue_pong(Connection *connection) {
   flush(connection);
 }
 
-static void dial(Connection *connection) {
+static void start_connecting(Connection *connection) {
   connection->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   if (connection->fd < 0) fail("socket");
   int on = 1;
-  struct linger reset = {.l_onoff = 1, .l_linger = 0}; // no TIME_WAIT: the next round needs the ports
+  struct linger reset = {.l_onoff = 1, .l_linger = 0}; // avoids TIME_WAIT: the next round needs the ports
   setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)connection->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   if (connect(connection->fd, (struct sockaddr *)&address, sizeof address) != 0 && errno != EINPROGRESS) fail("connect");
   struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = connection};
-  connection->isWatchingWrites = 1;
-  connection->life = CONNECTING;
+  connection->watchesWrites = 1;
+  connection->state = CONNECTING;
   epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
 }
 
 #include "load-stream.h"
 
-// --- What a message or a reply does ---
+// --- Messages and replies ---
 
 static void send_request(Connection *connection, uint64_t at) {
   connection->sentAt[connection->sent++ % (uint64_t)depth] = at;
@@ -151,9 +174,9 @@ static void send_request(Connection *connection, uint64_t at) {
 }
 
 static void answered(Connection *connection, int isGood, uint64_t at) {
-  if (connection->life == OPENING) {
-    if (--connection->repliesToGo > 0) return;
-    connection->life = READY;
+  if (connection->state == OPENING) {
+    if (--connection->pendingReplies > 0) return;
+    connection->state = READY;
     readyCount++;
     return;
   }
@@ -174,14 +197,14 @@ static void answered(Connection *connection, int isGood, uint64_t at) {
     operations += (uint64_t)isMeasuring;
     if (++fanoutCount[slot] == (uint32_t)receiverCount) { fanoutCount[slot] = 0; fanoutCompleted++; }
   } else if (connection->isHttp && !isGood) bad++;
-  else if (connection->owed > 0) { connection->owed--; send_chunk(connection); }
+  else if (connection->overdue > 0) { connection->overdue--; send_chunk(connection); }
 }
 
-/** Sends until `depth` messages are on their way. Over HTTP one call at a time on each connection. */
+/** Sends until `depth` messages are in flight. Over HTTP each connection has one call at a time. */
 static void publish(uint64_t at) {
   for (int i = receiverCount; i < connectionCount; i++) {
     Connection *connection = &connections[i];
-    if (connection->life != READY) continue;
+    if (connection->state != READY) continue;
     int before = (int)(connection->out.end - connection->out.start);
     while (fanoutSent - fanoutCompleted < (uint64_t)depth) {
       if (connection->isHttp && connection->sent > connection->answered) break;
@@ -195,8 +218,8 @@ static void publish(uint64_t at) {
 
 // --- Reading ---
 
-/** Takes one HTTP reply off the buffer; false when it is not all there. */
-static int take_http(Connection *connection, uint64_t at) {
+/** Handles one HTTP response from the buffer. Returns false if it is incomplete. */
+static int parse_http(Connection *connection, uint64_t at) {
   Buffer *in = &connection->in;
   char *head = (char *)in->bytes + in->start;
   size_t available = in->end - in->start;
@@ -204,26 +227,26 @@ static int take_http(Connection *connection, uint64_t at) {
   if (end == NULL) return 0;
   size_t total = (size_t)(end - head) + 4;
   int isGood = memcmp(head + 9, "200", 3) == 0;
-  if (connection->life == UPGRADING) {
-    if (memcmp(head + 9, "101", 3) != 0) { explain("upgrade refused", (uint8_t *)head, total); die(connection); return 0; }
-    connection->life = OPENING;
+  if (connection->state == UPGRADING) {
+    if (memcmp(head + 9, "101", 3) != 0) { report_once("upgrade refused", (uint8_t *)head, total); close_connection(connection); return 0; }
+    connection->state = OPENING;
     if (connection->open != NULL) queue(connection, connection->open, messageNumber++);
-    if (connection->repliesToGo == 0) { connection->life = READY; readyCount++; }
+    if (connection->pendingReplies == 0) { connection->state = READY; readyCount++; }
   } else {
     *end = 0;
     char *field = strcasestr(head, "content-length:");
     *end = '\r';
     if (field != NULL) total += (size_t)atol(field + 15);
     if (total > available) return 0;
-    if (!isGood) explain("bad reply", (uint8_t *)head, total);
+    if (!isGood) report_once("bad reply", (uint8_t *)head, total);
     answered(connection, isGood, at);
   }
   in->start += total;
   return 1;
 }
 
-/** Takes one WebSocket frame off the buffer; false when it is not all there. */
-static int take_frame(Connection *connection, uint64_t at) {
+/** Handles one WebSocket frame from the buffer. Returns false if it is incomplete. */
+static int parse_frame(Connection *connection, uint64_t at) {
   Buffer *in = &connection->in;
   uint8_t *frame = in->bytes + in->start;
   size_t available = in->end - in->start, head = 2;
@@ -238,88 +261,88 @@ static int take_frame(Connection *connection, uint64_t at) {
   int opcode = frame[0] & 15;
   if (opcode == 8) {
     fprintf(stderr, "load: closed with %d\n", length < 2 ? 1005 : frame[head] << 8 | frame[head + 1]);
-    explain("its reason", frame + head + 2, length < 2 ? 0 : length - 2);
-    die(connection);
+    report_once("its reason", frame + head + 2, length < 2 ? 0 : length - 2);
+    close_connection(connection);
     return 0;
   }
   if (opcode == 9) queue_pong(connection);
   if (opcode > 2) return 1;
   int isGood = length >= (uint64_t)expectedLength && memcmp(frame + head, expected, (size_t)expectedLength) == 0;
-  if (!isGood && connection->life == READY && connection->role != PUBLISHER && !isHold) explain("unexpected frame", frame + head, length);
+  if (!isGood && connection->state == READY && connection->role != PUBLISHER && !isHold) report_once("unexpected frame", frame + head, length);
   answered(connection, isGood, at);
   return 1;
 }
 
-static void take_all(Connection *connection) {
+static void parse_all(Connection *connection) {
   uint64_t at = now_ns();
   int more = 1;
-  while (more && connection->life != DEAD)
-    more = connection->isHttp || connection->life == UPGRADING ? take_http(connection, at) : take_frame(connection, at);
+  while (more && connection->state != DEAD)
+    more = connection->isHttp || connection->state == UPGRADING ? parse_http(connection, at) : parse_frame(connection, at);
 }
 
 static void read_some(Connection *connection) {
   static uint8_t shared[READ_BYTES];
   Buffer *in = &connection->in;
-  ssize_t got = read(connection->fd, shared, sizeof shared);
-  if (got == 0 || (got < 0 && errno != EAGAIN)) {
-    explain("closed by the server", (const uint8_t *)"", 0);
-    return die(connection);
+  ssize_t byteCount = read(connection->fd, shared, sizeof shared);
+  if (byteCount == 0 || (byteCount < 0 && errno != EAGAIN)) {
+    report_once("closed by the server", (const uint8_t *)"", 0);
+    return close_connection(connection);
   }
-  if (got < 0) return;
-  bytesIn += (uint64_t)got;
-  Buffer kept = *in;
-  int isDirect = in->start == in->end; // the usual case: nothing is copied and an idle connection holds no memory
-  if (isDirect) *in = (Buffer){.bytes = shared, .end = (size_t)got, .capacity = sizeof shared};
-  else { reserve(in, (size_t)got); memcpy(in->bytes + in->end, shared, (size_t)got); in->end += (size_t)got; }
-  take_all(connection);
-  if (!isDirect) return;
-  size_t left = in->end - in->start, from = in->start;
-  *in = (Buffer){.bytes = kept.bytes, .capacity = kept.capacity};
-  if (left == 0) return;
-  reserve(in, left);
-  memcpy(in->bytes, shared + from, left);
-  in->end = left;
+  if (byteCount < 0) return;
+  bytesIn += (uint64_t)byteCount;
+  Buffer idleBuffer = *in;
+  int isUnbuffered = in->start == in->end; // usual: no copy, and idle connections need no memory
+  if (isUnbuffered) *in = (Buffer){.bytes = shared, .end = (size_t)byteCount, .capacity = sizeof shared};
+  else { reserve(in, (size_t)byteCount); memcpy(in->bytes + in->end, shared, (size_t)byteCount); in->end += (size_t)byteCount; }
+  parse_all(connection);
+  if (!isUnbuffered) return;
+  size_t remaining = in->end - in->start, from = in->start;
+  *in = (Buffer){.bytes = idleBuffer.bytes, .capacity = idleBuffer.capacity};
+  if (remaining == 0) return;
+  reserve(in, remaining);
+  memcpy(in->bytes, shared + from, remaining);
+  in->end = remaining;
 }
 
 static void print_status(void) {
-  static int asked;
+  static int queryNumber;
   uint64_t least = UINT64_MAX, most = 0, all = 0;
   for (int i = 0; i < connectionCount; i++) {
-    if (connections[i].life != READY) continue;
+    if (connections[i].state != READY) continue;
     uint64_t received = connections[i].received;
     all += received;
     if (received < least) least = received;
     if (received > most) most = received;
   }
   if (all == 0) least = 0;
-  printf("{\"asked\":%d,\"open\":%d,\"received\":%lu,\"least\":%lu,\"most\":%lu}\n", ++asked, connectionCount - closedCount, all, least, most);
+  printf("{\"asked\":%d,\"open\":%d,\"received\":%lu,\"least\":%lu,\"most\":%lu}\n", ++queryNumber, connectionCount - closedCount, all, least, most);
   fflush(stdout);
 }
 
 static void on_stdin(void) {
   char bytes[64];
-  ssize_t got = read(0, bytes, sizeof bytes);
-  if (got <= 0) isStdinOpen = 0;
-  for (ssize_t i = 0; i < got; i++) if (bytes[i] == '\n') print_status();
+  ssize_t byteCount = read(0, bytes, sizeof bytes);
+  if (byteCount <= 0) isStdinOpen = 0;
+  for (ssize_t i = 0; i < byteCount; i++) if (bytes[i] == '\n') print_status();
 }
 
 static void on_event(struct epoll_event *event) {
   Connection *connection = event->data.ptr;
   if (connection == NULL) return on_stdin();
-  if (connection->life == DEAD) return;
-  if (connection->life == CONNECTING) {
+  if (connection->state == DEAD) return;
+  if (connection->state == CONNECTING) {
     int error = 0;
     socklen_t size = sizeof error;
     getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) { explain("connect", (uint8_t *)strerror(error), strlen(strerror(error))); return die(connection); }
-    if (connection->upgrade != NULL) { connection->life = UPGRADING; queue(connection, connection->upgrade, 0); }
-    else { connection->life = READY; readyCount++; }
+    if (error != 0) { report_once("connect", (uint8_t *)strerror(error), strlen(strerror(error))); return close_connection(connection); }
+    if (connection->upgrade != NULL) { connection->state = UPGRADING; queue(connection, connection->upgrade, 0); }
+    else { connection->state = READY; readyCount++; }
   }
   if (event->events & (EPOLLIN | EPOLLERR | EPOLLHUP)) read_some(connection);
-  if (connection->life != DEAD) flush(connection);
+  if (connection->state != DEAD) flush(connection);
 }
 
-static void pump(int timeout_ms) {
+static void poll_events(int timeout_ms) {
   struct epoll_event events[512];
   int count = epoll_wait(epoll_fd, events, 512, timeout_ms);
   for (int i = 0; i < count; i++) on_event(&events[i]);
@@ -331,14 +354,17 @@ static void connect_all(void) {
   uint64_t deadline = now_ns() + CONNECT_DEADLINE_S * 1000000000ull;
   int started = 0;
   while (readyCount + closedCount < connectionCount && now_ns() < deadline) {
-    for (; started < connectionCount && started - readyCount - closedCount < RAMP; started++)
-      dial(&connections[started]);
-    pump(50);
+    for (; started < connectionCount && started - readyCount - closedCount < MAX_CONNECTING; started++)
+      start_connecting(&connections[started]);
+    poll_events(50);
   }
   if (readyCount < connectionCount) { fprintf(stderr, "load: only %d of %d connections opened\n", readyCount, connectionCount); exit(1); }
 }
 
-/** For so long, and until something was measured: on a busy machine nothing may come in a quick run. */
+/**
+ * Runs the load for the given time. If nothing was measured by then, which can happen in a quick
+ * run on a busy machine, continues for at most `MAX_EXTRA_S` seconds.
+ */
 static void run_load(double warmup, double seconds, const Numbers *processes) {
   uint64_t start = now_ns(), from = start + (uint64_t)(warmup * 1e9), until = 0, at = start;
   isRunning = 1;
@@ -348,9 +374,9 @@ static void run_load(double warmup, double seconds, const Numbers *processes) {
     for (int k = 0; k < depth; k++) send_request(&connections[i], start);
     flush(&connections[i]);
   }
-  while (until == 0 || at < until || (operations == 0 && at < until + PATIENCE_S * 1000000000ull)) {
-    if (isStream) { publish_due(at); rest_until_due(now_ns()); pump(0); }
-    else { if (receiverCount > 0) publish(at); pump(5); }
+  while (until == 0 || at < until || (operations == 0 && at < until + MAX_EXTRA_S * 1000000000ull)) {
+    if (isStream) { publish_due(at); sleep_until_due(now_ns()); poll_events(0); }
+    else { if (receiverCount > 0) publish(at); poll_events(5); }
     at = now_ns();
     if (!isMeasuring && at >= from) { isMeasuring = 1; from = at; until = at + (uint64_t)(seconds * 1e9); count_cpu(processes, -1); bytesIn = 0; }
     if (closedCount > 0 || bad > 0) { fprintf(stderr, "load: %d connections were closed, %lu replies were bad\n", closedCount, bad); exit(1); }
@@ -365,7 +391,7 @@ static void run_load(double warmup, double seconds, const Numbers *processes) {
 static void hold(void) {
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
   epoll_ctl(epoll_fd, EPOLL_CTL_ADD, 0, &event);
-  while (isStdinOpen) pump(1000);
+  while (isStdinOpen) poll_events(1000);
 }
 
 static void make_connections(const Options *options) {
@@ -389,7 +415,7 @@ static void make_connections(const Options *options) {
     connection->role = isPublisher ? PUBLISHER : isFanout ? RECEIVER : REQUESTER;
     connection->upgrade = isPublisher ? publishUpgrade : upgrade;
     connection->open = isPublisher ? publishOpen : open;
-    connection->repliesToGo = connection->open == NULL ? 0 : (int)number(options, "replies");
+    connection->pendingReplies = connection->open == NULL ? 0 : (int)number(options, "replies");
     if (connection->role == REQUESTER) connection->sentAt = calloc((size_t)depth, sizeof(uint64_t));
   }
 }
@@ -404,7 +430,7 @@ static void raise_file_limit(void) {
 int main(int count, char **arguments) {
   Options options = {count, arguments};
   raise_file_limit();
-  prctl(PR_SET_TIMERSLACK, 1); // rests are as short as they say
+  prctl(PR_SET_TIMERSLACK, 1); // nanosleep must not sleep longer than requested
   epoll_fd = epoll_create1(0);
   depth = number(&options, "depth") < 1 ? 1 : (int)number(&options, "depth");
   if (depth > MAX_DEPTH) { fprintf(stderr, "load: depth is limited to %d\n", MAX_DEPTH); return 2; }

@@ -1,5 +1,5 @@
-// The option `--profile`: reports where the broker's JavaScript thread spends its time, from the CPU
-// profiles that V8 writes when the process ends.
+// The option `--profile`: reports where the broker's JavaScript thread spends its time, from the
+// CPU profiles that V8 writes when the process ends.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -104,7 +104,9 @@ async function subscribe(redis: Redis, topics: readonly string[]): Promise<reado
   );
 }
 
-/** Writes the request again each time it is fully answered, until `shouldContinue` returns false. */
+/**
+ * Writes the request again each time it is fully answered, until `shouldContinue` returns false.
+ */
 function repeatRequest(
   socket: Socket,
   { request, count }: { readonly request: Buffer; readonly count: number },

@@ -1,5 +1,5 @@
-// A small JSON-RPC client on one `ws` socket, for tests. It behaves like WuKongIM's clients: ids are
-// strings, and each `recv` is answered with `recvack`. It keeps every notification in order and
+// A small JSON-RPC client on one `ws` socket, for tests. It behaves like WuKongIM's clients: ids
+// are strings, and each `recv` is answered with `recvack`. It keeps every notification in order and
 // never reconnects. A message that WuKongIM's clients could not read ends the connection.
 
 import { randomUUID } from "node:crypto";

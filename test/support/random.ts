@@ -35,8 +35,8 @@ export class Random {
   }
 
   /**
-   * Returns an integer of 0 to `bits` bits (at most 53). Every number of bits is equally likely, and
-   * the largest integer of that size is chosen once in eight times.
+   * Returns an integer of 0 to `bits` bits (at most 53). Every number of bits is equally likely,
+   * and the largest integer of that size is chosen once in eight times.
    */
   uint(bits: number): number {
     const size = this.below(bits + 1);

@@ -1,5 +1,5 @@
-// Starts Redis servers for tests: real processes on free ports, each with its own folder, stopped at
-// the end of the test. Never connects to a server that was already running.
+// Starts Redis servers for tests: real processes on free ports, each with its own folder, stopped
+// at the end of the test. Never connects to a server that was already running.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

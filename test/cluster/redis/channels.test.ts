@@ -1,6 +1,6 @@
-// Sequencers of personal channels, whose frames arrive on the topics of both users. They are created
-// by the first frame, evicted and created again. On a Redis Cluster the frames of two nodes may
-// arrive in any order. The tests use private files because no port shows a node's sequencers.
+// Sequencers of personal channels, whose frames arrive on the topics of both users. They are
+// created by the first frame, evicted and created again. On a Redis Cluster the frames of two nodes
+// may arrive in any order. The tests use private files because no port shows a node's sequencers.
 
 import t from "tap";
 import { ChannelLog } from "./channel-log.ts";
@@ -17,7 +17,9 @@ import {
 } from "./sequencer-fixture.ts";
 import { range, until } from "./topic-nodes.ts";
 
-/** The frames 1 to 4 are published. The node receives the frame at index `first` before the others. */
+/**
+ * The frames 1 to 4 are published. The node receives the frame at index `first` before the others.
+ */
 for (const first of [0, 1, 2, 3])
   t.test(
     `messages 1 to 4 are delivered in order if message ${first + 1} arrives first`,

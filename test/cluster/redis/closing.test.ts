@@ -1,5 +1,5 @@
-// No timer or connection of a closed node keeps its process alive, even if the node was closed while
-// servers of its Redis Cluster were down.
+// No timer or connection of a closed node keeps its process alive, even if the node was closed
+// while servers of its Redis Cluster were down.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,5 +1,5 @@
-// Nodes run as processes that are killed and stopped. The users of such a node are soon offline, and
-// its sessions return if the node returns.
+// Nodes run as processes that are killed and stopped. The users of such a node are soon offline,
+// and its sessions return if the node returns.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";

@@ -1,6 +1,6 @@
-// Access checks of the topics: removals are delivered in order with the group's messages, and missed
-// messages are delivered only after users and groups were checked. Only groups in which something
-// was published are checked.
+// Access checks of the topics: removals are delivered in order with the group's messages, and
+// missed messages are delivered only after users and groups were checked. Only groups in which
+// something was published are checked.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

@@ -1,6 +1,6 @@
 // Simplified topics for tests of the registry and the session directory: unordered events over
-// sharded publish/subscribe, without sequencers and without catch-up. Owns the subscriber connection
-// and the list of published events.
+// sharded publish/subscribe, without sequencers and without catch-up. Owns the subscriber
+// connection and the list of published events.
 
 import type { Redis } from "ioredis";
 import type { Test } from "tap";

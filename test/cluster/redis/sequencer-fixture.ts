@@ -69,7 +69,9 @@ export function createChannels(
   });
 }
 
-/** Delivers a message in ten more personal channels of `uid`, so that other channels are evicted. */
+/**
+ * Delivers a message in ten more personal channels of `uid`, so that other channels are evicted.
+ */
 export async function evictOthers(
   fixture: SequencerFixture,
   channels: Channels,

@@ -26,7 +26,8 @@ export class ClockCheck {
 
   /**
    * Milliseconds by which this node's clock is certainly ahead of Redis' clock, negative if it is
-   * behind. Differences shorter than the round trip of the heartbeat are not visible and count as 0.
+   * behind. Differences shorter than the round trip of the heartbeat are not visible and count as
+   * 0.
    */
   get offsetMs(): number {
     return this.#offsetMs;

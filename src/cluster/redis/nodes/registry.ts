@@ -47,9 +47,13 @@ interface RegistryListener {
   onDeath(): void;
 }
 
-/** Maximum number of dead incarnations that are remembered. Few of them have entries in the store. */
+/**
+ * Maximum number of dead incarnations that are remembered. Few of them have entries in the store.
+ */
 const MAX_KNOWN_DEAD = 1000;
-/** Options that exempt heartbeats from the limit of calls in flight. A busy node must not look dead. */
+/**
+ * Options that exempt heartbeats from the limit of calls in flight. A busy node must not look dead.
+ */
 const VITAL = { isVital: true } as const;
 
 type LiveNodes = ReadonlyMap<Incarnation, NodeInfo>;

@@ -41,8 +41,8 @@ export class CatchUpQueue {
 
   /**
    * Catches up with reads that start after this call. Resolves when the catch-up is done, or when
-   * the sequencer is closed. If the channel cannot be read for `MAX_WAIT_MS`, resolves then, and the
-   * catch-up continues in the background. Never rejects.
+   * the sequencer is closed. If the channel cannot be read for `MAX_WAIT_MS`, resolves then, and
+   * the catch-up continues in the background. Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const existing = this.#running.get(sequencer);

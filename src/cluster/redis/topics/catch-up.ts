@@ -1,5 +1,6 @@
 // Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in
-// order. The missed events of a stream are merged. The sequencer buffers new publications meanwhile.
+// order. The missed events of a stream are merged. The sequencer buffers new publications
+// meanwhile.
 
 import type { Message, StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";

@@ -1,6 +1,6 @@
 // The channels that a node follows, each with its sequencer. A group's topic carries one channel; a
-// user's topic carries all personal channels of that user. Owns the users' topics and the sequencers
-// of personal channels.
+// user's topic carries all personal channels of that user. Owns the users' topics and the
+// sequencers of personal channels.
 
 import { isTransient } from "../../../broker/errors.ts";
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
@@ -75,8 +75,8 @@ export class Channels {
   }
 
   /**
-   * Creates the sequencer of a group's topic before the topic is subscribed. It buffers publications
-   * until `begin`. Returns `undefined` for other topics.
+   * Creates the sequencer of a group's topic before the topic is subscribed. It buffers
+   * publications until `begin`. Returns `undefined` for other topics.
    */
   createSequencer(topic: Topic): Sequencer | undefined {
     const key = groupKeyOf(topic);
@@ -204,7 +204,9 @@ export class Channels {
     );
   }
 
-  /** Reads the channel's newest publication number. Returns `undefined` if it cannot be read now. */
+  /**
+   * Reads the channel's newest publication number. Returns `undefined` if it cannot be read now.
+   */
   async #publicationSeqOf(sequencer: Sequencer): Promise<number | undefined> {
     const { feed, sequencers } = this.#ports;
     try {

@@ -1,6 +1,6 @@
-// Delivered position of one channel: its last message and the cursor of each stream. Received frames
-// and store reads are both compared with it, so that each event is delivered once. Owns the position
-// and does no I/O.
+// Delivered position of one channel: its last message and the cursor of each stream. Received
+// frames and store reads are both compared with it, so that each event is delivered once. Owns the
+// position and does no I/O.
 
 import type { ChannelEvent, Message, StreamPlace, StreamSnapshot } from "../../../broker/model.ts";
 import {
@@ -38,8 +38,8 @@ export class DeliveredPosition {
    */
   readonly #marks: DeliveredMark[] = [];
   /**
-   * Id up to which messages are delivered or not needed. It is lower than the ids of all marks. 0 if
-   * unknown.
+   * Id up to which messages are delivered or not needed. It is lower than the ids of all marks. 0
+   * if unknown.
    */
   #floorId = 0;
   /** Seq before the first delivered message. Messages up to it are not needed. */

@@ -25,7 +25,9 @@ export class ReorderBuffer {
   /** Number of buffered messages that are not stored. */
   #unstoredCount = 0;
   #bytes = 0;
-  /** True if a frame was dropped, or two frames had the same number, since the last `consumeLost`. */
+  /**
+   * True if a frame was dropped, or two frames had the same number, since the last `consumeLost`.
+   */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {

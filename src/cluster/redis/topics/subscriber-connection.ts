@@ -1,6 +1,7 @@
 // Connection to one Redis server for sharded subscriptions. It reconnects by itself, and its
 // subscriptions end with each disconnect. Every second it publishes a mark to itself; if the mark
-// does not arrive, the connection is replaced. Owns the status, the pending subscriptions and marks.
+// does not arrive, the connection is replaced. Owns the status, the pending subscriptions and
+// marks.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";

@@ -9,7 +9,9 @@ export type OnError = (error: unknown, what: string) => void;
 export interface TopicsPorts {
   /** Link to Redis, shared with the store. Must be started before the topics. */
   readonly link: RedisLink;
-  /** Reads of the store that do not wait until publications are delivered. Not used before `start`. */
+  /**
+   * Reads of the store that do not wait until publications are delivered. Not used before `start`.
+   */
   readonly feed: ChannelFeed;
   readonly nodeId: string;
   readonly clock: Clock;
@@ -24,8 +26,8 @@ export interface TopicsPorts {
 /** Checks users' access after publications were missed, before any event is delivered again. */
 export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeGroup"> {
   /**
-   * Returns the time (Unix milliseconds) of the last confirmed heartbeat if the other nodes may have
-   * declared this node dead since then. Returns `undefined` otherwise.
+   * Returns the time (Unix milliseconds) of the last confirmed heartbeat if the other nodes may
+   * have declared this node dead since then. Returns `undefined` otherwise.
    */
   silentSinceMs(): number | undefined;
 }
@@ -41,8 +43,8 @@ export interface TopicsMetrics {
   /** Counts a catch-up of a channel from the store. */
   repaired(): void;
   /**
-   * Counts a publication that was dropped: it is not a valid frame (`unreadable`), it arrived on the
-   * wrong topic (`misplaced`), or the store has not assigned its number (`disproved`).
+   * Counts a publication that was dropped: it is not a valid frame (`unreadable`), it arrived on
+   * the wrong topic (`misplaced`), or the store has not assigned its number (`disproved`).
    */
   rejected(why: "unreadable" | "misplaced" | "disproved"): void;
   /** Counts lost topics that are subscribed again. */
