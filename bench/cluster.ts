@@ -73,7 +73,7 @@ const REDIS_FANOUT_CPU = {
 
 export const cluster: Benchmark = {
   name: "cluster",
-  question: "1, 2 and 3 nodes on one Redis, beside Socket.IO on the same one",
+  question: "1, 2 and 3 nodes on one Redis, compared with Socket.IO on the same Redis",
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());

@@ -128,7 +128,7 @@ async function printDataCosts(redis: RedisServer, backend: Backend): Promise<voi
   await printCost(redis, { title: `message of ${PAYLOAD.length} bytes`, count: COUNT }, () =>
     forEachIndex(COUNT, (at) => send(inGroup(at))),
   );
-  await printCost(redis, { title: "the same with a client_msg_no to remember", count: COUNT }, () =>
+  await printCost(redis, { title: "message with a client_msg_no", count: COUNT }, () =>
     forEachIndex(COUNT, (at) =>
       send({ ...inGroup(at), client_msg_no: `m-${at}-0123456789abcdef` }),
     ),
@@ -177,7 +177,10 @@ async function printSessionCosts(
     (after - before) / COUNT,
     `${cpuUs.toFixed(0)} µs, ${count} topics, ${Math.round(COUNT / held.connectSeconds)} connects/s`,
   );
-  print("session, on its node (resident)", (residentBytes(node.child.pid) - resident) / COUNT);
+  print(
+    "session, on its node (resident memory)",
+    (residentBytes(node.child.pid) - resident) / COUNT,
+  );
   print(
     "session, on its node (live JavaScript objects)",
     ((await liveHeapBytes(node)) - liveHeap) / COUNT,

@@ -222,7 +222,7 @@ for (const [title, open] of Object.entries(CASES).filter(([title]) => title.incl
       const loss = await measure(workbench, await open({ teardown }));
       const { acknowledged, lost, oldestMs, outageMs } = loss;
       process.stdout.write(
-        `${title.padEnd(32)}${acknowledged} acknowledged, ${lost} lost, the oldest ${oldestMs.toFixed(0)} ms before; away ${outageMs.toFixed(0)} ms\n`,
+        `${title.padEnd(32)}${acknowledged} acknowledged, ${lost} lost, the oldest acknowledged ${oldestMs.toFixed(0)} ms before the kill; outage ${outageMs.toFixed(0)} ms\n`,
       );
     } finally {
       workbench.close();

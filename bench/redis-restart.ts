@@ -52,7 +52,7 @@ interface Outage {
 const OUTAGES: readonly Outage[] = [
   { name: "restarted", signal: "SIGTERM", downMs: 0 },
   { name: "killed", signal: "SIGKILL", downMs: 0 },
-  { name: "killed, 5 s away", signal: "SIGKILL", downMs: 5000 },
+  { name: "killed, 5 s down", signal: "SIGKILL", downMs: 5000 },
 ];
 
 /** Results of one outage. Times are seconds since Redis accepts commands again. */
@@ -88,15 +88,15 @@ const QUESTIONS: readonly (Question & {
   readonly select: (recovery: Recovery) => number;
 })[] = [
   {
-    ...{ title: "presence is right at both nodes after", unit: "s" },
+    ...{ title: "presence is correct on both nodes after", unit: "s" },
     select: ({ presenceS }) => presenceS,
   },
   {
-    ...{ title: "the first message is everywhere after", unit: "s" },
+    ...{ title: "all sessions have the first message after", unit: "s" },
     select: ({ messagesS }) => messagesS,
   },
   {
-    ...{ title: "the nodes are at rest after, left alone", unit: "s" },
+    ...{ title: "the nodes are idle again after, left alone", unit: "s" },
     select: ({ restS }) => restS,
   },
   {
@@ -104,11 +104,11 @@ const QUESTIONS: readonly (Question & {
     select: ({ alone }) => alone.cpuSeconds,
   },
   {
-    ...{ title: "Redis' peak, left alone", unit: "% of a core" },
+    ...{ title: "Redis' peak of processor time, left alone", unit: "% of a core" },
     select: ({ alone }) => alone.peakShare * 100,
   },
   {
-    ...{ title: "Redis' peak, asked", unit: "% of a core" },
+    ...{ title: "Redis' peak of processor time, queried", unit: "% of a core" },
     select: ({ queried }) => queried.peakShare * 100,
   },
   {
@@ -116,7 +116,7 @@ const QUESTIONS: readonly (Question & {
     select: ({ alone, sessions }) => total(alone.commands) / sessions,
   },
   {
-    ...{ title: "sessions that stayed", unit: "sessions" },
+    ...{ title: "sessions that stayed connected", unit: "sessions" },
     select: ({ sessions, closedSessions }) => sessions - closedSessions,
   },
 ];
@@ -405,16 +405,16 @@ function summary(name: string, recovery: Recovery, setup: Setup): string {
       .sort(([, a], [, b]) => b - a)
       .map(([command, count]) => {
         const each = (count / sessions).toFixed(2);
-        return `    ${command.padEnd(18)}${count} (${each} a session, ${(count / topics).toFixed(2)} a topic)`;
+        return `    ${command.padEnd(18)}${count} (${each} per session, ${(count / topics).toFixed(2)} per topic)`;
       })
       .join("\n");
   const usage = ({ seconds, cpuSeconds, peakShare }: RedisUsage) =>
-    `${cpuSeconds.toFixed(2)} s of Redis' processor in ${seconds.toFixed(1)} s, peak ${(peakShare * 100).toFixed(0)} %`;
+    `${cpuSeconds.toFixed(2)} s of Redis' processor time in ${seconds.toFixed(1)} s, peak ${(peakShare * 100).toFixed(0)} %`;
   return `
-${name}: ${sessions} sessions, ${groups} groups, ${topics} topics, ${recovery.closedSessions} cut; idle ${setup.idle.toFixed(0)} commands/s
-  left alone: at rest after ${recovery.restS.toFixed(1)} s; ${usage(alone)}
+${name}: ${sessions} sessions, ${groups} groups, ${topics} topics, ${recovery.closedSessions} sessions closed; ${setup.idle.toFixed(0)} commands/s when idle
+  left alone: idle again after ${recovery.restS.toFixed(1)} s; ${usage(alone)}
 ${commandList(alone)}
-  asked: presence after ${recovery.presenceS.toFixed(2)} s, messages after ${recovery.messagesS.toFixed(2)} s; ${usage(queried)}
+  queried: presence after ${recovery.presenceS.toFixed(2)} s, messages after ${recovery.messagesS.toFixed(2)} s; ${usage(queried)}
 ${commandList(queried)}
 `;
 }

@@ -39,19 +39,20 @@ const MAX_QUIET_LOAD = 0.5;
 
 const USAGE = `Usage: npm run bench -- [name …] [options]
 
-Names (without one: all):
+Names (default: all):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
 
 Options:
-  --rounds N        rounds of each figure; more make steadier medians
+  --rounds N        number of measurements of each value; more of them make medians more stable
   --seconds S       length of each measurement
-  --sessions N      connected users of connections and redis-restart, instead of 10,000
-  --against <ref>   compare this working tree with another commit, not with the raw server
+  --sessions N      number of sessions in connections and redis-restart (default: 10,000)
+  --against <ref>   compare with the build of another commit instead of the raw server
   --profile         also print where our JavaScript thread spends its time
-  --quick           only try whether everything works; the figures mean nothing
-  --help            this text
+  --quick           only check that everything works; the results are meaningless
+  --help            show this text
 
-Needs Linux and a C compiler (cc); cluster and redis-restart need redis-server too. What is measured, and how: docs/benchmarks.md.
+Needs Linux and a C compiler (cc). cluster and redis-restart also need redis-server.
+docs/benchmarks.md describes what is measured and how.
 `;
 
 const FULL: Plan = {
@@ -125,7 +126,7 @@ async function runEach(
     const rows = baseline.kind === "raw" ? all : all.map(withoutTarget);
     print(table(benchmark, rows));
     if (loadBefore > MAX_QUIET_LOAD)
-      print(`noisy: the machine's load average was ${loadBefore.toFixed(1)} before it began\n`);
+      print(`noisy: the machine's load average was ${loadBefore.toFixed(1)} before the start\n`);
     if (profile.profileFolder !== undefined) print(hotSpots(profile.profileFolder));
     writeResult(benchmark, { rows, plan, loadBefore });
   }
@@ -197,7 +198,7 @@ function benchmarkOf(name: string): Benchmark {
   const benchmark = BENCHMARKS.find((benchmark) => benchmark.name === name);
   if (benchmark === undefined)
     throw new Error(
-      `No benchmark ${name}; there are ${BENCHMARKS.map((known) => known.name).join(", ")}`,
+      `There is no benchmark ${name}. The names are ${BENCHMARKS.map((known) => known.name).join(", ")}.`,
     );
   return benchmark;
 }
@@ -205,6 +206,6 @@ function benchmarkOf(name: string): Benchmark {
 function positive(text: string | undefined, defaultValue: number): number {
   if (text === undefined) return defaultValue;
   const value = Number(text);
-  if (!(value > 0)) throw new Error(`${text} is not a number above 0`);
+  if (!(value > 0)) throw new Error(`${text} is not a number greater than 0.`);
   return value;
 }

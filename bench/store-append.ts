@@ -57,7 +57,7 @@ async function measure(bench: Bench, setting: Setting): Promise<readonly Row[]> 
   ];
   // LMDB alone has no memtable.
   if (base.kind === "raw") return rows;
-  const heldRow = rowOf("held in memory before a checkpoint", "bytes/message", (f) => f.heldBytes);
+  const heldRow = rowOf("memory before a checkpoint", "bytes/message", (f) => f.heldBytes);
   return [...rows, heldRow];
 }
 

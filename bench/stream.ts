@@ -42,7 +42,7 @@ interface Contender {
 
 export const stream: Benchmark = {
   name: "stream",
-  question: "POST /event to viewers: 1000 streams with one, one with 1000",
+  question: "POST /event to viewers: 1000 streams with one viewer each, one stream with 1000",
   isPinned: true,
 
   async run(bench) {
@@ -95,7 +95,7 @@ async function measureManyStreams(
     });
   });
   for (const contender of contenders) await stop(contender);
-  const title = `${streams} streams of ${RATE} chunks/s, a viewer each`;
+  const title = `${streams} streams of ${RATE} chunks/s, one viewer each`;
   const shares = samples.map((samplesOfSubject) => samplesOfSubject.map(shareOfCore));
   return [
     row({ title, unit: "chunks/s" }, bench.subjects, samples),

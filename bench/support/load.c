@@ -228,7 +228,7 @@ static int parse_http(Connection *connection, uint64_t at) {
   size_t total = (size_t)(end - head) + 4;
   int isGood = memcmp(head + 9, "200", 3) == 0;
   if (connection->state == UPGRADING) {
-    if (memcmp(head + 9, "101", 3) != 0) { report_once("upgrade refused", (uint8_t *)head, total); close_connection(connection); return 0; }
+    if (memcmp(head + 9, "101", 3) != 0) { report_once("the server refused the upgrade", (uint8_t *)head, total); close_connection(connection); return 0; }
     connection->state = OPENING;
     if (connection->open != NULL) queue(connection, connection->open, messageNumber++);
     if (connection->pendingReplies == 0) { connection->state = READY; readyCount++; }
@@ -238,7 +238,7 @@ static int parse_http(Connection *connection, uint64_t at) {
     *end = '\r';
     if (field != NULL) total += (size_t)atol(field + 15);
     if (total > available) return 0;
-    if (!isGood) report_once("bad reply", (uint8_t *)head, total);
+    if (!isGood) report_once("the status of a response is not 200", (uint8_t *)head, total);
     answered(connection, isGood, at);
   }
   in->start += total;
@@ -260,15 +260,15 @@ static int parse_frame(Connection *connection, uint64_t at) {
   in->start += head + length;
   int opcode = frame[0] & 15;
   if (opcode == 8) {
-    fprintf(stderr, "load: closed with %d\n", length < 2 ? 1005 : frame[head] << 8 | frame[head + 1]);
-    report_once("its reason", frame + head + 2, length < 2 ? 0 : length - 2);
+    fprintf(stderr, "load: the server closed a connection with code %d\n", length < 2 ? 1005 : frame[head] << 8 | frame[head + 1]);
+    report_once("reason of the close", frame + head + 2, length < 2 ? 0 : length - 2);
     close_connection(connection);
     return 0;
   }
   if (opcode == 9) queue_pong(connection);
   if (opcode > 2) return 1;
   int isGood = length >= (uint64_t)expectedLength && memcmp(frame + head, expected, (size_t)expectedLength) == 0;
-  if (!isGood && connection->state == READY && connection->role != PUBLISHER && !isHold) report_once("unexpected frame", frame + head, length);
+  if (!isGood && connection->state == READY && connection->role != PUBLISHER && !isHold) report_once("a frame does not begin with the expected bytes", frame + head, length);
   answered(connection, isGood, at);
   return 1;
 }
@@ -285,7 +285,7 @@ static void read_some(Connection *connection) {
   Buffer *in = &connection->in;
   ssize_t byteCount = read(connection->fd, shared, sizeof shared);
   if (byteCount == 0 || (byteCount < 0 && errno != EAGAIN)) {
-    report_once("closed by the server", (const uint8_t *)"", 0);
+    report_once("the server closed a connection", (const uint8_t *)"", 0);
     return close_connection(connection);
   }
   if (byteCount < 0) return;
@@ -315,7 +315,7 @@ static void print_status(void) {
     if (received > most) most = received;
   }
   if (all == 0) least = 0;
-  printf("{\"asked\":%d,\"open\":%d,\"received\":%lu,\"least\":%lu,\"most\":%lu}\n", ++queryNumber, connectionCount - closedCount, all, least, most);
+  printf("{\"query\":%d,\"open\":%d,\"received\":%lu,\"least\":%lu,\"most\":%lu}\n", ++queryNumber, connectionCount - closedCount, all, least, most);
   fflush(stdout);
 }
 
@@ -334,7 +334,7 @@ static void on_event(struct epoll_event *event) {
     int error = 0;
     socklen_t size = sizeof error;
     getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) { report_once("connect", (uint8_t *)strerror(error), strlen(strerror(error))); return close_connection(connection); }
+    if (error != 0) { report_once("could not connect", (uint8_t *)strerror(error), strlen(strerror(error))); return close_connection(connection); }
     if (connection->upgrade != NULL) { connection->state = UPGRADING; queue(connection, connection->upgrade, 0); }
     else { connection->state = READY; readyCount++; }
   }
@@ -433,7 +433,7 @@ int main(int count, char **arguments) {
   prctl(PR_SET_TIMERSLACK, 1); // nanosleep must not sleep longer than requested
   epoll_fd = epoll_create1(0);
   depth = number(&options, "depth") < 1 ? 1 : (int)number(&options, "depth");
-  if (depth > MAX_DEPTH) { fprintf(stderr, "load: depth is limited to %d\n", MAX_DEPTH); return 2; }
+  if (depth > MAX_DEPTH) { fprintf(stderr, "load: depth can be at most %d\n", MAX_DEPTH); return 2; }
   if (text(&options, "message") != NULL) message = *template_of(&options, "message");
   const char *hex = text(&options, "reply") == NULL ? "" : text(&options, "reply");
   for (; expectedLength < 16 && sscanf(hex, "%2hhx", &expected[expectedLength]) == 1; hex += 2) expectedLength++;

@@ -210,7 +210,7 @@ export class LoadClient {
       connectSeconds,
       async status() {
         queries += 1;
-        const mark = `"asked":${queries},`;
+        const mark = `"query":${queries},`;
         child.write("\n");
         return JSON.parse(await child.line(mark)) as HeldStatus;
       },
