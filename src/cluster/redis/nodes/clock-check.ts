@@ -2,7 +2,7 @@
 // difference. Owns the last measured difference and the time of the last report.
 
 interface ClockCheckPorts {
-  /** Unix milliseconds. */
+  /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
   /**
    * Called when the clocks differ by more than the cluster is designed for, and again every minute

@@ -85,7 +85,10 @@ export class CatchUpQueue {
     for (const running of this.#running.values()) if (running.isFailing) void running.restart();
   }
 
-  /** Resolves when no caller needs to wait for any running catch-up any longer. */
+  /**
+   * Resolves when all running catch-ups are done. Does not wait for a channel that could not be
+   * read for `MAX_WAIT_MS`.
+   */
   async settled(): Promise<void> {
     await Promise.all([...this.#running.values()].map((running) => running.settled));
   }
@@ -141,7 +144,7 @@ class RunningCatchUp {
   #isReleased = false;
   #wake: () => void = () => {};
 
-  /** Resolves when callers do not need to wait any longer. */
+  /** Resolves when the catch-up is done, or when its channel could not be read for too long. */
   get settled(): Promise<void> {
     return this.#settled.promise;
   }

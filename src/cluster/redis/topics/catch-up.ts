@@ -57,7 +57,7 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
         sequencer.delivered.resetTo(snapshot);
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
-  sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount)); // a publication is at most one message
+  sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount)); // a publication has at most one message
   sequencer.expect(newest);
 }
 

@@ -27,22 +27,20 @@ interface ChannelsPorts {
   readonly maxPersonal: number;
 }
 
-/** Age at the time of the subscription above which a group's messages are never delivered. */
+/** Maximum age of a group's message when the topic is subscribed. Older ones are not delivered. */
 const MAX_MESSAGE_AGE_MS = 5000;
 /** Maximum difference between the clocks of two nodes. */
 const MAX_CLOCK_SKEW_MS = 1000;
-/**
- * Maximum time between the arrival of a publication and of an earlier one that it has overtaken.
- */
+/** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
 /**
- * Length of the period before a loss whose messages are also read if the channel's sequencer was
- * evicted. They may have been missed, because a loss is noticed late.
+ * Margin before the time of a loss. A sequencer that is created after a loss also reads messages
+ * from this time, because a loss is noticed late and they may have been missed.
  */
 const LOSS_SLACK_MS = 2000;
 /**
- * Length of the period before a loss in which a new message causes a personal channel to be
- * checked.
+ * Margin before the time of a loss. A user's personal channels with a message from this time are
+ * checked too, because the clock of the message's sender may be behind.
  */
 const LISTING_SLACK_MS = 60_000;
 /** Maximum age of a publication that a fail-over can lose. */
@@ -64,8 +62,8 @@ export class Channels {
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
   /**
-   * Time of the last eviction, Unix milliseconds. Messages of a channel without a sequencer may
-   * have been delivered before this time.
+   * Time of the last eviction, Unix milliseconds. If it is later than a subscription, channels
+   * without a sequencer may have had one and may have delivered messages.
    */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);
@@ -85,7 +83,7 @@ export class Channels {
     return new Sequencer({ key, sinceMs: clock() - MAX_MESSAGE_AGE_MS }, sequencers);
   }
 
-  /** Adds a topic. */
+  /** Records a topic when the node subscribes to it. Only users' topics are needed later. */
   addTopic(topic: Subscription): void {
     const uid = uidOf(topic.topic);
     if (uid !== undefined) this.#users.set(uid, topic);
@@ -234,10 +232,13 @@ export class Channels {
     }
   }
 
-  /** Resumes the sequencer unless a topic of one of its users is lost. */
+  /**
+   * Resumes the sequencer unless `topic` or a topic of one of the channel's users is lost. It is
+   * listed under the lost topics, so that their restore resumes it.
+   */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lost = this.#topicsOf(sequencer.key).filter(isLost);
-    for (const lostTopic of lost) this.#assign(lostTopic, sequencer); // resumes with the last of these topics
+    for (const lostTopic of lost) this.#assign(lostTopic, sequencer);
     if (lost.length === 0 && !isLost(topic)) sequencer.resume();
   }
 

@@ -26,9 +26,7 @@ const MAX_STREAMS = 32;
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
-  /**
-   * Seq of the newest delivered message. `undefined` if unknown; then only `lastId` is compared.
-   */
+  /** Seq of the newest delivered message, `undefined` if only its id is known. */
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
@@ -92,7 +90,7 @@ export class DeliveredPosition {
    * seq was reused.
    */
   hasOtherAt(seq: number, messageId: number): boolean {
-    const mark = this.#marks.find((one) => one.isStored && one.seq === seq);
+    const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;
   }
 

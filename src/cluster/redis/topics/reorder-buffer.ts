@@ -117,7 +117,7 @@ export class ReorderBuffer {
     });
   }
 
-  /** Returns whether frames were dropped or contradicted each other since the last call. */
+  /** Returns true if frames were dropped, or two had the same number, since the last call. */
   consumeLost(): boolean {
     const hadLost = this.#hasLost;
     this.#hasLost = false;

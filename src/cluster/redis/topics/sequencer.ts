@@ -41,7 +41,7 @@ export interface SequencerPorts {
   readonly budget: BufferedBytes;
   /** All sequencers of the node that wait for a missing publication. */
   readonly gaps: Set<Sequencer>;
-  /** Unix milliseconds. */
+  /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
   /** Passes an event to the node's listener. Never throws. */
   readonly deliver: (event: OrderedEvent) => void;
@@ -180,8 +180,8 @@ export class Sequencer {
   }
 
   /**
-   * Ends the suspension, because the subscription is back. The caller must already have started a
-   * catch-up, which delivers the missed publications.
+   * Ends the suspension, because the subscription is back. If publications were missed, the caller
+   * must have started a catch-up before, which delivers them.
    */
   resume(): void {
     if (!this.#isSuspended) return;
@@ -200,8 +200,8 @@ export class Sequencer {
   }
 
   /**
-   * Delivers a stored message unless it was delivered already, and the stream that the message
-   * began. Must be called only during a catch-up.
+   * Delivers a stored message unless it was delivered already. If the message started a stream,
+   * also delivers the events of the stream so far. Must be called only during a catch-up.
    */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
@@ -295,9 +295,10 @@ export class Sequencer {
   }
 
   /**
-   * True if a frame without a record in the store has not been delivered yet. On a Redis Cluster a
-   * catch-up may pass the number of a personal message that is not stored before the message
-   * arrives. The id of such a message is higher than all delivered ids.
+   * True if a frame that cannot be read from the store has not been delivered yet, where `through`
+   * is the number of the last delivered publication. On a Redis Cluster a catch-up may move past
+   * the number of a personal message that is not stored before that message arrives. It is
+   * recognised by its id, which is higher than all delivered ids.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -330,8 +331,8 @@ export class Sequencer {
     if (this.#isHeld) return; // a removal was delivered: memberships are checked before the next frame
     if ((buffer?.size ?? 0) > 0 || this.#expectedSeq > this.#publicationSeq) this.#openGap();
     else this.#closeGap();
-    // The store has the frames that did not fit, and decides which of two contradicting frames is
-    // genuine.
+    // The store has the frames that did not fit into the buffer, and its history decides between
+    // two frames with the same number.
     if (buffer?.consumeLost() || isDoubtful) this.#ports.onGap(this);
   }
 
@@ -387,12 +388,15 @@ export class Sequencer {
   }
 }
 
-/** Returns the event that published a stored message. A stream was empty at that time. */
+/**
+ * Returns the event with which a stored message was published. If the message started a stream, the
+ * stream was empty at that time.
+ */
 function publicationOf(message: Message): OrderedEvent {
-  const delivered = { kind: "message", origin: undefined } as const;
+  const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;
   return {
-    ...delivered,
+    ...base,
     message: isStream ? withStream(message) : message,
     recipients: undefined,
   };

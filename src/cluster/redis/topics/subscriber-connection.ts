@@ -27,8 +27,10 @@ interface ConnectionPorts {
    * Called when the connection is ready for subscriptions. It has no subscriptions at that time.
    */
   readonly onUp: (self: SubscriberConnection) => void;
-  /** Called when its subscriptions are lost. Publications since `heardMs` may be missing. */
-  readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
+  /**
+   * Called when its subscriptions are lost. Publications since `receivedUntilMs` may be missing.
+   */
+  readonly onDown: (self: SubscriberConnection, receivedUntilMs: number) => void;
   readonly onError: (error: unknown, what: string) => void;
 }
 
@@ -244,7 +246,7 @@ export class SubscriberConnection {
     try {
       await this.mark();
     } catch {
-      // If only publishing the mark failed, this connection may still be good, so a PING decides.
+      // If only publishing the mark failed, this connection may still be usable, so a PING decides.
       // If this connection failed, it is down by now and the failure was reported.
       if (this.isUp) await this.#replaceUnless(true, this.#client.ping()).catch(() => {});
     } finally {

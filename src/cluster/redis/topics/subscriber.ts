@@ -15,7 +15,7 @@ interface SubscriberPorts {
   readonly link: RedisLink;
   /** Beginning of the connections' names in CLIENT LIST. */
   readonly name: string;
-  /** Unix milliseconds. */
+  /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
   readonly onFrame: (name: string, frame: Buffer) => void;
   /** Called when publications under these names may be missing since `sinceMs`. */

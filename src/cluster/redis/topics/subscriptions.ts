@@ -33,6 +33,7 @@ interface SubscriptionsPorts {
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
 
+/** A subscription and the promises of its callers. */
 interface Entry extends Subscription {
   /** Settles when the topic is subscribed for the first time. */
   subscribed: Promise<void>;
@@ -60,14 +61,14 @@ export class Subscriptions {
   /** Topics that are lost, or are subscribed again and not restored yet. */
   readonly #lost = new Set<Entry>();
   /** Resolves when no topic is lost. Present if a caller waits for it. */
-  #allWhole: Deferred | undefined;
+  #allRestored: Deferred | undefined;
   /** Users' topics that were lost and whose user has not been checked since. */
   readonly #unjudged = new Set<Entry>();
   /** Resolves when all users are checked. Present if a caller waits for it. */
   #allJudged: Deferred | undefined;
   /** Topics that are subscribed again and will be restored together. */
   #resubscribed: Restoration[] = [];
-  /** Topics that are recovered and will be reported together. */
+  /** Topics whose missed publications are delivered. They will be reported together. */
   #recovered: Restoration[] = [];
   /** Argument of the last call to `suspendAll`. */
   #suspendedSinceMs: number | undefined;
@@ -158,8 +159,8 @@ export class Subscriptions {
   /** Resolves when no topic is lost or being restored. */
   async settled(): Promise<void> {
     if (this.#lost.size === 0) return;
-    this.#allWhole ??= deferred();
-    await this.#allWhole.promise;
+    this.#allRestored ??= deferred();
+    await this.#allRestored.promise;
   }
 
   close(): void {
@@ -174,9 +175,9 @@ export class Subscriptions {
     const entry = this.#entries.get(name);
     if (entry === undefined) return stage(this.#open(topic, name));
     this.#delayedUnsubscribes.delete(entry);
-    if (this.#isWhole(entry)) return stage(entry);
+    if (this.#isRestored(entry)) return stage(entry);
     entry.isShared = true;
-    return this.#waitUntilWhole(entry);
+    return this.#waitUntilRestored(entry);
   }
 
   #open(topic: Topic, name: string): Entry {
@@ -220,18 +221,18 @@ export class Subscriptions {
     const { channels, clock } = this.#ports;
     await entry.subscribed;
     if (entry.sequencer !== undefined) await channels.begin(entry.sequencer);
-    if (!this.#isWhole(entry)) await this.#waitUntilWhole(entry);
+    if (!this.#isRestored(entry)) await this.#waitUntilRestored(entry);
     if (!entry.isOpen) throw new BrokerError("unavailable");
     entry.sinceMs = clock();
     entry.subscribed = DONE;
     entry.opening = DONE;
   }
 
-  #isWhole(entry: Entry): boolean {
+  #isRestored(entry: Entry): boolean {
     return entry.lostAtMs === undefined;
   }
 
-  async #waitUntilWhole(entry: Entry): Promise<void> {
+  async #waitUntilRestored(entry: Entry): Promise<void> {
     entry.restored ??= deferred();
     const { promise } = entry.restored;
     const { timeoutMs } = this.#ports;
@@ -243,9 +244,9 @@ export class Subscriptions {
   #restoreSoon(restoration: Restoration): void {
     if (this.#resubscribed.push(restoration) > 1) return;
     setImmediate(() => {
-      const back = this.#resubscribed.filter((restoration) => this.#isCurrent(restoration));
+      const restorations = this.#resubscribed.filter((restoration) => this.#isCurrent(restoration));
       this.#resubscribed = [];
-      void this.#restoreAll(back);
+      void this.#restoreAll(restorations);
     });
   }
 
@@ -254,22 +255,22 @@ export class Subscriptions {
    * so that a session that lost its access receives nothing. Topics whose user could not be checked
    * are retried.
    */
-  async #restoreAll(back: readonly Restoration[]): Promise<void> {
+  async #restoreAll(restorations: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {
-      const uids = back.flatMap(({ entry }) => uidOf(entry.topic) ?? []);
+      const uids = restorations.flatMap(({ entry }) => uidOf(entry.topic) ?? []);
       const uncheckedUids = uids.length > 0 ? await this.#ports.judgeUsers(uids) : [];
       unjudged = new Set(uncheckedUids);
     } catch (error) {
-      return this.#retryLater(back, error);
+      return this.#retryLater(restorations, error);
     }
     const isUnjudged = ({ entry }: Restoration): boolean => {
       const uid = uidOf(entry.topic);
       return uid === undefined ? unjudged.size > 0 : unjudged.has(uid);
     };
     if (unjudged.size > 0)
-      void this.#retryLater(back.filter(isUnjudged), new BrokerError("unavailable"));
-    const judged = back.filter((item) => this.#isCurrent(item) && !isUnjudged(item));
+      void this.#retryLater(restorations.filter(isUnjudged), new BrokerError("unavailable"));
+    const judged = restorations.filter((item) => this.#isCurrent(item) && !isUnjudged(item));
     for (const { entry } of judged) this.#markJudged(entry);
     const restored = this.#ports.channels.restore(judged.map(({ entry }) => entry));
     for (const [at, restoration] of judged.entries()) void this.#restore(restoration, restored[at]);
@@ -284,10 +285,10 @@ export class Subscriptions {
     }
   }
 
-  async #retryLater(back: readonly Restoration[], error: unknown): Promise<void> {
+  async #retryLater(restorations: readonly Restoration[], error: unknown): Promise<void> {
     this.#ports.onError(error, "Could not read missed messages; trying again");
     await pause(RETRY_INTERVAL_MS);
-    for (const restoration of back) this.#restoreSoon(restoration);
+    for (const restoration of restorations) this.#restoreSoon(restoration);
   }
 
   /** Returns false if the topic was lost again meanwhile, or is not needed any more. */
@@ -296,15 +297,15 @@ export class Subscriptions {
   }
 
   #announceRestored(): void {
-    const whole = this.#recovered
+    const entries = this.#recovered
       .filter((restoration) => this.#isCurrent(restoration))
       .map(({ entry }) => entry);
     this.#recovered = [];
-    if (whole.length === 0) return;
-    for (const entry of whole) entry.lostAtMs = undefined;
-    this.#ports.onRestored(whole.map(({ topic }) => topic));
-    for (const entry of whole) {
-      this.#markWhole(entry);
+    if (entries.length === 0) return;
+    for (const entry of entries) entry.lostAtMs = undefined;
+    this.#ports.onRestored(entries.map(({ topic }) => topic));
+    for (const entry of entries) {
+      this.#markRestored(entry);
     }
   }
 
@@ -314,14 +315,14 @@ export class Subscriptions {
     this.#allJudged = undefined;
   }
 
-  #markWhole(entry: Entry): void {
+  #markRestored(entry: Entry): void {
     entry.restored?.resolve();
     entry.restored = undefined;
     this.#markJudged(entry);
     this.#lost.delete(entry);
     if (this.#lost.size > 0) return;
-    this.#allWhole?.resolve();
-    this.#allWhole = undefined;
+    this.#allRestored?.resolve();
+    this.#allRestored = undefined;
   }
 
   #forget(entry: Entry): void {
@@ -329,7 +330,7 @@ export class Subscriptions {
     entry.isOpen = false;
     this.#entries.delete(entry.name);
     this.#ports.channels.removeTopic(entry);
-    this.#markWhole(entry);
+    this.#markRestored(entry);
     this.#ports.subscriber.unsubscribe(entry.name);
   }
 }
