@@ -59,44 +59,48 @@ const RESOLUTIONS = {
 
 const LONG = { timeout: 900_000 };
 
-t.test("both packages work after installation in an empty project", LONG, async (t) => {
-  const copy = await freshCopy(t);
-  const packing = openTerminal(t, copy);
-  const [server = "", client = ""] = [
-    await tarball(packing, copy, "npm pack --silent"), // also builds the package
-    await tarball(packing, copy, "npm run --silent pack:client"),
-  ];
+t.test(
+  "the packages of the server and of the client work after installation in an empty project",
+  LONG,
+  async (t) => {
+    const copy = await freshCopy(t);
+    const packing = openTerminal(t, copy);
+    const [server = "", client = ""] = [
+      await tarball(packing, copy, "npm pack --silent"), // also builds the package
+      await tarball(packing, copy, "npm run --silent pack:client"),
+    ];
 
-  const [line] = blocks(readPage("docs/sdk.md"));
-  t.equal(
-    line?.text,
-    `npm install ./${basename(client)}`,
-    "the guide names the tarball of the client",
-  );
-  const url = await startInstalled(t, server);
-  const app = await tempFolder(t);
-  await t.test("the client installs with at most 3 packages and 300,000 bytes", (t) =>
-    installsSmall(t, app, client),
-  );
-  await t.test("an app that uses the client compiles with TypeScript", (t) => compiles(t, app));
-  await t.test("the client's source map leads to the lines of its sources", (t) =>
-    leadsToSources(t, app),
-  );
-  for (const node of [process.execPath, ...otherNodes()])
-    await t.test(`the client sends and receives messages in ${node}`, async (t) => {
-      const shell = openTerminal(t, app);
-      t.comment(await shell.run(`${node} --version`));
-      t.equal(await shell.run(`${node} out/main.js ${url}`), EXPECTED_OUTPUT);
+    const [line] = blocks(readPage("docs/sdk.md"));
+    t.equal(
+      line?.text,
+      `npm install ./${basename(client)}`,
+      "the guide names the tarball of the client",
+    );
+    const url = await startInstalled(t, server);
+    const app = await tempFolder(t);
+    await t.test("the client installs with at most 3 packages and 300,000 bytes", (t) =>
+      installsSmall(t, app, client),
+    );
+    await t.test("an app that uses the client compiles with TypeScript", (t) => compiles(t, app));
+    await t.test("the client's source map leads to the lines of its sources", (t) =>
+      leadsToSources(t, app),
+    );
+    for (const node of [process.execPath, ...otherNodes()])
+      await t.test(`the client sends and receives messages in ${node}`, async (t) => {
+        const shell = openTerminal(t, app);
+        t.comment(await shell.run(`${node} --version`));
+        t.equal(await shell.run(`${node} out/main.js ${url}`), EXPECTED_OUTPUT);
+      });
+    await t.test("the client sends and receives messages in Chromium", async (t) => {
+      const page = await openPage(t, await launchBrowser(t), join(app, "talk.ts"));
+      const output = await page.evaluate((url) => {
+        type Page = { bundled: { talk(url: string): Promise<string> } };
+        return (globalThis as unknown as Page).bundled.talk(url);
+      }, url);
+      t.equal(output, EXPECTED_OUTPUT);
     });
-  await t.test("the client sends and receives messages in Chromium", async (t) => {
-    const page = await openPage(t, await launchBrowser(t), join(app, "talk.ts"));
-    const output = await page.evaluate((url) => {
-      type Page = { bundled: { talk(url: string): Promise<string> } };
-      return (globalThis as unknown as Page).bundled.talk(url);
-    }, url);
-    t.equal(output, EXPECTED_OUTPUT);
-  });
-});
+  },
+);
 
 const EXPECTED_OUTPUT = "alice: hello, true";
 

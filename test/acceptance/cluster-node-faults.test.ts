@@ -33,7 +33,7 @@ t.test(
 );
 
 t.test(
-  "a node that freezes until it counts as dead, and then resumes, loses and duplicates nothing",
+  "a node that freezes until it counts as dead and later resumes loses and duplicates no message, stream event or command",
   async (t) => {
     const { url } = await startRedis(t);
     const world = await ClusterWorld.open(t, { redisUrl: url, seed: SEED });

@@ -57,7 +57,7 @@ const stalls = measureStalls(t);
 const slowClients = runSlowClients();
 let warmMib = Number.NaN;
 
-t.test("this test covers every call that has a body", async (t) => {
+t.test("every call that has a body is attacked in this file", async (t) => {
   const { body } = await broker.call("/openapi.json");
   const posts = Object.entries(body.paths as Record<string, object>)
     .filter(([, methods]) => "post" in methods)
@@ -74,7 +74,7 @@ t.test("a malformed or mistyped body is refused with 4xx by every call", async (
   warmMib = await settledMib(pid);
 });
 
-t.test("an invalid id is refused with bad_id in every field that holds an id", async (t) => {
+t.test("an invalid id is refused with bad_id in every field that contains an id", async (t) => {
   for (const [path, bodyWith] of ID_FIELDS) {
     const bodies = FORBIDDEN_IDS.map((id) => JSON.stringify(bodyWith(id)));
     const isBadId = (reply: Reply) => isRefusal(reply) && reply.code === "bad_id";

@@ -96,7 +96,7 @@ t.test("exactly one of many main devices that log in at the same time stays", as
 });
 
 t.test(
-  "an online main device is kicked when two others log in at once, and one of the two stays",
+  "an online main device is kicked when two other main devices log in at once, and one of the two stays",
   async (t) => {
     const broker = await spawnBroker(t);
     await registerMain(broker, "ann");

@@ -76,7 +76,7 @@ function resumedThrough(t: Test, client: NativeClient): number {
 }
 
 t.test(
-  "a device kicked while it resumes gets messages without a gap and nothing after its disconnect frame",
+  "a device that is kicked while it resumes gets messages without a gap, and no frame after its disconnect frame",
   async (t) => {
     const broker = await spawnBroker(t, SINGLE_MESSAGE_RUNS);
     await registerMain(broker, "ann");
@@ -122,7 +122,7 @@ t.test("a device that wins a login race while resuming gets every message", asyn
 });
 
 t.test(
-  "the messages of a device kicked while it sends are stored once and in order, without losing an acknowledged one",
+  "the messages of a device that is kicked while it sends are stored once and in order, and no acknowledged message is lost",
   async (t) => {
     const settings = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
     const broker = await spawnBroker(t, settings);

@@ -355,7 +355,7 @@ async function start(t: Test, url: string, servers: readonly RedisServer[]): Pro
 }
 
 t.test(
-  "a user who lost the right to read sees no later content, on one Redis server",
+  "a user who lost the permission to read sees no later content on one Redis server",
   async (t) => {
     const server = await startRedis(t);
     const world = await start(t, server.url, [server]);
@@ -387,31 +387,34 @@ t.test(
   },
 );
 
-t.test("a user who lost the right to read sees no later content, on a Redis Cluster", async (t) => {
-  const servers = await startRedisCluster(t);
-  const world = await start(t, servers.url, servers.primaries);
-  const losses: readonly Loss[] = [
-    "removed",
-    "readded",
-    "replaced",
-    "removed-connecting",
-    "replaced-connecting",
-  ];
-  const cases = [
-    ["no forbidden content is shown without an interruption", ROUNDS, noInterruption],
-    ["no forbidden content is shown when subscriptions are cut once", ROUNDS, cutOnce],
-    [
-      `no forbidden content is shown while subscriptions are cut for ${LONG_CUT_MS} ms`,
-      LONG_ROUNDS,
-      cutForLong,
-    ],
-    ["no forbidden content is shown when the user's node freezes", FROZEN_ROUNDS, freeze(false)],
-    [
-      "no forbidden content is shown when the user's node freezes and its subscriptions are cut",
-      FROZEN_ROUNDS,
-      freeze(true),
-    ],
-  ] as const;
-  for (const [title, rounds, interrupt] of cases)
-    await t.test(title, (t) => playRounds(t, world, { rounds, losses, interrupt }));
-});
+t.test(
+  "a user who lost the permission to read sees no later content on a Redis Cluster",
+  async (t) => {
+    const servers = await startRedisCluster(t);
+    const world = await start(t, servers.url, servers.primaries);
+    const losses: readonly Loss[] = [
+      "removed",
+      "readded",
+      "replaced",
+      "removed-connecting",
+      "replaced-connecting",
+    ];
+    const cases = [
+      ["no forbidden content is shown without an interruption", ROUNDS, noInterruption],
+      ["no forbidden content is shown when subscriptions are cut once", ROUNDS, cutOnce],
+      [
+        `no forbidden content is shown while subscriptions are cut for ${LONG_CUT_MS} ms`,
+        LONG_ROUNDS,
+        cutForLong,
+      ],
+      ["no forbidden content is shown when the user's node freezes", FROZEN_ROUNDS, freeze(false)],
+      [
+        "no forbidden content is shown when the user's node freezes and its subscriptions are cut",
+        FROZEN_ROUNDS,
+        freeze(true),
+      ],
+    ] as const;
+    for (const [title, rounds, interrupt] of cases)
+      await t.test(title, (t) => playRounds(t, world, { rounds, losses, interrupt }));
+  },
+);

@@ -123,7 +123,7 @@ t.test(
 );
 
 t.test(
-  "a reader that resumes 50 MB slowly but steadily is not disconnected while others keep sending",
+  "a reader that resumes 50 MB slowly but steadily is not disconnected while other clients keep sending",
   async (t) => {
     const head = await headSeq();
     const lastSeq = head - RUN_MESSAGES;
@@ -147,7 +147,7 @@ t.test(
 );
 
 t.test(
-  "the memory for a client that requests thousands of history pages without reading them is bounded",
+  "the broker's memory stays bounded when a client requests thousands of history pages without reading them",
   async (t) => {
     const beforeMib = memoryMib(pid);
     const peakMib = await pipelineHistory(t, 5000);

@@ -135,7 +135,7 @@ t.test(
     );
 
     await t.test(
-      "an ambiguous request head, or one without a valid host, is refused with 400",
+      "a request whose head is ambiguous or has no valid host is refused with 400",
       async (t) => {
         for (const lines of [
           "Host: 127.0.0.1\r\nContent-Length: 3\r\nContent-Length: 5",

@@ -154,7 +154,7 @@ t.test(
   },
 );
 
-t.test("/conversation/sync names a personal channel by the other user", async (t) => {
+t.test("/conversation/sync names a personal channel by the uid of the other user", async (t) => {
   const api = await startApi();
   const channel = { id: "alice", type: 1 } as const;
   const last = message(3, { channel, fromUid: "bob" });

@@ -72,7 +72,7 @@ t.test(
 );
 
 t.test(
-  "a content type other than JSON is rejected with 415; a missing content type is accepted",
+  "a content type other than JSON is rejected with 415, and a missing content type is accepted",
   async (t) => {
     const api = await startApi();
     const send = (type: string) =>

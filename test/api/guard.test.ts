@@ -64,7 +64,7 @@ t.test(
 );
 
 t.test(
-  "an invalid access token is rejected with 401, and one without the permission with 403, even if no credential is required",
+  "an invalid access token is rejected with 401, and an access token without the permission with 403, even if no credential is required",
   async (t) => {
     const api = await startApi();
     const call = (authorization: string) =>
@@ -91,7 +91,7 @@ t.test(
 );
 
 t.test(
-  "in protected mode every call except login, healthz and readyz is rejected with 401 without a credential, before its body is read [decisions: Who needs it]",
+  "every call except login, healthz and readyz is rejected with 401 in protected mode if it has no credential, before its body is read [decisions: Who needs it]",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     for (const { method, path } of api.endpoint.routes) {
@@ -273,7 +273,7 @@ t.test(
 );
 
 t.test(
-  "a login from a web page or with a foreign host name is rejected, except if calls need a credential [decisions: Who needs it]",
+  "a login from a web page or with a foreign host name is rejected unless calls need a credential [decisions: Who needs it]",
   async (t) => {
     const body = { username: "admin", password: "right" };
     const fromPage = { origin: "https://evil.example", host: "127.0.0.1:5001" };

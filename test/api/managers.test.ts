@@ -72,7 +72,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login rejects further logins from an address with 429 after 5 failed ones [decisions: Login throttling]",
+  "POST /manager/login rejects further logins from an address with 429 after 5 failed logins [decisions: Login throttling]",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) await login(api, { username: `n${i}`, password: "x" });
@@ -86,7 +86,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login needs no credential and ignores an invalid one, even if other calls need a credential [decisions: Who needs it]",
+  "POST /manager/login needs no credential and ignores an invalid credential, even if other calls need a credential [decisions: Who needs it]",
   async (t) => {
     const api = await startApi({ requiresCredential: true, staticToken: "s" });
     const headers = { authorization: "Bearer nonsense", token: "wrong" };

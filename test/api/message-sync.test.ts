@@ -225,7 +225,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/sendbatch sends each user a personal message and returns the users it failed for",
+  "POST /message/sendbatch sends each user a personal message and returns the users to whom the send failed",
   async (t) => {
     const api = await startApi();
     const BATCH = { from_uid: "a", payload: PAYLOAD };

@@ -21,7 +21,7 @@ t.test("every setting of the control plane has a description and a valid default
   }
 });
 
-t.test("by default the API listens on loopback and no secret is set", async (t) => {
+t.test("the API listens on loopback by default, and no secret is set", async (t) => {
   const listen = keysOf(SECTIONS).find(({ name }) => name === "api.listen");
   t.equal(listen?.schema.default, "127.0.0.1:5001");
   const secrets = keysOf(SECTIONS).filter((key) => key.secret);

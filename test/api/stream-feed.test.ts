@@ -112,35 +112,42 @@ t.test("a call that does not accept events returns the state of the stream", asy
   }
 });
 
-t.test("a reader that lags receives the whole text in fewer, merged events", async (t) => {
-  const { port, produce, store } = await startFeeds(t);
-  produce(STREAM_START, "");
-  const reader = new FeedReader(t, port);
-  await reader.received(1);
-  reader.client.socket.pause();
-  const readsBefore = store.reads;
-  const count = 3000;
-  for (let i = 0; i < count; i++) {
-    produce(STREAM_CONTENT, `${i}:${"x".repeat(4000)} `);
-    if (i % 10 === 0) await new Promise((resolve) => setImmediate(resolve));
-  }
-  produce(STREAM_END, "", "closed");
-  t.equal(store.reads, readsBefore, "the store is not read for a reader whose connection is full");
-  reader.client.socket.resume();
-  await until(() => reader.isComplete);
-  const { events } = reader;
-  t.ok(events.length < count, `${count + 2} events were merged into ${events.length}`);
-  let index = 0;
-  let text = "";
-  for (const { id, event, data } of events) {
-    if (data.index !== index || data.text_offset !== text.length)
-      t.fail(`event ${data.index} was received instead of ${index}`);
-    if (event === "content") text += data.data;
-    index = id;
-  }
-  t.equal(index, count + 2);
-  t.ok(text === store.stream.text, "the received text is complete");
-});
+t.test(
+  "a reader that lags receives the whole text in a smaller number of merged events",
+  async (t) => {
+    const { port, produce, store } = await startFeeds(t);
+    produce(STREAM_START, "");
+    const reader = new FeedReader(t, port);
+    await reader.received(1);
+    reader.client.socket.pause();
+    const readsBefore = store.reads;
+    const count = 3000;
+    for (let i = 0; i < count; i++) {
+      produce(STREAM_CONTENT, `${i}:${"x".repeat(4000)} `);
+      if (i % 10 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    produce(STREAM_END, "", "closed");
+    t.equal(
+      store.reads,
+      readsBefore,
+      "the store is not read for a reader whose connection is full",
+    );
+    reader.client.socket.resume();
+    await until(() => reader.isComplete);
+    const { events } = reader;
+    t.ok(events.length < count, `${count + 2} events were merged into ${events.length}`);
+    let index = 0;
+    let text = "";
+    for (const { id, event, data } of events) {
+      if (data.index !== index || data.text_offset !== text.length)
+        t.fail(`event ${data.index} was received instead of ${index}`);
+      if (event === "content") text += data.data;
+      index = id;
+    }
+    t.equal(index, count + 2);
+    t.ok(text === store.stream.text, "the received text is complete");
+  },
+);
 
 t.test("the subscription of the node ends when all readers are gone", async (t) => {
   const { port, produce, store } = await startFeeds(t);

@@ -171,7 +171,7 @@ t.test("an absent device flag means 0", async (t) => {
   t.match(api.calls, [{ args: [{ flag: 0, level: 0 }] }, { args: ["u", [0]] }]);
 });
 
-t.test("creating a channel that exists changes it, and absent flags become 0", async (t) => {
+t.test("creating an existing channel changes its flags, and absent flags become 0", async (t) => {
   for (const path of ["/channel", "/channel/info"]) {
     const { api, channelCalls } = await startWithChannel();
     const body = { ...GROUP, ban: 1, reset: 1, subscribers: ["a"] };
@@ -185,7 +185,7 @@ t.test("creating a channel that exists changes it, and absent flags become 0", a
   }
 });
 
-t.test("adding subscribers to a channel that does not exist creates it", async (t) => {
+t.test("adding subscribers to an unknown channel creates the channel", async (t) => {
   const calls: string[] = [];
   let exists = false;
   const channels = channelsOf({
@@ -225,7 +225,7 @@ t.test("removing subscribers succeeds if they or the channel do not exist", asyn
   t.equal(status, 400);
 });
 
-t.test("/user/onlinestatus returns one record for each live session", async (t) => {
+t.test("/user/onlinestatus returns a record for each live session", async (t) => {
   const api = await start();
   const session = { nodeId: "n", uid: "u", level: 0, deviceId: "" } as const;
   api.sessions = [
@@ -260,7 +260,7 @@ function channelsOf(methods: Partial<Channels>): Channels {
 }
 
 t.test(
-  "adding to a list of a channel that does not exist creates it, and removing succeeds",
+  "adding uids to a list of an unknown channel creates the channel, and removing uids succeeds",
   async (t) => {
     const calls: string[] = [];
     let exists = false;

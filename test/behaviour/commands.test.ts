@@ -52,7 +52,7 @@ t.test(
 );
 
 t.test(
-  "commands sent while a user is offline are pushed at connect in order, before live ones [issue: Inbox pulled at connect]",
+  "commands that were sent while a user was offline are pushed at connect in order, before live commands [issue: Inbox pulled at connect]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "a sender's own command is pushed to its other devices without an inbox copy [decisions: sync_once 1, or payload type 99]",
+  "a command is pushed to its sender's other devices without a copy in the sender's inbox [decisions: sync_once 1, or payload type 99]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -316,7 +316,7 @@ t.test("an inbox and its acknowledgements survive a restart [issue: Inbox surviv
 });
 
 t.test(
-  "an inbox over its bound drops its oldest commands and counts them, and a command can expire [issue: Inbox bound; issue: Inbox expiry]",
+  "an inbox over its limit drops its oldest commands and counts them, and a command can expire [issue: Inbox bound; issue: Inbox expiry]",
   async (t) => {
     const small = await startWorld(t, { JINDOU_COMMANDS_MAX_INBOX: "3" });
     await small.register("bob");

@@ -52,7 +52,7 @@ t.test(
 );
 
 t.test(
-  "an unsupported version, or a first frame other than CONNECT, is closed with 4205 [issue: connect]",
+  "a connection is closed with 4205 if its version is not supported or its first frame is not CONNECT [issue: connect]",
   async (t) => {
     const newer = await open(world);
     t.equal(await codeOf(newer.connect({ version: 2 })), "unsupported_version");
@@ -73,7 +73,7 @@ t.test(
 );
 
 t.test(
-  "a malformed frame is answered with an error and closes the connection, and an unknown operation only gets an error [issue: malformed frame]",
+  "a malformed frame gets an error and closes the connection, and an unknown operation gets an error but does not close it [issue: malformed frame]",
   async (t) => {
     const unknown = await joinNative(t, world, world.name("alice"));
     unknown.raw(Buffer.from([0x92, 60, 5])); // [60, 5]
@@ -143,7 +143,7 @@ t.test(
 );
 
 t.test(
-  "a handshake is accepted from an allowed origin or without one, and refused with 403 from others [issue: Allowed origins]",
+  "a handshake is accepted from an allowed origin or without an origin, and refused with 403 from other origins [issue: Allowed origins]",
   async (t) => {
     const strict = await startWorld(t, {
       JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example.com,*.example.org",
@@ -281,7 +281,7 @@ t.test(
 );
 
 t.test(
-  "sends over the in-flight bound are refused as overloaded, and the others are stored without a gap [issue: In-flight bound]",
+  "sends over the in-flight limit are refused as overloaded, and the other sends are stored without a gap [issue: In-flight bound]",
   async (t) => {
     const narrow = await startWorld(t, {
       JINDOU_CLIENT_MAX_IN_FLIGHT_SENDS: "2",
@@ -320,7 +320,7 @@ t.test(
 );
 
 t.test(
-  "connections over client.maxConnections are refused with 503 until another one closes [issue: Client sockets]",
+  "connections over client.maxConnections are refused with 503 until another connection closes [issue: Client sockets]",
   async (t) => {
     const small = await startWorld(t, { JINDOU_CLIENT_MAX_CONNECTIONS: "2" });
     const first = await small.join(t, "alice");

@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "POST /conn/kick ends one session as kicked, and the user's other sessions stay [issue: conn/kick]",
+  "POST /conn/kick ends one session as kicked, and the user's other sessions stay online [issue: conn/kick]",
   async (t) => {
     const ann = world.name("ann");
     const kicked = await world.join(t, ann, { flag: 1 });

@@ -125,7 +125,7 @@ t.test("the conversation list can be read in pages [issue: Conversation list]", 
 });
 
 t.test(
-  "a user's own message and all earlier ones count as read for that user, and are unread for the peer [issue: Unread]",
+  "a user's own message and all earlier messages count as read for that user, and the message is unread for the peer [issue: Unread]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const [aliceClient, bobClient] = [await world.join(t, alice), await world.join(t, bob)];

@@ -42,7 +42,7 @@ t.test(
   },
 );
 
-t.test("every behaviour test runs on one node and on three", async (t) => {
+t.test("every behaviour test runs on one node and on three nodes", async (t) => {
   const listed = Object.values(SUITES).flat();
   const runners = Object.keys(SUITES).flatMap((subject) => [
     `embedded-${subject}`,

@@ -127,7 +127,7 @@ t.test(
 );
 
 t.test(
-  "an event's sender is from_uid, or the system uid if it is empty or absent [spec: Event from_uid; decisions: System uid]",
+  "an event's sender is from_uid, or the system uid if from_uid is empty or absent [spec: Event from_uid; decisions: System uid]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { alice, bob } = fixture;
@@ -193,7 +193,7 @@ t.test(
 );
 
 t.test(
-  "an event's id is the given one, or a unique one that the server generates [spec: Event event id; decisions: Event id]",
+  "an event's id is the id in the request, or else a unique id that the server generates [spec: Event event id; decisions: Event id]",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");

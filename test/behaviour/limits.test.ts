@@ -36,7 +36,7 @@ t.test(
 );
 
 t.test(
-  "a content type that is not JSON is answered with 415, and a missing one or one with parameters is accepted [decisions: Other statuses 415]",
+  "a content type that is not JSON is answered with 415, and a missing content type or JSON with parameters is accepted [decisions: Other statuses 415]",
   async (t) => {
     const path = "/user/onlinestatus";
     for (const type of ["text/plain", "application/x-www-form-urlencoded"])
@@ -109,7 +109,7 @@ t.test(
 );
 
 t.test(
-  "a client_msg_no with 1 to 128 characters is accepted, and others are refused [decisions: Limits]",
+  "a client_msg_no with 1 to 128 characters is accepted, and any other length is refused [decisions: Limits]",
   async (t) => {
     const send = async (client_msg_no: string) => {
       const bob = person(world.name("bob"));
@@ -122,7 +122,7 @@ t.test(
 );
 
 t.test(
-  "a call accepts 10,000 subscribers or uids and responds with 400 to one more [decisions: Limits]",
+  "a call accepts 10,000 subscribers or uids and responds with 400 to one entry more [decisions: Limits]",
   async (t) => {
     const maximum = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
     const over = [...maximum, "one-more"];

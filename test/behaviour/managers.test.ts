@@ -147,7 +147,7 @@ t.test(
 );
 
 t.test(
-  "an address with 5 failed logins is refused with 429 and Retry-After, and other addresses are not [spec: POST /manager/login 429; spec: Limits login attempts; decisions: Login throttling]",
+  "an address with 5 failed logins is refused with 429 and Retry-After, and other addresses can log in [spec: POST /manager/login 429; spec: Limits login attempts; decisions: Login throttling]",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     for (const username of ["a", "b", "c", "d", "e"]) {
@@ -217,7 +217,7 @@ t.test(
 );
 
 t.test(
-  "a manager's own permissions replace those of the role [decisions: Roles and permissions; decisions: Managers]",
+  "a manager's own permissions replace the permissions of the role [decisions: Roles and permissions; decisions: Managers]",
   async (t) => {
     const permissions = ["users:write"];
     const manager = { username: "u", password: "p", role: "viewer" };

@@ -34,7 +34,7 @@ t.test(
 );
 
 t.test(
-  "a message without client_msg_no gets a unique one, which is the same in the response, pushes, history and conversations [spec: client_msg_no; decisions: /message/send]",
+  "a message without client_msg_no gets a unique client_msg_no, which is the same in the response, pushes, history and conversations [spec: client_msg_no; decisions: /message/send]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -84,7 +84,7 @@ t.test(
 );
 
 t.test(
-  "a command without client_msg_no gets a unique one, which is the same in the response, a push and the inbox [spec: client_msg_no]",
+  "a command without client_msg_no gets a unique client_msg_no, which is the same in the response, a push and the inbox [spec: client_msg_no]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
@@ -238,7 +238,7 @@ t.test(
 );
 
 t.test(
-  "message seqs of a channel begin at 1 without gaps, and both users of a personal channel share them [spec: message_seq; decisions: Sequence]",
+  "message seqs of a channel begin at 1 without gaps, and both users of a personal channel share one sequence [spec: message_seq; decisions: Sequence]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const aliceClient = await world.join(t, alice);

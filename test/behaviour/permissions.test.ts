@@ -71,7 +71,7 @@ t.test(
 );
 
 t.test(
-  "the system uid may send to every group except a disbanded one [decisions: Group rules on send; decisions: System uid]",
+  "the system uid may send to every group that is not disbanded [decisions: Group rules on send; decisions: System uid]",
   async (t) => {
     const bob = world.name("bob");
     const muted = await world.newGroup([bob], { ban: 1, send_ban: 1 });

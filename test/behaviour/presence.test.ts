@@ -67,7 +67,7 @@ t.test(
 );
 
 t.test(
-  "a WATCH of other users replaces the former one, and an empty WATCH ends it [issue: presence watch]",
+  "a WATCH of other users replaces the former WATCH, and an empty WATCH ends all notifications [issue: presence watch]",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
       string,
@@ -124,7 +124,7 @@ t.test(
 );
 
 t.test(
-  "the last status pushed after many quick logins and logouts is the true one [issue: presence watch]",
+  "the last status that is pushed after many quick logins and logouts is the user's current status [issue: presence watch]",
   async (t) => {
     const bob = world.name("bob");
     const watcher = await world.join(t, world.name("alice"));

@@ -122,7 +122,7 @@ t.test(
 );
 
 t.test(
-  "a resume of a channel the user may not read is denied, and the other channels are resumed [issue: resume denied]",
+  "the resume of a channel that the user may not read is denied, and the other channels are resumed [issue: resume denied]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const foreign = await world.newGroup([alice]);
@@ -196,7 +196,7 @@ t.test(
 );
 
 t.test(
-  "a client that reconnects again and again while others send gets every message once and in order [issue: resume; decisions: Sequence]",
+  "a client that reconnects many times while others send gets every message once and in order [issue: resume; decisions: Sequence]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

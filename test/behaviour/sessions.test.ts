@@ -7,7 +7,7 @@ import { endingOf, startWorld } from "./world.ts";
 const world = await startWorld(t);
 
 t.test(
-  "a newer main device of one user and flag kicks the older one with code 4200 [spec: Rule; decisions: Kick rule]",
+  "a newer main device of a user kicks the older main device of the same flag with code 4200 [spec: Rule; decisions: Kick rule]",
   async (t) => {
     const uid = world.name("alice");
     const older = await world.join(t, uid, { level: 1, deviceId: "phone" });
@@ -20,7 +20,7 @@ t.test(
 );
 
 t.test(
-  "secondary devices of one user and flag stay online together, also beside a main device [spec: Rule; decisions: Kick rule]",
+  "secondary devices of one user and flag stay online together, even with a main device [spec: Rule; decisions: Kick rule]",
   async (t) => {
     const uid = world.name("alice");
     const first = await world.join(t, uid, { level: 0 });
@@ -73,7 +73,7 @@ t.test(
 
 for (const level of [0, 1] as const)
   t.test(
-    `a new session with the same device id closes the older one with 4202 and without a reason, for level ${level} [decisions: Kick rule]`,
+    `a new session with the same device id closes the older session with 4202 and without a reason, for level ${level} [decisions: Kick rule]`,
     async (t) => {
       const uid = world.name("alice");
       const device = { level, deviceId: "phone" };

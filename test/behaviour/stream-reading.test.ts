@@ -272,7 +272,7 @@ t.test(
 );
 
 t.test(
-  "a reader over api.maxFollowers is refused with 503 until another one leaves [issue: server-sent events]",
+  "a reader over api.maxFollowers is refused with 503 until another reader leaves [issue: server-sent events]",
   async (t) => {
     const narrow = await startWorld(t, { JINDOU_API_MAX_FOLLOWERS: "1" });
     const fixture = await createFixture(t, narrow);

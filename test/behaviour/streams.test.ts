@@ -167,7 +167,7 @@ for (const kind of KINDS) {
 }
 
 t.test(
-  "a repeated start is acknowledged for an active stream and refused for a closed one [decisions: Stream start again]",
+  "a repeated start is acknowledged for an active stream and refused for a closed stream [decisions: Stream start again]",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");

@@ -60,7 +60,7 @@ t.test(
 );
 
 t.test(
-  "a device registered without device_level is secondary, so two of them stay online together [decisions: device_level absent; spec: device_level]",
+  "a device registered without device_level is secondary, so two such devices stay online together [decisions: device_level absent; spec: device_level]",
   async (t) => {
     const uid = world.name("alice");
     await world.ok("/user/token", { uid, token: "t", device_flag: 0 });
@@ -98,7 +98,7 @@ t.test(
 );
 
 t.test(
-  "a second POST /user/token makes the new token valid and the old one invalid at once [decisions: /user/token again]",
+  "a second POST /user/token makes the new token valid and the old token invalid at once [decisions: /user/token again]",
   async (t) => {
     const uid = world.name("alice");
     await world.register(uid, { token: "old" });
@@ -202,7 +202,7 @@ t.test(
 );
 
 t.test(
-  "POST /user/device_quit ends the sessions of a device class and revokes its token, and other classes stay [issue: device_quit]",
+  "POST /user/device_quit ends the sessions of a device class and revokes its token, and other classes stay online [issue: device_quit]",
   async (t) => {
     const uid = world.name("alice");
     const app = await world.join(t, uid, { flag: 0, level: 1 });

@@ -60,7 +60,7 @@ t.test(
   },
 );
 
-t.test("the online status has one record for each live session", async (t) => {
+t.test("POST /user/onlinestatus returns a record for each live session", async (t) => {
   const [ann, bob] = [world.name("ann"), world.name("bob")];
   await world.join(t, ann, { flag: 1, deviceId: "first" });
   await world.connect(t, ann, { flag: 1, deviceId: "second" });

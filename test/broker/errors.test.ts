@@ -3,24 +3,27 @@
 import { BrokerError, CLOSE_REASONS, type CloseReason, ERRORS } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
 
-t.test("a BrokerError has the message of its code unless another one is given", async (t) => {
-  const cause = new Error("socket hang up");
-  const error = new BrokerError("unavailable", { cause, retryAfterMs: 1001 });
-  t.match(error, {
-    name: "BrokerError",
-    code: "unavailable",
-    message: ERRORS.unavailable.message,
-    details: undefined,
-    ...{ retryAfterMs: 1001, retryAfterS: 2 },
-    cause,
-  });
-  const precise = new BrokerError("bad_id", {
-    message: "uid is empty",
-    details: [{ path: "uid", message: "empty" }],
-  });
-  t.equal(precise.message, "uid is empty");
-  t.same(precise.details, [{ path: "uid", message: "empty" }]);
-});
+t.test(
+  "a BrokerError has the message of its code unless it is created with another message",
+  async (t) => {
+    const cause = new Error("socket hang up");
+    const error = new BrokerError("unavailable", { cause, retryAfterMs: 1001 });
+    t.match(error, {
+      name: "BrokerError",
+      code: "unavailable",
+      message: ERRORS.unavailable.message,
+      details: undefined,
+      ...{ retryAfterMs: 1001, retryAfterS: 2 },
+      cause,
+    });
+    const precise = new BrokerError("bad_id", {
+      message: "uid is empty",
+      details: [{ path: "uid", message: "empty" }],
+    });
+    t.equal(precise.message, "uid is empty");
+    t.same(precise.details, [{ path: "uid", message: "empty" }]);
+  },
+);
 
 const RANGES: Readonly<Record<CloseReason, "at once" | "later" | "never">> = {
   draining: "at once",

@@ -100,7 +100,7 @@ t.test("an owner gets the error of a failed listen", async (t) => {
 });
 
 t.test(
-  "after any sequence of calls the node listens to exactly the topics of its owners",
+  "the node listens to exactly the topics of its owners after any sequence of calls",
   async (t) => {
     const random = new Random(3);
     const { cluster, listening } = recordingCluster();

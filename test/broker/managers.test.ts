@@ -8,7 +8,7 @@ import { testManagers } from "./manager-store.ts";
 const ADMIN = { adminPassword: "right" };
 
 t.test(
-  "without configured accounts the first start generates admin's password, shows it once and stores its hash",
+  "the first start without configured accounts generates admin's password, shows it once and stores its hash",
   async (t) => {
     const { managers, store, announced } = testManagers();
     await managers.start();
@@ -113,7 +113,7 @@ t.test(
 );
 
 t.test(
-  "logins from an address are refused after 5 failed ones until the window ends, except for users that logged in from there before",
+  "logins from an address are refused after 5 failed logins until the window ends, except for users that logged in from there before",
   async (t) => {
     const accounts = ["admin", "ops"].map((username) => ({
       ...{ username, password: "right", role: "admin" as const },

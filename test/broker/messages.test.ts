@@ -363,7 +363,7 @@ t.test("the headSeq of a page is at least the seq of its newest message", async 
 });
 
 t.test(
-  "after a change of the rules, retries of accepted messages return the first result and new messages are refused",
+  "retries of accepted messages return the first result after a change of the rules, but new messages are refused",
   async (t) => {
     const { messages, store } = await startNode(t);
     const group = { id: "changing", type: 2 } as const;

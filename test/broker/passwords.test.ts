@@ -18,7 +18,7 @@ async function hashOf(password: string): Promise<PasswordHash> {
   return parsed;
 }
 
-t.test("only the right password matches a hash", async (t) => {
+t.test("only the right password matches its stored hash", async (t) => {
   const checker = new PasswordChecker(BOUNDS);
   const hash = await hashOf("correct horse 电池");
   t.equal(await checker.matches("correct horse 电池", hash), true);
@@ -40,7 +40,7 @@ t.test("a decoy hash has the cost of its model and matches no password", async (
   t.equal(await new PasswordChecker(BOUNDS).matches("x", decoy), false);
 });
 
-t.test("an invalid hash, or one that is too costly to check, is rejected", async (t) => {
+t.test("a hash that is invalid or too costly to check is rejected", async (t) => {
   const [salt, hash] = ["AAAAAAAAAAAAAAAAAAAAAA==", "A".repeat(43)];
   t.ok(parsePasswordHash(`scrypt$16384$8$1$${salt}$${hash}=`));
   for (const text of [

@@ -61,7 +61,7 @@ t.test("a session opens only with the registered uid, flag and token", async (t)
 });
 
 t.test(
-  "a session has the registered device level, not the one that the client chose",
+  "a session has the registered device level, not the level that the client chose",
   async (t) => {
     const { sessions } = await nodeOfAlice(t, SECONDARY_DEVICE);
     const record = await open(sessions, { level: MAIN_DEVICE });
@@ -136,7 +136,7 @@ t.test("a secondary session does not end other secondary sessions", async (t) =>
   t.equal((await sessionsOf(store, "alice")).length, 2);
 });
 
-t.test("after concurrent logins of a main device exactly one session remains", async (t) => {
+t.test("exactly one session remains after concurrent logins of a main device", async (t) => {
   const node = await nodeOfAlice(t);
   const { sessions, store } = node;
   const logins = Array.from({ length: 20 }, () => sessions.open(login()));

@@ -24,7 +24,7 @@ import { ModelReader } from "./stream-model.ts";
 const SEED = Number(process.env.SEED ?? 42);
 
 t.test(
-  "a follower gets the stored events, then each event when it is published, then the end",
+  "a follower gets the stored events, each later event when it is published, and the end",
   async (t) => {
     const store = storeWithStream();
     const node = createFollowers(store);
@@ -103,7 +103,7 @@ t.test("a stopped follower gets neither further events nor the end", async (t) =
   t.same([...store.listening], []);
 });
 
-t.test("a follower that stops while events are pushed gets no more of them", async (t) => {
+t.test("a follower that stops while events are pushed gets no further events", async (t) => {
   const store = storeWithStream();
   const { followers } = createFollowers(store);
   const events: ChannelEvent[] = [];
@@ -247,7 +247,7 @@ t.test("a failed read ends the follower and is reported", async (t) => {
   t.same([...store.listening], []);
 });
 
-t.test("closing ends every follower once and refuses those that are being added", async (t) => {
+t.test("closing ends every follower once and refuses followers that are being added", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store, 2);
   const reading = await follow(node.followers);

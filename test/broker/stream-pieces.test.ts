@@ -73,7 +73,7 @@ t.test("consecutive content is merged into one event", async (t) => {
   }
 });
 
-t.test("a reader that has all events gets none", async (t) => {
+t.test("a reader that has all events gets no further events", async (t) => {
   const stream = new ModelStream();
   t.same(eventsFrom(stream.snapshot(0), { index: 0, textOffset: 0 }), []);
   stream.add(STREAM_START, "meta");

@@ -419,7 +419,7 @@ t.test(
 );
 
 t.test(
-  "close sends DISCONNECT, works before the client is online, and may be called twice",
+  "`close` sends DISCONNECT, works before the client is online, and may be called twice",
   async (t) => {
     const server = new ScriptedServer();
     const online = connectTo(t, server);

@@ -75,7 +75,7 @@ t.test("an error handler that throws or rejects is not called with its own error
 });
 
 t.test(
-  "without an error handler, the error of a handler becomes an uncaught exception",
+  "the error of a handler becomes an uncaught exception if there is no error handler",
   async (t) => {
     const events = new Events();
     const bug = new TypeError("a bug");

@@ -81,7 +81,7 @@ t.test("a message is sent with its options", async (t) => {
 });
 
 t.test(
-  "messages of one channel are sent one after the other, and several channels at the same time",
+  "messages of one channel are sent one after the other, and messages of several channels at the same time",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server);
@@ -103,7 +103,7 @@ t.test(
 );
 
 t.test(
-  "messages that wait while offline are sent in order, and unacknowledged ones again with the same clientMsgNo",
+  "messages that wait while offline are sent in order, and unacknowledged messages are sent again with the same clientMsgNo",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server);
@@ -126,7 +126,7 @@ t.test(
 );
 
 t.test(
-  "a message refused temporarily is sent again in its place, and one refused permanently is rejected",
+  "a message that is refused temporarily is sent again before later messages, and a message that is refused permanently is rejected",
   async (t) => {
     const refusals: ErrorCode[] = ["overloaded", "rate_limited", "send_banned"];
     const server = new ScriptedServer(
@@ -149,25 +149,28 @@ t.test(
   },
 );
 
-t.test("messages over `maxQueued` are rejected until an earlier one is acknowledged", async (t) => {
-  const server = new ScriptedServer(handlingSends(() => undefined));
-  const client = connectTo(t, server, { maxQueued: 2 });
-  const first = client.send(TEAM, "1");
-  const same = client.send(TEAM, "2", { clientMsgNo: "c" });
-  const twin = client.send(TEAM, "2", { clientMsgNo: "c" });
-  await t.rejects(client.send(TEAM, "3"), {
-    code: "queue_full",
-    retry: true,
-  });
-  const socket = await server.socket();
-  acknowledgeSend(socket, await server.received("send"), 1);
-  await first;
-  const third = client.send(TEAM, "3");
-  acknowledgeSend(socket, await server.received("send", 1), 2);
-  t.equal(await same, await twin, "the same clientMsgNo is the same message");
-  acknowledgeSend(socket, await server.received("send", 2), 3);
-  t.equal((await third).messageSeq, 3);
-});
+t.test(
+  "messages over `maxQueued` are rejected until an earlier message is acknowledged",
+  async (t) => {
+    const server = new ScriptedServer(handlingSends(() => undefined));
+    const client = connectTo(t, server, { maxQueued: 2 });
+    const first = client.send(TEAM, "1");
+    const same = client.send(TEAM, "2", { clientMsgNo: "c" });
+    const twin = client.send(TEAM, "2", { clientMsgNo: "c" });
+    await t.rejects(client.send(TEAM, "3"), {
+      code: "queue_full",
+      retry: true,
+    });
+    const socket = await server.socket();
+    acknowledgeSend(socket, await server.received("send"), 1);
+    await first;
+    const third = client.send(TEAM, "3");
+    acknowledgeSend(socket, await server.received("send", 1), 2);
+    t.equal(await same, await twin, "the same clientMsgNo is the same message");
+    acknowledgeSend(socket, await server.received("send", 2), 3);
+    t.equal((await third).messageSeq, 3);
+  },
+);
 
 t.test(
   "a message that exceeds `sendMs` is rejected, and later messages keep their order",

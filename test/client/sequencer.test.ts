@@ -108,7 +108,7 @@ t.test("expired messages in a gap do not delay later messages", async (t) => {
 });
 
 t.test(
-  "a gap whose history is refused permanently is skipped, and one refused temporarily is read again",
+  "a gap is skipped if reading its history is refused permanently, and read again if it is refused temporarily",
   async (t) => {
     const skipped = await start(t, {}, ["not_in_channel"]);
     for (const seq of [1, 3]) skipped.socket.push(live(message(seq)));

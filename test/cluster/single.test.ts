@@ -52,7 +52,7 @@ function throttleAt(nowMs: number, maxKeys?: number) {
   return { clock, throttle };
 }
 
-t.test("failures are counted in the time window that the first one starts", async (t) => {
+t.test("failures are counted in the time window that the first failure starts", async (t) => {
   const { clock, throttle } = throttleAt(1000);
   t.same(await throttle.failures("a"), { count: 0, retryAfterS: 0 });
   t.same(await throttle.addFailure("a", WINDOW_MS), {
@@ -64,7 +64,7 @@ t.test("failures are counted in the time window that the first one starts", asyn
   t.same(await throttle.failures("b"), { count: 0, retryAfterS: 0 });
 });
 
-t.test("the count is 0 after the window, and the next failure starts a new one", async (t) => {
+t.test("the count is 0 after the window, and the next failure starts a new window", async (t) => {
   const { clock, throttle } = throttleAt(1000);
   await throttle.addFailure("a", WINDOW_MS);
   clock.nowMs += WINDOW_MS - 1;

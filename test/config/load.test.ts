@@ -57,7 +57,7 @@ t.test(
 );
 
 t.test(
-  "JINDOU_CONFIG names the configuration file unless the command line names one",
+  "JINDOU_CONFIG names the configuration file unless the command line names a file",
   async (t) => {
     const readFile = readerOf({
       "env.json": { node: { id: "env" } },
@@ -128,12 +128,15 @@ t.test("an unknown section in the file is rejected with a suggestion", async (t)
   t.match(problems, [/apis.*did you mean api\?/]);
 });
 
-t.test("a file is rejected if it or one of its sections is not an object", async (t) => {
-  const readFile = readerOf({ "c.json": { api: "127.0.0.1:1" } });
-  t.match(problemsOf({ file: "c.json", readFile }), [/^api in/]);
-  const list = readerOf({ "c.json": [] });
-  t.equal(problemsOf({ file: "c.json", readFile: list }).length, 1);
-});
+t.test(
+  "a configuration file is rejected if its content or one of its sections is not an object",
+  async (t) => {
+    const readFile = readerOf({ "c.json": { api: "127.0.0.1:1" } });
+    t.match(problemsOf({ file: "c.json", readFile }), [/^api in/]);
+    const list = readerOf({ "c.json": [] });
+    t.equal(problemsOf({ file: "c.json", readFile: list }).length, 1);
+  },
+);
 
 t.test(
   "a file that is missing or not valid JSON is reported once, and its text is not quoted",

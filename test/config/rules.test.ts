@@ -37,13 +37,16 @@ t.test("an API that other machines can reach requires a configured credential", 
   t.same(problemsOf({ "auth.api": "required" }), []);
 });
 
-t.test("a TLS certificate needs its key, and the other TLS settings need both", async (t) => {
-  t.equal(problemsOf({ "client.tls.certFile": "c" }).length, 1);
-  t.equal(problemsOf({ "client.tls.keyFile": "k" }).length, 1);
-  t.equal(problemsOf({ "api.tls.caFile": "ca" }).length, 1);
-  const both = { "client.tls.certFile": "c", "client.tls.keyFile": "k" };
-  t.same(problemsOf(both), []);
-});
+t.test(
+  "a TLS certificate needs its key, and the other TLS settings need a certificate and a key",
+  async (t) => {
+    t.equal(problemsOf({ "client.tls.certFile": "c" }).length, 1);
+    t.equal(problemsOf({ "client.tls.keyFile": "k" }).length, 1);
+    t.equal(problemsOf({ "api.tls.caFile": "ca" }).length, 1);
+    const both = { "client.tls.certFile": "c", "client.tls.keyFile": "k" };
+    t.same(problemsOf(both), []);
+  },
+);
 
 t.test("two listeners on the same address must have the same TLS settings", async (t) => {
   const shared = {

@@ -120,7 +120,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
     },
   );
 
-  t.test("unstored messages are delivered in order with stored ones", async (t) => {
+  t.test("unstored messages are delivered in order with stored messages", async (t) => {
     for (const kind of CHAT_KINDS) {
       const chat = newChat(kind);
       const { subscriber, publisher } = await pair(t, driver, chat);
@@ -321,7 +321,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
     // it receives from a personal channel for the channel's first one.
     if (kind === "group" || driver.publishesPerUser)
       t.test(
-        `${kind} channel: the first message is delivered if the second one arrives earlier`,
+        `${kind} channel: the first message is delivered if the second message arrives earlier`,
         async (t) => {
           const chat = newChat(kind);
           const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -480,7 +480,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     },
   );
 
-  t.test("more missed messages than fit in one page are delivered", async (t) => {
+  t.test("missed messages are delivered even if they do not fit in one page", async (t) => {
     for (const kind of CHAT_KINDS) {
       const chat = newChat(kind);
       const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -794,7 +794,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
 
   for (const isEmptied of [true, false])
     t.test(
-      `${kind} channel: messages are delivered after ${isEmptied ? "all" : "some"} earlier ones expired`,
+      `${kind} channel: messages are delivered after ${isEmptied ? "all" : "some"} earlier messages expired`,
       async (t) => {
         const { chat, subscriber, publisher, id } = await openChat(t);
         const expiring = { expireS: 1 };

@@ -145,7 +145,7 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
   );
 
   t.test(
-    "groupsAmong returns which of the groups a user is in, and whether the user is in others",
+    "groupsAmong returns which of the named groups a user is in, and whether the user is in other groups",
     async (t) => {
       const { store } = await createFixture(t);
       const session: SessionRecord = {

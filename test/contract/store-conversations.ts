@@ -23,7 +23,7 @@ export async function conversations(t: Test, createFixture: FixtureFactory): Pro
 
 function lists(t: Test, createFixture: FixtureFactory): void {
   t.test(
-    "a list holds the user's groups and personal channels with a message, newest message first",
+    "a list contains the user's groups and personal channels with a message, newest message first",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;

@@ -188,7 +188,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "a command that does not fit a record is rejected and does not affect others",
+    "a command that does not fit in a record is rejected and does not affect other commands",
     async (t) => {
       const fixture = await createFixture(t);
       const long = "x".repeat(100_000);
@@ -263,7 +263,7 @@ function order(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "commands of a channel are published in the order of the calls, even if some have many recipients and other calls wait",
+    "commands of a channel are published in the order of the calls, even if some commands have many recipients and other calls wait",
     async (t) => {
       const fixture = await createFixture(t);
       const crowd = Array.from({ length: 299 }, (_, i) => `user-${i}`);
@@ -340,7 +340,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "a command without a clientMsgNo is assigned one from its id, and is not a retry",
+    "a command without a clientMsgNo is assigned a clientMsgNo from its id, and is not a retry",
     async (t) => {
       const fixture = await createFixture(t);
       const first = await fixture.store.appendCommand(commandOf());

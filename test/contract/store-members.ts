@@ -124,35 +124,38 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.equal(await store.addSubscribers(group("g"), ["b"], PERMANENT), false);
   });
 
-  t.test("`reset` replaces the list of one kind of membership and leaves the other", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    await store.createChannel(group("g"), ["a", "b", "c"]);
-    await store.addSubscribers(group("g"), ["c", "d"], TEMPORARY);
-    const reset = (...uids: string[]) =>
-      store.addSubscribers(group("g"), uids, { ...PERMANENT, reset: true });
-    const members = async () => [...(await store.members(group("g")))].sort();
-    await store.append(draftOf());
-    for (let times = 0; times < 2; times++) {
-      t.equal(await reset("b", "e", "d"), true);
-      t.same(await members(), ["b", "c", "d", "e"]);
-    }
-    t.same(
-      await store.joinSeqs("g", ["a", "b", "c", "d", "e"]),
-      [undefined, 0, 0, 0, 1],
-      "a user who stays keeps the seq of the first join",
-    );
-    await reset();
-    t.same(await members(), ["c", "d"]);
-    await fixture.reopen();
-    await fixture.store.append(draftOf());
-    await fixture.store.addSubscribers(group("g"), ["b", "c"], PERMANENT);
-    t.same(
-      await fixture.store.joinSeqs("g", ["a", "b", "c"]),
-      [undefined, 2, 0],
-      "a user who returns has the seq of the new join",
-    );
-  });
+  t.test(
+    "`reset` replaces the list of one kind of membership and leaves the other list unchanged",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.createChannel(group("g"), ["a", "b", "c"]);
+      await store.addSubscribers(group("g"), ["c", "d"], TEMPORARY);
+      const reset = (...uids: string[]) =>
+        store.addSubscribers(group("g"), uids, { ...PERMANENT, reset: true });
+      const members = async () => [...(await store.members(group("g")))].sort();
+      await store.append(draftOf());
+      for (let times = 0; times < 2; times++) {
+        t.equal(await reset("b", "e", "d"), true);
+        t.same(await members(), ["b", "c", "d", "e"]);
+      }
+      t.same(
+        await store.joinSeqs("g", ["a", "b", "c", "d", "e"]),
+        [undefined, 0, 0, 0, 1],
+        "a user who stays keeps the seq of the first join",
+      );
+      await reset();
+      t.same(await members(), ["c", "d"]);
+      await fixture.reopen();
+      await fixture.store.append(draftOf());
+      await fixture.store.addSubscribers(group("g"), ["b", "c"], PERMANENT);
+      t.same(
+        await fixture.store.joinSeqs("g", ["a", "b", "c"]),
+        [undefined, 2, 0],
+        "a user who returns has the seq of the new join",
+      );
+    },
+  );
 
   t.test("`reset` does not affect channels whose ids begin with the same text", async (t) => {
     const { store } = await createFixture(t);

@@ -46,7 +46,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
   });
 
   t.test(
-    "a message without a clientMsgNo is assigned one from its id, and every read returns it",
+    "a message without a clientMsgNo is assigned a clientMsgNo from its id, and every read returns it",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

@@ -287,7 +287,7 @@ function sumOf(events: readonly ChannelEvent[]) {
 
 export async function streamEnds(t: Test, createFixture: FixtureFactory): Promise<void> {
   retained(t, createFixture);
-  t.test("a stream without an event for too long ends as interrupted", async (t) => {
+  t.test("a stream is interrupted if it has had no event for too long", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
     const inH = { channel: { id: "h", type: 2 } } as const;

@@ -64,7 +64,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   );
   if (driver.supportsClock)
     t.test(
-      `${driver.name}: silent streams are interrupted, and active ones survive a restart`,
+      `${driver.name}: silent streams are interrupted, and active streams survive a restart`,
       (t) => streamEnds(t, createFixture),
     );
   t.test(`${driver.name}: conversations are listed and read`, (t) =>
@@ -126,7 +126,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     for (const call of calls(store)) t.equal(await codeOf(call), "unavailable");
   });
 
-  t.test("closing completes the calls in progress and rejects new ones", async (t) => {
+  t.test("closing completes the calls in progress and rejects new calls", async (t) => {
     const fixture = new StoreFixture(await driver.createLocation(t));
     const { store } = fixture;
     await store.start();

@@ -24,7 +24,7 @@ const { packages } = json("package-lock.json") as {
 const entries = Object.entries(packages).filter(([path]) => path !== "");
 
 t.test(
-  "every package in the lock file has a hash, except those that docs/dependencies.md lists",
+  "every package in the lock file has a hash, except the packages that docs/dependencies.md lists",
   async (t) => {
     t.ok(entries.length > 100, "the lock file has entries");
     const rows = section(PAGE, "## Hashes of packages").matchAll(/^\| `([^`]+)` \| (\S+) \|/gm);

@@ -186,7 +186,7 @@ t.test("messages are held in order until the session is a member", async (t) => 
 });
 
 t.test(
-  "held messages that were already read from the store are skipped, and unstored ones are pushed",
+  "held messages that were already read from the store are skipped, and unstored messages are pushed",
   async (t) => {
     const { backlog, g, connection } = holding();
     for (const seq of [3, 4, 0, 5]) backlog.receiveMessage(messageOf(seq));
@@ -196,27 +196,33 @@ t.test(
   },
 );
 
-t.test("only unstored messages are held while messages are left to the store", async (t) => {
-  const { backlog, g, connection } = holding();
-  backlog.receiveMessage(messageOf(1));
-  backlog.receiveMessage(messageOf(0));
-  backlog.leaveToStore();
-  backlog.receiveMessage(messageOf(2));
-  backlog.hold();
-  backlog.receiveMessage(messageOf(3));
-  g.add(backlog);
-  t.same(connection.messageNos, ["n0", "n3"]);
-});
+t.test(
+  "only unstored messages are held while stored messages are read later from the store",
+  async (t) => {
+    const { backlog, g, connection } = holding();
+    backlog.receiveMessage(messageOf(1));
+    backlog.receiveMessage(messageOf(0));
+    backlog.leaveToStore();
+    backlog.receiveMessage(messageOf(2));
+    backlog.hold();
+    backlog.receiveMessage(messageOf(3));
+    g.add(backlog);
+    t.same(connection.messageNos, ["n0", "n3"]);
+  },
+);
 
-t.test("messages of personal channels are held and never left to the store", async (t) => {
-  const { session, connection } = joiner();
-  const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
-  const message = messageOf(1);
-  backlog.receiveMessage({ ...message, channel: person("alice"), key: "1:alice" });
-  backlog.leaveToStore();
-  PERSONAL_CHANNELS.add(backlog);
-  t.same(connection.messageNos, ["n1"]);
-});
+t.test(
+  "messages of personal channels are always held and not read later from the store",
+  async (t) => {
+    const { session, connection } = joiner();
+    const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
+    const message = messageOf(1);
+    backlog.receiveMessage({ ...message, channel: person("alice"), key: "1:alice" });
+    backlog.leaveToStore();
+    PERSONAL_CHANNELS.add(backlog);
+    t.same(connection.messageNos, ["n1"]);
+  },
+);
 
 t.test("a session that holds more bytes than its limit ends as a slow reader", async (t) => {
   const { session, backlog, g, connection } = holding(2000);
@@ -247,16 +253,19 @@ t.test("the limit of held bytes applies to the bytes held at one time", async (t
   t.equal(session.ended, undefined);
 });
 
-t.test("dropping the held messages of one group keeps those of other channels", async (t) => {
-  const { session, connection } = joiner();
-  const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
-  backlog.receiveMessage(messageOf(1));
-  backlog.receiveMessage({ ...messageOf(2), channel: group("h"), key: "2:h" });
-  backlog.receiveMessage({ ...messageOf(3), channel: person("g"), key: "1:g" });
-  backlog.forgetGroup("g");
-  PERSONAL_CHANNELS.add(backlog);
-  t.same(connection.messageNos, ["n2", "n3"]);
-});
+t.test(
+  "dropping the held messages of one group keeps the held messages of other channels",
+  async (t) => {
+    const { session, connection } = joiner();
+    const backlog = new Backlog(session, PERSONAL_CHANNELS, "holding");
+    backlog.receiveMessage(messageOf(1));
+    backlog.receiveMessage({ ...messageOf(2), channel: group("h"), key: "2:h" });
+    backlog.receiveMessage({ ...messageOf(3), channel: person("g"), key: "1:g" });
+    backlog.forgetGroup("g");
+    PERSONAL_CHANNELS.add(backlog);
+    t.same(connection.messageNos, ["n2", "n3"]);
+  },
+);
 
 t.test("an event outside of streams keeps its place among the held messages", async (t) => {
   const { backlog, g, connection } = holding();

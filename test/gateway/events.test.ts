@@ -83,7 +83,7 @@ t.test(
   },
 );
 
-t.test("a user who left a group gets no more events of it", async (t) => {
+t.test("a user who left a group gets no more events of the group", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "carol"]);
   const [alice, carol] = sessions;
   if (alice === undefined || carol === undefined) throw new Error("the world has no live session");
@@ -165,7 +165,7 @@ t.test(
   },
 );
 
-t.test("events of a group that is joined while the session lags are merged too", async (t) => {
+t.test("events of a group that a session joins while it lags are also merged", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("the world has no live session");

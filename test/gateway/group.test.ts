@@ -86,7 +86,7 @@ t.test("a wire format stays in use after its first session has left", async (t) 
   t.same(listening.messageNos, ["n1"]);
 });
 
-t.test("a message is held for joining sessions, except for the one that sent it", async (t) => {
+t.test("a message is held for joining sessions, except for the session that sent it", async (t) => {
   const g = new Group("g");
   const [other, own] = [live("a"), live("a")];
   const backlogs = [other, own].map(({ session }) => g.addJoining(session));

@@ -57,7 +57,7 @@ const AFTERWARDS = [0, 2, 3, 5];
 
 for (const uid of ["alice", "bob", "carol"]) await world.register(uid);
 
-t.test("a resuming client gets the messages that reuse the seqs of lost ones", async (t) => {
+t.test("a resuming client gets the messages that reuse the seqs of lost messages", async (t) => {
   const groups = await Promise.all(AFTERWARDS.map(() => world.newGroup(["alice", "bob"])));
   const channels = [...groups, person("alice")];
   const sent = (count: (at: number) => number) =>
@@ -116,7 +116,7 @@ function open(cursors: ReturnType<Client["cursors"]>) {
 }
 
 t.test(
-  "a new SDK client with saved cursors gets the messages that reuse the seqs of lost ones",
+  "a new SDK client with saved cursors gets the messages that reuse the seqs of lost messages",
   async (t) => {
     const channel = await world.newGroup(["alice", "carol"]);
     const first = open([{ channel, lastSeq: 0 }]);
@@ -141,7 +141,7 @@ t.test(
 );
 
 t.test(
-  "an SDK client that sends before it has caught up gets the messages that reuse the seqs of lost ones",
+  "an SDK client that sends before it has caught up gets the messages that reuse the seqs of lost messages",
   async (t) => {
     const channel = await world.newGroup(["alice", "carol"]);
     const first = open([{ channel, lastSeq: 0 }]);

@@ -32,15 +32,18 @@ function stage(uid = "a", historyTurns = createHistoryTurns()) {
   return { session, connection, begun, run, end };
 }
 
-t.test("history, conversations, stream, presence and watch are reads", async (t) => {
-  const kinds: OperationKind[] = [
-    ...(["history", "conversations", "stream", "presence", "watch"] as const),
-    ...(["send", "recvack", "commandack", "cancel", "ping"] as const),
-  ];
-  t.same(kinds.filter(isRead), kinds.slice(0, 5));
-});
+t.test(
+  "the operations history, conversations, stream, presence and watch count as reads",
+  async (t) => {
+    const kinds: OperationKind[] = [
+      ...(["history", "conversations", "stream", "presence", "watch"] as const),
+      ...(["send", "recvack", "commandack", "cancel", "ping"] as const),
+    ];
+    t.same(kinds.filter(isRead), kinds.slice(0, 5));
+  },
+);
 
-t.test("four reads of a session run at once, and further ones wait", async (t) => {
+t.test("four reads of a session run at once, and further reads wait", async (t) => {
   const { begun, run, end } = stage();
   const done = ["1", "2", "3", "4", "5", "6"].map((name) => run("history", name));
   t.same(begun, ["1", "2", "3", "4"], "four reads start at once");
@@ -76,7 +79,7 @@ t.test("a read keeps its slot until the client has read the reply", async (t) =>
 });
 
 t.test(
-  "eight histories start in one turn of the event loop, and others start while these are read",
+  "eight reads of histories start in one turn of the event loop, and more start before the first ones end",
   async (t) => {
     const historyTurns = createHistoryTurns();
     const users = Array.from({ length: 20 }, (_, at) => stage(`u${at}`, historyTurns));

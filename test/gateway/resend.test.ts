@@ -87,17 +87,20 @@ t.test(
   },
 );
 
-t.test("a message that was pushed during catch-up is sent again too", async (t) => {
-  const { world } = await members([]);
-  world.server.setMember("g", "alice", true);
-  const no = await send(world);
-  const points = [{ channel: group("g"), lastSeq: 0 }];
-  const options = { acknowledges: true, resendAfterMs: AFTER_MS };
-  const alice = await world.live({ uid: "alice", points, ...options });
-  t.teardown(() => world.disconnect(alice));
-  await until(() => timesOf(alice, no) > 1);
-  t.pass("the message was sent again");
-});
+t.test(
+  "an unacknowledged message that was pushed during catch-up is also sent again",
+  async (t) => {
+    const { world } = await members([]);
+    world.server.setMember("g", "alice", true);
+    const no = await send(world);
+    const points = [{ channel: group("g"), lastSeq: 0 }];
+    const options = { acknowledges: true, resendAfterMs: AFTER_MS };
+    const alice = await world.live({ uid: "alice", points, ...options });
+    t.teardown(() => world.disconnect(alice));
+    await until(() => timesOf(alice, no) > 1);
+    t.pass("the message was sent again");
+  },
+);
 
 t.test("messages of a group that the user left are not sent again", async (t) => {
   const { world, sessions } = await members(["alice", "bob"], 50);
@@ -135,16 +138,19 @@ t.test("a resend time of 0 means that nothing is sent again", async (t) => {
   t.equal(timesOf(alice, no), 1);
 });
 
-t.test("a message is sent again even after 1,000 later ones were acknowledged", async (t) => {
-  const { world, sessions } = await members(["alice"], 200);
-  const alice = sessionAt(sessions, 0);
-  const first = await send(world);
-  for (let count = 0; count < 1000; count++) acknowledge(world, alice, await send(world));
-  await until(() => timesOf(alice, first) === TIMES);
-  const last = await send(world);
-  await until(() => timesOf(alice, last) > 2);
-  t.equal(timesOf(alice, first), TIMES, "it is sent again five times in total");
-});
+t.test(
+  "an unacknowledged message is sent again even after 1,000 later messages were acknowledged",
+  async (t) => {
+    const { world, sessions } = await members(["alice"], 200);
+    const alice = sessionAt(sessions, 0);
+    const first = await send(world);
+    for (let count = 0; count < 1000; count++) acknowledge(world, alice, await send(world));
+    await until(() => timesOf(alice, first) === TIMES);
+    const last = await send(world);
+    await until(() => timesOf(alice, last) > 2);
+    t.equal(timesOf(alice, first), TIMES, "it is sent again five times in total");
+  },
+);
 
 t.test("only the newest 256 unacknowledged messages are sent again", async (t) => {
   const { world, sessions } = await members(["alice"], 200);

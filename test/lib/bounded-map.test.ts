@@ -4,7 +4,7 @@ import { BoundedMap } from "../../src/lib/bounded-map.ts";
 import { t } from "../support/suite.ts";
 
 t.test(
-  "a full map drops its oldest entry, and setting a key again does not renew it",
+  "a full map drops its oldest entry, and setting a key again does not renew the entry",
   async (t) => {
     const map = new BoundedMap<string, number>(2);
     map.set("a", 1);
@@ -19,7 +19,7 @@ t.test(
   },
 );
 
-t.test("deleting a key makes room for another one", async (t) => {
+t.test("deleting a key makes room for another key", async (t) => {
   const map = new BoundedMap<string, number>(1);
   map.set("a", 1);
   map.delete("a");

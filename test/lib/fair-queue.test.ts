@@ -43,7 +43,7 @@ t.test("an item larger than the requested size stays at the front", async (t) =>
 });
 
 t.test(
-  "`takeSmall` returns small items out of turn, until each key has used its work for the turn",
+  "`takeSmall` returns small items out of turn, up to the work that each key may use in a turn",
   async (t) => {
     const q = queue();
     q.push("attacker", item("large", 5000));

@@ -131,7 +131,7 @@ t.test(
 );
 
 t.test(
-  "with `fail`, the calls that wait for a rejected preparation are rejected too",
+  "a sequencer that is created with `fail` also rejects the calls that wait for a rejected preparation",
   async (t) => {
     const sequencer = new KeyedSequencer("fail");
     const [first, second] = [gate<string>(), gate<string>()];

@@ -32,7 +32,7 @@ t.test("check-config exits with 0 for a valid configuration", async (t) => {
 });
 
 t.test(
-  "if uWebSockets.js does not load, start and check-config name the Node version to use",
+  "start and check-config name the Node version to use if uWebSockets.js does not load",
   async (t) => {
     const preload = `const versions = { ...process.versions, node: "99.1.0", modules: "999" };
       Object.defineProperty(process, "versions", { value: versions });`;

@@ -11,21 +11,24 @@ import { redisSettings, startRedis } from "../support/redis.ts";
 import { fill } from "./data.ts";
 import { mover, redisStore } from "./mover.ts";
 
-t.test("one of several processes migrates the data, and the others wait for it", async (t) => {
-  const from = testFolder(t);
-  const store = await openStore(t, from);
-  await fill(store, () => {});
-  await store.close();
-  const redis = redisSettings((await startRedis(t)).url);
-  const migrations = Array.from({ length: 3 }, () => mover({ from, redis }));
-  const waiting = mover({ from: "", redis });
-  t.equal(await waiting.isPending(), false); // no migration has started
-  const [pending] = await Promise.all(migrations.map((migration) => migration.isPending()));
-  t.equal(pending, true);
-  await Promise.all(migrations.map((migration) => migration.run()));
-  const states = migrations.map(({ state }) => state.status).sort();
-  t.same(states, ["completed", "migrated", "migrated"]);
-});
+t.test(
+  "one of several processes migrates the data, and the other processes wait for it",
+  async (t) => {
+    const from = testFolder(t);
+    const store = await openStore(t, from);
+    await fill(store, () => {});
+    await store.close();
+    const redis = redisSettings((await startRedis(t)).url);
+    const migrations = Array.from({ length: 3 }, () => mover({ from, redis }));
+    const waiting = mover({ from: "", redis });
+    t.equal(await waiting.isPending(), false); // no migration has started
+    const [pending] = await Promise.all(migrations.map((migration) => migration.isPending()));
+    t.equal(pending, true);
+    await Promise.all(migrations.map((migration) => migration.run()));
+    const states = migrations.map(({ state }) => state.status).sort();
+    t.same(states, ["completed", "migrated", "migrated"]);
+  },
+);
 
 t.test("a folder that a node uses is not migrated until the node has stopped", async (t) => {
   const from = testFolder(t);
@@ -219,7 +222,7 @@ t.test(
   },
 );
 
-t.test("one process holds the lease until it releases it", async (t) => {
+t.test("only one process can hold the lease until that process releases it", async (t) => {
   const { url } = await startRedis(t);
   const link = new RedisLink(redisSettings(url), {
     ...{ name: "lease", onError() {} },

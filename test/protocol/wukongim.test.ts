@@ -13,7 +13,7 @@ const SNAPSHOT: StreamSnapshot = {
 };
 
 t.test(
-  "the events of a stream's text have the stream's clientMsgNo as their id, and other events their own id",
+  "the events of a stream's text have the stream's clientMsgNo as their id, and other events have their own id",
   async (t) => {
     const event: ChannelEvent = {
       ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },

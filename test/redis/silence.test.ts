@@ -204,7 +204,7 @@ t.test("a node follows a fail-over by Sentinels from a primary that hangs", asyn
   t.match(await replica?.client().info("replication"), /role:master/);
 });
 
-t.test("a Cluster's server that hung is used again when it replies", async (t) => {
+t.test("a server of a Redis Cluster that hung is used again when it replies", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   const node = await openStore(t, url, { settings: SHORT_TIMEOUT });
   const groups = Array.from({ length: 24 }, (_, i) => ({ id: `g${i}`, type: 2 }) as const);

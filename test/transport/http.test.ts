@@ -145,7 +145,7 @@ t.test("a handler may keep the body after the call", async (t) => {
   t.strictSame(kept.map(bodyText), bodies);
 });
 
-t.test("a body of the maximum size is accepted, and a larger one is refused", async (t) => {
+t.test("a body of the maximum size is accepted, and a larger body is refused", async (t) => {
   let calls = 0;
   const { port, call } = await serve(t, [
     post("/count", () => {
@@ -203,7 +203,7 @@ t.test("calls that are sent together get their replies in order", async (t) => {
 });
 
 t.test(
-  "a call that is sent before the reply to the previous one closes only its connection",
+  "a call that is sent before the reply to the previous call closes only its connection",
   async (t) => {
     const answers: ((reply: HttpReply) => void)[] = [];
     const { port, call, errors } = await serve(t, [

@@ -253,7 +253,7 @@ t.test("calls and sockets work over TLS", async (t) => {
 });
 
 t.test(
-  "with a CA file, a certificate of another CA is refused and a missing certificate is accepted",
+  "a client certificate of another CA is refused if a CA file is set, and a missing certificate is accepted",
   async (t) => {
     const tls = tlsFiles({ caFile: tlsFile("cert.pem") });
     const { port } = await startListener(t, { http: hello(), tls });

@@ -197,7 +197,7 @@ t.test(
 );
 
 t.test(
-  "sockets beyond the maximum are closed, and some are left free for the other listener",
+  "sockets beyond the maximum are closed, and some sockets are reserved for the other listener",
   async (t) => {
     const reasons: string[] = [];
     const limits = socketLimits({

@@ -17,7 +17,7 @@ const WITHIN_MS = 120_000;
 t.jobs = 3;
 
 t.test(
-  "a peer that does not answer pings is closed, and one that does is not",
+  "a peer that does not answer pings is closed, and a peer that answers pings stays connected",
   {
     buffered: true,
   },

@@ -45,7 +45,7 @@ t.test("the endpoint receives the upgrade and chooses the subprotocol", async (t
   ]);
 });
 
-t.test("a client that offers no subprotocol gets none", async (t) => {
+t.test("a client that offers no subprotocol gets no subprotocol", async (t) => {
   const upgrades: Upgrade[] = [];
   const { endpoint } = socketEndpoint({
     endpoint: {
@@ -267,23 +267,26 @@ t.test("an error in a handler closes its connection and is reported", async (t) 
   t.equal(errors.length, 1);
 });
 
-t.test("an error in `accept` becomes status 500, and one in `open` close code 1011", async (t) => {
-  const bug = new Error("bug");
-  const fail = (): never => {
-    throw bug;
-  };
-  const refusing = socketEndpoint({ endpoint: { accept: fail } });
-  const first = await startListener(t, { sockets: refusing.endpoint });
-  await t.rejects(openClient(t, first.port), /500/);
-  t.match(first.errors, [{ error: bug }]);
+t.test(
+  "an error in `accept` causes status 500, and an error in `open` causes close code 1011",
+  async (t) => {
+    const bug = new Error("bug");
+    const fail = (): never => {
+      throw bug;
+    };
+    const refusing = socketEndpoint({ endpoint: { accept: fail } });
+    const first = await startListener(t, { sockets: refusing.endpoint });
+    await t.rejects(openClient(t, first.port), /500/);
+    t.match(first.errors, [{ error: bug }]);
 
-  const failing = socketEndpoint({ endpoint: { open: fail } });
-  const second = await startListener(t, { sockets: failing.endpoint });
-  const client = await openClient(t, second.port);
-  await until(() => client.closed.length === 1);
-  t.match(client.closed, [{ code: 1011 }]);
-  t.match(second.errors, [{ error: bug }]);
-});
+    const failing = socketEndpoint({ endpoint: { open: fail } });
+    const second = await startListener(t, { sockets: failing.endpoint });
+    const client = await openClient(t, second.port);
+    await until(() => client.closed.length === 1);
+    t.match(client.closed, [{ code: 1011 }]);
+    t.match(second.errors, [{ error: bug }]);
+  },
+);
 
 t.test("errors in `drained` and `closed` are reported", async (t) => {
   const [inDrained, inClosed] = [new Error("drained"), new Error("closed")];

@@ -125,7 +125,7 @@ t.test("a packet over the limit is refused once its length is known", async (t) 
 });
 
 t.test(
-  "SENDs that are refused without being read do not disturb the packets after them",
+  "SENDs that are refused without being read do not affect the packets after them",
   async (t) => {
     const { codec, keys } = connected();
     const send = (clientSeq: number) =>

@@ -44,7 +44,7 @@ t.test("all events of many simultaneous announcements arrive", async (t) => {
   t.ok(peak <= 500 + 10, `at most 510 calls are in flight, not ${peak}`);
 });
 
-t.test("a short announcement does not wait for a long one", async (t) => {
+t.test("a short announcement does not wait for a long announcement", async (t) => {
   const { teller: publisher } = await nodes(t, MAX_IN_FLIGHT);
   const events = Array.from({ length: 3000 }, () => addition("u", "g"));
   let isDone = false;

@@ -191,7 +191,7 @@ t.test("a channel continues on the topic of its other user", async (t) => {
 });
 
 t.test(
-  "a channel first received while one topic is lost delivers the missed message",
+  "the missed message of a channel is delivered if the channel is first received while one topic is lost",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -275,7 +275,7 @@ t.test(
 
 for (const kind of ["a stream event", "a message that is not stored"] as const)
   t.test(
-    `messages older than the first publication that the node receives of a channel are not delivered if it is ${kind}`,
+    `older messages are not delivered if the first publication that a node receives of a channel is ${kind}`,
     async (t) => {
       const log = new ChannelLog("personal");
       const { fixture, channels } = withOneTopic(t, log);

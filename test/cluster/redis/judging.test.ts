@@ -144,26 +144,29 @@ t.test(
   },
 );
 
-t.test("a node without recent heartbeats checks users and groups before it delivers", async (t) => {
-  const own = settings();
-  const { node: receiver, resync } = await startNode(t, own);
-  const sender = await startTopicNode(t, own);
-  for (const topic of [groupTopic("g"), userTopic("a")]) await receiver.topics.listen(topic);
-  await sender.send(group("g"), "b");
-  await receiver.topics.barrier();
-  resync.silentMs = Date.now() - 5000;
-  await sender.send(group("g"), "b");
-  await until(() => receiver.seqs("2:g").length === 2, "the message is delivered");
-  t.same(resync.calls[0], "users a at 1");
-  t.same(resync.calls[1], "g after 1 at 1");
-  await sender.send(group("g"), "b");
-  await receiver.topics.barrier();
-  const { length } = resync.calls;
-  await sender.send(group("g"), "b");
-  await receiver.topics.barrier();
-  t.same(receiver.seqs("2:g"), range(1, 4));
-  t.equal(resync.calls.length, length, "later messages are delivered without a check");
-});
+t.test(
+  "a node without recent heartbeats checks users and groups before it delivers messages",
+  async (t) => {
+    const own = settings();
+    const { node: receiver, resync } = await startNode(t, own);
+    const sender = await startTopicNode(t, own);
+    for (const topic of [groupTopic("g"), userTopic("a")]) await receiver.topics.listen(topic);
+    await sender.send(group("g"), "b");
+    await receiver.topics.barrier();
+    resync.silentMs = Date.now() - 5000;
+    await sender.send(group("g"), "b");
+    await until(() => receiver.seqs("2:g").length === 2, "the message is delivered");
+    t.same(resync.calls[0], "users a at 1");
+    t.same(resync.calls[1], "g after 1 at 1");
+    await sender.send(group("g"), "b");
+    await receiver.topics.barrier();
+    const { length } = resync.calls;
+    await sender.send(group("g"), "b");
+    await receiver.topics.barrier();
+    t.same(receiver.seqs("2:g"), range(1, 4));
+    t.equal(resync.calls.length, length, "later messages are delivered without a check");
+  },
+);
 
 t.test("a group without publications costs one small read after a lost connection", async (t) => {
   const own = settings();

@@ -193,7 +193,7 @@ t.test(
   },
 );
 
-t.test("a personal channel that missed nothing costs one small read", async (t) => {
+t.test("a personal channel without missed messages costs one small read", async (t) => {
   const log = new ChannelLog("personal", () => 0);
   const { fixture, channels, topic } = withOneTopic(t, log);
   receive(channels, log.message());

@@ -21,15 +21,18 @@ function acceptFrames(
   for (const place of places) sequencer.accept(frames[place] ?? Buffer.alloc(0));
 }
 
-t.test("publications in order are delivered at once, and repeated ones are dropped", async (t) => {
-  const log = new ChannelLog("group");
-  const { sequencer, seqs } = createFixture(t, log);
-  sequencer.begin(0, 0);
-  const frames = range(1, 3).map(() => log.message());
-  acceptFrames(sequencer, frames, [0, 0, 1, 2, 0, 1, 2]);
-  t.same(seqs(), [1, 2, 3]);
-  t.equal(log.reads, 0);
-});
+t.test(
+  "publications in order are delivered at once, and repeated publications are dropped",
+  async (t) => {
+    const log = new ChannelLog("group");
+    const { sequencer, seqs } = createFixture(t, log);
+    sequencer.begin(0, 0);
+    const frames = range(1, 3).map(() => log.message());
+    acceptFrames(sequencer, frames, [0, 0, 1, 2, 0, 1, 2]);
+    t.same(seqs(), [1, 2, 3]);
+    t.equal(log.reads, 0);
+  },
+);
 
 t.test(
   "a publication that arrives a little late is awaited without a read of the store",
@@ -83,7 +86,7 @@ t.test("messages that arrive during a catch-up are delivered after it", async (t
 });
 
 t.test(
-  "a received message that is not stored is delivered, and a lost one is skipped",
+  "an unstored message is delivered if it is received and skipped if it is lost",
   async (t) => {
     const log = new ChannelLog("group");
     const { sequencer, seqs } = createFixture(t, log);
@@ -98,7 +101,7 @@ t.test(
 
 for (const later of [0, 1])
   t.test(
-    `a late message that is not stored is delivered, with ${later} stored messages after it`,
+    `an unstored message that arrives late is delivered (later stored messages: ${later})`,
     async (t) => {
       const log = new ChannelLog("personal");
       const { delivered, sequencer, catchUpQueue } = createFixture(t, log);

@@ -42,15 +42,18 @@ t.test("a topic is unsubscribed only after a delay", async (t) => {
   t.same(receiver.seqs("2:g"), []);
 });
 
-t.test("the oldest delayed unsubscribe is done at once when there are too many", async (t) => {
-  const { node, channels } = newCluster(t);
-  const receiver = await node({ limits: { maxDelayedUnsubscribes: 3 } });
-  for (const at of range(1, 5)) await receiver.topics.listen(groupTopic(`g${at}`));
-  for (const at of range(1, 5)) receiver.topics.unlisten(groupTopic(`g${at}`));
-  const subscribed = async () => (await channels()).filter((name) => name.includes("2:g"));
-  await until(async () => (await subscribed()).length === 3, "two topics are unsubscribed");
-  t.same((await subscribed()).map((name) => name.slice(-2)).sort(), ["g3", "g4", "g5"]);
-});
+t.test(
+  "the oldest delayed unsubscribe is executed at once when too many are waiting",
+  async (t) => {
+    const { node, channels } = newCluster(t);
+    const receiver = await node({ limits: { maxDelayedUnsubscribes: 3 } });
+    for (const at of range(1, 5)) await receiver.topics.listen(groupTopic(`g${at}`));
+    for (const at of range(1, 5)) receiver.topics.unlisten(groupTopic(`g${at}`));
+    const subscribed = async () => (await channels()).filter((name) => name.includes("2:g"));
+    await until(async () => (await subscribed()).length === 3, "two topics are unsubscribed");
+    t.same((await subscribed()).map((name) => name.slice(-2)).sort(), ["g3", "g4", "g5"]);
+  },
+);
 
 t.test("a message is published once, to the nodes that subscribed to its group", async (t) => {
   const { node, listeners } = newCluster(t);

@@ -19,12 +19,12 @@ t.test(
   },
 );
 
-t.test("an unknown error becomes a known one with the same `retry`", async (t) => {
+t.test("an unknown error is read as a known error with the same `retry`", async (t) => {
   for (const retry of [true, false])
     t.equal(ERRORS[errorCodeOf("future_code", retry)].retry, retry);
 });
 
-t.test("an unknown close code becomes a known one in the same range", async (t) => {
+t.test("an unknown close code is read as a known close code of the same range", async (t) => {
   for (const code of [4000, 4050, 4099, 4100, 4199, 4200, 4299]) {
     const knownCode = CLOSE_REASONS[closeReasonOf(code)].code;
     t.equal(Math.floor(knownCode / 100), Math.floor(code / 100), String(code));

@@ -7,7 +7,7 @@ import { frameErrorOf, LIMITS } from "../../wire/native-codec.ts";
 
 const PING = new Uint8Array([0x92, 6, 6]);
 
-t.test("a binary frame holds one operation", async (t) => {
+t.test("a binary frame contains one operation", async (t) => {
   const codec = createNativeProtocol(LIMITS).open();
   t.same(codec.decode(PING, false), [{ kind: "ping", ref: 6 }]);
 });

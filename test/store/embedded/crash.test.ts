@@ -139,7 +139,7 @@ t.test(
 );
 
 t.test(
-  "a second process is refused while the first one lives, and may start once it was killed",
+  "a second process is refused while the first process lives, and may start after the first was killed",
   async (t) => {
     const path = testFolder(t);
     const first = startChild(t, [path, "hold"]);

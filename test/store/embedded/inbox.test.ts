@@ -242,18 +242,21 @@ t.test(
   },
 );
 
-t.test("a sender with too much in the queue is refused, and succeeds later", async (t) => {
-  const { store } = await setUp(t);
-  const payload = new Uint8Array(1_000_000);
-  const calls = Array.from({ length: 80 }, () =>
-    codeOf(store.appendCommand(commandOf({ payload }))),
-  );
-  const codes = await Promise.all(calls);
-  t.same(new Set(codes), new Set([undefined, "overloaded"]));
-  const stored = codes.filter((code) => code === undefined).length;
-  t.equal(await codeOf(store.appendCommand(commandOf({ payload }))), undefined);
-  t.equal((await seqsOf(store, "bob")).length, stored + 1);
-});
+t.test(
+  "commands beyond the limit of queued bytes are refused as overloaded, and later commands are accepted",
+  async (t) => {
+    const { store } = await setUp(t);
+    const payload = new Uint8Array(1_000_000);
+    const calls = Array.from({ length: 80 }, () =>
+      codeOf(store.appendCommand(commandOf({ payload }))),
+    );
+    const codes = await Promise.all(calls);
+    t.same(new Set(codes), new Set([undefined, "overloaded"]));
+    const stored = codes.filter((code) => code === undefined).length;
+    t.equal(await codeOf(store.appendCommand(commandOf({ payload }))), undefined);
+    t.equal((await seqsOf(store, "bob")).length, stored + 1);
+  },
+);
 
 t.test("a failing call does not affect the other calls of its batch", async (t) => {
   const { path, store, reopen } = await setUp(t);

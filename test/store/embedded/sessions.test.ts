@@ -30,7 +30,7 @@ t.test("a node counts the sessions that it serves", async (t) => {
   t.equal(directory.size, 1);
 });
 
-t.test("logins in the same millisecond have an order", async (t) => {
+t.test("logins in the same millisecond get increasing order numbers", async (t) => {
   const { store } = await startSingleNode(t, { clock: () => 1000 });
   const orders: number[] = [];
   for (const sessionId of ["s1", "s2", "s3"]) {

@@ -29,7 +29,7 @@ async function countIn(t: Test, path: string, name: string): Promise<number> {
   return count;
 }
 
-t.test("expired messages are removed, others stay, and seqs continue", async (t) => {
+t.test("expired messages are removed, other messages stay, and seqs continue", async (t) => {
   const { path, time, store: opening } = setUp(t);
   const store = await opening;
   for (let i = 0; i < 500; i++) void store.append(draftOf({ expireS: i % 2 === 0 ? 10 : 0 }));

@@ -102,33 +102,36 @@ t.test("one call has at most 256 KiB, or a single larger message", async (t) => 
   t.equal(await store.headSeq("2:g"), 5);
 });
 
-t.test("a failing message does not affect the others of its call and gets no seq", async (t) => {
-  const node = await openStore(t, server.url);
-  const { store, link } = node;
-  const dedupe = link.keys.channel("dedupe", "2:g", "alice\npoisoned");
-  await link.call("set", dedupe, "v2 something");
-  await link.call("set", link.keys.channel("head", "2:broken"), "no hash");
-  await link.call("set", link.keys.channel("log", "2:logless"), "no log");
-  const codes = await Promise.all(
-    [
-      inGroup("g"),
-      retryOf("poisoned"),
-      inGroup("broken"),
-      inGroup("g"),
-      inGroup("logless"),
-      inGroup("h"),
-    ].map((draft) => codeOf(store.append(draft))),
-  );
-  t.same(codes, [...[undefined, "internal", "internal"], ...[undefined, "internal", undefined]]);
-  const { messages } = await store.readMessages("2:g", ALL);
-  t.same(
-    messages.map(({ messageSeq }) => messageSeq),
-    [1, 2],
-  );
-  t.equal(await store.headSeq("2:h"), 1);
-  await link.call("del", link.keys.channel("log", "2:logless"));
-  t.match(await store.append(inGroup("logless")), { messageSeq: 1 });
-});
+t.test(
+  "a message that fails gets no seq and does not affect the other messages of its call",
+  async (t) => {
+    const node = await openStore(t, server.url);
+    const { store, link } = node;
+    const dedupe = link.keys.channel("dedupe", "2:g", "alice\npoisoned");
+    await link.call("set", dedupe, "v2 something");
+    await link.call("set", link.keys.channel("head", "2:broken"), "no hash");
+    await link.call("set", link.keys.channel("log", "2:logless"), "no log");
+    const codes = await Promise.all(
+      [
+        inGroup("g"),
+        retryOf("poisoned"),
+        inGroup("broken"),
+        inGroup("g"),
+        inGroup("logless"),
+        inGroup("h"),
+      ].map((draft) => codeOf(store.append(draft))),
+    );
+    t.same(codes, [...[undefined, "internal", "internal"], ...[undefined, "internal", undefined]]);
+    const { messages } = await store.readMessages("2:g", ALL);
+    t.same(
+      messages.map(({ messageSeq }) => messageSeq),
+      [1, 2],
+    );
+    t.equal(await store.headSeq("2:h"), 1);
+    await link.call("del", link.keys.channel("log", "2:logless"));
+    t.match(await store.append(inGroup("logless")), { messageSeq: 1 });
+  },
+);
 
 t.test(
   "a message that needs a key of a wrong type fails before any part of it is stored",
@@ -345,7 +348,7 @@ t.test("a message waits for a slow server hardly longer than the timeout", async
   );
 });
 
-t.test("at most two full calls are in flight", async (t) => {
+t.test("the store has at most two full calls in flight", async (t) => {
   const own = await startRedis(t);
   const node = await openStore(t, own.url, { settings: { timeoutMs: 1000 } });
   const { store } = node;
@@ -386,7 +389,7 @@ t.test(
 );
 
 t.test(
-  "a message that waited too long also rejects later messages of its connection",
+  "later messages of a connection are rejected after one of its messages waited too long",
   async (t) => {
     const timeoutMs = 2000;
     const node = await openStore(t, server.url, { settings: { timeoutMs } });

@@ -195,19 +195,22 @@ async function waiting(t: Test, url: string): Promise<void> {
     t.equal(replications, 1);
   });
 
-  t.test("every call is rejected as unavailable while Redis is away", async (t) => {
-    const server = await startRedis(t);
-    const { store } = await openAtTime(t, server.url);
-    await server.stop("SIGKILL");
-    const calls = [
-      store.conversation("bob", G),
-      store.conversationsOf("bob"),
-      store.readConversations("bob", [G], UNBOUNDED),
-      store.changeConversation("bob", G, DELETE),
-      store.personalChannelsSince("bob", 0),
-    ];
-    for (const call of calls) t.equal(await codeOf(call), "unavailable");
-  });
+  t.test(
+    "every call on conversations is rejected as unavailable while Redis is away",
+    async (t) => {
+      const server = await startRedis(t);
+      const { store } = await openAtTime(t, server.url);
+      await server.stop("SIGKILL");
+      const calls = [
+        store.conversation("bob", G),
+        store.conversationsOf("bob"),
+        store.readConversations("bob", [G], UNBOUNDED),
+        store.changeConversation("bob", G, DELETE),
+        store.personalChannelsSince("bob", 0),
+      ];
+      for (const call of calls) t.equal(await codeOf(call), "unavailable");
+    },
+  );
 }
 
 /** Returns the number of bytes the server has sent to its clients. */

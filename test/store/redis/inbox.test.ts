@@ -91,16 +91,19 @@ function bounds(t: Test, start: Start): void {
     t.equal(await link.call("zcard", key), 60);
   });
 
-  t.test("an inbox remembers its newest 1000 commands even if it holds fewer copies", async (t) => {
-    const bench = await start(t, { limits: { maxInbox: 5 } });
-    const { inbox, link, time } = bench;
-    const ids = link.keys.user("inboxIds", "bob");
-    const recent = Array.from({ length: 1000 }, (_, i) => [...[time.nowMs - 1, i + 1]]);
-    await link.call("zadd", ids, ...recent.flat());
-    for (let i = 0; i < 32; i++) await inbox.appendCommand(commandOf({ recipients: MANY }));
-    t.equal(await link.call("zcard", ids), 1000);
-    t.same(await bench.seqs("bob"), [28, 29, 30, 31, 32]);
-  });
+  t.test(
+    "an inbox remembers its newest 1000 commands even if it contains fewer copies",
+    async (t) => {
+      const bench = await start(t, { limits: { maxInbox: 5 } });
+      const { inbox, link, time } = bench;
+      const ids = link.keys.user("inboxIds", "bob");
+      const recent = Array.from({ length: 1000 }, (_, i) => [...[time.nowMs - 1, i + 1]]);
+      await link.call("zadd", ids, ...recent.flat());
+      for (let i = 0; i < 32; i++) await inbox.appendCommand(commandOf({ recipients: MANY }));
+      t.equal(await link.call("zcard", ids), 1000);
+      t.same(await bench.seqs("bob"), [28, 29, 30, 31, 32]);
+    },
+  );
 
   t.test("a broken inbox key prevents only its user's copy", async (t) => {
     for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
@@ -227,7 +230,7 @@ function atOnce(t: Test, start: Start): void {
   );
 
   t.test(
-    "a large command stays within redis.maxInFlight, and small ones overtake it",
+    "a large command uses at most redis.maxInFlight calls, and small commands overtake it",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const recipients = Array.from({ length: 3000 }, (_, i) => `user-${i}`);

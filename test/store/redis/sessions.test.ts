@@ -44,7 +44,7 @@ t.test("sessions of many users are confirmed in few calls", async (t) => {
   t.same(new Set(results.map(({ kind }) => kind)), new Set(["confirmed"]));
 });
 
-t.test("a session that cannot be decoded does not affect others", async (t) => {
+t.test("a session that cannot be decoded does not affect other sessions", async (t) => {
   const node = await openStore(t, redis.url);
   const { keys } = node.link;
   const all = await enterAll(node, 3);

@@ -91,14 +91,17 @@ t.test("events of several nodes arrive in one order at every node", async (t) =>
   t.equal(contents.map(({ data }) => data).join(""), shown?.text);
 });
 
-t.test("only one of several streams started at once on different nodes begins", async (t) => {
-  const { fixtures } = await startNodes(t, 3);
-  const steps = await Promise.all(
-    fixtures.map((fixture, i) => producer(fixture).start("", { clientMsgNo: `s${i}` })),
-  );
-  t.same(steps.map(({ verdict }) => verdict).sort(), ["done", "running", "running"]);
-  t.equal(await fixtures[0]?.store.headSeq(KEY), 1);
-});
+t.test(
+  "only one of several streams that are started at once on different nodes begins",
+  async (t) => {
+    const { fixtures } = await startNodes(t, 3);
+    const steps = await Promise.all(
+      fixtures.map((fixture, i) => producer(fixture).start("", { clientMsgNo: `s${i}` })),
+    );
+    t.same(steps.map(({ verdict }) => verdict).sort(), ["done", "running", "running"]);
+    t.equal(await fixtures[0]?.store.headSeq(KEY), 1);
+  },
+);
 
 t.test("several nodes that sweep at once end a silent stream once", async (t) => {
   const { fixtures, keys } = await startNodes(t, 3);

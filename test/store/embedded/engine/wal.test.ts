@@ -143,7 +143,7 @@ t.test(
   },
 );
 
-t.test("full segments are closed and old ones are deleted", async (t) => {
+t.test("full segments are closed, and old segments are deleted", async (t) => {
   for (const synced of [false, true]) {
     const { folder, wal } = openWal(t, {
       segmentBytes: SEGMENT_HEADER_BYTES + 4,
