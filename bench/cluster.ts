@@ -178,7 +178,7 @@ async function compareLimits(
     ),
   );
   const subscribers = 1;
-  const many = redisLimit(redis, { ...PIPELINED, subscribers });
+  const manyInFlight = redisLimit(redis, { ...PIPELINED, subscribers });
   const withoutSubscriber = redisLimit(redis, { ...PIPELINED, subscribers: 0 });
   const singleRun = redisLimit(redis, { connections: 1, depth: 1, subscribers });
   const [plain, keyed] = [false, true].map(groupRequest);
@@ -187,12 +187,12 @@ async function compareLimits(
   const personal = sends(ours, { what: "personal, with a key" });
   const [group, groupKeyed] = [sends(ours, bare), sends(ours, named)];
   const alone = { callers: 1 };
-  const [single, singleKeyed] = [bare, named].map((what) =>
-    sends(ours, { ...what, ...alone, what: `${what.what}, 1 in flight` }),
+  const [single, singleKeyed] = [bare, named].map((options) =>
+    sends(ours, { ...options, ...alone, what: `${options.what}, 1 in flight` }),
   );
   const [home, homeKeyed] = [sends(embedded, bare), sends(embedded, named)];
   const atRedis = [
-    ...[group, groupKeyed].map((run) => [many, run] as const),
+    ...[group, groupKeyed].map((run) => [manyInFlight, run] as const),
     [withoutSubscriber, personal] as const,
     ...defined([single, singleKeyed]).map((run) => [singleRun, run] as const),
   ];
@@ -227,8 +227,8 @@ async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   const holds = await load.hold({ port, opening, connections: 1 });
   const limits = redisLimit(redis, { ...PIPELINED, subscribers: 1 });
   const runs = [false, true].map((isKeyed) => {
-    const what = `a group for each caller, ${isKeyed ? "with a" : "no"} key`;
-    return sends(ours, { what, message: eachGroupRequest(isKeyed) });
+    const description = `a group for each caller, ${isKeyed ? "with a" : "no"} key`;
+    return sends(ours, { what: description, message: eachGroupRequest(isKeyed) });
   });
   const measured = await runAlternately(setting, [limits, ...runs]);
   await holds.release();
@@ -244,9 +244,9 @@ async function compareFanout(
   ours: readonly Contender[],
   peers: readonly Contender[],
 ): Promise<readonly Row[]> {
-  const [runs, others] = [ours.map(fanoutMany), peers.map(fanoutMany)];
+  const [runs, peerRuns] = [ours.map(fanoutMany), peers.map(fanoutMany)];
   const [single, otherSingle] = [ours.map(fanoutSingle), peers.map(fanoutSingle)];
-  const peerPairs = pairs(others, runs);
+  const peerPairs = pairs(peerRuns, runs);
   const largest = runs.slice(-1);
   const limits = largest.map(() => fanoutLimit(setting, ours));
   const limitPairs = pairs(limits, largest);
@@ -282,13 +282,13 @@ async function compareHops(
 ): Promise<readonly Row[]> {
   const hopOf = (contender: Contender) => hop(contender, contender.nodes.name);
   const runs = ours.map(hopOf);
-  const others = peers.slice(0, 2).map(hopOf);
-  const measured = await runAlternately(setting, [...runs, ...others]);
+  const peerRuns = peers.slice(0, 2).map(hopOf);
+  const measured = await runAlternately(setting, [...runs, ...peerRuns]);
   const onRedis = runs.slice(1);
   return [
     ...rowsOf(measured, pairs(runs.slice(0, 1), onRedis), HOP),
     ...rowsOf(measured, pairWithFirst(onRedis), HOP),
-    ...rowsOf(measured, pairs(others, onRedis), HOP),
+    ...rowsOf(measured, pairs(peerRuns, onRedis), HOP),
   ];
 }
 

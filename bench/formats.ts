@@ -43,11 +43,11 @@ const NATIVE: Format = {
   replyStart: frameStart(sampleMessage({ channel: GROUP, fromUid: "u", clientMsgNo: "c" })),
 };
 
-const jsonConnect = (more: object) =>
+const jsonConnect = (params: object) =>
   clientFrame(
     JSON.stringify({
       ...{ jsonrpc: "2.0", method: "connect", id: "1" },
-      params: { uid: MEMBER, token: TOKEN, deviceFlag: 0, ...more },
+      params: { uid: MEMBER, token: TOKEN, deviceFlag: 0, ...params },
     }),
   );
 const plainUpgrade = upgradeRequest("/");

@@ -167,7 +167,7 @@ async function printSessionCosts(
   const before = await usedBytes(redis);
   const beforeUs = await usedUs(redis);
   const [resident, liveHeap] = [residentBytes(node.child.pid), await liveHeapBytes(node)];
-  const held = await load.hold({ port, connections: COUNT, opening });
+  const connections = await load.hold({ port, connections: COUNT, opening });
   const cpuUs = ((await usedUs(redis)) - beforeUs) / COUNT;
   const after = await usedBytes(redis);
   const topics = await redis.client().call("PUBSUB", "SHARDCHANNELS");
@@ -175,7 +175,7 @@ async function printSessionCosts(
   print(
     "session, in Redis",
     (after - before) / COUNT,
-    `${cpuUs.toFixed(0)} µs, ${count} topics, ${Math.round(COUNT / held.connectSeconds)} connects/s`,
+    `${cpuUs.toFixed(0)} µs, ${count} topics, ${Math.round(COUNT / connections.connectSeconds)} connects/s`,
   );
   print(
     "session, on its node (resident memory)",
@@ -185,7 +185,7 @@ async function printSessionCosts(
     "session, on its node (live JavaScript objects)",
     ((await liveHeapBytes(node)) - liveHeap) / COUNT,
   );
-  await held.release();
+  await connections.release();
 }
 
 const teardowns: (() => unknown)[] = [];

@@ -138,8 +138,8 @@ export const redisRestart: Benchmark = {
           subject,
           outages,
         })) {
-          const before = measured.get(name) ?? [];
-          measured.set(name, [...before, recovery]);
+          const previous = measured.get(name) ?? [];
+          measured.set(name, [...previous, recovery]);
         }
       }
     return pairs(bench, outages).flatMap(([base, other]) =>

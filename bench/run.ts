@@ -118,12 +118,12 @@ async function runEach(
       ...profile,
     };
     workbench.pin(benchmark.isPinned ?? false);
-    const all = await benchmark.run({
+    const measuredRows = await benchmark.run({
       subjects: [baseline, ours],
       plan,
       workbench,
     });
-    const rows = baseline.kind === "raw" ? all : all.map(withoutTarget);
+    const rows = baseline.kind === "raw" ? measuredRows : measuredRows.map(withoutTarget);
     print(table(benchmark, rows));
     if (loadBefore > MAX_QUIET_LOAD)
       print(`noisy: the machine's load average was ${loadBefore.toFixed(1)} before the start\n`);

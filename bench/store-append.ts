@@ -41,9 +41,9 @@ async function measure(bench: Bench, setting: Setting): Promise<readonly Row[]> 
   const [base, ours] = bench.subjects;
   const baseline = base.kind === "raw" ? { name: "LMDB alone" } : base;
   const samples = await alternate(bench, (subject) => figuresOf(bench, subject, setting));
-  const rowOf = (what: string, unit: string, value: (figures: AppendFigures) => number): Row => {
+  const rowOf = (metric: string, unit: string, value: (figures: AppendFigures) => number): Row => {
     const sampleOf = (figures: AppendFigures): Sample => ({ value: value(figures) });
-    const title = `${setting.title}: ${what}`;
+    const title = `${setting.title}: ${metric}`;
     return row(
       { title, unit },
       [baseline, ours],

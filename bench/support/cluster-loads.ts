@@ -68,19 +68,19 @@ export function sends(
  * Measures the fan-out of a group's messages that are published over HTTP, with `inFlight` messages
  * in flight. Members and publishers are spread over all nodes.
  */
-export function fanout({ nodes, ...its }: Contender, inFlight: number): Run {
+export function fanout({ nodes, ...contenderFields }: Contender, inFlight: number): Run {
   return {
     name: nodes.name,
     run: async ({ load, bench, members }) =>
       toClusterSample(
         nodes,
         await load.fanout({
-          ...{ opening: its.opening, replyStart: its.replyStart },
+          ...{ opening: contenderFields.opening, replyStart: contenderFields.replyStart },
           port: nodes.servers.map(({ clientPort }) => clientPort),
           pid: pids(nodes),
           connections: members,
           depth: inFlight,
-          message: its.publish(GROUPS.many),
+          message: contenderFields.publish(GROUPS.many),
           publishPort: nodes.servers.map(({ apiPort }) => apiPort),
           publishOpening: undefined,
           plan: bench.plan,
@@ -93,17 +93,17 @@ export function fanout({ nodes, ...its }: Contender, inFlight: number): Run {
  * Measures the time from a POST at the first node to the ten members at the last node, one message
  * at a time. `value` is the median in microseconds.
  */
-export function hop({ nodes, ...its }: Contender, name: string): Run {
+export function hop({ nodes, ...contenderFields }: Contender, name: string): Run {
   return {
     name,
     async run({ load, bench }) {
       const sample = await load.fanout({
-        ...{ opening: its.opening, replyStart: its.replyStart },
+        ...{ opening: contenderFields.opening, replyStart: contenderFields.replyStart },
         port: nodes.servers.at(-1)?.clientPort ?? 0,
         pid: pids(nodes),
         connections: FEW_MEMBERS,
         depth: 1,
-        message: its.publish(GROUPS.few),
+        message: contenderFields.publish(GROUPS.few),
         publishPort: nodes.servers[0]?.apiPort ?? 0,
         publishOpening: undefined,
         plan: bench.plan,
@@ -133,7 +133,7 @@ export function perDelivery(run: Run, members: number): Run {
 export async function runAlternately(setting: Setting, runs: readonly Run[]): Promise<RunSamples> {
   const samples = new Map(runs.map((run) => [run, [] as ClusterSample[]]));
   for (let round = 0; round < setting.bench.plan.rounds; round++)
-    for (const [run, its] of samples) its.push(await run.run(setting));
+    for (const [run, runSamples] of samples) runSamples.push(await run.run(setting));
   return samples;
 }
 
@@ -156,21 +156,21 @@ export function rowsOf(
 }
 
 function pids({ servers, redis }: Nodes): readonly number[] {
-  const all = servers.map(({ pid }) => pid);
-  return [...all, ...(redis?.processes ?? []).map(({ pid }) => pid)];
+  const nodePids = servers.map(({ pid }) => pid);
+  return [...nodePids, ...(redis?.processes ?? []).map(({ pid }) => pid)];
 }
 
 function toClusterSample({ servers }: Nodes, sample: ProcessSample): ClusterSample {
-  const { cpusUs, ...rest } = sample;
+  const { cpusUs, ...fields } = sample;
   const nodes = cpusUs.slice(0, servers.length);
   return {
-    ...rest,
+    ...fields,
     cpuUs: sum(nodes),
     busiestUs: Math.max(...nodes),
     redisUs: sum(cpusUs.slice(servers.length)),
   };
 }
 
-function sum(all: readonly number[]): number {
-  return all.reduce((sum, one) => sum + one, 0);
+function sum(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0);
 }

@@ -38,7 +38,7 @@ export function redisLimit(redis: Redis, { connections, depth, subscribers }: Li
       const sockets = await Promise.all(topics.map((topic) => open(serverOf(redis, topic))));
       const subscriberSockets = await Promise.all(
         Array.from({ length: subscribers }, () => subscribe(redis, topics)),
-      ).then((all) => all.flat());
+      ).then((socketLists) => socketLists.flat());
       let answered = 0;
       let isEnding = false;
       const done = sockets.map((socket, at) =>

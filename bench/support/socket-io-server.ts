@@ -20,11 +20,11 @@ async function serve(url: string, key: string): Promise<number> {
   const http = createServer();
   const io = new Server(http, { adapter, transports: ["websocket"] });
   io.on("connection", (socket) => socket.join(key));
-  const others = http.listeners("request");
+  const originalListeners = http.listeners("request");
   http.removeAllListeners("request");
   http.on("request", async (request: IncomingMessage, response) => {
     if (request.method !== "POST") {
-      for (const other of others) other.call(http, request, response);
+      for (const listener of originalListeners) listener.call(http, request, response);
       return;
     }
     io.to(key).emit("message", JSON.parse(await text(request)));

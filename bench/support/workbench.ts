@@ -131,9 +131,9 @@ export class Workbench {
    * process may use only one core. Throws without `taskset` (util-linux).
    */
   pin(isPinned: boolean): void {
-    const [, ...others] = this.#cores;
-    if (others.length === 0 || isPinned === this.#isPinned) return;
-    const cores = isPinned ? others : this.#cores; // child processes inherit these cores
+    const [, ...otherCores] = this.#cores;
+    if (otherCores.length === 0 || isPinned === this.#isPinned) return;
+    const cores = isPinned ? otherCores : this.#cores; // child processes inherit these cores
     const list = cores.join(",");
     execFileSync("taskset", ["-a", "-c", "-p", list, `${process.pid}`]);
     this.#isPinned = isPinned;
@@ -165,9 +165,9 @@ export class Workbench {
   }
 }
 
-function onCore(core: number, { command, args, ...rest }: SpawnOptions): SpawnOptions {
+function onCore(core: number, { command, args, ...options }: SpawnOptions): SpawnOptions {
   const pinned = ["-c", `${core}`, command, ...args];
-  return { ...rest, command: "taskset", args: pinned };
+  return { ...options, command: "taskset", args: pinned };
 }
 
 /** Returns the cores that this process may use. The kernel reports them as a list like `0-2,5`. */

@@ -97,14 +97,14 @@ export async function startBroker(
   };
   t.teardown(close);
   const nodes = await Promise.all(servers.map((server) => server.start()));
-  const [first, ...others] = nodes.map((ports) => ({
+  const [first, ...otherNodes] = nodes.map((ports) => ({
     ...ports,
     call: caller(ports.apiPort),
   }));
   if (first === undefined) throw new Error("the broker has no node");
   const broker = { dataPath: path, passwords, close };
   if (DRIVER === "embedded") return { ...first, ...broker };
-  return { ...broker, ...combineNodes([first, ...others]), close };
+  return { ...broker, ...combineNodes([first, ...otherNodes]), close };
 }
 
 /** The built program (`npm test` builds it first) as a process, which may not be ready yet. */

@@ -65,9 +65,9 @@ export function combineNodes(
 
 /** Returns the first response, with each metric replaced by its sum over all nodes. */
 function sumMetrics(answers: readonly ApiResponse[]): ApiResponse {
-  const [first] = answers;
-  if (first === undefined) throw new Error("there is no node to sum up");
-  if (first.status !== 200) return first;
+  const [firstAnswer] = answers;
+  if (firstAnswer === undefined) throw new Error("there is no node to sum up");
+  if (firstAnswer.status !== 200) return firstAnswer;
   const sums = new Map<string, number>();
   for (const { body } of answers)
     for (const line of String(body).split("\n")) {
@@ -75,5 +75,5 @@ function sumMetrics(answers: readonly ApiResponse[]): ApiResponse {
       if (name !== undefined) sums.set(name, (sums.get(name) ?? 0) + Number(value));
     }
   const body = [...sums].map(([name, sum]) => `${name} ${sum}`).join("\n");
-  return { ...first, body };
+  return { ...firstAnswer, body };
 }

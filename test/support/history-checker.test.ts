@@ -69,8 +69,8 @@ t.test(
     const all = [1, 2, 3, 4, 5].map((no) => shown(no));
     t.same(kindsOf(checkerOfFive(), fullRange(...all)), []);
     const first: ObservedRange = { ...fullRange(...all.slice(0, 2)), throughSeq: 2 };
-    const rest: ObservedRange = { ...fullRange(...all.slice(2)), afterSeq: 2 };
-    t.same(kindsOf(checkerOfFive(), first, rest), []);
+    const second: ObservedRange = { ...fullRange(...all.slice(2)), afterSeq: 2 };
+    t.same(kindsOf(checkerOfFive(), first, second), []);
     const live = all.map((message) => liveRange(message, ACKED_MS));
     t.same(kindsOf(checkerOfFive(), ...live), []);
     t.equal(checkerOfFive().acknowledgedCount, 5);
@@ -115,8 +115,8 @@ t.test("a message that is shown twice is reported as a repeat", (t) => {
   const twice = [shown(1), shown(2), shown(2), shown(3), shown(4), shown(5)];
   t.same(kindsOf(checkerOfFive(), fullRange(...twice)), ["repeat"]);
   const all = fullRange(...[1, 2, 3, 4, 5].map((no) => shown(no)));
-  const again = liveRange(shown(5), ACKED_MS);
-  t.same(kindsOf(checkerOfFive(), all, again), ["repeat"]);
+  const repeated = liveRange(shown(5), ACKED_MS);
+  t.same(kindsOf(checkerOfFive(), all, repeated), ["repeat"]);
   t.end();
 });
 
@@ -156,9 +156,9 @@ t.test(
         ["changed"],
       );
     }
-    const same = checkerOfFive();
-    same.recordAcknowledgement(sending(2), ackOf(2), ACKED_MS);
-    t.same(same.problems, []);
+    const unchanged = checkerOfFive();
+    unchanged.recordAcknowledgement(sending(2), ackOf(2), ACKED_MS);
+    t.same(unchanged.problems, []);
     t.end();
   },
 );
@@ -175,9 +175,9 @@ t.test("a seq that is acknowledged for two messages is reported as a repeat", (t
 });
 
 t.test("a message with another text or id than was acknowledged is reported as changed", (t) => {
-  const rest = [shown(1), shown(2), shown(4), shown(5)];
+  const second = [shown(1), shown(2), shown(4), shown(5)];
   for (const changes of [{ text: "other" }, { messageId: 102.5 }]) {
-    const messages = [...rest, shown(3, changes)];
+    const messages = [...second, shown(3, changes)];
     messages.sort((a, b) => a.messageSeq - b.messageSeq);
     t.same(kindsOf(checkerOfFive(), fullRange(...messages)), ["changed"]);
   }

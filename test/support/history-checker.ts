@@ -230,8 +230,8 @@ export class HistoryChecker {
     entriesBySeq.set(seq, entry);
   }
 
-  #add(kind: ProblemKind, where: string, what: string): void {
-    this.#problems.push({ kind, where, what });
+  #add(kind: ProblemKind, where: string, details: string): void {
+    this.#problems.push({ kind, where, what: details });
   }
 }
 

@@ -63,9 +63,9 @@ function paramsOf(operation: Operation): object {
       };
     }
     case "send": {
-      const { channel, payload, kind: _, ref: __, ...rest } = operation;
+      const { channel, payload, kind: _, ref: __, ...fields } = operation;
       const bytes = Buffer.from(payload).toString("base64");
-      return { ...channelFields(channel), ...rest, payload: bytes };
+      return { ...channelFields(channel), ...fields, payload: bytes };
     }
     case "conversation":
       return {
@@ -74,10 +74,10 @@ function paramsOf(operation: Operation): object {
         change: operation.change.kind,
       };
     default: {
-      const { kind: _, ref: __, ...rest } = operation;
-      if (!("channel" in rest)) return rest;
-      const { channel, ...others } = rest;
-      return { ...(channel && channelFields(channel)), ...others };
+      const { kind: _, ref: __, ...fields } = operation;
+      if (!("channel" in fields)) return fields;
+      const { channel, ...otherFields } = fields;
+      return { ...(channel && channelFields(channel)), ...otherFields };
     }
   }
 }

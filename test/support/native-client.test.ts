@@ -67,14 +67,14 @@ const message = (messageSeq: number): Push => ({
 });
 
 t.test("each send resolves with the reply to its own request, in any order", async (t) => {
-  const held: Reply[] = [];
+  const sendacks: Reply[] = [];
   const port = await startServer(t, (operation, peer) => {
     if (operation.kind === "connect") peer.reply(connack(operation.ref));
     if (operation.kind !== "send") return;
     const { ref, clientMsgNo } = operation;
     const place = { messageId: ref, messageSeq: 1 };
-    held.unshift({ kind: "sendack", ref, clientMsgNo, ...place });
-    if (held.length === 2) for (const reply of held) peer.reply(reply);
+    sendacks.unshift({ kind: "sendack", ref, clientMsgNo, ...place });
+    if (sendacks.length === 2) for (const reply of sendacks) peer.reply(reply);
   });
   const bob = await connectNative(t, { port, uid: "bob" });
   t.equal(bob.connack.sessionId, "s");
@@ -178,7 +178,7 @@ t.test("a paused client receives no push until it resumes", async (t) => {
   const carol = await connectNative(t, { port, uid: "carol" });
   carol.recvack(TEAM, PERSONAL);
   const carolIsServed = carol.nextPush();
-  while (peers.length < 2) await new Promise((next) => setImmediate(next));
+  while (peers.length < 2) await new Promise((resolve) => setImmediate(resolve));
   for (const peer of peers) peer.push(message(1));
   await carolIsServed;
   t.equal(bob.pushes.length, 0);
@@ -249,8 +249,8 @@ t.test("every kind of request resolves with its reply", async (t) => {
 });
 
 t.test("pushes can be read by kind, and the text of a stream grows with its events", async (t) => {
-  const more = { messageSeq: 8, index: 4, nextIndex: 6, textOffset: 4 };
-  const stream = { ...more, state: "active" } as const;
+  const place = { messageSeq: 8, index: 4, nextIndex: 6, textOffset: 4 };
+  const stream = { ...place, state: "active" } as const;
   const event = { ...CHUNK, type: STREAM_CONTENT, data: "!", stream };
   const presence = [{ uid: "alice", online: false, flag: 0 }] as const;
   const pushes: readonly Push[] = [

@@ -120,8 +120,8 @@ t.test("the newest message of a conversation counts as a snapshot", async (t) =>
 t.test("merged content that begins before the next index adds only its new part", async (t) => {
   const merged = (data: string, textOffset: number) =>
     event(STREAM_CONTENT, data, { index: 3, nextIndex: 6, textOffset });
-  const more = RUNNING.text.slice(2);
-  const view = viewAfter(reply({}), merged(`${more}!!`, 2), chunk(6, 6, "?"));
+  const newText = RUNNING.text.slice(2);
+  const view = viewAfter(reply({}), merged(`${newText}!!`, 2), chunk(6, 6, "?"));
   t.match(view, { text: `${RUNNING.text}!!?`, nextIndex: 7, problems: [] });
   t.not(
     viewAfter(reply({}), merged("!", 5)).problems.length,
@@ -188,8 +188,8 @@ t.test(
         event(STREAM_CONTENT, "", { index: 1, textOffset: 0, state: "closed" }),
       ],
     };
-    for (const [what, frames] of Object.entries(broken))
-      t.not(viewAfter(...frames).problems.length, 0, what);
+    for (const [description, frames] of Object.entries(broken))
+      t.not(viewAfter(...frames).problems.length, 0, description);
   },
 );
 

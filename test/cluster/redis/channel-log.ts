@@ -93,12 +93,12 @@ export class ChannelLog implements ChannelFeed {
   ): Promise<ChannelPosition> {
     await this.#read();
     const streams = this.streams
-      .filter((one) => one.state === "active" || names.includes(one.clientMsgNo))
-      .map((one) => ({ ...one }));
+      .filter((stream) => stream.state === "active" || names.includes(stream.clientMsgNo))
+      .map((stream) => ({ ...stream }));
     const { publicationSeq, headSeq, nextId: lastId } = this;
     const newestId = this.storedMessages.at(-1)?.messageId ?? 0;
     const lost = marks.filter(
-      (mark) => mark.isStored && !this.storedMessages.some((one) => matchesMark(one, mark)),
+      (mark) => mark.isStored && !this.storedMessages.some((message) => matchesMark(message, mark)),
     );
     const lostFromId = lost[0]?.messageId ?? Number.POSITIVE_INFINITY;
     return { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
@@ -166,7 +166,7 @@ export class ChannelLog implements ChannelFeed {
   }
 
   #event(clientMsgNo: string, type: string, data: string): Buffer {
-    const stream = this.streams.find((one) => one.clientMsgNo === clientMsgNo);
+    const stream = this.streams.find((candidate) => candidate.clientMsgNo === clientMsgNo);
     if (stream === undefined) throw new Error(`the stream ${clientMsgNo} was not started`);
     this.publicationSeq += 1;
     const { messageSeq, nextIndex: index, text } = stream;

@@ -29,8 +29,8 @@ for (const first of [0, 1, 2, 3])
       const channels = createChannels(fixture, log);
       channels.addTopic(subscription("a"));
       const frames = range(1, 4).map(() => log.message());
-      const rest = [0, 1, 2, 3].filter((at) => at !== first);
-      for (const at of [first, ...rest]) receive(channels, frames[at] ?? Buffer.alloc(0));
+      const otherIndexes = [0, 1, 2, 3].filter((at) => at !== first);
+      for (const at of [first, ...otherIndexes]) receive(channels, frames[at] ?? Buffer.alloc(0));
       await waitUntilIdle(fixture);
       t.same(fixture.seqs(), range(1, 4));
       receive(channels, log.message());
@@ -73,12 +73,12 @@ t.test(
     const log = new ChannelLog("personal", () => now);
     const fixture = createFixture(t, log);
     const channels = createChannels(fixture, log, { now: () => now });
-    const before = subscription("a");
-    channels.addTopic(before);
+    const oldTopic = subscription("a");
+    channels.addTopic(oldTopic);
     receive(channels, log.message());
     await waitUntilIdle(fixture);
-    before.isOpen = false;
-    channels.removeTopic(before);
+    oldTopic.isOpen = false;
+    channels.removeTopic(oldTopic);
     for (const _ of range(1, 5)) log.message(); // the node is not subscribed
     now += 60_000;
     channels.addTopic(subscription("a", { sinceMs: now }));
@@ -145,7 +145,7 @@ t.test(
     receive(channels, log.message());
     channels.addTopic(subscription("b", { sinceMs: 1e6 + 500 }));
     loseTopic(channels, a, 1e6 + 1000);
-    log.message(); // is lost
+    log.message(); // published but not received
     receive(channels, log.message());
     await waitUntilIdle(fixture);
     t.same(fixture.seqs(), [1]);
@@ -161,7 +161,7 @@ t.test("a lost topic that is unsubscribed no longer delays the channel", async (
   const { fixture, channels, topic: a } = withOneTopic(t, log);
   receive(channels, log.message());
   loseTopic(channels, a, 1e6 + 1000);
-  log.message(); // is lost
+  log.message(); // published but not received
   channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
   receive(channels, log.message());
   a.isOpen = false;
@@ -196,7 +196,7 @@ t.test(
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
     loseTopic(channels, a, 1e6 + 1000);
-    log.message(); // is lost
+    log.message(); // published but not received
     channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
     receive(channels, log.message());
     await waitUntilIdle(fixture);
@@ -217,7 +217,7 @@ for (const isListed of [true, false])
       const b = subscription("b", { sinceMs: 1e6 + 500 });
       channels.addTopic(b);
       for (const topic of [a, b]) loseTopic(channels, topic, 1e6 + 1000);
-      log.message(); // is lost
+      log.message(); // published but not received
       await restoreTopic(channels, a);
       await restoreTopic(channels, b);
       for (const _ of range(1, 2)) receive(channels, log.message());
@@ -267,7 +267,7 @@ t.test(
     const a = subscription("a", { isUp: false, lostAtMs: 1e6 });
     channels.addTopic(a);
     await Promise.all(channels.restore([a])); // the topic is still lost
-    log.message(); // is lost
+    log.message(); // published but not received
     await restoreTopic(channels, a);
     t.same(fixture.seqs(), [1]);
   },
@@ -288,7 +288,7 @@ for (const kind of ["a stream event", "a message that is not stored"] as const)
       t.equal(fixture.delivered.length, 1);
       receive(channels, log.message());
       t.same(fixture.seqs().at(-1), 5);
-      log.message(); // is lost
+      log.message(); // published but not received
       receive(channels, log.message());
       await until(() => fixture.seqs().at(-1) === 7, "the missed message is delivered");
       t.same(fixture.seqs().slice(-3), [5, 6, 7], "no older message is delivered");

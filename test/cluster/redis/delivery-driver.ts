@@ -50,16 +50,16 @@ export function deliveryDriver(
       if (kept) {
         const seq = Number(await link.call("hget", head, "seq"));
         const remainingSeq = seq - publications;
-        const lost = (await link.call("xrange", log, remainingSeq + 1, seq)) as [
+        const lostEntries = (await link.call("xrange", log, remainingSeq + 1, seq)) as [
           ...[place: string, ...unknown[]],
         ][];
-        for (const [place] of lost) await link.call("xdel", log, place);
+        for (const [place] of lostEntries) await link.call("xdel", log, place);
         await link.call("xsetid", log, `${remainingSeq}-${Number.MAX_SAFE_INTEGER}`);
         await link.call("hset", head, "seq", remainingSeq);
       }
       await link.call("hincrby", head, "pub", -publications);
-      const last = await link.call("xrevrange", log, "+", "-", "COUNT", 1);
-      const [[place] = ["0-0"]] = last as [place: string][];
+      const newestEntries = await link.call("xrevrange", log, "+", "-", "COUNT", 1);
+      const [[place] = ["0-0"]] = newestEntries as [place: string][];
       const ids = idCounterOf(link, bucketOf(key));
       const lastId = `${place}`.split("-")[1] ?? 0;
       await link.call("set", ids.key, lastId);

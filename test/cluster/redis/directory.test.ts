@@ -373,11 +373,11 @@ t.test("the end of a session in the store notifies the session's node", async (t
 
 t.test("a node that missed the end of a session ends it at the next check", async (t) => {
   const [a, b] = (await startNodes(t, 2, { recheckMs: 200 })) as [TestNode, TestNode];
-  const [kept, gone] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
-  for (const session of [kept, gone]) await a.directory.login(session);
-  await b.store.endSession(gone, "logged_out"); // node a has not subscribed
+  const [kept, loggedOut] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
+  for (const session of [kept, loggedOut]) await a.directory.login(session);
+  await b.store.endSession(loggedOut, "logged_out"); // node a has not subscribed
   await until(() => endedSessions(a).length === 1);
-  t.same(endedSessions(a), [`${gone.sessionId} logged_out`]);
+  t.same(endedSessions(a), [`${loggedOut.sessionId} logged_out`]);
   t.same(await sessionsOf(b.store, "u"), [kept]);
 });
 
@@ -385,8 +385,8 @@ t.test("the notification of a new token ends the user's sessions with the old to
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   for (const uid of ["u", "v"]) await a.cluster.listen(`u:${uid}`);
   const [first, second] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
-  const other = sessionOn(a, "v");
-  for (const session of [first, second, other]) await a.directory.login(session);
+  const sessionOfOther = sessionOn(a, "v");
+  for (const session of [first, second, sessionOfOther]) await a.directory.login(session);
   await b.cluster.announce([{ kind: "credential", uid: "u" }]);
   await until(() => a.events.some(({ kind }) => kind === "credential"));
   t.same(endedSessions(a), []);
@@ -447,11 +447,11 @@ t.test("a login without a reply leaves no session entry", async (t) => {
 
 t.test("the removal of a session without a reply is repeated", async (t) => {
   const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];
-  const [kept, gone] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
-  for (const session of [kept, gone]) await a.directory.login(session);
+  const [kept, removed] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
+  for (const session of [kept, removed]) await a.directory.login(session);
   await a.cluster.listen("p:u2");
   redis.signal("SIGSTOP");
-  await t.rejects(a.directory.remove(gone), { code: "unavailable" });
+  await t.rejects(a.directory.remove(removed), { code: "unavailable" });
   redis.signal("SIGCONT");
   await until(async () => (await raw.exists(sessionsKey(a, "u2"))) === 0);
   await until(() => a.events.length > 0);
@@ -579,16 +579,16 @@ t.test("the last 100 ended secondary sessions of a user are remembered for a day
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const key = a.link.keys.user("ended", "u");
   const kind = { level: SECONDARY_DEVICE } as const;
-  const all = Array.from({ length: 103 }, () => sessionOn(a, "u", kind));
-  for (const session of all) await a.directory.login(session);
-  for (const session of all) await a.store.endSession(session, "logged_out");
+  const sessions = Array.from({ length: 103 }, () => sessionOn(a, "u", kind));
+  for (const session of sessions) await a.directory.login(session);
+  for (const session of sessions) await a.store.endSession(session, "logged_out");
   t.same(
     new Set(await raw.hkeys(key)),
-    new Set(all.slice(3).map(({ sessionId }) => sessionId)),
+    new Set(sessions.slice(3).map(({ sessionId }) => sessionId)),
     "the newest 100 are stored",
   );
   const days = (await raw.pttl(key)) / 86_400_000;
   t.ok(days > 0.9 && days <= 1, `they expire in ${days} days`);
-  for (const session of all) await a.directory.remove(session);
+  for (const session of sessions) await a.directory.remove(session);
   t.equal(await raw.exists(key), 0, "no ended session is stored after its node has removed it");
 });

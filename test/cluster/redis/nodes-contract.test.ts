@@ -12,22 +12,22 @@ import { startWholeNode, type WholeNode } from "./whole-node.ts";
 const HEARTBEAT_MS = 100;
 
 function driverOf(name: string, url: string): RegistryDriver {
-  const wholes = new WeakMap<RegisteredNode, WholeNode>();
+  const wholeNodes = new WeakMap<RegisteredNode, WholeNode>();
   const linkOf = (node: RegisteredNode) => {
-    const whole = wholes.get(node);
-    if (whole === undefined) throw new Error("the node was not opened by this driver");
-    return whole.link;
+    const wholeNode = wholeNodes.get(node);
+    if (wholeNode === undefined) throw new Error("the node was not opened by this driver");
+    return wholeNode.link;
   };
   return {
     ...{ name, heartbeatMs: HEARTBEAT_MS },
     async open(t, prefix, options) {
       const settings = redisSettings(url, { prefix });
       const beats = { heartbeatMs: HEARTBEAT_MS, ...options };
-      const whole = await startWholeNode({ settings, ...beats });
-      t.teardown(() => whole.close());
-      const { cluster, close, link } = whole;
+      const wholeNode = await startWholeNode({ settings, ...beats });
+      t.teardown(() => wholeNode.close());
+      const { cluster, close, link } = wholeNode;
       const node = { cluster, close, kill: () => link.close() };
-      wholes.set(node, whole);
+      wholeNodes.set(node, wholeNode);
       return node;
     },
     async forgetNodes(node) {
@@ -38,9 +38,11 @@ function driverOf(name: string, url: string): RegistryDriver {
       const { keys, call } = boundTo(linkOf(node));
       const beats = keys.shared("beats");
       const incarnations = (await call("zrange", beats, 0, -1)) as readonly Buffer[];
-      const own = incarnations.find((name) => name.toString().startsWith(node.cluster.nodeId));
-      if (own === undefined) throw new Error("the node has no heartbeat in Redis");
-      await call("zadd", beats, 1, own);
+      const ownIncarnation = incarnations.find((name) =>
+        name.toString().startsWith(node.cluster.nodeId),
+      );
+      if (ownIncarnation === undefined) throw new Error("the node has no heartbeat in Redis");
+      await call("zadd", beats, 1, ownIncarnation);
     },
   };
 }

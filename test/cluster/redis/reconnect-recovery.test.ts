@@ -166,8 +166,8 @@ t.test(
     const [log, head] = ["log", "head"].map((part) => receiver.link.keys.channel(part, "2:back"));
     const lostEntries = await admin.xrange(`${log}`, "4", "5");
     await admin.xdel(`${log}`, ...lostEntries.map(([place]) => place));
-    const [[last] = ["0-0"]] = await admin.xrevrange(`${log}`, "+", "-");
-    await admin.xsetid(`${log}`, last);
+    const [[newestEntryId] = ["0-0"]] = await admin.xrevrange(`${log}`, "+", "-");
+    await admin.xsetid(`${log}`, newestEntryId);
     await admin.hset(`${head}`, { seq: "3", pub: "3" });
     for (const _ of range(1, 3)) await sender.send(group("back"), "a");
     await until(() => receiver.seqs("2:back").length === 3, "the messages are delivered");
@@ -176,7 +176,7 @@ t.test(
 );
 
 t.test(
-  "messages with reused seqs are delivered in a personal channel never received",
+  "messages with reused seqs are delivered in a personal channel without delivered messages",
   async (t) => {
     let sentMs = 0;
     const log = new ChannelLog("personal", () => sentMs);
@@ -281,13 +281,13 @@ for (const succeeds of [true, false])
       await until(() => log.reads === 1, "the topic is subscribed");
       log.onRead = () => {};
       topics.markLost([name], 1e6);
-      const other = topics.listen(name);
+      const secondCall = topics.listen(name);
       if (!succeeds) {
         finishRead();
         await t.rejects(opening, { code: "unavailable" });
       }
       topics.markResubscribed([name]);
-      await other;
+      await secondCall;
       if (succeeds) {
         finishRead();
         await opening;

@@ -362,8 +362,8 @@ function streamEvents(
   });
 }
 
-function isGapless(all: readonly StreamEvent[]): boolean {
-  return all.every(([index], at) => index === (all[at - 1]?.[1] ?? 0));
+function isGapless(events: readonly StreamEvent[]): boolean {
+  return events.every(([index], at) => index === (events[at - 1]?.[1] ?? 0));
 }
 
 function openGroup(channels: Channels): Sequencer {

@@ -31,7 +31,7 @@ export interface RegistryPorts {
    * incarnation.
    */
   readonly onNewIncarnation?: () => void;
-  readonly onError: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, message: string) => void;
 }
 
 interface RegistryListener {

@@ -10,7 +10,7 @@ import type { Sequencer } from "./sequencer.ts";
 
 interface CatchUpQueuePorts {
   readonly feed: ChannelFeed;
-  readonly onError: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, message: string) => void;
   /**
    * Excludes users who lost access to the channel. Called after each read and before the messages
    * that were read are delivered.

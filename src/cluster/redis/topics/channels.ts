@@ -101,9 +101,9 @@ export class Channels {
     const carried = this.#sequencersOf(topic);
     this.#sequencersByTopic.delete(topic);
     for (const sequencer of carried) {
-      const [other] = this.#topicsOf(sequencer.key);
-      if (other === undefined) this.#remove(sequencer);
-      else this.#moveTo(other, sequencer);
+      const [remainingTopic] = this.#topicsOf(sequencer.key);
+      if (remainingTopic === undefined) this.#remove(sequencer);
+      else this.#moveTo(remainingTopic, sequencer);
     }
   }
 
@@ -168,14 +168,14 @@ export class Channels {
    * channel, this costs only one small read. Never rejects.
    */
   async #restore(sequencer: Sequencer, topic: Subscription, lostAtMs: number): Promise<void> {
-    const before = sequencer.publicationSeq;
+    const previousSeq = sequencer.publicationSeq;
     const publicationSeq = mayHaveForked(sequencer, lostAtMs)
       ? undefined
       : await this.#publicationSeqOf(sequencer);
     if (sequencer.isClosed) return;
     if (
       publicationSeq !== undefined &&
-      publicationSeq >= before &&
+      publicationSeq >= previousSeq &&
       sequencer.hasThrough(publicationSeq)
     ) {
       this.#resume(sequencer, topic);
@@ -237,9 +237,9 @@ export class Channels {
    * listed under the lost topics, so that their restore resumes it.
    */
   #resume(sequencer: Sequencer, topic: Subscription): void {
-    const lost = this.#topicsOf(sequencer.key).filter(isLost);
-    for (const lostTopic of lost) this.#assign(lostTopic, sequencer);
-    if (lost.length === 0 && !isLost(topic)) sequencer.resume();
+    const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);
+    for (const lostTopic of lostTopics) this.#assign(lostTopic, sequencer);
+    if (lostTopics.length === 0 && !isLost(topic)) sequencer.resume();
   }
 
   #moveTo(topic: Subscription, sequencer: Sequencer): void {

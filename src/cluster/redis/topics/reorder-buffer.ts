@@ -95,10 +95,10 @@ export class ReorderBuffer {
    */
   removeUnstoredBefore(messageId: number): readonly Buffer[] {
     if (this.#unstoredCount === 0) return [];
-    const before = [...this.#frames]
+    const entries = [...this.#frames]
       .filter(([, frame]) => isUnstored(frame) && messageIdOf(frame) < messageId)
       .sort(([a], [b]) => a - b);
-    return before.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
+    return entries.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
   }
 
   /**

@@ -48,7 +48,7 @@ export interface SequencerPorts {
   readonly rejected: TopicsMetrics["rejected"];
   /** Called when the sequencer needs a catch-up. */
   readonly onGap: (sequencer: Sequencer) => void;
-  readonly onError: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, message: string) => void;
 }
 
 /**
@@ -205,8 +205,8 @@ export class Sequencer {
    */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
-    const before = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
-    for (const frame of before)
+    const unstoredFrames = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
+    for (const frame of unstoredFrames)
       if (this.#isMissing(frame, this.#publicationSeq)) this.#deliverFrame(frame);
     const frame = this.#reorderBuffer?.messageFrame(message.messageId);
     const event = frame === undefined ? undefined : this.#decode(frame); // unlike the log, the frame names the sending session
@@ -235,11 +235,11 @@ export class Sequencer {
    */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
-    const before = this.#status === "new" ? 0 : this.#publicationSeq;
+    const previousSeq = this.#status === "new" ? 0 : this.#publicationSeq;
     if (this.#isAfterLoss || this.#isSuspended) this.#markBufferedAsSuspended();
     this.#isAfterLoss = false;
     for (const frame of this.#reorderBuffer?.removeThrough(publicationSeq) ?? [])
-      if (this.#isMissing(frame, before)) this.#deliverFrame(frame);
+      if (this.#isMissing(frame, previousSeq)) this.#deliverFrame(frame);
     this.#publicationSeq = publicationSeq;
     this.#expectedSeq = publicationSeq;
     if (publicationSeq > 0) this.#movedAtMs = this.#ports.clock();

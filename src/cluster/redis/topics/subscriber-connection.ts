@@ -31,7 +31,7 @@ interface ConnectionPorts {
    * Called when its subscriptions are lost. Publications since `receivedUntilMs` may be missing.
    */
   readonly onDown: (self: SubscriberConnection, receivedUntilMs: number) => void;
-  readonly onError: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, message: string) => void;
 }
 
 /** Names that will be subscribed with one SSUBSCRIBE. */

@@ -22,7 +22,7 @@ interface SubscriberPorts {
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
   /** Called when these names are subscribed again. */
   readonly onResubscribed: (names: readonly string[]) => void;
-  readonly onError: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, message: string) => void;
 }
 
 const RETRY_MS = 50;

@@ -28,7 +28,7 @@ interface SubscriptionsPorts {
   readonly timeoutMs: number;
   /** Returns the users that could not be checked, see `ResyncHandler`. */
   readonly judgeUsers: ResyncHandler["judgeUsers"];
-  readonly onError: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, message: string) => void;
   /** Called when the missed publications of these topics that are in the store are delivered. */
   readonly onRestored: (topics: readonly Topic[]) => void;
 }

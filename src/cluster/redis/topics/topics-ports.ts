@@ -4,7 +4,7 @@ import type { Clock, ClusterEvent, ResyncHandler } from "../../../broker/ports.t
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
-export type OnError = (error: unknown, what: string) => void;
+export type OnError = (error: unknown, message: string) => void;
 
 export interface TopicsPorts {
   /** Link to Redis, shared with the store. Must be started before the topics. */
@@ -74,15 +74,15 @@ export type Deliver = (event: ClusterEvent) => void;
 const REPORT_INTERVAL_MS = 1000;
 
 /**
- * Limits `onError` to one report per second for each `what`. `what` must be a constant, because the
- * time of the last report is stored for each value.
+ * Limits `onError` to one report per second for each message. `message` must be a constant, because
+ * the time of the last report is stored for each value.
  */
 export function rateLimited(onError: OnError): OnError {
   const reportedMs = new Map<string, number>();
-  return (error, what) => {
+  return (error, message) => {
     const now = performance.now();
-    if (now - (reportedMs.get(what) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL_MS) return;
-    reportedMs.set(what, now);
-    onError(error, what);
+    if (now - (reportedMs.get(message) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL_MS) return;
+    reportedMs.set(message, now);
+    onError(error, message);
   };
 }

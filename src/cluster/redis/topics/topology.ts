@@ -20,7 +20,7 @@ export class Topology {
   readonly #link: RedisLink;
   readonly #clock: Clock;
   readonly #onChange: (sinceMs: number) => void;
-  readonly #onError: (error: unknown, what: string) => void;
+  readonly #onError: (error: unknown, message: string) => void;
   #owners: readonly (Address | undefined)[] = [];
   #readAtMs = 0;
   #isFast = false;
@@ -32,7 +32,7 @@ export class Topology {
       readonly clock: Clock;
       /** Called when slots were moved. `sinceMs` is the earliest possible time of the move. */
       readonly onChange: (sinceMs: number) => void;
-      readonly onError: (error: unknown, what: string) => void;
+      readonly onError: (error: unknown, message: string) => void;
     },
   ) {
     this.#link = link;
