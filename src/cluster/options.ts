@@ -32,8 +32,8 @@ const MAX_HEARTBEAT_MS = 500;
 const HEARTBEATS_UNTIL_DEAD = 4;
 
 /**
- * Returns the interval of heartbeats. With each heartbeat a node also reads which nodes are live,
- * and their load.
+ * Returns the interval between heartbeats. With each heartbeat, a node also reads which nodes are
+ * live, and their load.
  */
 export function heartbeatMs(deadAfterMs: number): number {
   return Math.min(MAX_HEARTBEAT_MS, deadAfterMs / HEARTBEATS_UNTIL_DEAD);

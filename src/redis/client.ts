@@ -24,8 +24,8 @@ export interface RedisSettings {
 export type RedisClient = Redis | Cluster;
 
 /**
- * Time without any byte, on top of `timeoutMs`, after which a connection with pending commands
- * counts as dead and is replaced.
+ * Time added to `timeoutMs`. A connection with pending commands that receives no byte for the sum
+ * of both counts as dead and is replaced.
  */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no more commands are sent on it. */
@@ -134,7 +134,7 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
 
 /**
  * Returns the reason why a Sentinel rejected the lookup, as a list with one text. The list is empty
- * if the Sentinel may only be unreachable.
+ * if the message does not report a rejection, for example because the Sentinel is unreachable.
  */
 function refusalsIn(message: string): readonly string[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))

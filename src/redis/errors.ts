@@ -19,7 +19,7 @@ export function isMissingScript(error: unknown): boolean {
 
 /**
  * Returns true if the command failed because its reply did not arrive in time or its connection
- * closed. All other failures are reported immediately.
+ * closed. Returns false if Redis rejected the command.
  */
 export function isUnanswered(error: unknown): boolean {
   if (!(error instanceof BrokerError) || error.code !== "unavailable") return false;

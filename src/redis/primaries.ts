@@ -47,8 +47,8 @@ export class Primaries {
   }
 
   /**
-   * Returns the connection for a command with this first key, or for a command without keys. Throws
-   * `unavailable`.
+   * Returns the connection for a command whose first key is `key`, or for a command without keys.
+   * Throws `unavailable` if the server is unreachable or unknown.
    */
   connectionFor(key: string | undefined): Redis {
     const node =

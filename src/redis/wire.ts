@@ -330,7 +330,7 @@ export function kindOf(frame: Buffer): number | undefined {
   return (frame[0] ?? WIRE_VERSION + 1) <= WIRE_VERSION ? frame[1] : undefined;
 }
 
-/** Returns the publication number in a frame of a message or an event. */
+/** Returns the publication number in the frame of a message, an event or a removal. */
 export const publicationSeqOf = (frame: Buffer): number => frame.readDoubleBE(2);
 
 /** Returns the message id in a message's frame without decoding the record. */
@@ -387,8 +387,8 @@ export function isMessages(publication: Buffer): boolean {
 
 /**
  * Splits a list of messages into frames, in order. `isWhole` is false if the list ends inside a
- * message, or if it has more or fewer strings than its head says. In both cases only the frames
- * before that point are returned.
+ * message, or if the number of its strings is not the number in its head. Only complete frames are
+ * returned.
  */
 export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];
@@ -471,7 +471,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
     messageId: positive(frame.readDoubleBE(10)),
     messageSeq: uint(frame.readDoubleBE(18)),
   };
-  // Every stored message also has a publication number.
+  // Every stored message also has a publication number, so its seq cannot be higher.
   if (place.messageSeq > publicationSeq)
     throw unreadable("the seq of a message is higher than its publication number");
   const plain = decodeRecord(record, place);
@@ -492,7 +492,7 @@ function unpackExtra(extra: Buffer): readonly unknown[] {
   return PACKED_EMPTY_EXTRA.equals(extra) ? EMPTY_EXTRA : unpackList(extra);
 }
 
-/** Returns the message of a stream in its state at the start of the stream, with an empty text. */
+/** Returns a stream's message as it was at the start of the stream, with an empty text. */
 export function withStream(plain: Message): Message {
   const message = { ...plain, payload: streamPayload("") };
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;

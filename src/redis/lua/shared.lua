@@ -61,7 +61,7 @@ local function removal_frame(pub, group, uids)
   return struct.pack('>BBd', 2, 7, pub) .. cmsgpack.pack({ group, uids })
 end
 
--- Publishes a frame on every topic in ARGV[first] .. ARGV[#ARGV].
+-- Publishes a frame on every topic from ARGV[first] to ARGV[#ARGV].
 local function publish_to_topics(first, frame)
   for at = first, #ARGV do redis.call('SPUBLISH', ARGV[at], frame) end
 end

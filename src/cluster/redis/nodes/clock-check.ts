@@ -11,7 +11,7 @@ interface ClockCheckPorts {
   readonly onLargeOffset: (offsetMs: number) => void;
 }
 
-/** Largest difference of clocks that the cluster is designed for. */
+/** Largest difference between clocks that the cluster is designed for. */
 const MAX_OFFSET_MS = 1000;
 const REPORT_INTERVAL_MS = 60_000;
 

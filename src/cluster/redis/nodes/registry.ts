@@ -81,7 +81,7 @@ export class Registry {
   #confirmedMs = Number.NEGATIVE_INFINITY;
   /** The same time in Unix milliseconds. */
   #confirmedAtMs = 0;
-  /** Time at which the last heartbeat was sent that Redis rejected, Unix milliseconds. */
+  /** Time at which the last heartbeat that Redis rejected was sent, Unix milliseconds. */
   #refusedAtMs = 0;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
@@ -157,9 +157,9 @@ export class Registry {
   }
 
   /**
-   * Joins the cluster. If a node with the same id is live, waits until that node would be declared
-   * dead if it had crashed. If that node is still live then, throws an Error with a message for the
-   * operator.
+   * Joins the cluster. If a node with the same id is live, waits long enough for that node to be
+   * declared dead in case it has crashed. If that node is still live afterwards, throws an Error
+   * with a message for the operator.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -228,8 +228,8 @@ export class Registry {
   }
 
   /**
-   * Starts a new incarnation. If another node with this id is live (`taken`), this node is evicted
-   * and tries again with each heartbeat.
+   * Starts a new incarnation. Returns `taken` if another node with this id is live. A node that had
+   * already joined is then evicted and tries again with each heartbeat.
    */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");

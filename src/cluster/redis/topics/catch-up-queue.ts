@@ -40,9 +40,10 @@ export class CatchUpQueue {
   }
 
   /**
-   * Catches up with reads that start after this call. Resolves when the catch-up is done, or when
-   * the sequencer is closed. If the channel cannot be read for `MAX_WAIT_MS`, resolves then, and
-   * the catch-up continues in the background. Never rejects.
+   * Runs a catch-up whose reads start after this call. A catch-up that is already running is
+   * repeated. Resolves when the catch-up is done, or when the sequencer is closed. If the channel
+   * cannot be read for `MAX_WAIT_MS`, resolves then, and the catch-up continues in the background.
+   * Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const existing = this.#running.get(sequencer);

@@ -34,13 +34,13 @@ const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
 /**
- * Margin before the time of a loss. A sequencer that is created after a loss also reads messages
- * from this time, because a loss is noticed late and they may have been missed.
+ * Maximum delay with which a loss is noticed. A new sequencer also reads the messages from this
+ * period before a noticed loss, because they may have been missed.
  */
 const LOSS_SLACK_MS = 2000;
 /**
- * Margin before the time of a loss. A user's personal channels with a message from this time are
- * checked too, because the clock of the message's sender may be behind.
+ * Maximum time by which the clock of a message's sender may be behind. A user's personal channels
+ * whose newest message is from this period before a loss are checked too.
  */
 const LISTING_SLACK_MS = 60_000;
 /** Maximum age of a publication that a fail-over can lose. */
@@ -56,8 +56,9 @@ export class Channels {
    */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /**
-   * The same sequencers by channel, in two generations. When the newer generation is full, the
-   * sequencers that are still in the older one, because they were not used again, are evicted.
+   * The same sequencers by channel, in two generations. A sequencer that is used moves to the newer
+   * generation. When that generation is full, the sequencers that are still in the older one are
+   * evicted.
    */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
@@ -157,7 +158,7 @@ export class Channels {
     });
   }
 
-  /** Reads missing publications from the store at once, instead of waiting for them. */
+  /** Reads missing publications from the store at once, instead of waiting for them to arrive. */
   closeGaps(): void {
     const { sequencers, catchUpQueue } = this.#ports;
     for (const sequencer of sequencers.gaps) void catchUpQueue.catchUp(sequencer);
@@ -233,8 +234,8 @@ export class Channels {
   }
 
   /**
-   * Resumes the sequencer unless `topic` or a topic of one of the channel's users is lost. It is
-   * listed under the lost topics, so that their restore resumes it.
+   * Resumes the sequencer unless `topic` or a topic of one of the channel's users is lost. In that
+   * case the sequencer is listed under the lost topics and is resumed when they are restored.
    */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);

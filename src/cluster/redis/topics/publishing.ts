@@ -12,8 +12,8 @@ import { unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-ports.ts";
 
 /**
- * Maximum number of events of long announcements without a reply. The link limits its calls in
- * flight, and announcements must leave room for other calls.
+ * Maximum number of events of long announcements that Redis has not replied to. The link limits its
+ * calls in flight, and announcements must leave room for other calls.
  */
 const MAX_ANNOUNCING = 500;
 /** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */
@@ -40,7 +40,7 @@ export class Publishing {
       publication.catch((error) => this.#onError(error, "Could not send a publication"));
   }
 
-  /** Implements `Announcer`. After a failure no further batch is sent. */
+  /** Implements `Announcer`. After a failure, no further batch is sent. */
   async announce(events: readonly ClusterEvent[]): Promise<void> {
     if (events.length <= BATCH_SIZE) await this.#sendAll(events);
     else if (this.#queued < MAX_QUEUED) await this.#sendInBatches(events);

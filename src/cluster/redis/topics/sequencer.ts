@@ -52,8 +52,8 @@ export interface SequencerPorts {
 }
 
 /**
- * Maximum time by which a message id, which begins with a node's clock, may be in the future. A
- * message with a later id is compared with the store before it is delivered.
+ * Maximum time by which the time in a message id may be ahead of this node's clock. A message with
+ * a later id is compared with the store before it is delivered.
  */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
@@ -247,7 +247,10 @@ export class Sequencer {
     if (!this.#isSuspended) this.#drain();
   }
 
-  /** Records that a publication with this number exists. Waits for it, then catches up. */
+  /**
+   * Records that a publication with this number exists. If it does not arrive in time, a catch-up
+   * is requested.
+   */
   expect(publicationSeq: number): void {
     if (publicationSeq <= this.#expectedSeq) return;
     this.#expectedSeq = publicationSeq;
@@ -260,7 +263,7 @@ export class Sequencer {
     this.#reorderBuffer?.clear();
   }
 
-  /** True if publications are buffered even if they are the next ones. */
+  /** True if all publications are buffered, even the next one. */
   get #isHeld(): boolean {
     return this.#isSuspended || (this.#status !== "live" && this.#status !== "gap");
   }
@@ -314,7 +317,7 @@ export class Sequencer {
     if (this.isClosed) return;
     this.#reorderBuffer ??= new ReorderBuffer(this.#ports.budget);
     this.#reorderBuffer.add(publicationSeq, frame);
-    this.expect(publicationSeq); // needed even if the frame did not fit into the buffer
+    this.expect(publicationSeq); // even if its frame did not fit into the buffer
   }
 
   #drain(): void {

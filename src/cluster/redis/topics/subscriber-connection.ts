@@ -89,8 +89,8 @@ export class SubscriberConnection {
   }
 
   /**
-   * Connects and resolves when the connection is up. Rejects if the first attempt fails. Later it
-   * reconnects by itself.
+   * Connects and resolves when the connection is up. Rejects if the first attempt fails. After a
+   * later loss, the connection is established again automatically.
    */
   async connect(): Promise<void> {
     await this.#client.connect();
@@ -110,7 +110,10 @@ export class SubscriberConnection {
       await this.#ssubscribe(names.slice(at, at + MAX_BATCH_NAMES));
   }
 
-  /** Subscribes to a name, in one SSUBSCRIBE with the other names of this microtask and `group`. */
+  /**
+   * Subscribes to a name. Calls with the same `group` that are made before the next microtask share
+   * one SSUBSCRIBE.
+   */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);
     if (batch === undefined) {

@@ -38,7 +38,7 @@ export class Subscriber {
   readonly #names = new Set<string>();
   /** Names to subscribe to that have no subscription now. */
   readonly #lostNames = new Set<string>();
-  /** Connection whose options new connections copy. */
+  /** Connection whose options are copied to new connections. */
   #template: Redis | undefined;
   #isResubscribing = false;
   #isClosed = false;
@@ -50,7 +50,7 @@ export class Subscriber {
     this.#topology = new Topology(link, { clock, onChange, onError });
   }
 
-  /** Connects. Throws if Redis refuses the connection. */
+  /** Connects. Throws if the first attempt fails. */
   async start(): Promise<void> {
     const { link } = this.#ports;
     [this.#template] = link.primaries();

@@ -201,7 +201,7 @@ export class Subscriptions {
     entry.opening = this.#begin(entry).catch((error) => {
       if (entry.isShared) {
         entry.subscribed = DONE;
-        entry.opening = DONE; // was subscribed, and will be restored in the background
+        entry.opening = DONE; // the topic was subscribed, and will be restored in the background
       } else {
         this.#delayedUnsubscribes.delete(entry);
         this.#forget(entry);

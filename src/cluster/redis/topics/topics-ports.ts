@@ -32,7 +32,7 @@ export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeG
   silentSinceMs(): number | undefined;
 }
 
-/** Resync of a node without sessions, which has nobody to check. */
+/** Resync for a node without sessions, which has no users to check. */
 export const NO_RESYNC: TopicsResync = {
   silentSinceMs: () => undefined,
   judgeUsers: async () => [],

@@ -163,7 +163,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
       listener = newListener;
       resync = handler;
     },
-    /** Connects the subscriber. The link must be up. Throws if Redis refuses the connection. */
+    /** Connects the subscriber. The link must be up. Throws if the first attempt fails. */
     start: () => subscriber.start(),
     /** Drops all topics. Nothing is delivered afterwards. May be called more than once. */
     async close() {

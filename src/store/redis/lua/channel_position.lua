@@ -8,7 +8,7 @@
 --   4  counter of message ids
 -- ARGV
 --   1  number of marks, then for each mark, newest first
---        seq     of the message; if it is not stored, minus the newest seq at that time
+--        seq     of the message; if it is not stored, the negated newest seq at that time
 --        id      of the message
 --   then the clientMsgNo of each stream to read
 -- Reply

@@ -1,8 +1,8 @@
 -- Reads and writes channel records. Placed in front of every script that uses records.
 -- `channel-record.ts` is the TypeScript counterpart.
 --
--- A record is one number in the head (field `info`): 256 times its format plus these bits. Scripts
--- add 32 and 64 to the bits in replies.
+-- A record is one number in the head (field `info`): 256 times its format plus these bits. Replies
+-- of scripts may also contain the bits 32 and 64 (`channel_facts.lua`).
 --    1  ban
 --    2  disband
 --    4  sendBan

@@ -36,7 +36,7 @@ if window > 0 then
   end
 end
 
-redis.call('XLEN', KEYS[3]) -- fails for a key of a wrong type, before anything is written
+redis.call('XLEN', KEYS[3]) -- fails if the key has the wrong type, before anything is written
 local users = { first = 13, last = 12 + 2 * tonumber(ARGV[12]) }
 local id = reserve_ids(KEYS[2], tonumber(ARGV[8]), now, 1)
 local dropped, failed_uids, failure = put_copies(put_copy, id, users, 4, 3)

@@ -1,5 +1,5 @@
 -- Reads the conversation state of one user in one channel, after changing it if the caller asks for
--- a change. Large groups and channels without a message are not changed.
+-- a change. The state is never changed in large groups and in channels without messages.
 --
 -- KEYS
 --   1  head
@@ -36,7 +36,7 @@
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RED_DOT = 2
 -- Limits on expiring messages: the unread count includes at most MAX_EXPIRING of them, and at most
--- MAX_LOOKED_AT are inspected, PAGE at a time. Some may have expired without being removed.
+-- MAX_LOOKED_AT are inspected, PAGE at a time. Some of them may have expired without being removed.
 local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
 -- Maximum number of entries that one call skips in search of a message that is shown. Many expired
 -- entries may still be in the log.
@@ -145,8 +145,8 @@ local function expiring(from)
   return unexpired
 end
 
--- Returns the number of red-dot messages that do not expire, from the entry `first` (or nil)
--- through the newest.
+-- Returns the number of red-dot messages that do not expire, from the entry `first` through the
+-- newest, 0 if `first` is nil.
 local function lasting_count(state, first)
   if not first then return 0 end
   return state.red - first.counted + first.counts

@@ -1,7 +1,7 @@
 -- Dedupe records: what is stored about a message or a broker command under its clientMsgNo. A
 -- record is a STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the publication number
--- differs from the seq. Seq and publication number of a command are 0. The stored time decides
--- whether the record is still valid; the expiry of the key only frees its memory.
+-- differs from the seq. The seq and the publication number of a command are 0. The stored time
+-- decides whether the record is still valid; the expiry of the key only frees its memory.
 -- `channel-names.ts` builds the keys.
 local DEDUPE_SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 

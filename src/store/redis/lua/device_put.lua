@@ -1,4 +1,4 @@
--- Replaces a user's device. A device that logs out ends all its sessions, including those without
+-- Replaces a user's device. If the device logs out, all its sessions end, including those without
 -- an entry.
 --
 -- KEYS

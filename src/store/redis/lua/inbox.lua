@@ -22,8 +22,8 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Puts a copy of the broker command `id` into an inbox and publishes it. Calls the Redis commands
--- that may fail first.
+-- Puts a copy of the broker command `id` into an inbox and publishes it. Publishes it last, so that
+-- nothing is published if another Redis command fails.
 --   keys  index in KEYS of the user's inboxSeq, followed by inbox and inboxExpiry
 -- ARGV
 --   1  now
@@ -37,7 +37,7 @@ end
 local function put_copy(id, keys, uid, topic)
   local inbox, expiry = KEYS[keys + 1], KEYS[keys + 2]
   local now, max_copies, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), 0
-  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- it may have expired in transit
+  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- the copy may have expired in transit
   local is_full = redis.call('XLEN', inbox) >= max_copies
   local seq = redis.call('INCR', KEYS[keys])
   if is_full or seq % TIDY_EVERY == 0 then expire_copies(inbox, expiry, now, 100) end

@@ -45,7 +45,7 @@ local function are_members(piece)
   return answers
 end
 
--- Returns the fields of the head that contain the newest seqs of the uids.
+-- Returns the names of the head's fields that contain the newest seqs of the uids.
 local function own_fields(uids)
   local fields = {}
   for at, uid in ipairs(uids) do fields[at] = '@' .. uid end

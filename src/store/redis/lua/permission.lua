@@ -1,6 +1,6 @@
 -- Decides whether a user may send. Read-only. Placed after the tables that `permission-tables.ts`
 -- generates from `broker/permissions.ts`, and after `channel_record.lua`. The facts are reduced to
--- bits, which are the index of the decision in the table. A decision is one digit: 0 if the user
+-- bits, which form the index of the decision in the table. A decision is one digit: 0 if the user
 -- may send, else the number of the refusal.
 --
 --   bit  GROUP_REFUSALS               PERSON_REFUSALS

@@ -5,8 +5,8 @@
 -- entry) changes nothing. Numbers are passed to Redis as strings made once, because Redis formats
 -- numbers more slowly.
 
--- Number of messages above the limit of a channel at which a sweep trims the channel; a tenth of the
--- limit if that is less.
+-- A channel above its maximum number of messages becomes due for a sweep after each MAX_EXCESS
+-- messages, or after each tenth of the maximum if that is less.
 local MAX_EXCESS = 100
 
 -- Fields of an open channel. It is a list, because a list is created in a single step.

@@ -11,7 +11,7 @@
 --   1  now              Unix ms
 --   2  retention        ms, 0 means no limit
 --   3  channel key
---   4  maximum number of messages to remove because they expired, and because of a limit
+--   4  maximum number of expired messages to remove, and of messages to remove by a limit
 --   5  maximum number of messages in the channel, 0 means no limit
 --   6  latest Unix ms at which to process the channel again, 0 means when a message is due
 -- Reply

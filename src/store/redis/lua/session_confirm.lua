@@ -35,7 +35,7 @@ local function device_end_reason(user, session)
 end
 
 -- Returns the reason for which a missing session may not be entered again, or nil and the sessions
--- it ends.
+-- that it ends.
 local function session_end_reason(user, session, newest)
   if newest and newest.order >= session.order then
     if newest.order > session.order and not same_device(session, newest) then return 'kicked' end

@@ -1,7 +1,7 @@
 -- Removes a session and publishes the reason to its node, in one atomic step: without that event
--- the node would serve the removed session forever. Publishes also if the session has no entry,
--- because the event of an earlier call may have been lost. Notifies the user's watchers if the
--- session had an entry.
+-- the node would serve the removed session forever. The reason is also published if the session has
+-- no entry, because the event of an earlier call may have been lost. Notifies the user's watchers
+-- if the session had an entry.
 --
 -- KEYS
 --   1  sessions

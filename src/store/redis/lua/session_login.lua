@@ -69,7 +69,7 @@ if order and is_main then
 end
 session.since, session.order = since, order or math.max(NOW, last_order + 1)
 
--- A node that could not extend the expiry may still serve it.
+-- A node that could not extend the expiry of an entry may still serve the session.
 for _, old in ipairs(expired) do others[#others + 1] = old end
 for _, old in ipairs(others) do
   if collide(session, old) or same_login(session, old) then replace(user, session, old) end

@@ -23,7 +23,7 @@
 --                     past         labels of earlier logins
 --   ended     HASH  sessionId: `<microseconds> <reason>` of an ended session until its node removes
 --                   it, unless the newest login contains the reason; the newest 100
---                   `flag <flag>`: the same for all sessions of a device until then; never evicted
+--                   `flag <flag>`: the same for the end of all sessions of a device; never evicted
 --   devices   HASH  flag: device (`users.ts`)
 --
 -- The numbers since, order and expires are strings, because JSON encoded in Lua keeps only 14

@@ -73,7 +73,7 @@ end
 -- there is no such stream.
 local function stream_bytes(head, client_msg_no)
   local bytes = redis.call('HGET', stream_keys(head, client_msg_no).stream, 'b')
-  return bytes and tonumber(bytes) + 25 or 0 -- bytes around the text in a payload
+  return bytes and tonumber(bytes) + 25 or 0 -- 25: number of bytes around the text in a payload
 end
 
 -- Deletes a stream whose message is removed from the log. Returns false if the stream is active:

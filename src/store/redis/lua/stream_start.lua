@@ -1,4 +1,4 @@
--- Starts a stream and stores its message in the channel. With `force` cancels the channel's active
+-- Starts a stream and stores its message in the channel. With `force`, cancels the channel's active
 -- stream first.
 --
 -- KEYS

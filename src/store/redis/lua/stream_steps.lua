@@ -123,8 +123,8 @@ local function step_reply(call, verdict, state)
   return reply
 end
 
--- Returns the reply to an event for a stream that has ended. An event that is in the stream already
--- is a retry and is done.
+-- Returns the reply to an event for a stream that has ended. An event that is already in the stream
+-- is a retry, and its verdict is `done`.
 local function late_reply(call, stream, kind, id)
   if kind == 's' then return step_reply(call, 'closed', stream.state) end
   if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', stream.keys.event_ids, id) == 1) then

@@ -2,8 +2,8 @@
 // appends on one server (in a Redis Cluster: in one bucket) form one batch, which is one call of
 // the script. Messages that arrive while a batch is in flight form the next batch, which is sent
 // early if it is full. State: the queues. Each message in a queue counts as a call in flight of the
-// link. A message of one origin must never overtake an earlier one in the same channel, even if a
-// call fails. On the hot path: no timer and no await per message.
+// link. A message must never overtake an earlier message of the same origin in the same channel,
+// even if a call fails. On the hot path: no timer and no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";

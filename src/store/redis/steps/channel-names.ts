@@ -31,7 +31,7 @@ export interface ChannelNames {
   readonly log: string;
   /** Counter of the channel's message ids. */
   readonly ids: IdCounter;
-  /** Key `due` of the bucket. */
+  /** Name of the bucket's key `due`. */
   readonly due: string;
   /**
    * True if the channel's users are in other slots. Then `publishToUsers` publishes to them, and
@@ -44,7 +44,7 @@ export interface ChannelNames {
   readonly users: number;
   /** Topics on which the channel's own scripts publish. */
   readonly topics: readonly string[];
-  /** Keys `peers` of the users of a personal channel. */
+  /** Names of the keys `peers` of a personal channel's users. */
   readonly peerKeys: readonly string[];
   /** Uid to add to each of `peerKeys`. */
   readonly peers: readonly string[];

@@ -39,7 +39,7 @@ export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }
 
-/** Decodes the record in a script's reply, `undefined` if the channel does not exist. */
+/** Decodes the record in a script's reply. Returns `undefined` if the channel does not exist. */
 export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | undefined {
   if (bits < 0) return undefined;
   return {

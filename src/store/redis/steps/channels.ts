@@ -1,8 +1,8 @@
 // Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
 // user may send. Each change is one script in the channel's slot. The duration of the script grows
-// with the list that is passed to it. Before a script that adds members to a group, the group is
-// added to their group indexes. A script that removes members publishes the removal to the group's
-// nodes. State: only the pending repairs of the group indexes.
+// with the list that is passed to it. Before a script adds members to a group, the group is added
+// to the group indexes of these users. A script that removes members publishes the removal to the
+// group's nodes. State: only the pending repairs of the group indexes.
 
 import {
   type ChannelRef,
@@ -136,8 +136,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   }
 
   /**
-   * Removes the data of members that only a replaced list contained. If this is interrupted, the
-   * next call that adds members continues.
+   * Removes the data of users who are no longer members because a list was replaced. If this is
+   * interrupted, the next call that adds members continues.
    */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
@@ -177,14 +177,14 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
-      // Members that cannot be added must not get index entries.
+      // Users who cannot be added must not get index entries.
       if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);
       const args = [...groupArgs(channel), list, reset ? 1 : 0];
       const reply = await addMembers(channel, unique, async () => {
         const remaining = await link.run(ADD, memberKeys(channel, membership), args);
-        // `remaining` is null if the channel does not exist.
+        // `remaining` is null if the channel does not exist or is disbanded.
         if (Number(remaining) > 0) await forgetReplaced(channel);
         return remaining;
       });
@@ -282,8 +282,8 @@ function kindsOf(membership: Membership): readonly Membership[] {
 }
 
 /**
- * Returns the uids of sets, read page by page. A uid that is in a set all the time is included. A
- * uid that is added or removed meanwhile may or may not be included.
+ * Returns the uids of sets, read page by page. A uid that is in a set during the whole call is
+ * included. A uid that is added or removed meanwhile may or may not be included.
  */
 async function scanned(
   link: RedisStorePorts["link"],

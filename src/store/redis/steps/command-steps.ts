@@ -39,7 +39,9 @@ export interface Command {
 interface PutResult {
   /** Number of older copies that full inboxes dropped. */
   readonly dropped: number;
-  /** Error of the first recipient whose copy could not be put, `undefined` if there was none. */
+  /**
+   * Error of the first recipient whose inbox did not get the copy, `undefined` if there was none.
+   */
   readonly failure: BrokerError | undefined;
 }
 
@@ -63,7 +65,7 @@ export type Acceptance =
 
 type CommandPorts = Pick<RedisStorePorts, "link" | "clock" | "limits">;
 
-/** Returns the command of a draft that is accepted now. */
+/** Returns the command for a draft, with the current time as its time of acceptance. */
 export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft): Command {
   const { key, payload, recipients, pushOnlyRecipients, origin, expireS } = draft;
   const nowMs = clock();
@@ -87,8 +89,9 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
 
 /**
  * Accepts a command. The script is sent synchronously, so that commands of one channel get their
- * ids in the order of the calls. The same script puts the copies of the first `count` recipients
- * and, on a single server, notifies all of `pushOnlyRecipients`. Throws the errors of `RedisLink`.
+ * ids in the order of the calls. The same script puts copies into the inboxes of the first `count`
+ * recipients and, on a single server, notifies all of `pushOnlyRecipients`. Throws the errors of
+ * `RedisLink`.
  */
 export async function accept(
   ports: CommandPorts,
@@ -135,8 +138,8 @@ type AcceptReply =
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
 /**
- * Puts the copies of a pending command for those of `uids` that have none. On a Cluster, `uids` has
- * one element. Throws the errors of `RedisLink`.
+ * Puts a copy of a pending command into the inbox of each of `uids` that has none. On a Cluster,
+ * `uids` has one element. Throws the errors of `RedisLink`.
  */
 export async function put(
   ports: CommandPorts,

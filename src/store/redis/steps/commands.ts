@@ -48,8 +48,8 @@ const IN_FLIGHT_SHARE = 1 / 4;
 /** Age above which no node works on a pending command any more, so that a sweep may complete it. */
 const STALE_MS = 60_000;
 /**
- * Age above which sweeps leave a pending command to a retry, because inboxes do not remember older
- * commands and could get a second copy.
+ * Age above which sweeps skip a pending command, and only a retry by its sender completes it.
+ * Inboxes do not remember older commands, so a sweep could put a second copy into them.
  */
 const GIVEN_UP_MS = 3_600_000;
 /** Number of buckets that a sweep processes in parallel. */
@@ -171,9 +171,9 @@ export class Commands {
   }
 
   /**
-   * Completes the command with this id if some recipients may lack their copies. A retry whose
-   * first result has the `publicationSeq` 0 must await this before it returns, because its first
-   * call may have been a command. Throws the errors of `RedisLink`.
+   * Completes the command with this id if some recipients may lack their copies. A retry must await
+   * this before it returns if the first call has the `publicationSeq` 0, because that call may have
+   * been a command. Throws the errors of `RedisLink`.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -189,7 +189,7 @@ export class Commands {
     if (unfinished !== undefined) void this.#forget(unfinished);
   }
 
-  /** Puts all missing copies, and resolves when they are put. */
+  /** Puts all missing copies into the inboxes. Resolves when this is done. */
   async #complete(command: Command, silent: SilentServers): Promise<void> {
     if (command.endMs <= this.#ports.clock()) return; // its copies have expired
     const spread = () => this.#spread(command, silent);
@@ -198,8 +198,8 @@ export class Commands {
   }
 
   /**
-   * Removes the pending entry of a command whose copies are all put. If that fails, a sweep removes
-   * it later.
+   * Removes the pending entry of a command whose copies are all in the inboxes. If that fails, a
+   * sweep removes it later.
    */
   async #forget({ key, messageId }: Command): Promise<void> {
     const { link, onError } = this.#ports;
@@ -213,7 +213,7 @@ export class Commands {
   /**
    * Sends the scripts for all recipients, group by group. Resolves when the last group has been
    * sent, even if others failed. `spreading` settles when no script is in flight any more, and
-   * throws the first failure.
+   * rejects with the first failure.
    */
   async #spread(
     command: Command,
@@ -236,7 +236,7 @@ export class Commands {
     return { spreading: markHandled(allOf(groups)) };
   }
 
-  /** Puts the copies of one group of recipients. */
+  /** Puts copies into the inboxes of one group of recipients. */
   async #put(command: Command, group: readonly string[], silent: SilentServers): Promise<void> {
     const { keys } = this.#ports.link;
     const steps: Promise<void>[] = [];
@@ -278,7 +278,7 @@ export class Commands {
   }
 
   /**
-   * Completes commands that dead nodes left incomplete, as far as their servers can be reached. Any
+   * Completes commands that dead nodes left incomplete. Skips servers that cannot be reached. Any
    * node may call this periodically.
    */
   async sweep(isStopped = () => false): Promise<void> {
@@ -299,8 +299,8 @@ export class Commands {
   }
 
   /**
-   * Completes a bucket's pending commands that no node works on any more, except commands that are
-   * left to a retry, and removes expired commands. If some could not be completed, no node tries
+   * Completes a bucket's pending commands that no node works on any more, except commands older
+   * than `GIVEN_UP_MS`, and removes expired commands. If some could not be completed, no node tries
    * again for a minute.
    */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
@@ -339,7 +339,7 @@ export class Commands {
   }
 }
 
-/** The scripts of one command that were sent. */
+/** The scripts that were sent for one command. */
 interface SentCommand {
   readonly accepting: Promise<Acceptance>;
   /** Settles when the scripts after the first one are done. Absent if there are none. */

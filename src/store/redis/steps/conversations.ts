@@ -153,7 +153,8 @@ export function createRedisConversations(
     try {
       const removed = await link.run(DROP, [key], [peer.uid, peer.score]);
       if (removed === 0) return;
-      // A message with the same time may have arrived, because a clock may lag.
+      // A message with the same time may have arrived meanwhile, because a node's clock may be
+      // behind.
       const { isEmpty } = await readHead(uid, channelWith(peer));
       if (!isEmpty) await link.call("zadd", key, "GT", peer.score, peer.uid);
     } catch (error) {
@@ -227,7 +228,7 @@ const channelWith = ({ uid }: Peer): ChannelRef => ({
   type: PERSON_CHANNEL,
 });
 
-/** Returns the number of a change for the script: an integer of at least 0. */
+/** Returns the seq or count of a change for the script, an integer of at least 0. */
 function amountOf(change: ConversationChange): number {
   if (change.kind === "delete") return 0;
   const value = change.kind === "read" ? change.seq : change.unread;

@@ -77,7 +77,7 @@ interface InboxCopy {
 
 /** Decodes the reply of `lua/inbox_read.lua`. */
 function copiesOf(reply: unknown): readonly InboxCopy[] {
-  const fields = reply as readonly Buffer[]; // see its header
+  const fields = reply as readonly Buffer[]; // see the header of `inbox_read.lua`
   const copies: InboxCopy[] = [];
   for (let at = 0; at + 2 < fields.length; at += 3) {
     const [seq, id, record] = fields.slice(at, at + 3);

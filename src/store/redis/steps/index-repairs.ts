@@ -3,7 +3,7 @@
 // therefore written again if their connection was lost or their slot moved; writing an existing
 // entry again has no effect. The user's sessions are notified, because they may have connected
 // while the entry was missing. With `redis.minReplicas` no entry is lost and none is repaired.
-// State: the entries of the last minute, a limited number, which are lost with the process.
+// State: the entries of the last minute (a limited number), which are lost when the process ends.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -56,8 +56,8 @@ export class IndexRepairs {
 
   /**
    * Returns the connection over which an entry would be sent now, `undefined` if the connection is
-   * not established yet. Such an entry is always written again, because its loss could not be
-   * noticed. Throws `unavailable`.
+   * not established yet. An entry without a connection is always written again, because its loss
+   * would not be noticed. Throws `unavailable`.
    */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;

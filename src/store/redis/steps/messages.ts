@@ -42,8 +42,9 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const appends = new Appends(ports);
   const counts = { appended: 0, duplicates: 0 };
   /**
-   * Order of the personal messages whose users' rules are being read, by channel and sender. No
-   * message overtakes an earlier one whose rules could not be read.
+   * Order of the personal messages whose users' rules are being read, by channel and sender. A
+   * message does not overtake an earlier message, even if the rules for the earlier message could
+   * not be read.
    */
   const ruleReads = new KeyedSequencer("fail");
 
@@ -68,7 +69,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   ): Promise<void> {
     if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
     else if (isApart && placement.messageSeq === 0)
-      // The first publication may be lost, and the message is stored nowhere else.
+      // The first publication may have been lost, and the message is not stored.
       await publish(draft, placement);
     else if (isApart) await publishAgain(link, draft, placement);
   }

@@ -16,7 +16,7 @@ const TO_USER = loadScript(lua("to_user"));
 
 /**
  * Publishes a frame to both users of a personal channel. For a stored message that was accepted at
- * `keptAtMs` also adds each user to the other's `peers`. Must be awaited before the caller gets a
+ * `keptAtMs`, also adds each user to the other's `peers`. Must be awaited before the caller gets a
  * result. The calls are sent even if the maximum of calls in flight is reached, because the message
  * is stored already. Repeating the call has no effect. Throws the errors of `RedisLink`; a user may
  * then have missed the frame.

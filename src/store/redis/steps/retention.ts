@@ -55,7 +55,7 @@ export class Sweep {
   /**
    * Removes all expired data and returns the number of removed messages. Joins a sweep in progress.
    * If some servers of a Cluster are unreachable, throws the errors of `RedisLink` after the data
-   * on all other servers was removed.
+   * on all other servers has been removed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
@@ -137,8 +137,9 @@ export class Sweep {
   }
 
   /**
-   * Returns the range of `due` with the channels that were entered under higher limits, so that the
-   * present limits were not applied to them yet. `undefined` if there can be no such channels.
+   * Returns the range of `due` with the channels that were entered under higher limits and to which
+   * the current limits have not been applied yet. Returns `undefined` if there can be no such
+   * channels.
    */
   #outdatedRange(nowMs: number): ScoreRange | undefined {
     const { retentionS, maxChannelMessages } = this.#ports.limits;

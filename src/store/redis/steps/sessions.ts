@@ -23,8 +23,8 @@ import { lua, type RedisStorePorts } from "../ports.ts";
  */
 const ENTRY_TTL_MS = 600_000;
 /**
- * Time for which the end of a session is remembered. A node that did not reply at the time would
- * otherwise enter the session again when it is reachable again.
+ * Time for which the end of a session is remembered. Otherwise a node that was unreachable when the
+ * session ended would enter the session again later.
  */
 const ENDED_TTL_MS = 86_400_000;
 /**

@@ -115,7 +115,7 @@ class StreamCache {
   readonly #active = new Map<ChannelKey, string>();
   #units = 0;
 
-  /** Creates a cache of about `maxUnits` UTF-16 units of strings at most. */
+  /** Creates a cache of snapshots with a total size of about `maxUnits` UTF-16 units at most. */
   constructor(maxUnits: number) {
     this.#maxUnits = maxUnits;
   }

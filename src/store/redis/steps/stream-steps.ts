@@ -1,4 +1,4 @@
-// Scripts that change streams: builds their arguments, and the records under which events and the
+// Scripts that change streams: builds their arguments, and the records in which events and the
 // stream's message are stored and published. Scripts are sent synchronously. `lua/stream_steps.lua`
 // describes the replies. State: only cached key names.
 
@@ -41,7 +41,7 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 /** Identifies a stream. */
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/** Sends the scripts. Each call throws the errors of `RedisLink`. */
+/** Functions that send the scripts. Each of them throws the errors of `RedisLink`. */
 interface StreamSteps {
   /** Starts a stream or adds an event to it. Also throws `bad_request` and `too_large`. */
   event(draft: StreamDraft): Promise<unknown>;
@@ -127,7 +127,8 @@ export function createStreamSteps({
 
 /**
  * Returns the kind of an event for `lua/stream_steps.lua`. Throws `bad_request` if the type is not
- * an event of streams or the time is invalid, and `too_large` if no stream can hold the data.
+ * the type of a stream event or the time is invalid, and `too_large` if no stream can hold the
+ * data.
  */
 function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): EventKind {
   const kind = KINDS.get(type);
@@ -137,7 +138,7 @@ function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number
   return kind;
 }
 
-/** Encodes the end of the event's record. An event without a time of its producer gets `nowMs`. */
+/** Encodes the end of the event's record. If the producer set no time, the event gets `nowMs`. */
 function tailOf({ type, data, timestampMs }: StreamDraft, nowMs: number): Buffer {
   return eventTail({ type, data, timestampMs: timestampMs ?? nowMs });
 }

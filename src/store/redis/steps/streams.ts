@@ -22,7 +22,7 @@ const PAGE = 64;
 
 /**
  * Creates the streams of a store on Redis. Every call may throw `overloaded` or `unavailable`.
- * After `unavailable` a write may have taken effect; repeating its event is a retry.
+ * After `unavailable` a write may have taken effect; sending its event again is a retry.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, waitForReplicas, onError } = ports;
@@ -118,7 +118,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       const names = (reply as readonly Buffer[]).map(String); // the reply of ZRANGEBYSCORE
       const ended = await Promise.all(names.map((name) => interrupt(name, sinceMs)));
       count += ended.filter(Boolean).length;
-      if (names.length < PAGE) return count; // every stream of the page has left the range
+      if (names.length < PAGE) return count; // else the range may contain more streams
     }
   }
 

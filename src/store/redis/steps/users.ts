@@ -79,7 +79,10 @@ export function encodeDevice({ level, tokenHash }: Pick<Device, "level" | "token
   return Buffer.from([FORMAT, level, ...tokenHash]);
 }
 
-/** Decodes a device, `undefined` if there is none. Throws `internal` if it has another format. */
+/**
+ * Decodes a device. Returns `undefined` if there is none. Throws `internal` if it has another
+ * format.
+ */
 function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undefined {
   if (reply === null) return undefined;
   const stored = reply as Buffer; // a value of the HASH
