@@ -1,5 +1,5 @@
 // The command `jindou migrate`: one migration, with its progress on standard error. State: the
-// state of the migration.
+// migration and its progress display.
 
 import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
@@ -80,8 +80,8 @@ const ECHO_MS = 300;
 const FAILED = 1;
 
 /**
- * Returns a handler for signals. The first signal ends the migration after the current page, a
- * later one ends the process immediately. In both cases the next run resumes the migration.
+ * Returns a handler for signals. The first signal ends the migration after the current page, and a
+ * later signal ends the process immediately. In both cases the next run resumes the migration.
  */
 function stopOnce(migration: Migration): () => void {
   let stoppedAtMs: number | undefined;

@@ -16,7 +16,7 @@ import {
 import type { MoveProgress, MoveRecord, RecordChange } from "./record.ts";
 import { type MoveTable, moveTables } from "./tables.ts";
 
-/** Name of the step that compares. It follows the steps that copy. */
+/** Name of the step that compares both sides. It follows the steps that copy. */
 const VERIFY_STEP = "verify";
 /** Minimum time between two saves of the progress while comparing. */
 const SAVE_MS = 1000;
@@ -42,8 +42,8 @@ export interface CopyPorts {
 }
 
 /**
- * Thrown if Redis differs from the folder in the same keys after everything was copied again.
- * Retrying cannot help.
+ * Thrown if everything was copied a second time and Redis still differs from the folder in the same
+ * way. Retrying cannot help.
  */
 export class StuckMoveError extends BrokerError {
   /** Identifies the migration (see `MoveRecord`). */
@@ -59,7 +59,7 @@ export class StuckMoveError extends BrokerError {
 }
 
 /**
- * Copies everything to Redis and compares it. Throws a BrokerError on failure, which is a
+ * Copies everything to Redis and compares it. Throws a BrokerError on failure. The error is a
  * `StuckMoveError` if retrying cannot help.
  */
 export async function copyAll(ports: CopyPorts): Promise<void> {

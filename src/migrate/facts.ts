@@ -32,8 +32,8 @@ export interface MoveContext {
   /** Unix milliseconds. */
   readonly clock: () => number;
   /**
-   * Start of the migration in Unix milliseconds. Active streams get it as the time of their last
-   * event.
+   * Start of the migration in Unix milliseconds. It is stored as the time of the last event of each
+   * active stream.
    */
   readonly beganAtMs: number;
   readonly dedupeWindowMs: number;
@@ -41,7 +41,7 @@ export interface MoveContext {
   readonly retentionMs: number;
 }
 
-/** Time by which a key outlives the value in it, because the clocks of machines differ. */
+/** Time for which a key is kept after its value expires, because the clocks of machines differ. */
 export const SPACE_MS = 60_000;
 
 /** Returns the approximate size of a fact. Numbers are not counted. */
@@ -145,7 +145,7 @@ export class MoveTarget {
     this.#calls = new Semaphore(Math.min(MAX_CALLS, share));
   }
 
-  /** False if a write got no reply, so that it may still reach its server. */
+  /** False if a write failed and may still reach its server. */
   get isAnswered(): boolean {
     return this.#isAnswered;
   }
@@ -188,7 +188,7 @@ export class MoveTarget {
   }
 }
 
-/** Fields of a channel's head besides the newest seqs of senders. */
+/** Fields of a channel's head other than the newest seqs of senders. */
 const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
 
 /** The number of values of one kind in Redis. */
@@ -218,7 +218,8 @@ export class MoveCounts {
   }
 
   /**
-   * Counts rows. Must be called with every row once, in their order. Throws the errors of the link.
+   * Counts rows. Must be called exactly once for every row, in the order of the rows. Throws the
+   * errors of the link.
    */
   async add(rows: readonly MoveRow[]): Promise<void> {
     const reads: Promise<void>[] = [];

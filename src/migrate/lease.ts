@@ -1,5 +1,5 @@
-// The lease of a migration. One process holds it, and it expires two seconds after that process
-// died. State: the token, the fence of each server (a time on its own clock), and the timer that
+// The lease of a migration. One process holds it, and it expires two seconds after the last
+// renewal. State: the token, the fence of each server (a time on its own clock), and the timer that
 // renews the lease. The timer must not acquire a lost lease again, because another process may have
 // held it in the meantime.
 
@@ -47,7 +47,7 @@ export class Lease {
   }
 
   /**
-   * Acquires the lease and renews it from then on. Returns false if another process holds it.
+   * Acquires the lease and then renews it periodically. Returns false if another process holds it.
    * Throws the errors of the link.
    */
   async acquire(): Promise<boolean> {
@@ -80,7 +80,7 @@ export class Lease {
 
   /**
    * Renews the lease. Must be called after work that blocked the event loop. Throws `unavailable`
-   * if another process may hold the lease.
+   * if another process may hold the lease, and the errors of the link.
    */
   async renew(): Promise<void> {
     await this.#acquire("take");

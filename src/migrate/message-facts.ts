@@ -23,7 +23,7 @@ import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 
 const NO_TEXT = streamPayload("");
 
-/** Returns the fact that the sweep must visit the channel at `atMs`. */
+/** Returns a fact that schedules the sweep's visit to the channel at `atMs`. */
 function sweepFact(
   { link: { keys } }: MoveContext,
   channel: ChannelKey,
@@ -162,7 +162,8 @@ export function streamFacts(
   ];
   if (text !== "") facts.push(fact("SET", of("streamText"), [text]));
   if (notes.length > 0) facts.push(fact("RPUSH", of("streamNotes"), notes.map(encodeNote)));
-  // The event ids of an ended stream are kept for the dedupe window, like those of messages.
+  // The event ids of an ended stream are kept for the dedupe window, like the dedupe records of
+  // messages.
   const areKept = isActive || startedAtMs + dedupeWindowMs > clock();
   const keepMs = isActive ? 0 : dedupeWindowMs + SPACE_MS;
   if (eventIds.length > 0 && areKept)

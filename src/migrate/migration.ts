@@ -1,7 +1,7 @@
 // Migrates the data of an embedded store's folder to Redis before a node serves clients. The
 // process that holds the lease copies the data, and the others wait and report the status. A failed
-// attempt is repeated with increasing delay, unless retrying cannot help. State: the status, the
-// access tokens last read from the folder, and the open connection.
+// attempt is repeated after an increasing delay, unless retrying cannot help. State: the status,
+// the access tokens last read from the folder, and the open connection.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
@@ -27,7 +27,10 @@ import { MOVE_STEPS } from "./tables.ts";
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
 interface MoveSettings {
-  /** Folder of the embedded store. "" to only wait for the migration by another process. */
+  /**
+   * Folder of the embedded store. "" if this process only waits for another process to migrate the
+   * data.
+   */
   readonly from: string;
   readonly redis: RedisSettings;
   /** Time without a heartbeat after which a node is considered dead. */
@@ -45,8 +48,8 @@ export interface MoveEvents
   extends Pick<CopyPorts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
   /**
-   * Called when an attempt failed. The next one starts in `retryMs`. `undefined` if retrying cannot
-   * help.
+   * Called when an attempt failed. `retryMs` is the time until the next attempt, `undefined` if
+   * retrying cannot help.
    */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /** Called at each poll while this process does not copy. */
@@ -58,8 +61,8 @@ export interface MoveEvents
 /** The migration as seen by a process that waits for another one. */
 export interface OtherMove extends MoveProgress {
   /**
-   * Why the last attempt failed, or that the migration is abandoned. `undefined` while an attempt
-   * is running without an error.
+   * Message that describes why the last attempt failed, or that the migration is abandoned.
+   * `undefined` if there is nothing to report.
    */
   readonly lastErr: string | undefined;
   /** True if no process has been copying for `abandonedAfterMs`. */
@@ -89,7 +92,10 @@ const ABANDONED =
 const LOST =
   "Redis has lost the record of the migration. To begin again, start a process with migrate.from or run jindou migrate. To serve the data that is in Redis, restart this node";
 
-/** The part of one process in the migration. */
+/**
+ * The migration as one process takes part in it. The process copies the data or waits for another
+ * process.
+ */
 export class Migration {
   readonly #settings: MoveSettings;
   readonly #events: MoveEvents;
@@ -100,8 +106,8 @@ export class Migration {
   };
   #tryCount = 0;
   /**
-   * True if the record of a migration was read. If the record disappears later, Redis has lost it,
-   * and this process continues to wait.
+   * True if the record of a migration was read at least once. If the record disappears later, Redis
+   * has lost it, and this process continues to wait.
    */
   #isAwaited = false;
   /** Error that retrying cannot fix. `undefined` if there was none. */
@@ -265,9 +271,9 @@ export class Migration {
   }
 
   /**
-   * Returns true if the data is already in Redis, or there is nothing to migrate, and then also
-   * sets the status. Returns false if the data of another folder is in Redis: the attempt then
-   * fails.
+   * Returns true if the data is already in Redis, or if there is nothing to migrate. In these
+   * cases, also sets the status. Returns false if the data of another folder is in Redis. The
+   * attempt then fails.
    */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;
@@ -372,7 +378,9 @@ export class Migration {
     this.#events.onWaiting({ step, done, total, lastErr, isAbandoned });
   }
 
-  /** Returns why this process does not retry the migration, `undefined` if it does. */
+  /**
+   * Returns the reason why this process does not retry the migration, `undefined` if it may retry.
+   */
   #stuckMessage(record: MoveRecord | undefined): string | undefined {
     const stuck = this.#stuck;
     return record?.beganAtMs === stuck?.beganAtMs ? stuck?.message : undefined;

@@ -1,5 +1,5 @@
-// Shows the progress of a migration: a bar that is redrawn on a terminal, otherwise a new line
-// every two seconds. State: the current step, its start, and the time of the last output.
+// Shows the progress of a migration. On a terminal, it redraws a bar. Elsewhere, it prints a new
+// line every two seconds. State: the current step, its start, and the time of the last output.
 
 import type { MoveProgress } from "./record.ts";
 
@@ -35,7 +35,10 @@ export class Progress {
     this.#nowMs = nowMs;
   }
 
-  /** Shows the progress, unless the last output was less than `DRAW_MS` or `LINE_MS` ago. */
+  /**
+   * Shows the progress. Skips it if the last output was less than `DRAW_MS` (on a terminal) or
+   * `LINE_MS` ago, unless a step begins or ends.
+   */
   show(progress: MoveProgress): void {
     const nowMs = this.#nowMs();
     const isNew = progress.step !== this.#step;

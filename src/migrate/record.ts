@@ -136,14 +136,15 @@ interface EntryOptions {
   readonly nowMs: number;
   /** Time without a heartbeat after which a node is considered dead. */
   readonly deadAfterMs: number;
-  /** Waits. Throws if the attempt must end. */
+  /** Waits for `ms` milliseconds. Throws if the attempt must end. */
   readonly pause: (ms: number) => Promise<void>;
 }
 
 /**
  * Creates the record of the migration from `source`, or returns the existing one. If nodes are
  * registered, it first waits for `deadAfterMs` to see whether one of them is live. Throws
- * `internal` if the migration must not start, and the errors of the link.
+ * `internal` if the migration must not start, `unavailable` if the lease was lost, and the errors
+ * of the link.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;
@@ -172,7 +173,7 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 
 /**
  * Watches the registered nodes for `deadAfterMs`, and returns the last heartbeat of each of them.
- * Throws `internal` if a node sends another heartbeat during that time.
+ * Throws `internal` if a node sends another heartbeat during that time, and the errors of the link.
  */
 async function watchNodes({
   link,

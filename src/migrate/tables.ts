@@ -1,7 +1,7 @@
-// The tables of an embedded store's folder, in the order in which they are migrated: how each table
-// is read from a watermark, and which facts its rows become in Redis. The layout of the keys is in
-// `store/redis/ports.ts`. Expired rows are not migrated. The publication numbers of a channel start
-// at its newest seq. No state.
+// The tables of an embedded store's folder, in the order in which they are migrated. For each
+// table, this file defines how its rows are read after a watermark and which facts they become in
+// Redis. The layout of the keys is in `store/redis/ports.ts`. Expired rows are not migrated. The
+// publication numbers of a channel start at its newest seq. No state.
 
 import {
   type ChannelKey,
@@ -55,7 +55,10 @@ export interface MoveTable {
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** Time at which a group was added to the index of its user. The folder does not contain it. */
+/**
+ * Stored in place of the time at which a group was added to the index of its user, because the
+ * folder does not contain this time.
+ */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 
@@ -137,8 +140,8 @@ function channelTables(
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
   /**
-   * Creates a table in which each row has a uid of a channel and bits. Each bit corresponds to a
-   * SET in Redis that contains the uid.
+   * Creates a table whose rows consist of a channel, a uid and bits. For each bit that is set, the
+   * uid belongs to one SET of the channel in Redis.
    */
   const uidTable = (
     name: "members" | "lists",

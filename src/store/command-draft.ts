@@ -6,7 +6,7 @@ import type { CommandDraft } from "../broker/ports.ts";
 
 /**
  * Maximum length of a uid or label of a command. An inbox key and a label of this length fit in one
- * key of the database. Callers already reject much shorter texts.
+ * key of the database. The limits of the callers are much lower.
  */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
@@ -16,7 +16,10 @@ export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;
 }
 
-/** Throws `too_large` or `bad_request` if the command does not fit in a record or a key. */
+/**
+ * Throws `too_large` if a uid or label is too long for a key, and `bad_request` if the time to live
+ * is not valid.
+ */
 export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
   const topic = draft.passthrough?.topic ?? "";

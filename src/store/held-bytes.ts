@@ -35,10 +35,10 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * Returns the size of an event that counts against the limit of its stream: the bytes that it adds
- * to the snapshot for a viewer who joins, in which text may be encoded as JSON. Never 0, so that
- * empty events count too. The same event must always have the same size: otherwise a replay could
- * reject an event that was accepted.
+ * Returns the size of an event as it counts against the limit of its stream: the bytes that it adds
+ * to the snapshot for a viewer who joins, in which text may be encoded as JSON. The result is never
+ * 0, so that empty events count too. The same event must always have the same size. Otherwise, a
+ * replay could reject an event that was accepted.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

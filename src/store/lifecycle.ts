@@ -31,7 +31,7 @@ export interface Lifecycle<Running> {
   running(): Running | undefined;
   /** Returns the error for a call while the store is not running. */
   notRunning(): BrokerError;
-  /** Runs the step of a call at once. Rejects the call if the store is not running. */
+  /** Runs the step of a call immediately. Rejects the call if the store is not running. */
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
   /**
    * Runs a step like `use`, but returns no promise if the step returns none. Meant for calls that
@@ -128,7 +128,8 @@ export function createLifecycle<Running extends object>({
 }
 
 /**
- * Returns the error itself if it is a BrokerError, else an `internal` error with it as the cause.
+ * Returns the error itself if it is a BrokerError, otherwise an `internal` error that has it as the
+ * cause.
  */
 export function toBrokerError(error: unknown): BrokerError {
   return error instanceof BrokerError ? error : new BrokerError("internal", { cause: error });

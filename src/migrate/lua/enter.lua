@@ -1,6 +1,6 @@
 -- Creates the record of a migration, unless a node is live. A node that starts later finds the
--- record after its first heartbeat. Watched nodes that sent no new heartbeat are declared dead, in
--- the same way as by a heartbeat of another node.
+-- record after its first heartbeat. Watched nodes that sent no new heartbeat are declared dead:
+-- they are removed, as heartbeat.lua removes dead nodes.
 --
 -- KEYS  1  the record of the migration
 --       2  beats  (see heartbeat.lua)

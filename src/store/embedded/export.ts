@@ -56,9 +56,8 @@ export interface SourceStream {
 }
 
 /**
- * Opens the folder. Throws `unavailable` with an error message if there is no data, if another
- * process uses the folder, or if it cannot be written. Throws `internal` if the data cannot be
- * read.
+ * Opens the folder. Throws `unavailable` if there is no data, if another process uses the folder,
+ * or if it cannot be written. Throws `internal` if the data cannot be read.
  */
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
@@ -300,8 +299,8 @@ export function messageOf(record: Buffer): SourceMessage {
 }
 
 /**
- * Returns when the oldest and the newest message of a channel were accepted, Unix milliseconds.
- * `undefined` if the channel has no message.
+ * Returns the times at which the oldest and the newest message of a channel were accepted, in Unix
+ * milliseconds. `undefined` if the channel has no message.
  */
 export function edgesOf(
   tables: Tables,
@@ -344,7 +343,7 @@ interface BinaryRow {
   readonly value: Buffer;
 }
 
-/** A dedupe entry: the message that a retry is answered with. */
+/** A dedupe entry: the message with which a retry is answered. */
 export interface FirstRow {
   readonly fromUid: string;
   readonly clientMsgNo: string;

@@ -67,8 +67,8 @@ export interface EmbeddedOptions {
    */
   readonly onError: (error: Error, what: string) => void;
   /**
-   * Called once if another process acquires the data folder while this process is paused. It must
-   * end the process at once. Afterwards nothing is written or answered.
+   * Called once if another process acquires the data folder while this process is paused. The
+   * callback must end the process immediately. After the call, nothing is written or answered.
    */
   readonly onLost: (error: BrokerError) => void;
   /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
@@ -104,8 +104,8 @@ const WAL_FOLDER = "journal";
 const DATABASE_FOLDER = "lmdb";
 
 /**
- * Opens the store. Throws `internal` with an error message if the data cannot be read, and
- * `unavailable` if the folder is in use or cannot be written.
+ * Opens the store. Throws `internal` if the data cannot be read, and `unavailable` if the folder is
+ * in use or cannot be written.
  */
 export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   const tables = openFolder(options);

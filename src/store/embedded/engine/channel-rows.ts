@@ -9,7 +9,7 @@ import type { Tables } from "./tables.ts";
 const ROW_VERSION = 2;
 const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
-/** Bytes of a number in a key. Numbers are big-endian, so keys sort by value. */
+/** Number of bytes of each number in a key. Numbers are big-endian, so that keys sort by value. */
 const NUMBER_BYTES = 6;
 
 export interface ChannelRow {
@@ -45,8 +45,8 @@ export class ChannelRows {
   }
 
   /**
-   * Returns a number that no channel has. Call `storeCounter` before the first use of the number:
-   * without it, a restart could assign the number again.
+   * Returns a number that no channel has. Call `storeCounter` before the first use of the number.
+   * Otherwise, the number could be assigned again after a restart.
    */
   nextNumber(): number {
     return this.#next++;
@@ -54,7 +54,7 @@ export class ChannelRows {
 
   /**
    * Stores the counter, so that no number returned so far is ever returned again, even if the
-   * checkpoint fails later. Throws `unavailable`.
+   * checkpoint fails later. Throws `unavailable` if the counter cannot be stored.
    */
   async storeCounter(): Promise<void> {
     const next = this.#next;

@@ -1,10 +1,10 @@
 // Writes the memtable to the database in the background, in short slices, and deletes the WAL
 // segments that are no longer needed. Owns the timer, the checkpoint in progress and the counters.
 //
-// The order must not change. First all records are committed, in phases (see flush.ts). Then the
-// WAL position is committed. Then the memtable drops the records. Old segments are deleted only
-// after all of this is on the disk. After a crash in between, the same records are written again
-// with the same keys and values.
+// The order of the steps must not change. First, all records are committed, in phases (see
+// flush.ts). Then the WAL position is committed. Then the memtable drops the records. Old segments
+// are deleted only after all of this is on the disk. After a crash in between, the same records are
+// written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ChannelKey } from "../../../broker/model.ts";
@@ -28,8 +28,8 @@ const PUTS_PER_CLOCK_READ = 16;
  */
 const MAX_OPEN_TRANSACTIONS = 2;
 /**
- * Maximum time between two checks whether the memtable needs a checkpoint earlier than the interval
- * requires.
+ * Maximum time between two checks of whether the memtable needs a checkpoint earlier than the
+ * interval requires.
  */
 const MAX_CHECK_MS = 50;
 
@@ -112,7 +112,7 @@ export class Checkpoint {
 
   /**
    * Runs the first checkpoint after a start. It writes the replayed records, so that the segments
-   * of the previous process are no longer needed. Throws `unavailable`.
+   * of the previous process are no longer needed. Throws `unavailable` if a write fails.
    */
   async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
@@ -120,7 +120,7 @@ export class Checkpoint {
 
   /**
    * Runs the last checkpoint of an orderly shutdown. Afterwards everything is in the database and
-   * on the disk, and no segment is needed. Throws `unavailable`.
+   * on the disk, and no segment is needed. Throws `unavailable` if a write fails.
    */
   async runLast(): Promise<void> {
     await this.#flushMemtable(false);
@@ -151,8 +151,9 @@ export class Checkpoint {
   }
 
   /**
-   * Writes everything that is committed now. Only one checkpoint runs at a time. A failure is
-   * reported and leaves the memtable unchanged; the timer tries again.
+   * Writes everything that is committed now. Only one checkpoint runs at a time. If the checkpoint
+   * fails, the failure is reported, the memtable remains unchanged, and the timer starts another
+   * checkpoint later.
    */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;

@@ -1,8 +1,8 @@
 // Opens an LMDB environment that has a data format and one owner, and commits to it. Keeps no state
 // after opening; each part of the engine uses its own tables. Every write must go through `commit`
-// (puts that are already decided) or `transact` (a step that reads, decides and writes). A write
-// outside of these functions starts a transaction of lmdb's own, and if that transaction fails, it
-// rejects promises that nobody awaits.
+// (puts that are already decided) or `transact` (a step that reads, decides and writes). For a
+// write outside of these functions, lmdb starts a transaction itself. If that transaction fails,
+// lmdb rejects promises that nobody awaits.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -94,7 +94,7 @@ class Fence {
   };
 
   #owner(): number {
-    // Only a bug leads here.
+    // Only a bug can cause this.
     if (this.#incarnation === undefined) throw new Error("The data folder has no owner yet");
     return this.#incarnation;
   }
@@ -134,7 +134,8 @@ export function openDatabase(
   const env = open({
     path: folder,
     maxDbs: MAX_TABLES,
-    // Only explicit batches are atomic, and only they return all promises (see the file header).
+    // Writes are batched explicitly, because only explicit batches are atomic and return all of
+    // their promises (see the file header).
     eventTurnBatching: false,
   });
   try {
@@ -190,8 +191,8 @@ async function write(
 }
 
 /**
- * Returns the cause of a failed commit. lmdb's error holds a promise that rejects with it. The
- * promise must be awaited: otherwise Node.js reports an unhandled rejection.
+ * Returns the cause of a failed commit. lmdb's error holds a promise that rejects with that cause.
+ * The promise must be awaited. Otherwise, Node.js reports an unhandled rejection.
  */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
@@ -203,7 +204,9 @@ async function causeOf(error: unknown): Promise<unknown> {
   }
 }
 
-/** Waits until the disk has everything committed before the call. Throws `unavailable`. */
+/**
+ * Waits until the disk has everything committed before the call. Throws `unavailable` on failure.
+ */
 export async function awaitFlush(tables: Pick<Database, "env" | "writes">): Promise<void> {
   try {
     await tables.writes.flushed(tables.env);
@@ -214,15 +217,15 @@ export async function awaitFlush(tables: Pick<Database, "env" | "writes">): Prom
 
 /**
  * Waits until everything committed before the call is as durable as `store.durability` requires.
- * Throws `unavailable`.
+ * Throws `unavailable` on failure.
  */
 export async function ensureDurable(database: Database): Promise<void> {
   if (database.synced) await awaitFlush(database);
 }
 
 /**
- * Commits puts and removes that read nothing, and waits until they are as durable as
- * `store.durability` requires. Cheaper than `transact`. Throws `unavailable`.
+ * Commits puts and removes that do not depend on reads, and waits until they are as durable as
+ * `store.durability` requires. Cheaper than `transact`. Throws `unavailable` on failure.
  */
 export async function persist(database: Database, steps: () => void): Promise<void> {
   await commit(database, steps);
@@ -269,13 +272,13 @@ const ROWS_PER_PAGE = 128;
 
 /** Returns the end of the range of keys that begin with `prefix`. */
 export function endOfPrefix<Part extends string | number>(prefix: readonly Part[]): Part[] {
-  // The type of a table names only the parts of stored keys, not this end marker.
+  // The key type of a table covers only the parts of stored keys, not this end marker.
   return [...prefix, END_OF_STRINGS] as unknown as Part[];
 }
 
 /**
- * Yields the rows whose keys have two parts, the first of them `first`. The caller may run other
- * work between two rows, because each page of rows is read when it is needed.
+ * Yields the rows of a table with two-part keys whose first part is `first`. The caller may run
+ * other work between two rows, because each page of rows is read only when it is needed.
  */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,

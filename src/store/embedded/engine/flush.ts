@@ -13,7 +13,7 @@ import type { Tables } from "./tables.ts";
 const EXPIRY_VALUE = Buffer.from([1]);
 
 /**
- * The memtable, and the parts that store rows beside the log. Every `put…` method must be called
+ * The memtable and the parts that store rows of the database. Every `put…` method must be called
  * inside `commit`.
  */
 export interface FlushPorts {
@@ -23,9 +23,9 @@ export interface FlushPorts {
   readonly logRows: LogRows;
   readonly dedupe: { put(number: number, record: MemtableRecord): void };
   readonly conversationRows: {
-    /** Puts the rows that a channel needs when it gets its first row. */
+    /** Puts the rows of a personal channel that are not stored yet. */
     putChannel(key: ChannelKey): void;
-    /** Puts the rows of a message that expires. */
+    /** Puts the row of a message that has a red dot and expires. */
     putMessage(key: Buffer, record: MemtableRecord): void;
     /** Puts each sender's newest seq. Yields after each row. */
     putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void>;
@@ -35,7 +35,7 @@ export interface FlushPorts {
     startFlush(): StreamFlush;
   };
   readonly trimQueue: {
-    /** Called for each channel whose number of messages in the database grew. */
+    /** Queues the channel if its number of messages in the database grew enough. */
     addIfGrown(flushed: ChannelFlush): void;
   };
 }
@@ -213,7 +213,7 @@ function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
 
 /**
  * Assigns numbers to new channels, and stores the counter of numbers before anything is stored
- * under a new number. Throws `unavailable`.
+ * under a new number. Throws `unavailable` if the counter cannot be stored.
  */
 export async function assignNumbers(
   rows: ChannelRows,

@@ -23,7 +23,7 @@ const VERSION = 1;
 /** File whose modification time is the last heartbeat of the owner. */
 export const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
-/** An owner in another pid namespace counts as dead after this time without a heartbeat. */
+/** Time without a heartbeat after which an owner in another pid namespace counts as dead. */
 const SILENCE_MS = 5000;
 /**
  * Time after a heartbeat during which the owner may begin a write without reading its row again.
@@ -63,7 +63,7 @@ export class FolderLock {
   #timer: NodeJS.Timeout | undefined;
   /** Start of the newest heartbeat that confirmed the ownership, on the monotonic clock. */
   #confirmedAt = Number.NEGATIVE_INFINITY;
-  /** Time of the last heartbeat, Unix milliseconds. */
+  /** Time of the last heartbeat, in Unix milliseconds. */
   #heartbeatMs = 0;
   #lost: BrokerError | undefined;
 
@@ -81,7 +81,10 @@ export class FolderLock {
     };
   }
 
-  /** Acquires the folder. Throws `unavailable` with an error message if it is in use. */
+  /**
+   * Acquires the folder. Throws `unavailable` if another process uses it, or if the heartbeat
+   * cannot be written.
+   */
   async acquire(): Promise<void> {
     let dead: { readonly token: string; readonly beatMs?: number } | undefined;
     for (;;) {
@@ -198,7 +201,7 @@ export class FolderLock {
   }
 
   #lastHeartbeatMs(): number {
-    // Without the file there was no heartbeat.
+    // If the file is missing, there was no heartbeat.
     return statSync(this.#heartbeatPath, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   }
 

@@ -38,8 +38,8 @@ export class Frame {
   }
 
   /**
-   * Continues in a new buffer and copies the records of the current frame into it. The old buffer
-   * keeps them too, for callers that refer to it.
+   * Replaces the buffer with a new one and copies the records of the current frame into it. The old
+   * buffer also keeps these records, for callers that refer to it.
    */
   #move(bytes: number): void {
     const size = Math.max(BUFFER_BYTES, FRAME_HEADER_BYTES + bytes);

@@ -17,7 +17,7 @@ import type { Tables } from "./tables.ts";
 const CHUNK = 0x40;
 /** Maximum number of records in a row. */
 export const MAX_RECORDS = 64;
-/** Maximum size of a chunk. A record that does not fit has a row of its own. */
+/** Maximum size of a chunk. A record that is too large for a chunk has a row of its own. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;
 const END_BYTES = 4;
@@ -179,7 +179,7 @@ export function countIn(value: Uint8Array): number {
 }
 
 /**
- * Converts a value that was read into a row. `fast` may be lmdb's shared buffer, which is larger
+ * Creates a row from a value that was read. `fast` may be lmdb's shared buffer, which is larger
  * than its `length`.
  */
 export function rowOf(first: number, fast: Buffer): LogRow {

@@ -1,8 +1,8 @@
 // The memtable: records that are in the WAL and not yet in the database. Holds the newest messages
-// of each channel and an index of their client message numbers. Owns the map of channels in memory,
-// with their heads and records, that index, and the counters that its limits apply to. Fields of a
-// record are decoded from its bytes when they are needed. A record must never be dropped before the
-// database has committed it.
+// of each channel and an index of their client message numbers. Owns this index, the map of
+// channels in memory with their heads and records, and the counters to which the limits apply.
+// Fields of a record are decoded from its bytes when they are needed. A record must never be
+// dropped before the database has committed it.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { hashText } from "../../../lib/text-hash.ts";
@@ -74,7 +74,10 @@ interface MemtableLimits {
   readonly maxRecords: number;
 }
 
-/** Identifies the message of a retry: a `clientMsgNo` is unique only per channel and sender. */
+/**
+ * Identifies the message that a send may repeat. A `clientMsgNo` is unique only per channel and
+ * sender.
+ */
 export interface DedupeKey {
   readonly key: ChannelKey;
   readonly fromUid: string;
@@ -222,8 +225,8 @@ export class Memtable {
     channel.uncommitted--;
     if (messageSeq > 0) channel.log = withRecord(channel.log, record);
     else channel.dedupeOnly = withRecord(channel.dedupeOnly, record);
-    // After a power loss the database may contain more than the replayed WAL. The head must not go
-    // back, so that no seq is assigned twice.
+    // After a power loss the database may contain more than the replayed WAL. The head must not
+    // decrease, so that no seq is assigned twice.
     if (messageSeq <= channel.head) return;
     channel.head = messageSeq;
     channel.headCounted = peekCounted(bytes, start).counted;

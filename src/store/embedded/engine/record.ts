@@ -97,7 +97,7 @@ export interface StoredRecord {
   readonly isStream: boolean;
 }
 
-/** Times that decide whether a message is shown, Unix milliseconds. */
+/** Times that decide whether a message is shown, in Unix milliseconds. */
 export interface RecordTimes {
   readonly timestampMs: number;
   /** `Infinity` if the message does not expire. */
@@ -245,7 +245,8 @@ export function peekCounted(
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
   const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
-  // Version 1 has no `counted`, so its messages must not be subtracted from it either.
+  // Records of version 1 have no `counted`, so their messages must not be subtracted from the
+  // `counted` of later records either.
   const isCounted = bytes[at] !== 1 && countsPermanently(hasRedDot(bytes, at), { expireS });
   return { counted: countedIn(bytes, at), isCounted };
 }

@@ -52,7 +52,7 @@ export function listSegments(folder: string): number[] {
     .sort((a, b) => a - b);
 }
 
-/** How the process that created a segment wrote it. */
+/** Properties of the process that wrote a segment. */
 interface SegmentWriter {
   /** True if each frame was on the disk before it was acknowledged. */
   readonly synced: boolean;

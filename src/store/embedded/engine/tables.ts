@@ -15,7 +15,7 @@ export const DATA_FORMAT = 4;
 
 /**
  * Maximum length of a channel's key. Together with a label it fits in a database key (1978 bytes).
- * Callers already reject much shorter keys.
+ * The limits of the callers are much lower.
  */
 export const MAX_KEY_UNITS = 603;
 /** Maximum length of an id or label. */
@@ -74,9 +74,9 @@ export interface Tables extends Database {
   readonly positions: Table<Stored, string[]>;
   /** [uid, uid of a peer] → only a version. A personal channel has two rows, one for each order. */
   readonly peers: Table<Stored, string[]>;
-  /** channel number, uid → newest seq that the user sent. */
+  /** channel number, uid → seq of the newest message that the user sent. */
   readonly own: BinaryTable;
-  /** channel number, seq of a message with a red dot that expires → its times. */
+  /** channel number, seq → times of a message that has a red dot and expires. */
   readonly expiring: BinaryTable;
   /** expiry time, message id → record of a command. */
   readonly commands: BinaryTable;

@@ -10,8 +10,8 @@ import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
 /**
- * Maximum number of calls and bytes of a batch. These limits keep its event-loop turn short even if
- * many calls were queued while the disk was slow.
+ * Maximum number of calls and bytes in a batch. These limits keep the batch's event-loop turn short
+ * even if many calls were queued while the disk was slow.
  */
 const MAX_BATCH_CALLS = 1000;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
@@ -177,7 +177,7 @@ export class Turn<Call extends QueuedCall> {
       try {
         this.#steps.commit(call);
       } catch (cause) {
-        // Only a bug leads here. The remaining calls of the batch must still be answered.
+        // Only a bug can cause this. The remaining calls of the batch must still be answered.
         this.#ports.onError(asError(cause), "A committed call could not be answered");
         call.reject(new BrokerError("internal", { cause }));
       }

@@ -1,7 +1,7 @@
 // Writes the write-ahead log (WAL): append-only segment files in one folder. Owns the open file,
 // the end of its valid data, and the error after which no write can succeed. A write is synchronous
-// and goes to the page cache, where it survives a crash of the process; `sync` waits for the
-// disk. A partial frame must never precede another frame: a failed write is truncated.
+// and goes to the page cache, where it survives a crash of the process; `sync` waits for the disk.
+// A partial frame must never precede another frame, so the bytes of a failed write are truncated.
 
 import * as fs from "node:fs";
 import { rm } from "node:fs/promises";
@@ -212,10 +212,10 @@ export class Wal {
   }
 
   /**
-   * Creates a segment file. If a file with this number exists, a former owner created it after it
-   * was paused and lost the folder, so nothing in it was acknowledged, and the next number is used.
-   * A former owner creates at most one such file, because it checks its ownership before the next
-   * one.
+   * Creates a segment file. If a file with this number exists, a former owner created the file
+   * after a pause in which it lost the folder. Nothing in that file was acknowledged, and the next
+   * number is used. A former owner creates at most one such file, because it checks its ownership
+   * before it creates another one.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));

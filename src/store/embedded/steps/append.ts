@@ -268,8 +268,9 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
 }
 
 /**
- * Returns the error for a draft that does not fit in a record or a database key, `undefined` if it
- * fits. Such a draft must not reach a batch, where it would make other calls fail.
+ * Returns the error for a draft that is invalid or too large for a record or a database key,
+ * `undefined` if the draft is valid. An invalid draft must not reach a batch, because it would make
+ * other calls fail there.
  */
 function draftError(draft: MessageDraft): BrokerError | undefined {
   if (

@@ -1,8 +1,8 @@
-// Assigns seqs and ids to drafts. It first looks for an earlier message that the draft repeats. If
-// there is none, it assigns seq and id and encodes the record into the frame of the current batch.
-// Owns the last assigned id, the id reservation and the last message of the batch that has no
-// record. An assigned seq is not final: `Memtable.rollBack` frees it if the batch was not
-// written. Hot path.
+// Assigns seqs and ids to drafts. `findFirst` looks for an earlier message that the draft repeats.
+// If there is none, `assign` assigns seq and id and encodes the record into the frame of the
+// current batch. Owns the last assigned id, the id reservation and the last message of the batch
+// that has no record. An assigned seq is not final: `Memtable.rollBack` frees it if the batch was
+// not written. Hot path.
 
 import {
   type ChannelKey,

@@ -280,7 +280,8 @@ export class ChannelTables {
   }
 
   /**
-   * Returns the group's newest seq when the user joined, `undefined` if the user is not a member.
+   * Returns the newest seq that the group had when the user joined, `undefined` if the user is not
+   * a member.
    */
   joinSeq(uid: string, groupId: string): number | undefined {
     const stored = this.#tables.groups.get([uid, groupId]);

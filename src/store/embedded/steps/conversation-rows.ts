@@ -1,7 +1,7 @@
 // Rows of conversations. Stores the read positions that users set. Together with the messages of a
-// checkpoint, stores personal channels by user, the newest seq of each sender, and messages with a
-// red dot that expire. Owns the list of personal channels that have no row in the database yet.
-// No function here is called when a message is sent to a known channel.
+// checkpoint, stores personal channels by user, the newest seq of each sender, and the messages
+// that have a red dot and expire. Owns the list of personal channels that have no row in the
+// database yet. No function here is called when a message is sent to a known channel.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -30,12 +30,12 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * Maximum number of personal channels without a row. Above it, channels that are no longer in the
- * memtable are dropped from the list, because none of their messages was stored.
+ * Maximum number of personal channels without a row. Above this number, channels that are no longer
+ * in the memtable are dropped from the list, because none of their messages was stored.
  */
 const MAX_UNSTORED = 100_000;
 
-/** A message with a red dot that expires. */
+/** A message that has a red dot and expires. */
 export interface ExpiringRow {
   readonly seq: number;
   readonly timestampMs: number;
@@ -55,7 +55,7 @@ export class ConversationRows {
 
   /**
    * Adds rows to the table `peers` for personal channels that were stored before that table
-   * existed. Throws `unavailable`.
+   * existed. Throws `unavailable` if a write fails.
    */
   async backfillPeers(): Promise<void> {
     const tables = this.#tables;
@@ -90,8 +90,8 @@ export class ConversationRows {
   }
 
   /**
-   * Stores the rows of a personal channel. Must be called inside `commit`, together with the
-   * channel's first row.
+   * Stores the rows of a personal channel if it may have none yet. Must be called inside `commit`,
+   * together with the channel's row in `heads`.
    */
   putChannel(key: ChannelKey): void {
     if (this.#unstoredKeys.has(key)) this.#putPeers(key);
@@ -118,7 +118,7 @@ export class ConversationRows {
   }
 
   /**
-   * Stores the row of a message with a red dot that expires. Must be called inside `commit`,
+   * Stores the row of a message that has a red dot and expires. Must be called inside `commit`,
    * together with the message.
    */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
@@ -144,8 +144,8 @@ export class ConversationRows {
   }
 
   /**
-   * Yields the users that have a personal channel with `uid`, even if it has no message. The caller
-   * may run other work between two users, because the rows are read page by page.
+   * Yields the users who have a personal channel with `uid`, even if that channel has no message.
+   * The caller may run other work between two users, because the rows are read page by page.
    */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
@@ -154,7 +154,7 @@ export class ConversationRows {
       if (!unstored.has(peer)) yield peer;
   }
 
-  /** Returns the newest seq of `uid` in the database, 0 if there is none. */
+  /** Returns the stored seq of the newest message that `uid` sent, 0 if none is stored. */
   ownSeq(number: number, uid: string): number {
     if (number === 0) return 0;
     const value = this.#tables.own.getBinaryFast(ownKey(number, uid));
@@ -162,7 +162,7 @@ export class ConversationRows {
   }
 
   /**
-   * Yields the messages with a red dot that expire and are in the database, from `toSeq` down to
+   * Yields the messages in the database that have a red dot and expire, from `toSeq` down to
    * `fromSeq`, which is at least 1.
    */
   *expiringNewestFirst(

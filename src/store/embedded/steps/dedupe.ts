@@ -44,7 +44,7 @@ const MAX_KEY_BYTES = 1900;
 /** Number of keys that are read in one event-loop turn to fill the filters. */
 const KEYS_PER_TURN = 500;
 
-/** The message that a retry is answered with. */
+/** The message with which a retry is answered. */
 export interface FirstMessage {
   readonly messageId: number;
   readonly messageSeq: number;

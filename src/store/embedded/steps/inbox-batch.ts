@@ -1,6 +1,6 @@
 // The changes of one transaction to the command inboxes. They are collected and encoded step by
-// step, then written at once. Owns the new state of the inboxes that it changes. Only one batch may
-// exist at a time, because a batch relies on tables that nothing else changes.
+// step, and then written together. Owns the new state of the inboxes that it changes. Only one
+// batch may exist at a time, because a batch relies on tables that nothing else changes.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -106,8 +106,8 @@ export class InboxBatch {
   }
 
   /**
-   * Removes a copy that was in the inbox before the batch. Returns when its command expires,
-   * `undefined` if there is no such copy.
+   * Removes a copy that was in the inbox before the batch. Returns the time at which its command
+   * expires, `undefined` if there is no such copy.
    */
   remove(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;

@@ -31,7 +31,7 @@ const MAX_BATCH = 2000;
 const MAX_JOINING = 500;
 /** Maximum number of copies and acknowledgements in the queue. */
 const MAX_QUEUED = 200_000;
-/** Maximum bytes of the steps in the queue. */
+/** Maximum number of bytes of the steps in the queue. */
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
 export interface InboxQueuePorts {
@@ -64,7 +64,10 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** True if the steps that the user has queued are as large as the free part of the queue. */
+  /**
+   * True if the user may queue no more steps. The steps of a user may occupy at most as much of the
+   * queue as is still free.
+   */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }

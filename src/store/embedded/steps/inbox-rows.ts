@@ -1,5 +1,5 @@
-// Keys and values of the tables of command inboxes. Pure. Numbers are big-endian, so keys sort by
-// value. "command key" is the key of the table `commands`.
+// Keys and values of the tables of command inboxes. Pure. Numbers are big-endian, so that keys sort
+// by value. "command key" is the key of the table `commands`.
 //
 //   table           key                               value
 //   inboxes         uid size u16, uid                 version u8, last inboxSeq u48,
@@ -150,7 +150,10 @@ export function copiesValue(keys: readonly Buffer[]): Buffer {
   return Buffer.concat([start, ...keys]);
 }
 
-/** Returns the number of copies that a command had, 0 if the command is not stored any more. */
+/**
+ * Returns the number of copies with which a command was stored, 0 if the command is no longer
+ * stored.
+ */
 export function countCopies(value: Buffer | undefined): number {
   return value?.[0] === COPIES_VERSION ? value.readUInt32BE(1) : readCopies(value).length;
 }

@@ -30,7 +30,10 @@ import {
   writeSeq,
 } from "./inbox-rows.ts";
 
-/** Maximum number of commands, and of copies of one command, that a sweep removes in one step. */
+/**
+ * Maximum number of expired commands that a sweep reads at a time, and of copies that one step
+ * removes.
+ */
 const MAX_SWEPT_COMMANDS = 50;
 const MAX_SWEPT_COPIES = 1000;
 
@@ -65,7 +68,7 @@ export class Inbox implements InboxStore {
     // clientMsgNo could both be stored.
     while (assigner.findFirst(draft, clock()) !== undefined) {
       const first = await appends.findEarlier(draft);
-      if (first === undefined) continue; // the first one was not stored
+      if (first === undefined) continue; // the first message was not stored
       this.#duplicates++;
       return first;
     }
@@ -158,7 +161,7 @@ export class Inbox implements InboxStore {
 
   /**
    * Removes expired commands and their copies. Stops early if `isClosed` returns true. Throws
-   * `unavailable`.
+   * `unavailable` if a write fails.
    */
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {
     const { commands } = this.#ports.tables;
@@ -170,7 +173,10 @@ export class Inbox implements InboxStore {
     }
   }
 
-  /** Removes the first of the expired commands, and further ones until the step is large enough. */
+  /**
+   * Removes the first of the expired commands, and further ones until at least `MAX_SWEPT_COPIES`
+   * copies are removed.
+   */
   async #expire(commands: readonly Buffer[]): Promise<void> {
     const { commandCopies } = this.#ports.tables;
     const steps: Promise<void>[] = [];

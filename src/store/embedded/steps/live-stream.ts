@@ -47,7 +47,7 @@ export function withStream(message: Message, stream: StreamSnapshot | undefined)
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** When the last event was assigned, Unix milliseconds. */
+  /** Time at which the last event was assigned, in Unix milliseconds. */
   lastEventMs: number;
   /** Bodies of committed events that the database does not have, from the index `stored` on. */
   readonly pending: EncodedEvent[] = [];
@@ -89,7 +89,7 @@ export class LiveStream {
     return this.#shown;
   }
 
-  /** How the stream ended, committed or not. `undefined` if it is active. */
+  /** Ending of the stream, committed or not. `undefined` if the stream is active. */
   get ending(): Ending | undefined {
     return this.#end?.ending;
   }
@@ -157,7 +157,7 @@ export class LiveStream {
 
   /**
    * Returns the number of UTF-16 units of text before the event at `index`, `undefined` if `index`
-   * is higher than `shown`.
+   * is negative or higher than `shown`.
    */
   textOffset(index: number): number | undefined {
     if (index < 0 || index > this.#shown) return undefined;

@@ -81,9 +81,9 @@ export class LiveStreams {
   }
 
   /**
-   * Throws `too_large` if the event does not fit in its stream, whose events have `streamBytes`
-   * bytes, and `overloaded` if all streams together have no room for it. An end without data is
-   * always accepted, and an end is never `overloaded`, because it frees memory.
+   * Throws `too_large` if the event is too large for its stream, whose events have `streamBytes`
+   * bytes, and `overloaded` if it would exceed the memory limit of all streams. An end without data
+   * is always accepted. An end is never rejected with `overloaded`, because it frees memory.
    */
   assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
     const { maxStreamBytes, maxActiveBytes } = this.#limits;
@@ -111,7 +111,7 @@ export class LiveStreams {
     return stream;
   }
 
-  /** Drops a stream whose start was not written, or which the database has completely. */
+  /** Drops a stream whose start was not written, or that is completely in the database. */
   remove(stream: LiveStream): void {
     const { key } = stream.head;
     const streams = this.#byChannel.get(key)?.filter((s) => s !== stream) ?? [];
@@ -140,7 +140,7 @@ export class LiveStreams {
 
   /**
    * Loads the active streams from the database. Their silence is measured from now on. Must be
-   * called before the WAL is replayed. Throws `internal`.
+   * called before the WAL is replayed. Throws `internal` if the data cannot be read.
    */
   load(nowMs: number): void {
     this.#loadedAtMs = nowMs;
@@ -214,7 +214,9 @@ export class LiveStreams {
   }
 }
 
-/** Returns the users of a personal channel, none for another channel. Ids contain no `@`. */
+/**
+ * Returns the users of a personal channel, an empty set for any other channel. Ids contain no `@`.
+ */
 function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(key.startsWith("1:") ? key.slice(2).split("@") : []);
 }

@@ -8,7 +8,7 @@ import { isCheck, refuseGroupSend, refusePersonSend } from "../../../broker/perm
 import type { GroupFacts, MessageDraft, PersonFacts } from "../../../broker/ports.ts";
 import { ALLOWLIST, type ChannelTables, DENYLIST, MEMBER } from "./channel-tables.ts";
 
-/** Returns why the draft's sender may not send, `undefined` if the sender may. */
+/** Returns the reason why the draft's sender may not send, `undefined` if the sender may send. */
 export type PermissionCheck = (draft: MessageDraft) => SendRefusal | undefined;
 
 export function createPermissionCheck(tables: ChannelTables): PermissionCheck {

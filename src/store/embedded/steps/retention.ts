@@ -70,7 +70,7 @@ export class Sweep {
 
   /**
    * Removes everything that is expired or beyond the limits. Returns the number of removed messages
-   * of channels. Joins a run that is in progress. Throws `unavailable`.
+   * of channels. Joins a run that is in progress. Throws `unavailable` if a write fails.
    */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
@@ -85,7 +85,7 @@ export class Sweep {
     clearInterval(this.#timer);
   }
 
-  /** Stops, and waits for the run in progress. Safe to call twice. */
+  /** Stops the timer and waits for the run in progress. Safe to call twice. */
   async close(): Promise<void> {
     this.stop();
     await this.#running?.catch(() => 0); // the caller of `run` receives the error
@@ -145,7 +145,7 @@ export class Sweep {
 
 /**
  * Removes the oldest messages of all channels that may exceed a limit. Returns the number of
- * removed messages. Throws `unavailable`.
+ * removed messages. Throws `unavailable` if a write fails.
  */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
@@ -268,7 +268,7 @@ function isStream(row: LogRow): boolean {
   return isStreamRecord(recordAt(row, row.first));
 }
 
-/** Returns when the newest message of a row was accepted. */
+/** Returns the time at which the newest message of a row was accepted. */
 function newestMs(row: LogRow): number {
   let newest = 0;
   for (let seq = row.first; seq <= row.last; seq++)
@@ -279,7 +279,8 @@ function newestMs(row: LogRow): number {
 /**
  * Queue of channels that may have more messages in the database than they may keep: those that grew
  * enough since the queue was last emptied. After a start it contains all channels, because the
- * limit may have changed. Called once per channel and checkpoint, never per message.
+ * limit may have changed. `addIfGrown` is called once per channel and checkpoint, never per
+ * message.
  */
 export class TrimQueue {
   /** Number of messages that each channel keeps. 0 means no limit. */

@@ -97,7 +97,7 @@ function claimedOrder(
   return newest.past.includes(claim.label) ? 0 : undefined;
 }
 
-/** Returns the record of the newest main login that is stored after the login `session`. */
+/** Returns the record of the newest main login as it is stored after the login of `session`. */
 function nextNewest(
   { session, order, since }: LoggedInSession,
   label: string,

@@ -118,7 +118,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     remove(session);
   }
 
-  /** Returns whether a session may continue. A session that is not in memory has been ended. */
+  /** Checks whether a session may continue. A session that is not in memory has been ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const reason = endedByDevice(session, device);
@@ -218,8 +218,8 @@ function levelOf(
 }
 
 /**
- * Returns why the device no longer allows the session, `undefined` if it does [decisions:
- * /user/token again].
+ * Returns the reason why the device no longer allows the session, `undefined` if the device allows
+ * it [decisions: /user/token again].
  */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,

@@ -37,8 +37,8 @@ const BODY_HEADER_BYTES = 16;
 const HAS_ID = 1;
 
 /**
- * How a stream ended. `stopped` means that a viewer cancelled it, `replaced` that the forced start
- * of another stream cancelled it.
+ * The way in which a stream ended. `stopped` means that a viewer cancelled it. `replaced` means
+ * that the forced start of another stream cancelled it.
  */
 export type Ending = "closed" | "stopped" | "replaced" | "interrupted";
 
@@ -66,7 +66,7 @@ const TYPES: readonly string[] = [
 export interface StreamEvent {
   readonly index: number;
   readonly type: string;
-  /** How the event ends the stream, `undefined` if it does not end it. */
+  /** Ending that the event causes, `undefined` if the event does not end the stream. */
   readonly ending: Ending | undefined;
   /** Id that the producer chose, `undefined` if it chose none. */
   readonly eventId: string | undefined;

@@ -188,7 +188,7 @@ export class StreamRows {
  * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
  * older build can leave such rows. The WAL still contains these streams, because it is deleted only
  * after a complete checkpoint, so the replay restores them. Must be called before the replay.
- * Throws `unavailable`.
+ * Throws `unavailable` if the rows cannot be removed.
  */
 export async function removeOrphanedStreams(
   tables: Tables,

@@ -57,7 +57,7 @@ export function createStreams(ports: StreamPorts): StreamStore {
       return call((assignments) => rules.cancel(name, assignments), 0);
     },
 
-    /** Accepted even if the memtable is full, because it frees memory. */
+    /** The call is accepted even if the memtable is full, because it frees memory. */
     async interruptStreams(silentSinceMs) {
       if (rules.silentStreams(silentSinceMs).length === 0) return 0;
       return call((assignments) => rules.interrupt(silentSinceMs, assignments), 0);
@@ -66,8 +66,9 @@ export function createStreams(ports: StreamPorts): StreamStore {
 }
 
 /**
- * Returns the error for an event that does not fit in a record, row or stream, `undefined` if it
- * fits. Such an event must not reach a batch, where it would make other calls fail.
+ * Returns the error for an event that is invalid or too large for a record, row or stream,
+ * `undefined` if the event is valid. An invalid event must not reach a batch, because it would make
+ * other calls fail there.
  */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");

@@ -109,8 +109,8 @@ export class UnreadCounter {
   }
 
   /**
-   * Returns the seqs of the messages after `position` that expire and have not expired yet, newest
-   * first and up to the limits.
+   * Returns the seqs of the messages after `position` that have an expiry time and have not expired
+   * yet, newest first and up to the limits.
    */
   #expiring(state: ChannelState, position: number): readonly number[] {
     const { states, clock } = this.#ports;
@@ -188,7 +188,7 @@ export class ChannelStates {
     return { number, head, headCounted: counted, active };
   }
 
-  /** Returns the newest seq that `uid` sent, 0 if there is none. */
+  /** Returns the seq of the newest message that `uid` sent, 0 if there is none. */
   ownSeq({ number, active }: ChannelState, uid: string): number {
     const inMemtable = active && this.#scan(active).own.get(uid);
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
@@ -226,7 +226,10 @@ export class ChannelStates {
     return undefined;
   }
 
-  /** Yields messages with a red dot that expire or have expired, newest first down to `fromSeq`. */
+  /**
+   * Yields the messages that have a red dot and an expiry time, expired or not, newest first down
+   * to `fromSeq`.
+   */
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
     const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {

@@ -94,8 +94,8 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
 }
 
 /**
- * Returns a function that removes expired logins, a part of the table with each call. It throws
- * `unavailable`.
+ * Returns a function that removes expired logins. Each call examines one part of the table. The
+ * function throws `unavailable` if a write fails.
  */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
