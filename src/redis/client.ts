@@ -145,8 +145,8 @@ function refusalsIn(message: string): readonly string[] {
 
 /**
  * Returns true if no more commands may be sent on this connection. Counts every command without a
- * reply, including those whose callers have timed out: a server that hangs would still run them,
- * and they use memory until the connection is closed.
+ * reply, including those whose callers have timed out: a server that hangs may still run them
+ * later, and they use memory until the connection is closed.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server

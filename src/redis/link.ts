@@ -134,7 +134,7 @@ export class RedisLink {
     this.#setStatus("up");
   }
 
-  /** Rejects new calls and waits for those in flight. Safe to call twice. */
+  /** Rejects new calls and waits for the calls in flight. Safe to call twice. */
   async close(): Promise<void> {
     const wasOpen = this.#status === "up" || this.#status === "down";
     this.#status = "closed";

@@ -123,7 +123,7 @@ class PrimaryWaits {
 
   /**
    * Resolves when the replicas have received everything acknowledged before the call. Throws
-   * `unavailable`.
+   * `unavailable` if too few replicas confirm in time.
    */
   join(): Promise<void> {
     return this.#waiting.run();

@@ -133,7 +133,8 @@ export interface RedisStorePorts {
   /**
    * Waits until `redis.minReplicas` replicas have received everything that was written and
    * acknowledged before the call, on the server that holds `key` or on all servers. Returns
-   * `undefined` if no replicas are required. Throws `unavailable`.
+   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas confirm in
+   * time.
    */
   readonly waitForReplicas: (key?: string) => Promise<void> | undefined;
 }

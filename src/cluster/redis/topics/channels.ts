@@ -108,7 +108,10 @@ export class Channels {
     }
   }
 
-  /** Starts delivering what is published to the group from now on. Throws `unavailable`. */
+  /**
+   * Starts delivering what is published to the group from now on. Throws `unavailable` if Redis
+   * cannot be reached.
+   */
   async begin(sequencer: Sequencer): Promise<void> {
     await this.#ports.catchUpQueue.begin(sequencer);
   }

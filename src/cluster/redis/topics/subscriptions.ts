@@ -13,7 +13,7 @@ import { type Subscription, uidOf } from "./subscription.ts";
 
 interface SubscriptionsPorts {
   readonly subscriber: {
-    /** Rejects with `unavailable`. */
+    /** Rejects with `unavailable` if the name cannot be subscribed in time. */
     subscribe(name: string): Promise<void>;
     unsubscribe(name: string): void;
   };

@@ -121,7 +121,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
 
   /**
    * Checks who may receive a channel's missed events. Called after they were read and before they
-   * are delivered. Rejects with `unavailable`.
+   * are delivered. Rejects with `unavailable` if the check fails or takes too long.
    */
   async function judge({ key, delivered }: Sequencer): Promise<void> {
     const group = groupOf(key);

@@ -6,7 +6,7 @@
 --   1  now
 --   2  first inboxSeq
 --   3  maximum number of copies
---   4  maximum payload bytes; one copy is returned whatever its size
+--   4  maximum payload bytes; the first copy is returned even if it is larger
 -- Reply
 --   inboxSeq, messageId and record of each copy
 local PAGE = 16

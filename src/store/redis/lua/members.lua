@@ -84,8 +84,8 @@ local function initialize_members(uids)
   end)
 end
 
--- Publishes, in order with the group's messages, that these uids are not members any more. `uids`
--- is false if any member may have been removed.
+-- Publishes that these uids are not members any more, in order with the group's messages. `uids` is
+-- false if any member may have been removed.
 local MAX_NAMED = 1000
 local function publish_removal(uids)
   if uids and #uids > MAX_NAMED then uids = false end

@@ -12,7 +12,7 @@
 --   5  1 if the newest message comes first, else 0
 --   6  now        Unix ms
 --   7  retention  ms, 0 means no limit
---   8  1 if the first message is returned whatever its size, else 0
+--   8  1 to return the first message even if it exceeds the limit of bytes, else 0
 -- Reply
 --   1  newest seq of the channel
 --   2  1 if the range has more messages than the limits allow, else 0

@@ -57,7 +57,7 @@ export class IndexRepairs {
   /**
    * Returns the connection over which an entry would be sent now, `undefined` if the connection is
    * not established yet. An entry without a connection is always written again, because its loss
-   * would not be noticed. Throws `unavailable`.
+   * would not be noticed. Throws `unavailable` if the server is unreachable or unknown.
    */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;

@@ -34,7 +34,8 @@ interface RedisMessages extends MessageStore {
 
 /**
  * Creates the messages of a store on Redis. Every call may throw `overloaded` or `unavailable`.
- * After `unavailable` the message may be stored; a retry with the same `clientMsgNo` finds it.
+ * After `unavailable`, the message may be stored. A retry with the same `clientMsgNo` does not
+ * store it again.
  */
 export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const { link, personFacts, commands } = ports;

@@ -22,7 +22,7 @@ const PAGE = 64;
 
 /**
  * Creates the streams of a store on Redis. Every call may throw `overloaded` or `unavailable`.
- * After `unavailable` a write may have taken effect; sending its event again is a retry.
+ * After `unavailable`, a write may have taken effect. Sending its event again is a retry.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, waitForReplicas, onError } = ports;
