@@ -15,7 +15,7 @@ export const redisOptions = Type.Object(
     cluster: Type.Boolean({
       default: false,
       description:
-        "Whether redis.url is a Redis Cluster. Set this if redis.url has a single address; without it, one address is a single server. Several addresses are always a Cluster or Sentinels.",
+        "Whether redis.url is the address of a Redis Cluster. Set this if redis.url has a single address; otherwise a single address means a single server. Several addresses always mean a Cluster or Sentinels.",
     }),
     sentinelName: Type.String({
       default: "",
@@ -53,7 +53,7 @@ export const redisOptions = Type.Object(
       maximum: 60_000,
       unit: "milliseconds",
       description:
-        "Maximum time to wait for a reply of Redis. After it, the call is rejected as unavailable.",
+        "Maximum time to wait for a reply from Redis. After that time, the call is rejected as unavailable.",
     }),
     maxInFlight: Type.Integer({
       default: 20_000,
@@ -61,7 +61,7 @@ export const redisOptions = Type.Object(
       maximum: 1_000_000,
       unit: "commands",
       description:
-        "Maximum number of commands that wait for a reply of Redis at once. Further calls are rejected as overloaded. Each command holds its message in memory, so lower the value for large messages on a node with little memory.",
+        "Maximum number of commands that wait for a reply from Redis at once. Further calls are rejected as overloaded. Each command holds its message in memory, so lower the value for large messages on a node with little memory.",
     }),
   },
   { additionalProperties: false },

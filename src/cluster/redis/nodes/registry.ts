@@ -122,7 +122,7 @@ export class Registry {
     const silentMs = Math.floor(performance.now() - this.#confirmedMs);
     if (silentMs > this.#ports.deadAfterMs)
       throw new BrokerError("unavailable", {
-        message: `No heartbeat of this node has reached Redis for ${silentMs} ms, so the other nodes consider it dead. Check the connection to Redis.`,
+        message: `No heartbeat of this node has reached Redis for ${silentMs} ms, so the other nodes may consider it dead. Check the connection to Redis.`,
       });
   }
 

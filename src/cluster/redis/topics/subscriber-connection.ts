@@ -97,7 +97,7 @@ export class SubscriberConnection {
     await within(
       this.#firstUp.promise,
       SILENCE_TIMEOUT_MS,
-      "could not subscribe to the topic for marks in time",
+      "the topic that checks the connection could not be subscribed in time",
     );
   }
 
@@ -188,7 +188,10 @@ export class SubscriberConnection {
         this.#firstUp.resolve();
         this.#ports.onUp(this);
       } catch (error) {
-        this.#ports.onError(error, "Could not subscribe to the topic for marks; trying again");
+        this.#ports.onError(
+          error,
+          "Could not subscribe to the topic that checks the subscriber connection; trying again",
+        );
         await pause(RETRY_MS);
       }
   }

@@ -105,7 +105,11 @@ export class Subscriber {
     const deadline = Date.now() + this.#timeoutMs;
     for (;;)
       try {
-        return await within(this.#mark(), this.#timeoutMs, "the mark did not arrive");
+        return await within(
+          this.#mark(),
+          this.#timeoutMs,
+          "the publication that checks the connection did not arrive in time",
+        );
       } catch (error) {
         const { isUp } = this.#ports.link;
         if (!isUp || this.#isClosed || Date.now() > deadline) throw error;
