@@ -264,8 +264,9 @@ async function compareFanout(
 }
 
 /**
- * Returns a run that measures the minimum cost of Redis for a fan-out: one message at a time,
- * because the nodes make a thousand deliveries between two messages, and all nodes subscribed.
+ * Returns a run that measures the minimum cost of Redis for a fan-out. It sends one message at a
+ * time, because the nodes make a thousand deliveries between two messages, and has one subscriber
+ * for each node.
  */
 function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};

@@ -13,7 +13,7 @@ export const MESSAGE_NUMBER = "{kkkkkkkk}";
 /** Placeholder for the 6-digit number of the connection. */
 export const CONNECTION_NUMBER = "{iiii}";
 
-/** Returns the digits that replace CONNECTION_NUMBER on this connection. */
+/** Returns the digits that replace CONNECTION_NUMBER on the connection with this index. */
 export function connectionNumber(index: number): string {
   return String(index).padStart(6, "0");
 }

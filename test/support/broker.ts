@@ -144,8 +144,8 @@ export interface LaunchOptions {
 }
 
 /**
- * Starts a broker whose store flushes and deletes segments all the time, so that a kill is likely
- * to interrupt one of these.
+ * Options of a broker whose store flushes and deletes segments all the time, so that a kill is
+ * likely to interrupt one of these operations.
  */
 export const BUSY_STORE: LaunchOptions = {
   program: [...TYPESCRIPT_ARGS, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],

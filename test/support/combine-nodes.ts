@@ -12,7 +12,7 @@ const JOINING = /^jindou_sessions_joining (\d+)$/m;
  */
 const MAX_WAIT_MS = 15_000;
 
-/** Ignores the error of a call to an API that is served over TLS. */
+/** Ignores the error of a call, which fails if the API is served over TLS. */
 const ignore = (): void => {};
 
 /** Combines the nodes. The metrics of the combination are the sums over all nodes. */

@@ -17,29 +17,32 @@ export interface FaultyNetwork {
   readonly url: string;
   /** The Redis server, or the primaries of the Redis Cluster, on the other side. */
   readonly servers: readonly RedisServer[];
-  /** Drops the next publication to the node that contains the text. Resolves when it has. */
+  /** Drops the node's next publication with this text. Resolves when it has been dropped. */
   dropPublication(nodeId: string, text: string): Promise<void>;
-  /** Sends the next publication to the node that contains the text twice. Resolves when it has. */
+  /** Delivers the node's next publication with this text twice. Resolves when that is done. */
   duplicatePublication(nodeId: string, text: string): Promise<void>;
   /**
-   * Delays the next publication to the node that contains the text until `release` is called. Later
-   * publications overtake it. `arrived` resolves when Redis has sent it.
+   * Delays the node's next publication with this text until `release` is called. Later publications
+   * overtake it. `arrived` resolves when Redis has sent the publication.
    */
   delayPublication(nodeId: string, text: string): { arrived: Promise<void>; release(): void };
-  /** Resolves when a publication that contains the text has been sent to the node. */
+  /** Resolves when a publication with this text has been sent to the node. */
   publicationPassed(nodeId: string, text: string): Promise<void>;
-  /** Holds everything that Redis sends to the node's subscribers. Returns a function to release. */
+  /** Holds all data for the node's subscribers. Returns a function that releases the data. */
   holdPublications(nodeId: string): () => void;
-  /** Holds the replies to the node's commands. Returns a function to release them. */
+  /** Holds the replies to the node's commands. Returns a function that releases them. */
   holdReplies(nodeId: string): () => void;
   /**
-   * Closes the connection on which the node sends the next command that contains all these texts,
-   * before Redis receives the command. Resolves when it has.
+   * Closes the connection on which the node sends its next command with all these texts, so that
+   * Redis never receives the command. Resolves when the connection is closed.
    */
   dropCommand(nodeId: string, texts: readonly string[]): Promise<void>;
   /** Closes the node's subscriber connections. The node may connect again. */
   cutSubscriptions(nodeId: string): void;
-  /** Closes the node's subscriber connections, and new ones until the function is called. */
+  /**
+   * Closes the node's subscriber connections, and every new one until the returned function is
+   * called.
+   */
   blockSubscriptions(nodeId: string): () => void;
   /** Drops all bytes on the node's current subscriber connections, but leaves them open. */
   silenceSubscriptions(nodeId: string): void;

@@ -36,13 +36,13 @@ export interface ObservedRange {
   readonly throughSeq: number;
   readonly messages: readonly ObservedMessage[];
   /**
-   * Unix milliseconds when the read had ended, or later. A message that may have expired by then
-   * may be missing.
+   * Time after the end of the read, Unix milliseconds. A message that may have expired by then may
+   * be missing.
    */
   readonly readEndedAtMs: number;
   /**
-   * Unix milliseconds when the read started, or earlier. A message that had expired by then must be
-   * missing. `undefined` if the time is unknown.
+   * Time before the start of the read, Unix milliseconds. A message that had expired by then must
+   * be missing. `undefined` if the time is unknown.
    */
   readonly readStartedAtMs?: number;
 }

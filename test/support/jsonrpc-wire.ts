@@ -187,7 +187,8 @@ function channelOf({ channelId: id, channelType: type }: Json): ChannelRef {
 
 /**
  * Returns the fields that messages, events and streams have in common. In a personal channel each
- * side names the other, so for a received one the sender's name of the channel is the user itself.
+ * user names the other one, so if the user `uid` received the message, its sender named `uid` as
+ * the channel.
  */
 function originOf(uid: string, fields: Json) {
   const { fromUid, clientMsgNo } = fields;

@@ -129,7 +129,7 @@ async function startOnce(t: Pick<Test, "teardown">, args: Args): Promise<RedisSe
     assertInstalled();
     const serverArgs = [...options, ...quiet, ...args];
     child = spawn(...tieToParent("redis-server", serverArgs), { stdio: "ignore" });
-    return isReachable(port, child);
+    return waitUntilReachable(port, child);
   }
   async function stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const running = child;
@@ -172,7 +172,7 @@ export interface RedisClusterServers {
   readonly replicas: readonly RedisServer[];
 }
 
-/** Starts a Redis Cluster of three primaries, which own all slots. `replicas` adds one to each. */
+/** Starts a Redis Cluster of three primaries. With `replicas`, each has one replica. */
 export async function startRedisCluster(
   t: Pick<Test, "teardown">,
   { replicas = false }: { readonly replicas?: boolean } = {},
@@ -293,7 +293,7 @@ function assertInstalled(): void {
  * Waits until the server responds to PING. Returns false if the process ended. Another process may
  * then be responding at the port.
  */
-async function isReachable(port: number, child: ChildProcess): Promise<boolean> {
+async function waitUntilReachable(port: number, child: ChildProcess): Promise<boolean> {
   const client = new Redis(port, HOST, {
     ...{ protocol: 2, retryStrategy: () => 20 },
     ...{ maxRetriesPerRequest: 1, commandTimeout: PING_TIMEOUT_MS },

@@ -1,4 +1,4 @@
-// The tests of this room that need no process of their own.
+// Runs the tests of this folder that do not need their own process.
 
 import t from "tap";
 import { runRoom } from "./suite.ts";
