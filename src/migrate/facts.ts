@@ -159,7 +159,8 @@ export class MoveTarget {
     for (const { reply } of await writes)
       if (reply === null)
         throw new BrokerError("unavailable", {
-          message: "The lease of the migration ended before everything was written",
+          message:
+            "The lease of the migration ended before everything was written. The next attempt resumes the migration",
         });
   }
 

@@ -134,6 +134,7 @@ export class Lease {
 /** Returns the error that is thrown if another process may hold the lease. */
 export function lostLease(): BrokerError {
   return new BrokerError("unavailable", {
-    message: "The lease of the migration was lost: it was not renewed in time, or Redis lost it",
+    message:
+      "The lease of the migration was not renewed in time, or Redis lost it. The next attempt resumes the migration",
   });
 }

@@ -198,7 +198,7 @@ export class Migration {
     if (owner === undefined && !(areMoved && link))
       throw new BrokerError("unavailable", {
         message:
-          "The owner of this access token is unknown until the managers' data is migrated; use the static token of api.token",
+          "The owner of this access token is unknown until the managers' data is migrated. Use the static token of api.token",
         retryAfterMs: TOKEN_RETRY_MS,
       });
     return owner;
@@ -423,7 +423,7 @@ export class Migration {
   #assertOpen(): void {
     if (this.#closing.signal.aborted)
       throw new BrokerError("unavailable", {
-        message: "The migration was stopped; it resumes at the next start",
+        message: "The migration was stopped. It resumes at the next start",
       });
   }
 }
@@ -457,6 +457,6 @@ function withCauseMessage(error: BrokerError): BrokerError {
 
 function alreadyStartedError(): BrokerError {
   return new BrokerError("unavailable", {
-    message: "A migration into this Redis has just started; start the node again to wait for it",
+    message: "A migration into this Redis has just started. Start the node again to wait for it",
   });
 }

@@ -94,7 +94,7 @@ async function readRecord(link: Link): Promise<MoveRecord | undefined> {
   if (source === undefined || source === "") return undefined;
   if (format !== FORMAT)
     throw new BrokerError("internal", {
-      message: `Redis contains a migration of format ${format}, but this version reads format ${FORMAT}; use a newer version`,
+      message: `Redis contains a migration of format ${format}, but this version reads only format ${FORMAT}. Use a newer version`,
     });
   return {
     ...{ source, isDone: done === "1", step: step ?? "", differing, lastErr },
@@ -222,12 +222,12 @@ async function assertEmpty(link: RedisLink): Promise<void> {
 function liveNodeError(link: Pick<Link, "keys">, incarnation: string): BrokerError {
   const node = JSON.stringify(incarnation.replace(/:[^:]*$/, ""));
   return new BrokerError("internal", {
-    message: `The node ${node} runs on this Redis; stop all nodes before data is migrated into it, or choose another redis.prefix than ${link.keys.prefix}`,
+    message: `The node ${node} runs on this Redis. Stop all nodes before data is migrated into it, or choose a redis.prefix other than ${link.keys.prefix}`,
   });
 }
 
 function refusal(sentence: string, { keys }: Pick<Link, "keys">): BrokerError {
   return new BrokerError("internal", {
-    message: `${sentence}. Choose another redis.prefix than ${keys.prefix}, or remove its keys`,
+    message: `${sentence}. Choose a redis.prefix other than ${keys.prefix}, or remove its keys`,
   });
 }

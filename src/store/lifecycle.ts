@@ -51,7 +51,10 @@ export function createLifecycle<Running extends object>({
   let pendingCalls = 0;
   let onIdle = () => {};
 
-  const notRunning = () => new BrokerError("unavailable", { message: `The store is ${status}.` });
+  const notRunning = () =>
+    new BrokerError("unavailable", {
+      message: `The store is not running. Its status is ${status}.`,
+    });
 
   async function use<T>(step: (running: Running) => T | Promise<T>): Promise<T> {
     if (status !== "running" || running === undefined) throw notRunning();

@@ -14,7 +14,7 @@ export const storeOptions = Type.Object(
     durability: Type.Enum(["process", "disk"], {
       default: "process",
       description:
-        "What an acknowledged write survives. `process`: a crash of this process. `disk`: also a power failure, because the write waits for fsync.",
+        "Kind of failure that an acknowledged write survives. `process`: a crash of this process. `disk`: also a power failure, because the write waits for fsync.",
     }),
     maxMemtableBytes: Type.Integer({
       default: 67_108_864,

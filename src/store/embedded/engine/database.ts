@@ -249,7 +249,7 @@ export async function transact<Result>(database: Database, step: () => Result): 
   };
   await write(database, runStep, database.fence.run);
   await ensureDurable(database);
-  if (result === undefined) throw new Error("A step did not run"); // a bug
+  if (result === undefined) throw new Error("A transaction was committed without running its step"); // a bug
   return result.value;
 }
 

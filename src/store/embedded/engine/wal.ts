@@ -239,7 +239,10 @@ export class Wal {
         const { fd, end } = segment;
         const remaining = data.length - written;
         const count = this.#files.writeSync(fd, data, written, remaining, end + written);
-        if (count === 0) throw new Error("The file accepts no more bytes");
+        if (count === 0)
+          throw new Error(
+            "A write added no bytes to the WAL file. Check the free space of its disk.",
+          );
         written += count;
       }
     } catch (error) {
