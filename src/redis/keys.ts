@@ -48,14 +48,14 @@ export class Keys {
   }
 
   /**
-   * Returns the beginning of all key names of a channel and its bucket, for scripts that build key
-   * names themselves.
+   * Returns the beginning of the names of all keys of a channel and its bucket, for scripts that
+   * build key names themselves.
    */
   ofChannel(key: ChannelKey): string {
     return this.#tag(key);
   }
 
-  /** Returns the beginning of all key names of a user. */
+  /** Returns the beginning of the names of all keys of a user. */
   ofUser(uid: string): string {
     return this.user("", uid);
   }

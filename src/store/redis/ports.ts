@@ -108,7 +108,7 @@ import type { UnreadableRecords } from "./unreadable.ts";
 export interface RedisStoreLimits {
   /** Time for which a `clientMsgNo` is remembered. */
   readonly dedupeWindowS: number;
-  /** Age from which messages are removed. 0 means no limit. */
+  /** Age at which messages are removed. 0 means no limit. */
   readonly retentionS: number;
   /** Maximum number of messages each channel keeps. 0 means no limit. */
   readonly maxChannelMessages: number;

@@ -48,11 +48,12 @@ interface RegistryListener {
 }
 
 /**
- * Maximum number of dead incarnations that are remembered. Few of them have entries in the store.
+ * Maximum number of dead incarnations that are remembered. Only a few of them still have entries in
+ * the store.
  */
 const MAX_KNOWN_DEAD = 1000;
 /**
- * Options that exempt heartbeats from the limit of calls in flight. A busy node must not look dead.
+ * Options that exempt heartbeats from the limit on calls in flight. A busy node must not look dead.
  */
 const VITAL = { isVital: true } as const;
 

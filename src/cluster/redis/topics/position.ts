@@ -51,8 +51,8 @@ export class DeliveredPosition {
 
   /**
    * Returns the seq up to which messages are delivered or not needed, regardless of their ids.
-   * Returns 0 unless the store has lost all delivered messages and its newest seq is still at least
-   * that high.
+   * Returns 0 unless the store has lost all delivered messages and its newest seq is not lower than
+   * that seq.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;

@@ -34,7 +34,7 @@ export class Publishing {
     this.#onError = onError;
   }
 
-  /** Sends the event without waiting. It is lost while Redis cannot be reached. */
+  /** Sends the event without waiting for a reply. The event is lost if Redis cannot be reached. */
   publish(event: ClusterEvent): void {
     for (const publication of this.#send(event))
       publication.catch((error) => this.#onError(error, "Could not send a publication"));

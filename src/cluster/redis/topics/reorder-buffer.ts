@@ -50,7 +50,7 @@ export class ReorderBuffer {
     return lowest;
   }
 
-  /** Adds a copy of the frame. The frame itself is a slice of a larger buffer. */
+  /** Adds a copy of the frame, because the frame itself is a slice of a larger buffer. */
   add(publicationSeq: number, frame: Buffer): void {
     const existing = this.#frames.get(publicationSeq);
     if (existing !== undefined) {

@@ -181,7 +181,7 @@ export class Sequencer {
 
   /**
    * Ends the suspension, because the subscription is back. If publications were missed, the caller
-   * must have started a catch-up before, which delivers them.
+   * must already have started the catch-up that delivers them.
    */
   resume(): void {
     if (!this.#isSuspended) return;

@@ -67,7 +67,7 @@ local MESSAGE_BYTES = 6
 -- Fields of the progress of a call, which is a list.
 local ARG_INDEX = 1 -- index in ARGV of the current message
 local BYTE_INDEX = 2 -- index of the current message in the packed numbers
-local MESSAGES_LEFT = 3 -- number of messages of the channel that are left
+local MESSAGES_LEFT = 3 -- number of messages of the channel that are not processed yet
 local CHANNEL = 4 -- the open channel, false until a message needs it
 local FRAMES = 5 -- strings to publish on the channel's topics, false if there are none
 local LAST_ID = 6 -- last assigned message id, false if there is none

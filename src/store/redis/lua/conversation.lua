@@ -31,8 +31,8 @@
 --   then, if there is a newest shown message,
 --   8  messageId
 --   9  seq
---   10 clientMsgNo; of a whole message: its record
---   11 Unix ms of its acceptance; of a whole message: `stream_snapshot` of its stream or false
+--   10 clientMsgNo, or the record if ARGV[5] is 1
+--   11 Unix ms of its acceptance, or, if ARGV[5] is 1, `stream_snapshot` of its stream or false
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RED_DOT = 2
 -- Limits on expiring messages: the unread count includes at most MAX_EXPIRING of them, and at most

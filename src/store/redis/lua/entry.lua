@@ -39,8 +39,8 @@ local function accepted_at(entry)
   return accepted_ms
 end
 
--- Returns the size of a record's payload and the fields after it: the record's size without the ten
--- fields before the payload and the payload's head (2, 3 or 5 bytes). Returns the whole size of an
+-- Returns the size of a record's payload and of the fields after it. The ten fields before the
+-- payload and the payload's head (2, 3 or 5 bytes) are not counted. Returns the whole size of an
 -- unreadable record.
 local function payload_bytes(record)
   local is_read, payload_at = pcall(cmsgpack.unpack_limit, record, 10, 1)

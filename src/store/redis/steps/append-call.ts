@@ -71,7 +71,7 @@ export class AppendCall {
    */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
-  /** When the call was made, by `performance.now()`. */
+  /** Time at which the call was made, as `performance.now()`. */
   readonly sinceMs = performance.now();
   readonly #fromUid: string;
   /** Key of the dedupe record, "" if retries are not recognised. */
@@ -207,8 +207,8 @@ function numbersOf(
 }
 
 /**
- * Returns the check that the script must do (0 for none), and the refusal that the caller decided
- * on (0 for none).
+ * Returns the check that the script must perform (0 for none), and the refusal that the caller
+ * decided on (0 for none).
  */
 function checkOf(
   permission: MessageDraft["permission"],

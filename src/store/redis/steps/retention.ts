@@ -1,4 +1,4 @@
-// Removes messages from the channels' logs that have expired, are past retention, or exceed a
+// Removes from the channels' logs the messages that have expired, are past retention, or exceed a
 // channel's maximum. Reads hide expired messages already; removing them frees Redis' memory. Any
 // node may sweep, and two nodes may do so at once, because each script processes a single channel.
 // State: the timer and the sweep in progress.

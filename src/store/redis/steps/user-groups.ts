@@ -29,7 +29,7 @@ const ADDS_IN_FLIGHT = 256;
 const USERS_PER_ADD = 500;
 /** Maximum number of groups that one script checks. */
 const GROUPS_PER_CALL = 100;
-/** Age from which a wrong entry is removed, in seconds. */
+/** Age above which a wrong entry is removed, in seconds. */
 const MIN_REMOVE_AGE_S = 300;
 /**
  * Time from adding the index entries to the end of the script, above which the entries are added
