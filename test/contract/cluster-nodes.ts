@@ -77,24 +77,30 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
     );
   });
 
-  t.test(`${name}: a silent node disappears from the list after its time-out`, async (t) => {
-    const open = newCluster(t, SOON_MS);
-    const [a, b] = [await open("a"), await open("b")];
-    await until(async () => (await nodesListedBy(a)).length === 2, "node a lists node b");
-    const stalls = measureStalls(t);
-    const startMs = performance.now();
-    await b.kill();
-    await until(async () => (await nodesListedBy(a)).length === 1, "node a no longer lists node b");
-    const tookMs = performance.now() - startMs;
-    t.ok(
-      tookMs > SOON_MS - 2 * heartbeatMs,
-      `the silent node is listed until the time-out, for ${tookMs} ms`,
-    );
-    t.ok(
-      tookMs < 3 * SOON_MS + 10 * stalls.totalMs(),
-      `the silent node disappears soon after the time-out, after ${tookMs} ms`,
-    );
-  });
+  t.test(
+    `${name}: a node without heartbeats disappears from the list after the timeout`,
+    async (t) => {
+      const open = newCluster(t, SOON_MS);
+      const [a, b] = [await open("a"), await open("b")];
+      await until(async () => (await nodesListedBy(a)).length === 2, "node a lists node b");
+      const stalls = measureStalls(t);
+      const startMs = performance.now();
+      await b.kill();
+      await until(
+        async () => (await nodesListedBy(a)).length === 1,
+        "node a no longer lists node b",
+      );
+      const tookMs = performance.now() - startMs;
+      t.ok(
+        tookMs > SOON_MS - 2 * heartbeatMs,
+        `the silent node is listed until the time-out, for ${tookMs} ms`,
+      );
+      t.ok(
+        tookMs < 3 * SOON_MS + 10 * stalls.totalMs(),
+        `the silent node disappears soon after the time-out, after ${tookMs} ms`,
+      );
+    },
+  );
 
   t.test(`${name}: a second node with the id of a live node cannot start`, async (t) => {
     const open = newCluster(t, SOON_MS);

@@ -86,7 +86,7 @@ const untilDelivered = (node: DeliveryNode, chat: Chat, text: string) =>
 
 async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
   t.test(
-    "messages that several nodes send at once are delivered in the order of the store",
+    "messages that several nodes send concurrently are delivered in the order of the store",
     async (t) => {
       const chat = newChat("group");
       const { subscriber, publisher } = await pair(t, driver, chat);
@@ -131,18 +131,21 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
     }
   });
 
-  t.test("a node that starts to listen receives only messages sent afterwards", async (t) => {
-    for (const kind of CHAT_KINDS) {
-      const chat = newChat(kind);
-      const [subscriber, publisher] = [await driver.open(t), await driver.open(t)];
-      await sendText(publisher, chat, "before");
-      await new Promise((go) => setTimeout(go, 1500)); // a personal message of the last second may be delivered too [docs/cluster.md]
-      await subscriber.cluster.listen(chat.topic);
-      await sendText(publisher, chat, "later");
-      await subscriber.cluster.barrier();
-      t.same(deliveredTexts(subscriber, chat), ["later"], kind);
-    }
-  });
+  t.test(
+    "a node that starts to listen does not receive messages sent more than a second earlier",
+    async (t) => {
+      for (const kind of CHAT_KINDS) {
+        const chat = newChat(kind);
+        const [subscriber, publisher] = [await driver.open(t), await driver.open(t)];
+        await sendText(publisher, chat, "before");
+        await new Promise((go) => setTimeout(go, 1500)); // a personal message of the last second may be delivered too [docs/cluster.md]
+        await subscriber.cluster.listen(chat.topic);
+        await sendText(publisher, chat, "later");
+        await subscriber.cluster.barrier();
+        t.same(deliveredTexts(subscriber, chat), ["later"], kind);
+      }
+    },
+  );
 
   t.test("stream events are delivered in order with the messages of their channel", async (t) => {
     for (const kind of CHAT_KINDS) {
@@ -164,7 +167,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test(
-    "a node receives each event of its topics once, without the copies for users it does not listen to",
+    "a node receives each event of its topics once, and only the command copies of users it listens to",
     async (t) => {
       const [first, second] = [await driver.open(t), await driver.open(t)];
       const [a, b, c] = range(1, 3).map(() => randomUUID()) as [...[string, string, string]];
@@ -212,7 +215,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "a node that stops and restarts listening does not receive the messages sent in between",
+    "a node that stops listening and starts again does not receive the messages sent in between",
     async (t) => {
       for (const kind of CHAT_KINDS) {
         const chat = newChat(kind);
@@ -321,7 +324,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
     // it receives from a personal channel for the channel's first one.
     if (kind === "group" || driver.publishesPerUser)
       t.test(
-        `${kind} channel: the first message is delivered if the second message arrives earlier`,
+        `${kind} channel: the first message is delivered even if the second message arrives earlier`,
         async (t) => {
           const chat = newChat(kind);
           const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -362,60 +365,66 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
 
   if (!driver.publishesPerUser) return;
 
-  t.test("a stored message is delivered if its node died before publishing it", async (t) => {
-    const chat = newChat("personal");
-    const { subscriber, publisher, id } = await pair(t, driver, chat);
-    await sendText(publisher, chat, "no 1");
-    await untilDelivered(subscriber, chat, "no 1");
-    const dying = await driver.open(t);
-    const { nodeId } = dying.cluster;
-    const dropped = network.dropCommand(nodeId, ["no 2", `{u:${chat.channel.id}}`]);
-    await t.rejects(sendText(dying, chat, "no 2"), { code: "unavailable" });
-    await dropped;
-    await sendText(publisher, chat, "no 3");
-    await untilDelivered(subscriber, chat, "no 3");
-    t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3"], id);
-  });
+  t.test(
+    "a stored message is delivered even if the sending node died before publishing it",
+    async (t) => {
+      const chat = newChat("personal");
+      const { subscriber, publisher, id } = await pair(t, driver, chat);
+      await sendText(publisher, chat, "no 1");
+      await untilDelivered(subscriber, chat, "no 1");
+      const dying = await driver.open(t);
+      const { nodeId } = dying.cluster;
+      const dropped = network.dropCommand(nodeId, ["no 2", `{u:${chat.channel.id}}`]);
+      await t.rejects(sendText(dying, chat, "no 2"), { code: "unavailable" });
+      await dropped;
+      await sendText(publisher, chat, "no 3");
+      await untilDelivered(subscriber, chat, "no 3");
+      t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3"], id);
+    },
+  );
 }
 
 async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
 
-  t.test("a barrier resolves after everything published before it was delivered", async (t) => {
-    const [group, personal] = CHAT_KINDS.map(newChat) as [Chat, Chat];
-    const { subscriber, publisher, id } = await pair(t, driver, group);
-    await subscriber.cluster.listen(personal.topic);
-    const uid = personal.channel.id;
-    const received = () => [
-      ...deliveredTexts(subscriber, group),
-      ...deliveredTexts(subscriber, personal),
-      ...subscriber.events.filter(({ kind }) => kind === "credential"),
-    ];
-    for (const at of range(1, 5)) {
-      const before = received().length;
-      const release = network.holdPublications(id);
-      await sendText(publisher, group, `group ${at}`);
-      await sendText(publisher, personal, `personal ${at}`);
-      await publisher.cluster.announce([{ kind: "credential", uid }]);
-      let isResolved = false;
-      const barrier = subscriber.cluster.barrier().then(() => {
-        isResolved = true;
-        return received().length;
-      });
-      await roundTrips(subscriber);
-      t.notOk(isResolved, "the barrier waits");
-      t.equal(received().length, before, "nothing is delivered yet");
-      release();
-      t.equal(
-        await barrier,
-        before + 3,
-        "every earlier event is delivered when the barrier resolves",
-      );
-    }
-  });
+  t.test(
+    "a barrier resolves only after all earlier publications have been delivered",
+    async (t) => {
+      const [group, personal] = CHAT_KINDS.map(newChat) as [Chat, Chat];
+      const { subscriber, publisher, id } = await pair(t, driver, group);
+      await subscriber.cluster.listen(personal.topic);
+      const uid = personal.channel.id;
+      const received = () => [
+        ...deliveredTexts(subscriber, group),
+        ...deliveredTexts(subscriber, personal),
+        ...subscriber.events.filter(({ kind }) => kind === "credential"),
+      ];
+      for (const at of range(1, 5)) {
+        const before = received().length;
+        const release = network.holdPublications(id);
+        await sendText(publisher, group, `group ${at}`);
+        await sendText(publisher, personal, `personal ${at}`);
+        await publisher.cluster.announce([{ kind: "credential", uid }]);
+        let isResolved = false;
+        const barrier = subscriber.cluster.barrier().then(() => {
+          isResolved = true;
+          return received().length;
+        });
+        await roundTrips(subscriber);
+        t.notOk(isResolved, "the barrier waits");
+        t.equal(received().length, before, "nothing is delivered yet");
+        release();
+        t.equal(
+          await barrier,
+          before + 3,
+          "every earlier event is delivered when the barrier resolves",
+        );
+      }
+    },
+  );
 
   for (const method of ["barrier", "recovery"] as const)
-    t.test(`${method} resolves after the missed messages were delivered`, async (t) => {
+    t.test(`${method} resolves only after the missed messages have been delivered`, async (t) => {
       const chats = range(1, 150).map((at) => newChat(CHAT_KINDS[at % 2] ?? "group"));
       const [first] = chats as [Chat];
       const { subscriber, publisher, id } = await pair(t, driver, first);
@@ -541,7 +550,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "a changed conversation is delivered after the user's sessions were checked",
+    "after a lost connection, a conversation change is delivered only after the user's sessions were checked",
     async (t) => {
       const chat = newChat("personal");
       const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -678,7 +687,7 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
     for (const isKept of [true, false])
       for (const first of ["message", "unstored message", "stream"] as const)
         t.test(
-          `personal channel: publications after a fail-over are delivered in order if the last one arrives first (lost ${isKept ? "stored" : "unstored"} messages: ${lost}, last publication: ${first})`,
+          `personal channel: publications after a fail-over are delivered in order even if the last one arrives first (lost ${isKept ? "stored" : "unstored"} messages: ${lost}, last publication: ${first})`,
           async (t) => {
             const chat = newChat("personal");
             const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -852,7 +861,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
       return [JSON.parse(Buffer.from(event.message.payload).toString()).content];
     });
 
-  t.test("a removal is delivered in order with the messages", async (t) => {
+  t.test("a removal is delivered in order with the messages of the group", async (t) => {
     const { chat, subscriber, publisher, remove } = await openGroup(t, ["ann", "bob"]);
     await remove("ann");
     await sendText(publisher, chat, "later");
@@ -905,7 +914,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   const oneLost = { publications: 1, kept: false } as const;
 
   t.test(
-    "the members of a group are checked if a removal has the publication number of a removal that a fail-over lost",
+    "a removal takes effect before later messages, even if it reuses the publication number of a removal that a fail-over lost",
     async (t) => {
       const { chat, subscriber, publisher, recorder, remove } = await openGroup(t, ["ann", "bob"]);
       await remove("ann");
@@ -974,7 +983,7 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
   for (const changedCount of [0, 3, 30])
     t.test(
-      `a resync of ${TOPICS} groups runs scripts only for the groups that changed (${changedCount})`,
+      `a resync of ${TOPICS} groups runs scripts only for the changed groups (changed groups: ${changedCount})`,
       async (t) => {
         const prefix = `r${changedCount}`; // no message was ever sent under this prefix
         const [subscriber, publisher] = [
@@ -1026,50 +1035,53 @@ async function randomFaults(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
   for (const run of range(1, RUNS)) {
     const seed = SEED * 1000 + run;
-    t.test(`every message and stream is delivered with seed ${seed}`, async (t) => {
-      const random = new Random(seed);
-      const chats = [...CHAT_KINDS, ...CHAT_KINDS].map(newChat) as [Chat, ...Chat[]];
-      const { subscriber, publisher, id } = await pair(t, driver, chats[0]);
-      const secondPublisher = await driver.open(t);
-      for (const { topic } of chats) await subscriber.cluster.listen(topic);
-      const streams = chats.map((chat) => producer(publisher, chat));
-      const streamTexts = new Map<Chat, string>(chats.map((chat) => [chat, ""]));
-      for (const stream of streams) await stream.start();
-      let late: (() => void) | undefined;
-      for (const at of range(1, 80)) {
-        const index = random.below(chats.length);
-        const chat = chats[index] as Chat;
-        const text = `<${seed} ${at}>`;
-        const fault = random.below(10);
-        if (fault === 0) void network.dropPublication(id, text);
-        if (fault === 1) void network.duplicatePublication(id, text);
-        if (fault === 2) {
-          late?.();
-          late = network.delayPublication(id, text).release;
+    t.test(
+      `all messages and streams are delivered despite random faults (seed ${seed})`,
+      async (t) => {
+        const random = new Random(seed);
+        const chats = [...CHAT_KINDS, ...CHAT_KINDS].map(newChat) as [Chat, ...Chat[]];
+        const { subscriber, publisher, id } = await pair(t, driver, chats[0]);
+        const secondPublisher = await driver.open(t);
+        for (const { topic } of chats) await subscriber.cluster.listen(topic);
+        const streams = chats.map((chat) => producer(publisher, chat));
+        const streamTexts = new Map<Chat, string>(chats.map((chat) => [chat, ""]));
+        for (const stream of streams) await stream.start();
+        let late: (() => void) | undefined;
+        for (const at of range(1, 80)) {
+          const index = random.below(chats.length);
+          const chat = chats[index] as Chat;
+          const text = `<${seed} ${at}>`;
+          const fault = random.below(10);
+          if (fault === 0) void network.dropPublication(id, text);
+          if (fault === 1) void network.duplicatePublication(id, text);
+          if (fault === 2) {
+            late?.();
+            late = network.delayPublication(id, text).release;
+          }
+          if (fault === 3 && random.flip()) network.cutSubscriptions(id);
+          if (random.below(3) > 0)
+            await sendText(random.flip() ? publisher : secondPublisher, chat, text);
+          else {
+            await streams[index]?.content(text);
+            streamTexts.set(chat, `${streamTexts.get(chat)}${text}`);
+          }
         }
-        if (fault === 3 && random.flip()) network.cutSubscriptions(id);
-        if (random.below(3) > 0)
-          await sendText(random.flip() ? publisher : secondPublisher, chat, text);
-        else {
-          await streams[index]?.content(text);
-          streamTexts.set(chat, `${streamTexts.get(chat)}${text}`);
+        late?.();
+        for (const [at, chat] of chats.entries()) {
+          await streams[at]?.end();
+          await sendText(publisher, chat, "last");
+          await untilDelivered(subscriber, chat, "last");
         }
-      }
-      late?.();
-      for (const [at, chat] of chats.entries()) {
-        await streams[at]?.end();
-        await sendText(publisher, chat, "last");
-        await untilDelivered(subscriber, chat, "last");
-      }
-      await subscriber.cluster.barrier();
-      t.same(orderErrors(subscriber), []);
-      for (const chat of chats) {
-        const head = await publisher.store.headSeq(chat.key);
-        t.same(seqsOf(subscriber, chat.key), range(1, head), chat.kind);
-        const view = { text: streamTexts.get(chat), state: "closed", wrong: 0 };
-        t.same(viewOf(subscriber, chat), view);
-      }
-    });
+        await subscriber.cluster.barrier();
+        t.same(orderErrors(subscriber), []);
+        for (const chat of chats) {
+          const head = await publisher.store.headSeq(chat.key);
+          t.same(seqsOf(subscriber, chat.key), range(1, head), chat.kind);
+          const view = { text: streamTexts.get(chat), state: "closed", wrong: 0 };
+          t.same(viewOf(subscriber, chat), view);
+        }
+      },
+    );
   }
 }
 

@@ -22,7 +22,7 @@ const TOPICS = [
 
 export function differential(t: Test, first: StoreDriver, second: StoreDriver): void {
   t.test(
-    `${first.name} and ${second.name} return and publish the same for random calls`,
+    `${first.name} and ${second.name} return the same results and publish the same events for random calls`,
     async (t) => {
       for (let round = 0; round < ROUNDS; round++) {
         const seed = SEED + round;

@@ -103,7 +103,7 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
       t.equal(await entry.directory.endedBy(entry.session), undefined);
   });
 
-  t.test("the last login stays when all logins are continued at the same time", async (t) => {
+  t.test("the last login stays when all logins are continued concurrently", async (t) => {
     const u = user();
     const logins = [await u.enter(), await u.enter(), await u.enter()];
     const last = logins[2] as (typeof logins)[number]; // it was added above

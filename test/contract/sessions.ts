@@ -53,7 +53,7 @@ async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
     t.equal((await sessionsOf(store, first)).length, 1);
   });
 
-  t.test("exactly one of several main sessions that log in at the same time stays", async (t) => {
+  t.test("exactly one of several main sessions that log in concurrently stays", async (t) => {
     const secondNode = await driver.open(t);
     const uid = uniqueUid();
     const mains = Array.from({ length: 20 }, (_, at) =>

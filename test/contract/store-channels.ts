@@ -29,7 +29,7 @@ export async function channels(t: Test, createFixture: FixtureFactory): Promise<
   });
 
   t.test(
-    "exactly one of several creations at the same time succeeds, with all its members",
+    "exactly one of several concurrent creations of a channel succeeds, and only its members are stored",
     async (t) => {
       const { store } = await createFixture(t);
       const results = await Promise.all(
@@ -41,7 +41,7 @@ export async function channels(t: Test, createFixture: FixtureFactory): Promise<
     },
   );
 
-  t.test("changing a flag leaves the other flags and the members", async (t) => {
+  t.test("changing a flag leaves the other flags and the members unchanged", async (t) => {
     const { store } = await createFixture(t);
     t.equal(await store.updateChannel(group("g"), { ban: true }), undefined);
     await store.createChannel(group("g"), ["a"]);
@@ -72,7 +72,7 @@ export async function channels(t: Test, createFixture: FixtureFactory): Promise<
     t.equal((await fixture.store.channel(group("g")))?.disband, true);
   });
 
-  t.test("changes at the same time are all stored", async (t) => {
+  t.test("concurrent changes to a channel are all stored", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     await Promise.all([
@@ -96,7 +96,7 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
     });
   });
 
-  t.test("a change of membership applies to every call after it returned", async (t) => {
+  t.test("a membership change applies to every call made after the change returned", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     for (let i = 0; i < 50; i++) {
@@ -109,7 +109,7 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
   });
 
   t.test(
-    "person facts contain the records of both users and whether the sender is a contact",
+    "personFacts returns the records of both users and whether the sender is a contact",
     async (t) => {
       const { store } = await createFixture(t);
       t.same(await store.personFacts("a", "b"), {

@@ -23,7 +23,7 @@ export async function conversations(t: Test, createFixture: FixtureFactory): Pro
 
 function lists(t: Test, createFixture: FixtureFactory): void {
   t.test(
-    "a list contains the user's groups and personal channels with a message, newest message first",
+    "the list of conversations contains the user's groups and personal channels with a message, newest message first",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;
@@ -59,7 +59,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "unstored messages and commands create no conversation and are not its last message",
+    "unstored messages and commands neither create a conversation nor become the last message of one",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const header = { noPersist: true, redDot: true };

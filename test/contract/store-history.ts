@@ -75,7 +75,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("maxBytes limits a page, which has at least one message", async (t) => {
+  t.test("maxBytes limits a page, but every page has at least one message", async (t) => {
     const fixture = await createFixture(t);
     const payload = new Uint8Array(100);
     for (let i = 0; i < 4; i++) await fixture.store.append(draftOf({ payload }));
@@ -153,7 +153,7 @@ export async function time(t: Test, createFixture: FixtureFactory): Promise<void
     },
   );
 
-  t.test("an access token expires", async (t) => {
+  t.test("an access token is valid only until its expiry time", async (t) => {
     const fixture = await createFixture(t);
     const hash = new Uint8Array(32).fill(7);
     await fixture.store.putAccessToken(hash, "admin", fixture.nowMs + 1000);

@@ -170,7 +170,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     t.equal(await store.acknowledgeCommands("zoe", [5, 6]), 1);
   });
 
-  t.test("message ids increase over commands, messages and restarts", async (t) => {
+  t.test("message ids increase across commands, messages and restarts", async (t) => {
     const fixture = await createFixture(t);
     const ids: number[] = [];
     for (let i = 0; i < 4; i++) {
@@ -188,7 +188,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "a command that does not fit in a record is rejected and does not affect other commands",
+    "a command with an invalid or too large field is rejected and does not affect other commands",
     async (t) => {
       const fixture = await createFixture(t);
       const long = "x".repeat(100_000);
@@ -364,20 +364,23 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("a command that repeats the clientMsgNo of a message is a duplicate of it", async (t) => {
-    const fixture = await createFixture(t);
-    const first = await fixture.store.append(draftOf({ clientMsgNo: "m" }));
-    const retryResult = { ...first, duplicate: true };
-    await fixture.untilEvents(1);
-    t.same(await fixture.store.appendCommand(commandRetryOf("m")), retryResult);
-    await fixture.reopen();
-    t.same(await fixture.store.appendCommand(commandRetryOf("m")), retryResult);
-    t.same(await readInbox(fixture, "bob"), []);
-    t.equal(fixture.events.length, 1);
-  });
+  t.test(
+    "a command that repeats the clientMsgNo of a message is a duplicate of that message",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const first = await fixture.store.append(draftOf({ clientMsgNo: "m" }));
+      const retryResult = { ...first, duplicate: true };
+      await fixture.untilEvents(1);
+      t.same(await fixture.store.appendCommand(commandRetryOf("m")), retryResult);
+      await fixture.reopen();
+      t.same(await fixture.store.appendCommand(commandRetryOf("m")), retryResult);
+      t.same(await readInbox(fixture, "bob"), []);
+      t.equal(fixture.events.length, 1);
+    },
+  );
 
   t.test(
-    "only one of several simultaneous calls with the same clientMsgNo is stored, and all calls return its result",
+    "only one of several concurrent messages and commands with the same clientMsgNo is stored, and all calls return its result",
     async (t) => {
       const fixture = await createFixture(t);
       for (const kinds of ["cccc", "cmcm", "mcmc", "mmcc", "ccmm"]) {
@@ -441,7 +444,7 @@ function acknowledgements(t: Test, createFixture: FixtureFactory): void {
     t.same(inboxSeqsOf(await readInbox(fixture, "bob")), [1]);
   });
 
-  t.test("only one of several acknowledgements at the same time counts the copy", async (t) => {
+  t.test("only one of several concurrent acknowledgements counts the copy", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.appendCommand(commandOf());
     const counts = await Promise.all(

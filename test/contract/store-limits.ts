@@ -91,7 +91,7 @@ export async function limits(t: Test, createFixture: FixtureFactory): Promise<vo
 }
 
 export async function limitsOfStreams(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a stream is removed with its message, after it has ended", async (t) => {
+  t.test("a stream is removed with its message, but only after the stream has ended", async (t) => {
     const fixture = await withLimit(createFixture, t);
     const { start, content, end } = producer(fixture);
     const past = { clientMsgNo: "past" };

@@ -88,7 +88,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("a removal removes all uids or none", async (t) => {
+  t.test("a call removes either all of its uids or, if one is not a member, none", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["a", "b"]);
@@ -102,7 +102,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.equal(await isMember(fixture, "a"), false);
   });
 
-  t.test("exactly one of several removals of a user at the same time succeeds", async (t) => {
+  t.test("exactly one of several concurrent removals of a user succeeds", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), ["a"]);
     const results = await Promise.all(
@@ -187,7 +187,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await fixture.store.members(person("g")), ["y"]);
   });
 
-  t.test("membersAmong returns the members once each, in the order of the uids", async (t) => {
+  t.test("membersAmong returns each member once, in the order of the uids", async (t) => {
     const { store } = await createFixture(t);
     const membersAmong = (uids: string[]) => store.membersAmong(group("g"), uids);
     t.same(await membersAmong(["a"]), [], "the channel does not exist");

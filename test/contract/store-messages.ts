@@ -134,7 +134,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
   });
 
   t.test(
-    "message ids are unique and increase within a channel, also after a restart and if the clock goes back",
+    "message ids are unique and increase within a channel, even after a restart or if the clock goes back",
     async (t) => {
       const fixture = await createFixture(t);
       const idsByGroup: Record<string, number[]> = { g: [], h: [] };
@@ -197,7 +197,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
     t.equal(await fixture.store.headSeq("2:g"), 2);
   });
 
-  t.test("an exception of the publisher does not affect the store", async (t) => {
+  t.test("an exception thrown by the publisher does not affect the store", async (t) => {
     const fixture = await createFixture(t);
     fixture.onPublish = () => {
       throw new Error("the publisher failed");
@@ -224,7 +224,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
     t.equal((await fixture.store.append(retryOf("n2"))).messageSeq, 2);
   });
 
-  t.test("retries at the same time result in one message", async (t) => {
+  t.test("concurrent retries of a message result in one message", async (t) => {
     const fixture = await createFixture(t);
     const results = await Promise.all(
       Array.from({ length: 40 }, (_, i) => fixture.store.append(retryOf(`n${i % 4}`))),
@@ -235,20 +235,23 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(seqsOf(fixture.messages), [1, 2, 3, 4]);
   });
 
-  t.test("a message of another channel or sender is not a retry", async (t) => {
-    const { store } = await createFixture(t);
-    await store.append(retryOf("n"));
-    const others = await Promise.all([
-      store.append({ ...retryOf("n"), ...draftKey("h", "alice") }),
-      store.append({ ...retryOf("n"), ...draftKey("g", "bob") }),
-    ]);
-    t.same(
-      others.map((result) => result.duplicate),
-      [false, false],
-    );
-  });
+  t.test(
+    "a message with the same clientMsgNo from another sender or in another channel is not a retry",
+    async (t) => {
+      const { store } = await createFixture(t);
+      await store.append(retryOf("n"));
+      const others = await Promise.all([
+        store.append({ ...retryOf("n"), ...draftKey("h", "alice") }),
+        store.append({ ...retryOf("n"), ...draftKey("g", "bob") }),
+      ]);
+      t.same(
+        others.map((result) => result.duplicate),
+        [false, false],
+      );
+    },
+  );
 
-  t.test("a message that reuses an assigned clientMsgNo is not a retry", async (t) => {
+  t.test("a message that reuses a clientMsgNo assigned by the store is not a retry", async (t) => {
     const { store } = await createFixture(t);
     const first = await store.append(draftOf());
     t.equal((await store.append(draftOf())).duplicate, false);

@@ -78,7 +78,7 @@ const CHECKS: readonly SendCheck[] = ["check", "check_friends", "check_exempt", 
 
 export async function permissions(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test(
-    "a group message is refused exactly if `refuseGroupSend` refuses it, for every combination of facts",
+    "a group message is refused if and only if `refuseGroupSend` refuses it, for every combination of facts",
     async (t) => {
       const fixture = await createFixture(t);
       const combinedFlags = combinations("ban", "disband", "sendBan");
@@ -112,7 +112,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   );
 
   t.test(
-    "a personal message is refused exactly if `refusePersonSend` refuses it, for every combination of facts",
+    "a personal message is refused if and only if `refusePersonSend` refuses it, for every combination of facts",
     async (t) => {
       const fixture = await createFixture(t);
       const senders = ["plain", SYSTEM_UID];
@@ -158,70 +158,73 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
     },
   );
 
-  t.test("the lists of a channel are changed, read and kept after a restart", async (t) => {
-    const fixture = await createFixture(t);
-    const g = { id: "g", type: 2 } as const;
-    const owner = { id: "g", type: 1 } as const; // the user has no record, and other lists than the group
-    const change = (
-      channel: ChannelRef,
-      list: ChannelList,
-      kind: ListChange["kind"],
-      ...uids: string[]
-    ) => fixture.store.changeList(channel, list, { kind, uids });
-    const read = async (channel: ChannelRef) =>
-      Promise.all(
-        (["denylist", "allowlist"] as const).map(async (list) =>
-          [...(await fixture.store.listed(channel, list))].sort().join(),
-        ),
+  t.test(
+    "the denylist and the allowlist of a channel can be changed and read, also after a restart",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const g = { id: "g", type: 2 } as const;
+      const owner = { id: "g", type: 1 } as const; // the user has no record, and other lists than the group
+      const change = (
+        channel: ChannelRef,
+        list: ChannelList,
+        kind: ListChange["kind"],
+        ...uids: string[]
+      ) => fixture.store.changeList(channel, list, { kind, uids });
+      const read = async (channel: ChannelRef) =>
+        Promise.all(
+          (["denylist", "allowlist"] as const).map(async (list) =>
+            [...(await fixture.store.listed(channel, list))].sort().join(),
+          ),
+        );
+      t.equal(await change(g, "denylist", "add", "a"), false, "the group does not exist");
+      await fixture.store.createChannel(group("g"), ["a", "m"]);
+      t.same(await read(g), ["", ""], "a refused change has no effect");
+      t.equal(await change(g, "denylist", "add", "a", "b", "a"), true);
+      t.equal(await change(g, "allowlist", "add", "b", "c"), true);
+      t.equal(await change(owner, "allowlist", "replace", "x", "日本"), true);
+      t.same(await read(g), ["a,b", "b,c"]);
+      const sizes = { members: 2, denylist: 2, allowlist: 2 };
+      t.same(await fixture.store.channelSizes(g), sizes);
+      const ownerSizes = { members: 0, denylist: 0, allowlist: 2 };
+      t.same(await fixture.store.channelSizes(owner), ownerSizes);
+      await fixture.store.addSubscribers(g, ["m", "n"], TEMPORARY);
+      t.match(
+        await fixture.store.channelSizes(g),
+        { members: 3 },
+        "members of both kinds are counted",
       );
-    t.equal(await change(g, "denylist", "add", "a"), false, "the group does not exist");
-    await fixture.store.createChannel(group("g"), ["a", "m"]);
-    t.same(await read(g), ["", ""], "a refused change has no effect");
-    t.equal(await change(g, "denylist", "add", "a", "b", "a"), true);
-    t.equal(await change(g, "allowlist", "add", "b", "c"), true);
-    t.equal(await change(owner, "allowlist", "replace", "x", "日本"), true);
-    t.same(await read(g), ["a,b", "b,c"]);
-    const sizes = { members: 2, denylist: 2, allowlist: 2 };
-    t.same(await fixture.store.channelSizes(g), sizes);
-    const ownerSizes = { members: 0, denylist: 0, allowlist: 2 };
-    t.same(await fixture.store.channelSizes(owner), ownerSizes);
-    await fixture.store.addSubscribers(g, ["m", "n"], TEMPORARY);
-    t.match(
-      await fixture.store.channelSizes(g),
-      { members: 3 },
-      "members of both kinds are counted",
-    );
-    await fixture.store.removeSubscribers(g, ["m", "n"], "temporary");
-    await change(g, "denylist", "remove", "b", "nobody");
-    await change(g, "allowlist", "replace", "c", "d");
-    await fixture.reopen();
-    t.same(await read(g), ["a", "c,d"]);
-    t.same(await read(owner), ["", "x,日本"]);
-    t.same([...(await fixture.store.members(g))].sort(), ["a", "m"], "the members are unchanged");
-    t.equal((await fixture.store.channel(owner)) === undefined, true);
-    t.equal(
-      await fixture.store.createChannel(person("g"), []),
-      true,
-      "the lists do not create the channel",
-    );
-    t.match(await fixture.store.personFacts("x", "g"), { isAllowed: true });
-    await change(g, "denylist", "replace");
-    await change(g, "allowlist", "replace");
-    t.same(await read(g), ["", ""]);
-    t.equal(
-      (await send(fixture, g, "m")).refused,
-      undefined,
-      "empty lists do not restrict senders",
-    );
-    await fixture.store.updateChannel(g, { disband: true });
-    t.equal(
-      await change(g, "denylist", "add", "a"),
-      false,
-      "the lists of a disbanded channel cannot be changed",
-    );
-  });
+      await fixture.store.removeSubscribers(g, ["m", "n"], "temporary");
+      await change(g, "denylist", "remove", "b", "nobody");
+      await change(g, "allowlist", "replace", "c", "d");
+      await fixture.reopen();
+      t.same(await read(g), ["a", "c,d"]);
+      t.same(await read(owner), ["", "x,日本"]);
+      t.same([...(await fixture.store.members(g))].sort(), ["a", "m"], "the members are unchanged");
+      t.equal((await fixture.store.channel(owner)) === undefined, true);
+      t.equal(
+        await fixture.store.createChannel(person("g"), []),
+        true,
+        "the lists do not create the channel",
+      );
+      t.match(await fixture.store.personFacts("x", "g"), { isAllowed: true });
+      await change(g, "denylist", "replace");
+      await change(g, "allowlist", "replace");
+      t.same(await read(g), ["", ""]);
+      t.equal(
+        (await send(fixture, g, "m")).refused,
+        undefined,
+        "empty lists do not restrict senders",
+      );
+      await fixture.store.updateChannel(g, { disband: true });
+      t.equal(
+        await change(g, "denylist", "add", "a"),
+        false,
+        "the lists of a disbanded channel cannot be changed",
+      );
+    },
+  );
 
-  t.test("changes of a list at the same time are all applied", async (t) => {
+  t.test("concurrent changes to a list are all applied", async (t) => {
     const { store } = await createFixture(t);
     const channel = { id: "owner", type: 1 } as const;
     const names = Array.from({ length: 60 }, (_, i) => `u${i}`);
@@ -235,24 +238,27 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
     t.match(await store.personFacts("u7", "owner"), { isDenied: false });
   });
 
-  t.test("a change of a list applies to every message sent after it returned", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    await store.createChannel(group("g"), ["alice", "bob"]);
-    const refusal = async () => (await send(fixture, group("g"), "alice")).refused;
-    const change = (list: ChannelList, kind: ListChange["kind"], uid: string) =>
-      store.changeList(group("g"), list, { kind, uids: [uid] });
-    for (let i = 0; i < 20; i++) {
-      await change("denylist", "add", "alice");
-      t.equal(await refusal(), "denylisted");
-      await change("denylist", "remove", "alice");
-      t.equal(await refusal(), undefined);
-      await change("allowlist", "add", "bob");
-      t.equal(await refusal(), "not_allowlisted");
-      await change("allowlist", "remove", "bob");
-      t.equal(await refusal(), undefined);
-    }
-  });
+  t.test(
+    "a change to the denylist or the allowlist applies to every message sent after the change returned",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.createChannel(group("g"), ["alice", "bob"]);
+      const refusal = async () => (await send(fixture, group("g"), "alice")).refused;
+      const change = (list: ChannelList, kind: ListChange["kind"], uid: string) =>
+        store.changeList(group("g"), list, { kind, uids: [uid] });
+      for (let i = 0; i < 20; i++) {
+        await change("denylist", "add", "alice");
+        t.equal(await refusal(), "denylisted");
+        await change("denylist", "remove", "alice");
+        t.equal(await refusal(), undefined);
+        await change("allowlist", "add", "bob");
+        t.equal(await refusal(), "not_allowlisted");
+        await change("allowlist", "remove", "bob");
+        t.equal(await refusal(), undefined);
+      }
+    },
+  );
 
   t.test("a refused message is not stored and does not affect other messages", async (t) => {
     const fixture = await createFixture(t);
@@ -284,7 +290,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   });
 
   t.test(
-    "a change of flags or members applies to every message sent after it returned",
+    "a change to flags or members applies to every message sent after the change returned",
     async (t) => {
       const { store } = await createFixture(t);
       await store.createChannel(group("g"), ["alice"]);

@@ -19,29 +19,32 @@ export async function positions(t: Test, createFixture: FixtureFactory): Promise
 }
 
 function changes(t: Test, createFixture: FixtureFactory): void {
-  t.test("a change of a conversation sets its time, unless it changes nothing", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    await send(fixture, 2);
-    const changedAt = async () => (await fixture.store.conversation("bob", G))?.changedAtMs ?? 0;
-    const sentMs = await changedAt();
-    fixture.nowMs += 10_000;
-    await changeConversation(fixture, readUpTo(1));
-    const movedMs = await changedAt();
-    t.ok(movedMs > sentMs, "a moved position sets the time");
-    fixture.nowMs += 10_000;
-    await changeConversation(fixture, readUpTo(1));
-    t.equal(await changedAt(), movedMs, "an equal position does not set the time");
-    await send(fixture, 1);
-    t.ok((await changedAt()) > movedMs, "a new message sets the time");
-    await changeConversation(fixture, DELETE);
-    const deletedMs = await changedAt();
-    fixture.nowMs += 10_000;
-    for (const change of [readUpTo(1), markUnread(9), DELETE])
-      await changeConversation(fixture, change);
-    t.equal(await changedAt(), deletedMs, "changes of a deleted conversation have no effect");
-  });
+  t.test(
+    "a change to a conversation updates its change time, unless nothing changes",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      await send(fixture, 2);
+      const changedAt = async () => (await fixture.store.conversation("bob", G))?.changedAtMs ?? 0;
+      const sentMs = await changedAt();
+      fixture.nowMs += 10_000;
+      await changeConversation(fixture, readUpTo(1));
+      const movedMs = await changedAt();
+      t.ok(movedMs > sentMs, "a moved position sets the time");
+      fixture.nowMs += 10_000;
+      await changeConversation(fixture, readUpTo(1));
+      t.equal(await changedAt(), movedMs, "an equal position does not set the time");
+      await send(fixture, 1);
+      t.ok((await changedAt()) > movedMs, "a new message sets the time");
+      await changeConversation(fixture, DELETE);
+      const deletedMs = await changedAt();
+      fixture.nowMs += 10_000;
+      for (const change of [readUpTo(1), markUnread(9), DELETE])
+        await changeConversation(fixture, change);
+      t.equal(await changedAt(), deletedMs, "changes of a deleted conversation have no effect");
+    },
+  );
 
-  t.test("changes at the same time are applied one after the other", async (t) => {
+  t.test("concurrent changes to a conversation are applied one after the other", async (t) => {
     const fixture = await withGroup(createFixture, t);
     await send(fixture, 12);
     const results = await Promise.all(
@@ -63,7 +66,7 @@ function membership(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "the seq at which a member joined stays until the member leaves or the group is disbanded",
+    "the seq at which a member joined is kept until the member leaves or the group is disbanded",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const joinSeq = async (uid: string, id = "g") => {
@@ -92,18 +95,21 @@ function membership(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("a change at the same time as the removal of the member stores no position", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    const { store } = fixture;
-    await send(fixture, 6);
-    for (let round = 0; round < 6; round++) {
-      const change = changeConversation(fixture, readUpTo(1 + (round % 3)));
-      const removal = store.removeSubscribers(group("g"), ["bob"], "permanent");
-      const lateChange = changeConversation(fixture, readUpTo(2));
-      await Promise.all([change, removal, lateChange]);
-      t.equal(await conversationNumbers(fixture, "bob"), undefined);
-      await store.addSubscribers(group("g"), ["bob"], PERMANENT);
-      t.same(await conversationNumbers(fixture, "bob"), [6, 6, 0, 0]);
-    }
-  });
+  t.test(
+    "a position change concurrent with the removal of the member stores no position",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      const { store } = fixture;
+      await send(fixture, 6);
+      for (let round = 0; round < 6; round++) {
+        const change = changeConversation(fixture, readUpTo(1 + (round % 3)));
+        const removal = store.removeSubscribers(group("g"), ["bob"], "permanent");
+        const lateChange = changeConversation(fixture, readUpTo(2));
+        await Promise.all([change, removal, lateChange]);
+        t.equal(await conversationNumbers(fixture, "bob"), undefined);
+        await store.addSubscribers(group("g"), ["bob"], PERMANENT);
+        t.same(await conversationNumbers(fixture, "bob"), [6, 6, 0, 0]);
+      }
+    },
+  );
 }

@@ -207,7 +207,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     await check();
   });
 
-  t.test("personalStreamsOf returns the active personal streams of both users", async (t) => {
+  t.test("personalStreamsOf returns an active personal stream to both of its users", async (t) => {
     const fixture = await createFixture(t);
     const { start, end } = producer(fixture);
     const to = (id: string) => ({ channel: { id, type: 1 } }) as const;
@@ -255,7 +255,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     t.equal(published, 202);
   });
 
-  t.test("an exception of the publisher does not affect a stream", async (t) => {
+  t.test("an exception thrown by the publisher does not affect a stream", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
     fixture.onPublish = () => {

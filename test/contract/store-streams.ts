@@ -287,7 +287,7 @@ function sumOf(events: readonly ChannelEvent[]) {
 
 export async function streamEnds(t: Test, createFixture: FixtureFactory): Promise<void> {
   retained(t, createFixture);
-  t.test("a stream is interrupted if it has had no event for too long", async (t) => {
+  t.test("a stream that receives no event for too long is interrupted", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
     const inH = { channel: { id: "h", type: 2 } } as const;
@@ -388,7 +388,7 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
   });
 
   t.test(
-    "calls at the same time are applied once each, in the order in which they were made",
+    "concurrent calls on a stream are each applied once, in the order in which they were made",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, end } = producer(fixture);

@@ -23,7 +23,7 @@ export async function unread(t: Test, createFixture: FixtureFactory): Promise<vo
       runners.push(runner);
       await runner.run(t, unreadCase);
     });
-  t.test("positions and counts are the same after a restart", async (t) => {
+  t.test("read positions and unread counts are the same after a restart", async (t) => {
     await fixture.reopen();
     for (const runner of runners) await runner.checkUnchanged(t);
   });

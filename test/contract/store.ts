@@ -73,8 +73,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: unread counts follow the table of cases`, (t) =>
     unread(t, createFixture),
   );
-  t.test(`${driver.name}: read positions follow users, members and time`, (t) =>
-    positions(t, createFixture),
+  t.test(
+    `${driver.name}: read positions, join seqs and change times of conversations are stored`,
+    (t) => positions(t, createFixture),
   );
   t.test(`${driver.name}: channels and inboxes stay within their limits`, (t) =>
     limits(t, createFixture),
@@ -183,7 +184,7 @@ async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
   });
 
   t.test(
-    "each of several replacements at the same time returns the device that it replaced",
+    "each of several concurrent replacements returns the device that it replaced",
     async (t) => {
       const { store } = await createFixture(t);
       const replaced = await Promise.all(

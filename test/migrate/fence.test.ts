@@ -48,7 +48,7 @@ t.test("a process that lost the lease cannot renew it or write the record", asyn
   await frozen.release();
 });
 
-t.test("a record that Redis has lost is not created again", async (t) => {
+t.test("a migration record that Redis has lost is not created again", async (t) => {
   const { link, client } = await start(t);
   const lease = new Lease(link);
   t.equal(await lease.acquire(), true);
@@ -59,7 +59,7 @@ t.test("a record that Redis has lost is not created again", async (t) => {
   t.throws(() => lease.fenceOf("jd:{c1}:head:2:g"), { code: "unavailable" });
 });
 
-t.test("the last of several facts that replace the value of a key is written", async (t) => {
+t.test("if several facts replace the value of a key, the last one is written", async (t) => {
   const { link, client } = await start(t);
   const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
   const facts = [
@@ -87,7 +87,7 @@ t.test("a write after the time limit of its fence changes nothing in Redis", asy
   t.equal((await client.keys("jd:{c*")).length, 1);
 });
 
-t.test("the lease is not released while a write may still reach its server", async (t) => {
+t.test("a lease is left to expire if a write may still reach its server", async (t) => {
   const [unreachable, { link, client }] = [await start(t), await start(t)];
   await unreachable.server.stop();
   const target = new MoveTarget(unreachable.link, () => Number.MAX_SAFE_INTEGER);
@@ -105,7 +105,7 @@ t.test("the lease is not released while a write may still reach its server", asy
   t.notMatch(stats, /cmdstat_del:/, "the lease is left to expire");
 });
 
-t.test("a migration uses a limited number of calls in flight", async (t) => {
+t.test("a migration stays within redis.maxInFlight", async (t) => {
   const from = testFolder(t);
   const store = await openStore(t, from);
   const uids = Array.from({ length: 300 }, (_, at) => `user ${at}`);

@@ -110,7 +110,7 @@ t.test(
 );
 
 t.test(
-  "a node waits while a process holds the lease before its migration has started",
+  "a node waits while another process holds the migration lease, even if no migration has started",
   async (t) => {
     const { from, redis, client } = await folderAndRedis(t);
     await client.set(LEASE, "another");
@@ -161,7 +161,7 @@ async function joinedNode(t: Test, client: Redis) {
 }
 
 t.test(
-  "differences in Redis are found and copied again, and reported if they remain",
+  "differences between the folder and Redis are copied again, and reported if they remain",
   async (t) => {
     const from = testFolder(t);
     const store = await openStore(t, from);
@@ -240,7 +240,7 @@ t.test("only one process can hold the lease until that process releases it", asy
   await second.release();
 });
 
-t.test("the progress is a bar on a terminal and lines elsewhere", async (t) => {
+t.test("progress is shown as a bar on a terminal and as lines elsewhere", async (t) => {
   for (const isTTY of [true, false]) {
     let nowMs = 0;
     let text = "";

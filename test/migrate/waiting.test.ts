@@ -114,7 +114,7 @@ t.test(
 );
 
 t.test(
-  "a node waits for a migration that Redis has lost until the node is restarted",
+  "if Redis loses a migration, a waiting node keeps waiting until the folder is migrated or the node is restarted",
   async (t) => {
     const { redis, holdLease, client } = await start(t);
     const from = await folderWith(t, "token", Number.MAX_SAFE_INTEGER);
@@ -192,7 +192,7 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
 });
 
 t.test(
-  "the owner of an access token is read from the folder, and from Redis when it is migrated",
+  "the owner of an access token is read from the folder, or from Redis by a process that waits for the migration",
   async (t) => {
     const { server, redis, holdLease, client } = await start(t);
     const untilMs = Date.now() + 600_000;

@@ -17,17 +17,20 @@ t.test("the lengths of arguments are counted in bytes for text, buffers and numb
   t.end();
 });
 
-t.test("a server's replies to encoded commands are returned as bytes", async (t) => {
-  const client = (await startRedis(t)).client();
-  const send = (name: string, ...args: (string | number | Buffer)[]) => {
-    const command = new EncodedCommand(name, args);
-    client.sendCommand(command);
-    return command.promise;
-  };
-  const value = Buffer.from([1, 128, 10, 13]);
-  t.strictSame(await send("set", "a\nkey", value), Buffer.from("OK"));
-  t.strictSame(await send("get", "a\nkey"), value);
-  t.strictSame(await send("incrby", "n", 2 ** 52), 2 ** 52);
-  t.strictSame(await send("mget", "a\nkey", "none"), [value, null]);
-  await t.rejects(send("get"), { name: "ReplyError" });
-});
+t.test(
+  "replies to encoded commands are returned as bytes if they are text, and as numbers if they are integers",
+  async (t) => {
+    const client = (await startRedis(t)).client();
+    const send = (name: string, ...args: (string | number | Buffer)[]) => {
+      const command = new EncodedCommand(name, args);
+      client.sendCommand(command);
+      return command.promise;
+    };
+    const value = Buffer.from([1, 128, 10, 13]);
+    t.strictSame(await send("set", "a\nkey", value), Buffer.from("OK"));
+    t.strictSame(await send("get", "a\nkey"), value);
+    t.strictSame(await send("incrby", "n", 2 ** 52), 2 ** 52);
+    t.strictSame(await send("mget", "a\nkey", "none"), [value, null]);
+    await t.rejects(send("get"), { name: "ReplyError" });
+  },
+);

@@ -87,7 +87,7 @@ async function assertDelivers(t: Test, broker: Broker): Promise<void> {
 
 const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
 
-t.test("a node connects over TLS with the certificate of the authority", async (t) => {
+t.test("a node connects over TLS if its CA file contains the server's certificate", async (t) => {
   const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
   const settings = {
     JINDOU_REDIS_URL: url,

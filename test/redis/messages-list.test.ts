@@ -48,7 +48,7 @@ const listOf = (publications: readonly Buffer[]) =>
 
 for (const bytes of [0, 1, 31, 32, 200, 255, 256, 65_535, 65_536])
   t.test(
-    `a message with strings of about ${bytes} bytes is decoded from its publication`,
+    `a message with a payload and an origin of ${bytes} bytes is decoded from its publication`,
     async (t) => {
       const publication = publicationOf(bytes);
       t.ok(isMessages(publication));

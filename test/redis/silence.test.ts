@@ -97,7 +97,7 @@ t.test("a Redis whose maxmemory-policy evicts data is reported at start", async 
   t.same(safeNode?.problems, []);
 });
 
-t.test("a connection without replies is replaced", async (t) => {
+t.test("a connection that receives no replies is replaced", async (t) => {
   const proxy = await startProxy(t, await startRedis(t));
   const node = await openStore(t, proxy.url, { settings: SHORT_TIMEOUT });
   await appendUntilAccepted(node);
@@ -107,7 +107,7 @@ t.test("a connection without replies is replaced", async (t) => {
   t.ok(proxy.connectionCount() > before);
 });
 
-t.test("a connection without replies to WAIT is replaced", async (t) => {
+t.test("a connection that receives no replies to WAIT is replaced", async (t) => {
   const primary = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
   await startRedis(t, ["--replicaof", `127.0.0.1 ${primary.port}`]);
   const proxy = await startProxy(t, primary);
@@ -143,37 +143,40 @@ t.test("a Redis that hangs has at most redis.maxInFlight pending commands", asyn
   t.ok(pendingCommands(node) <= 1);
 });
 
-t.test("a message waits at most redis.timeoutMs in the queue and for the reply", async (t) => {
-  const proxy = await startProxy(t, await startRedis(t));
-  const timeoutMs = 2000;
-  const node = await openStore(t, proxy.url, { settings: { timeoutMs } });
-  const send = async () => {
-    const sinceMs = performance.now();
-    const code = await codeOf(node.store.append(draftOf()));
-    return { code, ms: performance.now() - sinceMs };
-  };
-  const at = (part: number) => sleep(startMs + part * timeoutMs - performance.now());
-  await appendUntilAccepted(node);
-  proxy.hold();
-  const startMs = performance.now();
-  const first = send(); // a call in flight: later messages wait in the queue
-  await at(0.1);
-  const early = send();
-  await at(0.5);
-  const late = send();
-  await at(0.8);
-  t.equal(proxy.heldCount(), 1);
-  const writes = proxy.writeCount();
-  proxy.release();
-  t.equal((await first).code, undefined);
-  t.equal((await early).code, "unavailable");
-  t.ok((await early).ms < timeoutMs, "the second message was rejected before it was sent");
-  const { code, ms } = await late;
-  t.equal(code, "unavailable");
-  t.equal(proxy.writeCount(), writes + 1, "the late message was sent but got no reply");
-  // Would be 1.3 times `timeoutMs` if the time in the queue did not count.
-  t.ok(ms < 1.15 * timeoutMs, `the late message was rejected after ${Math.round(ms)} ms`);
-});
+t.test(
+  "a message waits at most redis.timeoutMs in total, in the queue and for its reply",
+  async (t) => {
+    const proxy = await startProxy(t, await startRedis(t));
+    const timeoutMs = 2000;
+    const node = await openStore(t, proxy.url, { settings: { timeoutMs } });
+    const send = async () => {
+      const sinceMs = performance.now();
+      const code = await codeOf(node.store.append(draftOf()));
+      return { code, ms: performance.now() - sinceMs };
+    };
+    const at = (part: number) => sleep(startMs + part * timeoutMs - performance.now());
+    await appendUntilAccepted(node);
+    proxy.hold();
+    const startMs = performance.now();
+    const first = send(); // a call in flight: later messages wait in the queue
+    await at(0.1);
+    const early = send();
+    await at(0.5);
+    const late = send();
+    await at(0.8);
+    t.equal(proxy.heldCount(), 1);
+    const writes = proxy.writeCount();
+    proxy.release();
+    t.equal((await first).code, undefined);
+    t.equal((await early).code, "unavailable");
+    t.ok((await early).ms < timeoutMs, "the second message was rejected before it was sent");
+    const { code, ms } = await late;
+    t.equal(code, "unavailable");
+    t.equal(proxy.writeCount(), writes + 1, "the late message was sent but got no reply");
+    // Would be 1.3 times `timeoutMs` if the time in the queue did not count.
+    t.ok(ms < 1.15 * timeoutMs, `the late message was rejected after ${Math.round(ms)} ms`);
+  },
+);
 
 t.test("a connection with too many unsent bytes rejects calls", async (t) => {
   const redis = await startRedis(t);
@@ -190,19 +193,22 @@ t.test("a connection with too many unsent bytes rejects calls", async (t) => {
   await appendUntilAccepted(node);
 });
 
-t.test("a node follows a fail-over by Sentinels from a primary that hangs", async (t) => {
-  const watched = await startSentinels(t, 1);
-  const settings = {
-    ...{ timeoutMs: 500, sentinelName: watched.name },
-    sentinelPassword: watched.password,
-  };
-  const node = await openStore(t, watched.url, { settings });
-  await appendUntilAccepted(node);
-  watched.primary.signal("SIGSTOP");
-  await appendUntilAccepted(node);
-  const [replica] = watched.replicas;
-  t.match(await replica?.client().info("replication"), /role:master/);
-});
+t.test(
+  "a node uses the new primary after Sentinels have replaced a primary that hangs",
+  async (t) => {
+    const watched = await startSentinels(t, 1);
+    const settings = {
+      ...{ timeoutMs: 500, sentinelName: watched.name },
+      sentinelPassword: watched.password,
+    };
+    const node = await openStore(t, watched.url, { settings });
+    await appendUntilAccepted(node);
+    watched.primary.signal("SIGSTOP");
+    await appendUntilAccepted(node);
+    const [replica] = watched.replicas;
+    t.match(await replica?.client().info("replication"), /role:master/);
+  },
+);
 
 t.test("a server of a Redis Cluster that hung is used again when it replies", async (t) => {
   const { url, primaries } = await startRedisCluster(t);

@@ -23,7 +23,7 @@ const addition = (uid: string, channelId: string): ClusterEvent => ({
   ...{ kind: "addition", uid, channelId },
 });
 
-t.test("all events of many simultaneous announcements arrive", async (t) => {
+t.test("all events of many concurrent announcements arrive", async (t) => {
   const { teller: publisher, hearer: subscriber } = await nodes(t, MAX_IN_FLIGHT);
   const uids = Array.from({ length: 20 }, (_, at) => `u${at}`);
   for (const uid of uids) await subscriber.topics.listen(userTopic(uid));
@@ -56,17 +56,20 @@ t.test("a short announcement does not wait for a long announcement", async (t) =
   await long;
 });
 
-t.test("a long announcement is rejected while 100,000 events are waiting", async (t) => {
-  const { redis, teller: publisher } = await nodes(t, MAX_IN_FLIGHT);
-  const event = addition("u", "g");
-  const announce = (length: number) =>
-    publisher.topics.announce(Array.from({ length }, () => event));
-  redis.signal("SIGSTOP");
-  const waiting = t.rejects(announce(101_000), { code: "unavailable" });
-  await t.rejects(announce(51), { code: "overloaded" });
-  await redis.stop("SIGKILL");
-  await waiting;
-});
+t.test(
+  "an announcement of more than 50 events is rejected while 100,000 events are waiting",
+  async (t) => {
+    const { redis, teller: publisher } = await nodes(t, MAX_IN_FLIGHT);
+    const event = addition("u", "g");
+    const announce = (length: number) =>
+      publisher.topics.announce(Array.from({ length }, () => event));
+    redis.signal("SIGSTOP");
+    const waiting = t.rejects(announce(101_000), { code: "unavailable" });
+    await t.rejects(announce(51), { code: "overloaded" });
+    await redis.stop("SIGKILL");
+    await waiting;
+  },
+);
 
 t.test("an announcement is rejected while Redis is down", async (t) => {
   const { redis, teller: publisher, hearer: subscriber } = await nodes(t, MAX_IN_FLIGHT);

@@ -51,20 +51,23 @@ t.test("messages that were sent before the subscription are not delivered", asyn
   t.same(fixture.seqs(), [4]);
 });
 
-t.test("a channel whose sequencer was evicted repeats no message", async (t) => {
-  let now = 1e6;
-  const log = new ChannelLog("personal", () => now);
-  const fixture = createFixture(t, log);
-  const channels = createChannels(fixture, log, { max: 4, now: () => now });
-  channels.addTopic(subscription("a"));
-  receive(channels, log.message());
-  await waitUntilIdle(fixture);
-  now += 60_000;
-  await evictOthers(fixture, channels, "a");
-  receive(channels, log.message());
-  await waitUntilIdle(fixture);
-  t.same(fixture.seqs(), [1, 2]);
-});
+t.test(
+  "no message is delivered again after the sequencer of its channel was evicted",
+  async (t) => {
+    let now = 1e6;
+    const log = new ChannelLog("personal", () => now);
+    const fixture = createFixture(t, log);
+    const channels = createChannels(fixture, log, { max: 4, now: () => now });
+    channels.addTopic(subscription("a"));
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    now += 60_000;
+    await evictOthers(fixture, channels, "a");
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), [1, 2]);
+  },
+);
 
 t.test(
   "messages that were sent while a topic was not subscribed are not delivered when it is subscribed again",
@@ -106,7 +109,7 @@ for (const mayReorder of [true, false])
   );
 
 t.test(
-  "messages that are not stored are delivered after the first read of a channel",
+  "a message that is not stored is delivered even if it is the first message received from its channel",
   async (t) => {
     const log = new ChannelLog("personal");
     const fixture = createFixture(t, log);
@@ -122,23 +125,26 @@ t.test(
   },
 );
 
-t.test("an overtaken message is delivered before the first received message", async (t) => {
-  const log = new ChannelLog("personal");
-  const fixture = createFixture(t, log);
-  const channels = createChannels(fixture, log);
-  channels.addTopic(subscription("a"));
-  const late = log.message();
-  receive(channels, log.message({ origin: "mine" }));
-  await waitUntilIdle(fixture);
-  t.same(fixture.seqs(), [1, 2]);
-  const [, second] = fixture.delivered;
-  t.equal(second?.kind === "message" && second.origin, "mine");
-  receive(channels, late);
-  t.same(fixture.seqs(), [1, 2]);
-});
+t.test(
+  "if the second message of a channel arrives first, the first message is still delivered before it",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const fixture = createFixture(t, log);
+    const channels = createChannels(fixture, log);
+    channels.addTopic(subscription("a"));
+    const late = log.message();
+    receive(channels, log.message({ origin: "mine" }));
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), [1, 2]);
+    const [, second] = fixture.delivered;
+    t.equal(second?.kind === "message" && second.origin, "mine");
+    receive(channels, late);
+    t.same(fixture.seqs(), [1, 2]);
+  },
+);
 
 t.test(
-  "a message on the topic of one user waits while the topic of the other user is lost",
+  "a personal message that arrives on one user's topic is held back while the other user's topic is lost",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -171,27 +177,30 @@ t.test("a lost topic that is unsubscribed no longer delays the channel", async (
   t.same(fixture.seqs(), range(1, 4));
 });
 
-t.test("a channel continues on the topic of its other user", async (t) => {
-  const log = new ChannelLog("personal");
-  const { fixture, channels, topic: a } = withOneTopic(t, log);
-  receive(channels, log.message());
-  const b = subscription("b");
-  channels.addTopic(b);
-  a.isOpen = false;
-  channels.removeTopic(a);
-  const { reads } = log;
-  receive(channels, log.message());
-  t.same(fixture.seqs(), [1, 2]);
-  t.equal(log.reads, reads, "nothing is read, because no message was missed");
-  loseTopic(channels, b, 1e6 + 1000);
-  receive(channels, log.message());
-  t.same(fixture.seqs(), [1, 2], "the channel waits when that topic is lost as well");
-  await restoreTopic(channels, b);
-  t.same(fixture.seqs(), [1, 2, 3]);
-});
+t.test(
+  "a personal channel continues on one user's topic after the other user's topic is unsubscribed",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const { fixture, channels, topic: a } = withOneTopic(t, log);
+    receive(channels, log.message());
+    const b = subscription("b");
+    channels.addTopic(b);
+    a.isOpen = false;
+    channels.removeTopic(a);
+    const { reads } = log;
+    receive(channels, log.message());
+    t.same(fixture.seqs(), [1, 2]);
+    t.equal(log.reads, reads, "nothing is read, because no message was missed");
+    loseTopic(channels, b, 1e6 + 1000);
+    receive(channels, log.message());
+    t.same(fixture.seqs(), [1, 2], "the channel waits when that topic is lost as well");
+    await restoreTopic(channels, b);
+    t.same(fixture.seqs(), [1, 2, 3]);
+  },
+);
 
 t.test(
-  "the missed message of a channel is delivered if the channel is first received while one topic is lost",
+  "a message missed on a lost topic is delivered even if it precedes the first message received from its channel",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -207,7 +216,7 @@ t.test(
 
 for (const isListed of [true, false])
   t.test(
-    `a channel resumes when both lost topics are restored${isListed ? "" : ", even if its users' lists of channels with new messages lack it"}`,
+    `a channel resumes when both lost topics are restored${isListed ? "" : ", even if its users' lists of channels with new messages do not contain the channel"}`,
     async (t) => {
       const log = new ChannelLog("personal");
       log.isListed = isListed;
@@ -259,7 +268,7 @@ t.test("the sequencer of a channel with a lost topic is not evicted", async (t) 
 });
 
 t.test(
-  "the first message of a channel is delivered if it is published while the topic is lost",
+  "the first message of a channel is delivered even if it is published while the topic is lost",
   async (t) => {
     const log = new ChannelLog("personal");
     const fixture = createFixture(t, log, { mayReorder: false });
@@ -275,7 +284,7 @@ t.test(
 
 for (const kind of ["a stream event", "a message that is not stored"] as const)
   t.test(
-    `older messages are not delivered if the first publication that a node receives of a channel is ${kind}`,
+    `if the first publication that a node receives from a channel is ${kind}, older messages are not delivered`,
     async (t) => {
       const log = new ChannelLog("personal");
       const { fixture, channels } = withOneTopic(t, log);

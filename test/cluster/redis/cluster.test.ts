@@ -33,7 +33,7 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
   clusterContract(t, driver);
   sessionContract(t, driver);
 
-  t.test(`${name}: one of three simultaneous main logins survives`, async (t) => {
+  t.test(`${name}: exactly one of three concurrent main logins survives`, async (t) => {
     const nodes = await Promise.all([1, 2, 3].map(() => open(t, settings)));
     const errors = await Promise.all(Array.from({ length: 100 }, () => raceLogins(nodes)));
     t.same(errors.flat(), []);
@@ -49,19 +49,22 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
     t.same(a.events, []);
   });
 
-  t.test(`${name}: the sessions of a node that leaves the cluster are offline`, async (t) => {
-    const [a, b] = [await open(t, settings), await open(t, settings)];
-    const uid = randomUUID();
-    await a.cluster.listen(`p:${uid}`);
-    await b.directory.login(sessionOn(b, uid));
-    t.match(await a.directory.presence([uid]), [{ online: true }]);
-    await b.close();
-    await until(async () => {
-      const [status] = await a.directory.presence([uid]);
-      return status?.online === false;
-    });
-    await until(() => a.events.some((event) => event.kind === "presence"));
-  });
+  t.test(
+    `${name}: the users of a node that leaves the cluster go offline, and watchers are notified`,
+    async (t) => {
+      const [a, b] = [await open(t, settings), await open(t, settings)];
+      const uid = randomUUID();
+      await a.cluster.listen(`p:${uid}`);
+      await b.directory.login(sessionOn(b, uid));
+      t.match(await a.directory.presence([uid]), [{ online: true }]);
+      await b.close();
+      await until(async () => {
+        const [status] = await a.directory.presence([uid]);
+        return status?.online === false;
+      });
+      await until(() => a.events.some((event) => event.kind === "presence"));
+    },
+  );
 }
 
 /** Logs a user in on three main devices at once. Returns descriptions of wrong results. */

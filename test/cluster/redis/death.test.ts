@@ -92,7 +92,7 @@ t.test("users of a killed node are offline within 3 s, and watchers are notified
 });
 
 t.test(
-  "a node that continues after it counted as dead keeps only its valid sessions",
+  "a frozen node that resumes after it was declared dead keeps only the sessions that are still valid",
   async (t) => {
     const beats = { heartbeatMs: 100, deadAfterMs: 2000 };
     const a = await startSurvivor(t, optionsOf("stop", beats));

@@ -64,7 +64,7 @@ const endedSessions = ({ events }: TestNode) =>
 
 const ROUNDS = 500;
 
-t.test("one of several simultaneous main logins survives, in 500 rounds", async (t) => {
+t.test("exactly one of three concurrent main logins survives, in 500 rounds", async (t) => {
   const nodes = await startNodes(t, 3);
   const failedUids: string[] = [];
   await Promise.all(
@@ -113,28 +113,31 @@ t.test("a session's fields may contain any characters", async (t) => {
   t.same(await sessionsOf(a.store, uid), [session]);
 });
 
-t.test("users of a dead node are offline, and nodes check the users they watch", async (t) => {
-  const [a, b, c] = (await startNodes(t, 3)) as [TestNode, TestNode, TestNode];
-  const uids = Array.from({ length: 300 }, (_, at) => `u${at}`);
-  await Promise.all(uids.map((uid) => b.directory.login(sessionOn(b, uid, { flag: 1 }))));
-  const elsewhere = sessionOn(a, "u0");
-  await a.directory.login(elsewhere);
-  for (const uid of ["u1", "u2", "u3"]) await c.cluster.listen(`p:${uid}`);
-  c.cluster.unlisten("p:u3");
-  await disconnect(b);
-  for (const node of [a, c])
-    await until(async () => {
-      const presence = await node.directory.presence(uids);
-      return presence.filter(({ online }) => online).length === 1;
-    });
-  await until(() => c.events.length >= 2);
-  t.same(
-    c.events,
-    ["u1", "u2"].map((uid) => ({ kind: "presence", uid })),
-    "a node checks the users it watches",
-  );
-  t.same(a.events, [], "a node that watches nobody checks nobody");
-});
+t.test(
+  "users of a dead node are offline, and other nodes are notified only about the users they watch",
+  async (t) => {
+    const [a, b, c] = (await startNodes(t, 3)) as [TestNode, TestNode, TestNode];
+    const uids = Array.from({ length: 300 }, (_, at) => `u${at}`);
+    await Promise.all(uids.map((uid) => b.directory.login(sessionOn(b, uid, { flag: 1 }))));
+    const elsewhere = sessionOn(a, "u0");
+    await a.directory.login(elsewhere);
+    for (const uid of ["u1", "u2", "u3"]) await c.cluster.listen(`p:${uid}`);
+    c.cluster.unlisten("p:u3");
+    await disconnect(b);
+    for (const node of [a, c])
+      await until(async () => {
+        const presence = await node.directory.presence(uids);
+        return presence.filter(({ online }) => online).length === 1;
+      });
+    await until(() => c.events.length >= 2);
+    t.same(
+      c.events,
+      ["u1", "u2"].map((uid) => ({ kind: "presence", uid })),
+      "a node checks the users it watches",
+    );
+    t.same(a.events, [], "a node that watches nobody checks nobody");
+  },
+);
 
 const entryOf = async (node: TestNode, { uid, sessionId }: SessionRecord) =>
   JSON.parse((await raw.hget(sessionsKey(node, uid), sessionId)) ?? "[]") as unknown[];
@@ -248,7 +251,7 @@ t.test(
 );
 
 t.test(
-  "a session whose end event was missed is ended if another session replaced it",
+  "a node that missed the kick or replacement of a session ends the session after resubscribing",
   async (t) => {
     const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
     const main = sessionOn(a, "u1");
@@ -319,27 +322,30 @@ t.test("a user's main logins are remembered for thirty days", async (t) => {
   t.equal(await raw.exists(key("v")), 0, "secondary logins are not remembered");
 });
 
-t.test("the entry of the later of two main sessions that Redis lost is restored", async (t) => {
-  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
-  await b.cluster.listen("u:u");
-  const old = sessionOn(a, "u");
-  const late = sessionOn(b, "u");
-  await a.directory.login(old);
-  await b.directory.login(late);
-  for (const [first, second] of [
-    [a, b],
-    [b, a],
-  ] as const) {
-    await loseSessions(a, "u");
-    first.topics.resubscribed(["u"]);
-    await until(async () => (await raw.exists(sessionsKey(a, "u"))) === 1);
-    second.topics.resubscribed(["u"]);
-    await until(async () => (await raw.hkeys(sessionsKey(a, "u"))).join() === late.sessionId);
-    t.same(await sessionsOf(a.store, "u"), [late]);
-  }
-  t.ok(endedSessions(a).every((text) => text === `${old.sessionId} kicked`));
-  t.notOk(endedSessions(b).some((text) => text.startsWith(late.sessionId)));
-});
+t.test(
+  "if Redis lost the entries of a user's two main sessions, only the later session is restored",
+  async (t) => {
+    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+    await b.cluster.listen("u:u");
+    const old = sessionOn(a, "u");
+    const late = sessionOn(b, "u");
+    await a.directory.login(old);
+    await b.directory.login(late);
+    for (const [first, second] of [
+      [a, b],
+      [b, a],
+    ] as const) {
+      await loseSessions(a, "u");
+      first.topics.resubscribed(["u"]);
+      await until(async () => (await raw.exists(sessionsKey(a, "u"))) === 1);
+      second.topics.resubscribed(["u"]);
+      await until(async () => (await raw.hkeys(sessionsKey(a, "u"))).join() === late.sessionId);
+      t.same(await sessionsOf(a.store, "u"), [late]);
+    }
+    t.ok(endedSessions(a).every((text) => text === `${old.sessionId} kicked`));
+    t.notOk(endedSessions(b).some((text) => text.startsWith(late.sessionId)));
+  },
+);
 
 t.test("a session that Redis lost is ended if its device is logged out", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
@@ -353,7 +359,7 @@ t.test("a session that Redis lost is ended if its device is logged out", async (
   t.notOk(await isOnline(a, "u"));
 });
 
-t.test("the end of a session in the store notifies the session's node", async (t) => {
+t.test("ending a session in the store notifies the session's node", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   await a.cluster.listen("u:u");
   const session = sessionOn(a, "u");
@@ -371,7 +377,7 @@ t.test("the end of a session in the store notifies the session's node", async (t
   );
 });
 
-t.test("a node that missed the end of a session ends it at the next check", async (t) => {
+t.test("a node that missed the end of a session ends the session at its next check", async (t) => {
   const [a, b] = (await startNodes(t, 2, { recheckMs: 200 })) as [TestNode, TestNode];
   const [kept, loggedOut] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
   for (const session of [kept, loggedOut]) await a.directory.login(session);
@@ -435,7 +441,7 @@ t.test(
   },
 );
 
-t.test("a login without a reply leaves no session entry", async (t) => {
+t.test("a login that receives no reply from Redis leaves no session entry", async (t) => {
   const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session); // so that an entry exists even if the second call never runs
@@ -445,7 +451,7 @@ t.test("a login without a reply leaves no session entry", async (t) => {
   await until(async () => (await raw.exists(sessionsKey(a, "u"))) === 0);
 });
 
-t.test("the removal of a session without a reply is repeated", async (t) => {
+t.test("the removal of a session is repeated if Redis does not reply", async (t) => {
   const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];
   const [kept, removed] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
   for (const session of [kept, removed]) await a.directory.login(session);
@@ -501,28 +507,31 @@ t.test("only sessions that could not be confirmed are confirmed again", async (t
   t.same(endedSessions(a), []);
 });
 
-t.test("sessions whose users' topics are lost do not delay other sessions", async (t) => {
-  const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
-  const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];
-  for (const session of [judged, waiting]) await a.directory.login(session);
-  await a.cluster.listen("u:u");
-  const topicsBack: (() => void)[] = [];
-  a.topics.onRecovery = () =>
-    new Promise((resolve) => {
-      topicsBack.push(resolve);
-    });
-  await raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-  await until(() => topicsBack.length > 0); // Redis was unreachable, so all sessions must be confirmed
-  await loseSessions(a, "v");
-  await putToken(a, "u", "another");
-  await a.cluster.announce([{ kind: "credential", uid: "u" }]);
-  await until(() => endedSessions(a).length > 0);
-  t.same(endedSessions(a), [`${judged.sessionId} token_changed`]);
-  t.same(await sessionsOf(a.store, "v"), [], "the other session still waits");
-  for (const resume of topicsBack) resume();
-  await until(async () => (await sessionsOf(a.store, "v")).length > 0);
-  t.same(await sessionsOf(a.store, "v"), [waiting]);
-});
+t.test(
+  "sessions whose users' topics are lost do not delay the checks of other sessions",
+  async (t) => {
+    const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
+    const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];
+    for (const session of [judged, waiting]) await a.directory.login(session);
+    await a.cluster.listen("u:u");
+    const topicsBack: (() => void)[] = [];
+    a.topics.onRecovery = () =>
+      new Promise((resolve) => {
+        topicsBack.push(resolve);
+      });
+    await raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    await until(() => topicsBack.length > 0); // Redis was unreachable, so all sessions must be confirmed
+    await loseSessions(a, "v");
+    await putToken(a, "u", "another");
+    await a.cluster.announce([{ kind: "credential", uid: "u" }]);
+    await until(() => endedSessions(a).length > 0);
+    t.same(endedSessions(a), [`${judged.sessionId} token_changed`]);
+    t.same(await sessionsOf(a.store, "v"), [], "the other session still waits");
+    for (const resume of topicsBack) resume();
+    await until(async () => (await sessionsOf(a.store, "v")).length > 0);
+    t.same(await sessionsOf(a.store, "v"), [waiting]);
+  },
+);
 
 const SECONDARY = {
   uid: "u",

@@ -75,7 +75,7 @@ t.test("a barrier waits until missed messages are delivered", async (t) => {
 
 for (const channel of [group("g"), person("b")])
   t.test(
-    `${channel.id}: a message that is not stored is skipped during a catch-up after a loss`,
+    `${channel.id}: a message that is not stored is skipped if it arrives during a catch-up after a lost connection`,
     async (t) => {
       const settings = newSettings();
       let [isHeld, reads] = [true, 0];
@@ -156,7 +156,7 @@ t.test("a channel with a damaged key does not delay other channels", async (t) =
 });
 
 t.test(
-  "messages with reused seqs are delivered in a group without delivered messages",
+  "messages with reused seqs are delivered to a node that has received nothing from their group",
   async (t) => {
     const settings = newSettings();
     const receiver = await startTopicNode(t, settings);
@@ -176,7 +176,7 @@ t.test(
 );
 
 t.test(
-  "messages with reused seqs are delivered in a personal channel without delivered messages",
+  "messages with reused seqs are delivered to a node that has received nothing from their personal channel",
   async (t) => {
     let sentMs = 0;
     const log = new ChannelLog("personal", () => sentMs);
@@ -193,20 +193,23 @@ t.test(
   },
 );
 
-t.test("a personal channel without missed messages costs one small read", async (t) => {
-  const log = new ChannelLog("personal", () => 0);
-  const { fixture, channels, topic } = withOneTopic(t, log);
-  receive(channels, log.message());
-  loseTopic(channels, topic, LATER);
-  const late = log.message();
-  log.isListed = false;
-  topic.isUp = true;
-  const reads = log.reads;
-  receive(channels, late);
-  await Promise.all(channels.restore([topic]));
-  t.same(fixture.seqs(), [1, 2]);
-  t.equal(log.reads, reads + 1);
-});
+t.test(
+  "a personal channel without missed messages costs one small read after a lost connection",
+  async (t) => {
+    const log = new ChannelLog("personal", () => 0);
+    const { fixture, channels, topic } = withOneTopic(t, log);
+    receive(channels, log.message());
+    loseTopic(channels, topic, LATER);
+    const late = log.message();
+    log.isListed = false;
+    topic.isUp = true;
+    const reads = log.reads;
+    receive(channels, late);
+    await Promise.all(channels.restore([topic]));
+    t.same(fixture.seqs(), [1, 2]);
+    t.equal(log.reads, reads + 1);
+  },
+);
 
 t.test("a channel that cannot be read delays its topic only for a limited time", async (t) => {
   const log = new ChannelLog("personal", () => 0);
@@ -230,17 +233,20 @@ t.test("a channel that cannot be read delays its topic only for a limited time",
   t.same(fixture.seqs(), [1, 2, 3]);
 });
 
-t.test("a missed message of a node whose clock is behind is delivered", async (t) => {
-  let now = 1e6;
-  const log = new ChannelLog("personal", () => now - 30_000);
-  const { fixture, channels, topic } = withOneTopic(t, log, { now: () => now });
-  now += 60_000;
-  loseTopic(channels, topic, now);
-  log.message(); // 30 s before the loss, by the sender's clock
-  topic.isUp = true;
-  await Promise.all(channels.restore([topic]));
-  t.same(fixture.seqs(), [1]);
-});
+t.test(
+  "a missed message is delivered even if the clock of the sending node is 30 s slow",
+  async (t) => {
+    let now = 1e6;
+    const log = new ChannelLog("personal", () => now - 30_000);
+    const { fixture, channels, topic } = withOneTopic(t, log, { now: () => now });
+    now += 60_000;
+    loseTopic(channels, topic, now);
+    log.message(); // 30 s before the loss, by the sender's clock
+    topic.isUp = true;
+    await Promise.all(channels.restore([topic]));
+    t.same(fixture.seqs(), [1]);
+  },
+);
 
 t.test("the missed end of a long personal stream is delivered", async (t) => {
   const log = new ChannelLog("personal", () => 0);
@@ -264,7 +270,7 @@ t.test("the missed end of a long personal stream is delivered", async (t) => {
 
 for (const succeeds of [true, false])
   t.test(
-    `a topic lost while it is opened is restored, even if the first read ${succeeds ? "is late" : "fails"}`,
+    `a topic that is lost while it is being opened is restored, even if the first read ${succeeds ? "is late" : "fails"}`,
     async (t) => {
       const log = new ChannelLog("group");
       const fixture = createFixture(t, log);

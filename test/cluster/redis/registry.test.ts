@@ -92,7 +92,7 @@ t.test("the id of a node that was closed can be used at once", async (t) => {
   t.equal(await liveNodes(b), "same");
 });
 
-t.test("no node counts as dead because Redis was unreachable", async (t) => {
+t.test("an outage of Redis does not make nodes count as dead", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   await until(async () => (await a.cluster.nodes()).length === 2);
@@ -167,7 +167,7 @@ t.test(
   },
 );
 
-t.test("a node reports once that its clock differs from Redis' clock", async (t) => {
+t.test("a node reports once that its clock differs from the clock of Redis", async (t) => {
   const redis = await startRedis(t);
   const right = await startNode(t, redis);
   for (const offsetMs of [5000, -5000]) {
@@ -199,15 +199,18 @@ t.test("a node that rejects calls as overloaded still sends heartbeats", async (
   await until(async () => (await a.cluster.nodes()).length === 1);
 });
 
-t.test("calls before the start and after the close are rejected with unavailable", async (t) => {
-  const redis = await startRedis(t);
-  const node = await createNode(t, redis);
-  const refused = { code: "unavailable" };
-  await t.rejects(node.directory.login(sessionOn(node, "u")), refused);
-  await t.rejects(node.directory.presence(["u"]), refused);
-  await node.cluster.start();
-  await t.resolves(node.cluster.ping());
-  await node.cluster.close();
-  await t.rejects(node.directory.presence(["u"]), refused);
-  await t.rejects(node.cluster.ping(), refused);
-});
+t.test(
+  "calls to a node before its start and after its close are rejected with `unavailable`",
+  async (t) => {
+    const redis = await startRedis(t);
+    const node = await createNode(t, redis);
+    const refused = { code: "unavailable" };
+    await t.rejects(node.directory.login(sessionOn(node, "u")), refused);
+    await t.rejects(node.directory.presence(["u"]), refused);
+    await node.cluster.start();
+    await t.resolves(node.cluster.ping());
+    await node.cluster.close();
+    await t.rejects(node.directory.presence(["u"]), refused);
+    await t.rejects(node.cluster.ping(), refused);
+  },
+);

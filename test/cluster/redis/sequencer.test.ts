@@ -48,22 +48,25 @@ t.test(
   },
 );
 
-t.test("a publication that never arrives is read and delivered in order", async (t) => {
-  const log = new ChannelLog("group");
-  const { sequencer, seqs, delivered } = createFixture(t, log);
-  sequencer.begin(0, 0);
-  const frames = range(1, 8).map(() => log.message());
-  acceptFrames(sequencer, frames, [0, 1, 4, 7]);
-  await until(() => seqs().length === 8, "all messages are delivered");
-  t.same(seqs(), range(1, 8));
-  t.same(
-    delivered.map((event) => event.kind === "message" && event.origin === "s"),
-    [true, true, false, false, true, false, false, true],
-    "only received messages name the sending session",
-  );
-  sequencer.accept(log.message());
-  t.equal(seqs().at(-1), 9);
-});
+t.test(
+  "a publication that never arrives is read from the store and delivered in order",
+  async (t) => {
+    const log = new ChannelLog("group");
+    const { sequencer, seqs, delivered } = createFixture(t, log);
+    sequencer.begin(0, 0);
+    const frames = range(1, 8).map(() => log.message());
+    acceptFrames(sequencer, frames, [0, 1, 4, 7]);
+    await until(() => seqs().length === 8, "all messages are delivered");
+    t.same(seqs(), range(1, 8));
+    t.same(
+      delivered.map((event) => event.kind === "message" && event.origin === "s"),
+      [true, true, false, false, true, false, false, true],
+      "only received messages name the sending session",
+    );
+    sequencer.accept(log.message());
+    t.equal(seqs().at(-1), 9);
+  },
+);
 
 t.test("a catch-up reads the channel to its end in several pages", async (t) => {
   const log = new ChannelLog("group");
@@ -101,7 +104,7 @@ t.test(
 
 for (const later of [0, 1])
   t.test(
-    `an unstored message that arrives late is delivered (later stored messages: ${later})`,
+    `an unstored message that arrives late is delivered once (later stored messages: ${later})`,
     async (t) => {
       const log = new ChannelLog("personal");
       const { delivered, sequencer, catchUpQueue } = createFixture(t, log);
@@ -122,7 +125,7 @@ for (const later of [0, 1])
   );
 
 t.test(
-  "missing events of a stream are delivered merged, and later events are delivered live",
+  "missed events of a stream are delivered as one merged event, and later events are delivered live",
   async (t) => {
     const log = new ChannelLog("group");
     const { sequencer, delivered } = createFixture(t, log);
@@ -197,23 +200,26 @@ t.test("a forged message does not suppress messages with ids close to its own", 
   t.same(ids, [forger.nextId, 1001, log.nextId]);
 });
 
-t.test("frames over the budget are dropped and read from the store", async (t) => {
-  const log = new ChannelLog("group");
-  const budget = { used: 0, max: 2000 };
-  const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
-  sequencer.begin(0, 0);
-  log.message();
-  log.onRead = () => {
-    if (log.reads !== 2) return; // the first read is that of the position
-    for (const _ of range(1, 20)) sequencer.accept(log.message());
-  };
-  await catchUpQueue.catchUp(sequencer);
-  await catchUpQueue.settled();
-  t.same(seqs(), range(1, 21));
-  t.equal(budget.used, 0);
-});
+t.test(
+  "frames that exceed the buffer limit are dropped, and their messages are read from the store",
+  async (t) => {
+    const log = new ChannelLog("group");
+    const budget = { used: 0, max: 2000 };
+    const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
+    sequencer.begin(0, 0);
+    log.message();
+    log.onRead = () => {
+      if (log.reads !== 2) return; // the first read is that of the position
+      for (const _ of range(1, 20)) sequencer.accept(log.message());
+    };
+    await catchUpQueue.catchUp(sequencer);
+    await catchUpQueue.settled();
+    t.same(seqs(), range(1, 21));
+    t.equal(budget.used, 0);
+  },
+);
 
-t.test("frames that a suspended sequencer dropped are read from the store", async (t) => {
+t.test("messages whose frames a suspended sequencer dropped are read from the store", async (t) => {
   const log = new ChannelLog("group");
   const budget = { used: 0, max: 100 };
   const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
@@ -225,7 +231,7 @@ t.test("frames that a suspended sequencer dropped are read from the store", asyn
   t.same(seqs(), [1, 2, 3]);
 });
 
-t.test("frames that were dropped after a gap are read from the store", async (t) => {
+t.test("messages whose frames were dropped after a gap are read from the store", async (t) => {
   const log = new ChannelLog("group");
   const budget = { used: 0, max: 100 };
   const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
@@ -236,7 +242,7 @@ t.test("frames that were dropped after a gap are read from the store", async (t)
   t.same(seqs(), [1, 2, 3]);
 });
 
-t.test("failed reads are retried", async (t) => {
+t.test("failed reads of the store are retried", async (t) => {
   const log = new ChannelLog("group");
   const { sequencer, seqs, catchUpQueue, errors: problems } = createFixture(t, log);
   sequencer.begin(0, 0);
@@ -290,18 +296,21 @@ for (const isSuspended of [true, false])
     },
   );
 
-t.test("a fail-over that loses all delivered messages repeats no older message", async (t) => {
-  const log = new ChannelLog("personal");
-  const { fixture, channels } = withOneTopic(t, log);
-  for (const _ of range(1, 4)) log.message(); // the user read them when connecting
-  receive(channels, log.message());
-  receive(channels, log.message());
-  t.same(fixture.seqs(), [5, 6]);
-  log.loseLast(2);
-  for (const frame of range(1, 3).map(() => log.message())) receive(channels, frame);
-  await fixture.catchUpQueue.settled();
-  t.same(fixture.seqs(), [5, 6, 5, 6, 7]);
-});
+t.test(
+  "no older message is delivered after a fail-over that lost all delivered messages",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const { fixture, channels } = withOneTopic(t, log);
+    for (const _ of range(1, 4)) log.message(); // the user read them when connecting
+    receive(channels, log.message());
+    receive(channels, log.message());
+    t.same(fixture.seqs(), [5, 6]);
+    log.loseLast(2);
+    for (const frame of range(1, 3).map(() => log.message())) receive(channels, frame);
+    await fixture.catchUpQueue.settled();
+    t.same(fixture.seqs(), [5, 6, 5, 6, 7]);
+  },
+);
 
 for (const isHeard of [true, false])
   t.test(
@@ -327,7 +336,7 @@ for (const isHeard of [true, false])
     },
   );
 
-t.test("a new sequencer keeps its position when two reads of it overlap", async (t) => {
+t.test("a new sequencer keeps its position when two reads of the position overlap", async (t) => {
   const log = new ChannelLog("group");
   const fixture = createFixture(t, log);
   const channels = createChannels(fixture, log);

@@ -22,7 +22,7 @@ t.test("a throttle on Redis counts the failures of all nodes", async (t) => {
     return { link, throttle: createRedisThrottle(link, () => nowMs) };
   }
 
-  t.test("all nodes share a count, and each failure is counted once", async (t) => {
+  t.test("all nodes share the count of a key, and each failure is counted once", async (t) => {
     const [a, b] = [await node(t), await node(t)];
     t.same(await a.throttle.failures("k"), { count: 0, retryAfterS: 0 });
     await Promise.all(
@@ -58,7 +58,7 @@ t.test("a throttle on Redis counts the failures of all nodes", async (t) => {
     t.same(await throttle.failures("c"), { count: 0, retryAfterS: 0 });
   });
 
-  t.test("the key in Redis is short and expires by itself", async (t) => {
+  t.test("the Redis key of a count is short and expires by itself", async (t) => {
     const { throttle } = await node(t);
     const client = server.client();
     await client.flushall();
@@ -72,7 +72,7 @@ t.test("a throttle on Redis counts the failures of all nodes", async (t) => {
     );
   });
 
-  t.test("calls after the close of the link are rejected with unavailable", async (t) => {
+  t.test("calls after the link was closed are rejected with `unavailable`", async (t) => {
     const { link, throttle } = await node(t);
     await link.close();
     t.equal(await codeOf(throttle.failures("k")), "unavailable");

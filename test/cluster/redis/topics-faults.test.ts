@@ -32,7 +32,7 @@ async function assertAllDelivered(
 }
 
 for (const signal of ["SIGTERM", "SIGKILL"] as const)
-  t.test(`no message is missed when Redis ends by ${signal} and restarts`, async (t) => {
+  t.test(`no message is missed when Redis is stopped with ${signal} and restarted`, async (t) => {
     const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", "always"]]);
     const settings = redisSettings(redis.url, { timeoutMs: 1000 });
     const [receiver, sender] = [
@@ -71,7 +71,7 @@ for (const signal of ["SIGTERM", "SIGKILL"] as const)
     await t.resolves(receiver.topics.listen(groupTopic("new")));
   });
 
-t.test("a subscriber connection without data is replaced", async (t) => {
+t.test("a subscriber connection that no longer delivers data is replaced", async (t) => {
   const redis = await startRedis(t);
   const proxy = await startRedisProxy(t, redis.port);
   const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);

@@ -43,7 +43,7 @@ t.test("a topic is unsubscribed only after a delay", async (t) => {
 });
 
 t.test(
-  "the oldest delayed unsubscribe is executed at once when too many are waiting",
+  "the oldest delayed unsubscribes are executed at once when their number exceeds the maximum",
   async (t) => {
     const { node, channels } = newCluster(t);
     const receiver = await node({ limits: { maxDelayedUnsubscribes: 3 } });
@@ -55,22 +55,25 @@ t.test(
   },
 );
 
-t.test("a message is published once, to the nodes that subscribed to its group", async (t) => {
-  const { node, listeners } = newCluster(t);
-  const [receiver, member, unrelated] = [await node(), await node(), await node()];
-  for (const { topics } of [receiver, member]) await topics.listen(groupTopic("g"));
-  await unrelated.topics.listen(groupTopic("h"));
-  const name = receiver.link.keys.topic(groupTopic("g"));
-  t.equal(await listeners(name), 2);
-  await receiver.send(group("g"), "a");
-  await Promise.all([member.topics.barrier(), unrelated.topics.barrier()]);
-  t.same(
-    [receiver, member, unrelated].map(({ seqs }) => seqs("2:g")),
-    [[1], [1], []],
-  );
-});
+t.test(
+  "a group message is delivered once on each node that subscribed to the group, and on no other node",
+  async (t) => {
+    const { node, listeners } = newCluster(t);
+    const [receiver, member, unrelated] = [await node(), await node(), await node()];
+    for (const { topics } of [receiver, member]) await topics.listen(groupTopic("g"));
+    await unrelated.topics.listen(groupTopic("h"));
+    const name = receiver.link.keys.topic(groupTopic("g"));
+    t.equal(await listeners(name), 2);
+    await receiver.send(group("g"), "a");
+    await Promise.all([member.topics.barrier(), unrelated.topics.barrier()]);
+    t.same(
+      [receiver, member, unrelated].map(({ seqs }) => seqs("2:g")),
+      [[1], [1], []],
+    );
+  },
+);
 
-t.test("a frame of a newer version is reported and dropped", async (t) => {
+t.test("malformed frames and frames of a newer version are reported and dropped", async (t) => {
   const { node } = newCluster(t);
   const receiver = await node();
   await receiver.topics.listen(groupTopic("g"));

@@ -27,7 +27,7 @@ function slowFiles() {
 }
 
 t.test(
-  "a command that repeats a message waits only for the fsync of that message with durability disk",
+  "with durability disk, a command that repeats a message waits only for the fsync of that message",
   async (t) => {
     const { files, next } = slowFiles();
     const store = await openStore(t, testFolder(t), {
@@ -56,7 +56,7 @@ t.test(
   },
 );
 
-t.test("a checkpoint writes only committed messages with durability disk", async (t) => {
+t.test("with durability disk, a checkpoint writes only committed messages", async (t) => {
   const { files, next } = slowFiles();
   const path = testFolder(t);
   const store = await openStore(t, path, { files, durability: "disk" });
@@ -73,7 +73,7 @@ t.test("a checkpoint writes only committed messages with durability disk", async
 });
 
 t.test(
-  "a command that repeats a message whose write failed is stored as a new command with durability disk",
+  "with durability disk, a command that repeats a message whose write failed is stored as a new command",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {
@@ -90,7 +90,7 @@ t.test(
 
 for (const durability of ["process", "disk"] as const)
   t.test(
-    `an exception while one call is answered does not affect other calls with durability ${durability}`,
+    `an exception in the reply to one call does not affect other calls (durability ${durability})`,
     async (t) => {
       const problems: string[] = [];
       const store = await openStore(t, testFolder(t), {
@@ -123,7 +123,7 @@ for (const durability of ["process", "disk"] as const)
   );
 
 t.test(
-  "every message is refused after a failed fsync with durability disk, even if it would not be stored",
+  "with durability disk, every message is refused after a failed fsync, even if the message would not be stored",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {

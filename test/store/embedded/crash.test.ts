@@ -156,7 +156,7 @@ t.test(
   },
 );
 
-t.test("exactly one of several processes that start at once gets the folder", async (t) => {
+t.test("exactly one of several processes that start concurrently gets the folder", async (t) => {
   const path = testFolder(t);
   const dead = startChild(t, [path, "hold"]);
   await dead.line((l) => l.started !== undefined);

@@ -67,37 +67,40 @@ t.test("a retry is recognised until its window ends, over several rotations", as
   t.ok((await store.append(draft(0))).duplicate, "a retry of the new message is recognised");
 });
 
-t.test("a retry of a message that was sent during a rotation is recognised", async (t) => {
-  let nowMs = 1_800_000_000_000;
-  const gate = { isClosed: false, open() {} };
-  const store = await openStore(t, testFolder(t), {
-    clock: () => nowMs,
-    dedupeWindowS: 100,
-    databaseWrites: {
-      async batch(_env, steps, write) {
-        if (gate.isClosed)
-          await new Promise<void>((resolve) => {
-            gate.open = resolve;
-          });
-        return write(steps);
+t.test(
+  "a retry of a message that was sent during a rotation of the dedupe filters is recognised",
+  async (t) => {
+    let nowMs = 1_800_000_000_000;
+    const gate = { isClosed: false, open() {} };
+    const store = await openStore(t, testFolder(t), {
+      clock: () => nowMs,
+      dedupeWindowS: 100,
+      databaseWrites: {
+        async batch(_env, steps, write) {
+          if (gate.isClosed)
+            await new Promise<void>((resolve) => {
+              gate.open = resolve;
+            });
+          return write(steps);
+        },
+        flushed: (env) => env.flushed,
       },
-      flushed: (env) => env.flushed,
-    },
-  });
-  await turns(20); // until the filters are complete
-  await store.append(draft(0));
-  await store.checkpoint();
-  nowMs += 100_000;
-  await store.append(draft(1));
-  gate.isClosed = true;
-  const rotating = store.checkpoint(); // its first transaction is the rotation
-  nowMs += 50_000;
-  await store.append(draft(2));
-  gate.isClosed = false;
-  gate.open();
-  await rotating;
-  t.ok((await store.append(draft(2))).duplicate);
-  nowMs += 50_000;
-  await store.checkpoint(); // the next rotation empties the previous filter
-  t.ok((await store.append(draft(2))).duplicate, "a retry is recognised after 50 of 100 seconds");
-});
+    });
+    await turns(20); // until the filters are complete
+    await store.append(draft(0));
+    await store.checkpoint();
+    nowMs += 100_000;
+    await store.append(draft(1));
+    gate.isClosed = true;
+    const rotating = store.checkpoint(); // its first transaction is the rotation
+    nowMs += 50_000;
+    await store.append(draft(2));
+    gate.isClosed = false;
+    gate.open();
+    await rotating;
+    t.ok((await store.append(draft(2))).duplicate);
+    nowMs += 50_000;
+    await store.checkpoint(); // the next rotation empties the previous filter
+    t.ok((await store.append(draft(2))).duplicate, "a retry is recognised after 50 of 100 seconds");
+  },
+);

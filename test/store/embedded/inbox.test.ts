@@ -283,7 +283,7 @@ t.test("a failing call does not affect the other calls of its batch", async (t) 
 });
 
 t.test(
-  "a command whose flush failed is published with durability disk, and its sender gets an error",
+  "with durability disk, a command whose flush failed is published, and its sender gets an error",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const events: ClusterEvent[] = [];
@@ -308,7 +308,7 @@ t.test(
   },
 );
 
-t.test("a receiver that throws does not affect commands", async (t) => {
+t.test("a publisher that throws does not affect commands", async (t) => {
   const problems: string[] = [];
   const { store } = await setUp(t, {
     onError: (_, what) => problems.push(what),

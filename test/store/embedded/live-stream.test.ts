@@ -30,7 +30,7 @@ async function sentBytes(store: EmbeddedStore): Promise<number> {
 }
 
 t.test(
-  "a viewer is never sent more bytes of a stream than its limit, for all kinds of events",
+  "a viewer is sent at most maxStreamBytes plus 300 bytes of a stream, for all kinds of events",
   async (t) => {
     const maxStreamBytes = 20_000;
     const long = (at: number) => `${"呼".repeat(115)}${at}`;

@@ -37,12 +37,15 @@ t.test(
   },
 );
 
-t.test("calls that are queued in the same event-loop turn count against the limit", async (t) => {
-  const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
-  const sends = Array.from({ length: 50 }, () => codeOf(store.append(draftOf())));
-  const codes = await Promise.all(sends);
-  t.equal(codes.filter((code) => code === undefined).length, 10);
-});
+t.test(
+  "calls that are queued in the same event-loop turn count towards the limit of the memtable",
+  async (t) => {
+    const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
+    const sends = Array.from({ length: 50 }, () => codeOf(store.append(draftOf())));
+    const codes = await Promise.all(sends);
+    t.equal(codes.filter((code) => code === undefined).length, 10);
+  },
+);
 
 t.test(
   "a checkpoint empties the memtable, shortens the WAL and does not change any read",

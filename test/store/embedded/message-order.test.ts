@@ -7,7 +7,7 @@ import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 t.test(
-  "message ids grow across channels, also after a restart and if the clock is set back",
+  "message ids grow across channels, even after a restart or if the clock is set back",
   async (t) => {
     const folder = testFolder(t);
     let nowMs = Date.UTC(2026, 0, 1);

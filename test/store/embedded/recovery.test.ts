@@ -36,7 +36,7 @@ function onlyFile(path: string): string {
   return file;
 }
 
-t.test("acknowledged messages and their retries survive a crash", async (t) => {
+t.test("acknowledged messages survive a crash, and their retries are recognised", async (t) => {
   const path = await crashedWith(t, 3);
   const events: unknown[] = [];
   const publisher = { publish: (event: unknown) => void events.push(event) };
@@ -153,7 +153,7 @@ function damage(file: string): void {
 }
 
 t.test(
-  "the store continues with the messages before the first damage after a power loss, and reports the loss",
+  "after a power loss, the store continues with the messages before the first damage and reports the loss",
   async (t) => {
     for (const kind of ["damaged", "missing", "one file"] as const) {
       const path = kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t);
@@ -180,7 +180,7 @@ t.test(
   },
 );
 
-t.test("damage prevents a start even after a reboot with durability = disk", async (t) => {
+t.test("with durability = disk, damage prevents a start even after a reboot", async (t) => {
   const path = await fourFiles(t, { durability: "disk" });
   for (const file of walFiles(path)) asOfAnotherBoot(file);
   damage(walFiles(path)[1] ?? "");
@@ -245,7 +245,7 @@ t.test("a user cannot forge damage by sending a WAL file as a payload", async (t
   t.same(await seqsIn(reopened), [1]);
 });
 
-t.test("a missing segment between others prevents a start", async (t) => {
+t.test("a missing first or middle segment prevents a start", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, { segmentBytes: 64 });
   for (let i = 1; i <= 4; i++) await store.append(numbered(i));
@@ -281,7 +281,7 @@ t.test(
 );
 
 t.test(
-  "a crash between a checkpoint and the deletion of its segments repeats no message",
+  "no message is repeated after a crash between a checkpoint and the deletion of its segments",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, { segmentBytes: 64 });
@@ -297,7 +297,7 @@ t.test(
   },
 );
 
-t.test("a checkpoint that was written in part is written again", async (t) => {
+t.test("a partially written checkpoint is written again", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   for (let i = 1; i <= 3; i++) await store.append(numbered(i));
@@ -362,22 +362,25 @@ t.test("a database that is ahead of a shortened WAL assigns no seq twice", async
   }
 });
 
-t.test("a user's own messages that only the database still has stay read", async (t) => {
-  const path = testFolder(t);
-  const store = await openStore(t, path);
-  const toBob = { id: "b", type: 1 } as const;
-  const ends: number[] = [];
-  for (let i = 1; i <= 3; i++) {
-    await store.append(draftOf({ key: "1:a@b", channel: toBob, fromUid: "a" }));
-    ends.push(statSync(onlyFile(path)).size);
-  }
-  await store.checkpoint();
-  t.equal((await store.conversation("a", toBob))?.unread, 0);
-  const copy = await crashedCopy(t, path, fromTheStart);
-  truncateSync(onlyFile(copy), ends[0]);
-  const reopened = await openStore(t, copy);
-  t.match(await reopened.conversation("a", toBob), { headSeq: 3, unread: 0 });
-});
+t.test(
+  "a user's own messages count as read even if only the database still has them",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    const toBob = { id: "b", type: 1 } as const;
+    const ends: number[] = [];
+    for (let i = 1; i <= 3; i++) {
+      await store.append(draftOf({ key: "1:a@b", channel: toBob, fromUid: "a" }));
+      ends.push(statSync(onlyFile(path)).size);
+    }
+    await store.checkpoint();
+    t.equal((await store.conversation("a", toBob))?.unread, 0);
+    const copy = await crashedCopy(t, path, fromTheStart);
+    truncateSync(onlyFile(copy), ends[0]);
+    const reopened = await openStore(t, copy);
+    t.match(await reopened.conversation("a", toBob), { headSeq: 3, unread: 0 });
+  },
+);
 
 t.test("data of a newer format is refused, and the error message names the format", async (t) => {
   const path = await crashedWith(t, 1);

@@ -73,7 +73,7 @@ t.test("a full disk does not prevent the reconnect of a main device", async (t) 
   t.match(await sessionsOf(store, "u"), [{ sessionId: "s2" }]);
 });
 
-t.test("a receiver that throws does not affect logins", async (t) => {
+t.test("a publisher that throws does not affect logins", async (t) => {
   const problems: string[] = [];
   const published: string[] = [];
   const store = await openStore(t, testFolder(t), {

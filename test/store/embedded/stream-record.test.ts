@@ -64,7 +64,7 @@ t.test("a record of a newer build is refused", async (t) => {
   }
 });
 
-t.test("only stream events and tool-call events of the interface are kept", async (t) => {
+t.test("isStreamType accepts only the stream and tool-call events of the interface", async (t) => {
   for (const type of TYPES) t.equal(isStreamType(type), true);
   for (const type of ["", "custom", "___Other"]) t.equal(isStreamType(type), false);
 });

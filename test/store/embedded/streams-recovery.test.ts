@@ -188,7 +188,7 @@ t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
   await assertContinues(t, reopened);
 });
 
-t.test("old segments that are not deleted yet repeat no event of a stream", async (t) => {
+t.test("events of a stream are not repeated if old WAL segments still exist", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, { ...OPTIONS, segmentBytes: 64 });
   for (const act of STORY) await act(store);

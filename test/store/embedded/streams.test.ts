@@ -80,7 +80,7 @@ t.test(
   },
 );
 
-t.test("events of streams count against the limits of the memtable", async (t) => {
+t.test("events of streams count towards the limits of the memtable", async (t) => {
   const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
   const { start, content } = producer(store);
   await start();
@@ -213,7 +213,7 @@ async function onSlowDisk(t: Test) {
 }
 
 t.test(
-  "events and their retries are not shown, published or answered before they are on a slow disk",
+  "events and their retries are not shown, published or acknowledged before the events are on the disk",
   async (t) => {
     const { slow, events, store, releaseSyncs, nextTurn } = await onSlowDisk(t);
     const { start, content, end } = producer(store);

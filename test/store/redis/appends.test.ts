@@ -39,7 +39,7 @@ async function callsOf(redis: RedisServer, command: string): Promise<number> {
 const UNHURRIED = { timeoutMs: 60_000 };
 
 t.test(
-  "messages of one turn are sent in few calls, each with one publication per topic",
+  "messages of one event-loop turn are sent in few calls, each with one publication per topic",
   async (t) => {
     const own = await startRedis(t);
     const node = await openStore(t, own.url);
@@ -71,22 +71,25 @@ t.test(
   },
 );
 
-t.test("a call into many channels reserves all its message ids in one step", async (t) => {
-  const own = await startRedis(t);
-  const { store } = await openStore(t, own.url);
-  const groups = Array.from({ length: 32 }, (_, at) => `g${at}`);
-  const ids: number[] = [];
-  for (const turn of [1, 2]) {
-    const before = await callsOf(own, "set");
-    const sent = groups.map((id) => store.append(inGroup(id)));
-    for (const { messageId } of await Promise.all(sent)) ids.push(messageId);
-    // The test's clock stands still, so the second call needs another SET to skip the ids of the
-    // first.
-    t.equal((await callsOf(own, "set")) - before, turn);
-  }
-  t.equal(new Set(ids).size, 64, "every id is unique");
-  t.ok(Math.min(...ids.slice(32)) > Math.max(...ids.slice(0, 32)), "ids grow");
-});
+t.test(
+  "a call that appends to many channels reserves its message ids with at most two SETs",
+  async (t) => {
+    const own = await startRedis(t);
+    const { store } = await openStore(t, own.url);
+    const groups = Array.from({ length: 32 }, (_, at) => `g${at}`);
+    const ids: number[] = [];
+    for (const turn of [1, 2]) {
+      const before = await callsOf(own, "set");
+      const sent = groups.map((id) => store.append(inGroup(id)));
+      for (const { messageId } of await Promise.all(sent)) ids.push(messageId);
+      // The test's clock stands still, so the second call needs another SET to skip the ids of the
+      // first.
+      t.equal((await callsOf(own, "set")) - before, turn);
+    }
+    t.equal(new Set(ids).size, 64, "every id is unique");
+    t.ok(Math.min(...ids.slice(32)) > Math.max(...ids.slice(0, 32)), "ids grow");
+  },
+);
 
 t.test("one call has at most 256 KiB, or a single larger message", async (t) => {
   const own = await startRedis(t);
@@ -180,7 +183,7 @@ t.test(
   },
 );
 
-t.test("a message sent again after it could not be stored is not a duplicate", async (t) => {
+t.test("a message that could not be stored is not a duplicate when it is sent again", async (t) => {
   const { store, link } = await openStore(t, server.url);
   const head = link.keys.channel("head", "2:mended");
   for (let i = 0; i < 3; i++) await store.append(inGroup("mended"));
@@ -301,7 +304,7 @@ t.test("a connection's messages keep their order when the server is out of memor
   t.equal(node.link.inFlight, 0, "no call is in flight any more");
 });
 
-t.test("a write that a replica rejects is reported as unavailable", async (t) => {
+t.test("a write to a server that has become a replica is rejected as unavailable", async (t) => {
   const own = await startRedis(t);
   const node = await openStore(t, own.url);
   await node.store.append(retryOf("n"));
@@ -315,7 +318,7 @@ t.test("a write that a replica rejects is reported as unavailable", async (t) =>
   t.match(await node.store.append(retryOf("n")), { duplicate: true });
 });
 
-t.test("a message waits for a slow server hardly longer than the timeout", async (t) => {
+t.test("a message waits for a slow server for at most four times the timeout", async (t) => {
   const own = await startRedis(t, ["--enable-debug-command", "yes"]);
   const timeoutMs = 400;
   const node = await openStore(t, own.url, { settings: { timeoutMs } });
@@ -348,7 +351,7 @@ t.test("a message waits for a slow server hardly longer than the timeout", async
   );
 });
 
-t.test("the store has at most two full calls in flight", async (t) => {
+t.test("the store has at most two full append calls in flight", async (t) => {
   const own = await startRedis(t);
   const node = await openStore(t, own.url, { settings: { timeoutMs: 1000 } });
   const { store } = node;
@@ -366,7 +369,7 @@ t.test("the store has at most two full calls in flight", async (t) => {
 });
 
 t.test(
-  "a call opens a channel once, even if the cached names of its keys were evicted",
+  "messages of a channel are stored even if the cached names of its keys were evicted between them",
   async (t) => {
     const settings = { maxInFlight: 50_000, ...UNHURRIED };
     const node = await openStore(t, server.url, { settings });
@@ -418,7 +421,7 @@ t.test("the bytes of waiting messages are limited", async (t) => {
   t.equal(await codeOf(store.append(draftOf())), undefined, "later messages are accepted");
 });
 
-t.test("members of a group without a record cannot send", async (t) => {
+t.test("members cannot send to a group that has no record", async (t) => {
   const { store, link } = await openStore(t, server.url);
   const flags = { ban: false, disband: false, sendBan: false };
   const info = { id: "g", type: 2, ...flags } as const;

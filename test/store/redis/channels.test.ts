@@ -44,7 +44,7 @@ t.test("channels and members work on a single Redis server", async (t) => {
     replacedLists(t, server),
   );
 
-  t.test("a record of a newer format is rejected", async (t) => {
+  t.test("a channel record of a newer format is rejected", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     await store.createChannel(group("g"), ["a"]);
     const client = server.client();
@@ -80,7 +80,7 @@ t.test("channels and members work on a single Redis server", async (t) => {
   });
 });
 
-t.test("every call is rejected as unavailable while Redis is away", async (t) => {
+t.test("every call is rejected as unavailable while Redis is down", async (t) => {
   const server = await startRedis(t);
   const { store, link } = await startControl(t, server.url);
   await store.createChannel(group("g"), ["a"]);
@@ -120,27 +120,30 @@ async function groupIndex(t: Test, url: string): Promise<void> {
 
   t.test("a user can be in many groups", (t) => indexOfMany(t, url));
 
-  t.test("a reader removes wrong entries that are old", async (t) => {
-    const { store, link, keys } = await startControl(t, url);
-    const index = keys.user("groups", "a");
-    for (const id of ["g1", "g2", "g3"]) await store.createChannel(group(id), ["a"]);
-    await store.removeSubscribers(group("g2"), ["a"], "permanent");
-    await store.updateChannel(group("g3"), { disband: true });
-    t.same(await store.groupsOf("a"), ["g1"]);
-    t.equal(
-      await link.call("hlen", index),
-      3,
-      "young entries stay, because a script may still add the member",
-    );
-    const enteredAt = Number(await link.call("hget", index, "g2"));
-    t.ok(Math.abs(enteredAt - Date.now() / 1000) < 5);
-    for (const [id, ageS] of Object.entries({ g1: 999, g2: 310, g3: 290 }))
-      await link.call("hset", index, id, enteredAt - ageS);
-    t.same(await store.groupsOf("a"), ["g1"]);
-    t.same(String(await link.call("hkeys", index)), "g1,g3");
-  });
+  t.test(
+    "a read of the group index removes wrong entries that are older than five minutes",
+    async (t) => {
+      const { store, link, keys } = await startControl(t, url);
+      const index = keys.user("groups", "a");
+      for (const id of ["g1", "g2", "g3"]) await store.createChannel(group(id), ["a"]);
+      await store.removeSubscribers(group("g2"), ["a"], "permanent");
+      await store.updateChannel(group("g3"), { disband: true });
+      t.same(await store.groupsOf("a"), ["g1"]);
+      t.equal(
+        await link.call("hlen", index),
+        3,
+        "young entries stay, because a script may still add the member",
+      );
+      const enteredAt = Number(await link.call("hget", index, "g2"));
+      t.ok(Math.abs(enteredAt - Date.now() / 1000) < 5);
+      for (const [id, ageS] of Object.entries({ g1: 999, g2: 310, g3: 290 }))
+        await link.call("hset", index, id, enteredAt - ageS);
+      t.same(await store.groupsOf("a"), ["g1"]);
+      t.same(String(await link.call("hkeys", index)), "g1,g3");
+    },
+  );
 
-  t.test("a reader keeps an entry that was added again", async (t) => {
+  t.test("a read of the group index keeps an entry that was added again meanwhile", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     const index = keys.user("groups", "a");
     await store.createChannel(group("g"), []);
@@ -163,7 +166,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
     t.equal(String(await link.call("hget", index, "g")), "2");
   });
 
-  t.test("the index entry is added before the user is a member", async (t) => {
+  t.test("the group index entry is added before the user becomes a member", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     await store.createChannel(group("g"), []);
     const join = keys.channel("joinSeqs", "2:g");
@@ -174,30 +177,33 @@ async function groupIndex(t: Test, url: string): Promise<void> {
     t.same(await store.groupsOf("a"), ["g"]);
   });
 
-  t.test("members added by a late script get their index entries again", async (t) => {
-    let nowMs = Date.now();
-    const clock = () => nowMs;
-    const { store, link, keys } = await startControl(t, url, { clock });
-    const index = keys.user("groups", "a");
-    const run = link.run.bind(link);
-    const runLate = (call: () => Promise<unknown>) => {
-      link.run = async (script, keyNames, args) => {
-        if (/^(channel_create|members_add)\./.test(script.name)) {
-          nowMs += 400_000; // the node is frozen after adding the entry
-          await link.call("del", index); // and a reader removes the entry
-        }
-        return run(script, keyNames, args);
+  t.test(
+    "group index entries that were removed before a delayed script added the members are added again",
+    async (t) => {
+      let nowMs = Date.now();
+      const clock = () => nowMs;
+      const { store, link, keys } = await startControl(t, url, { clock });
+      const index = keys.user("groups", "a");
+      const run = link.run.bind(link);
+      const runLate = (call: () => Promise<unknown>) => {
+        link.run = async (script, keyNames, args) => {
+          if (/^(channel_create|members_add)\./.test(script.name)) {
+            nowMs += 400_000; // the node is frozen after adding the entry
+            await link.call("del", index); // and a reader removes the entry
+          }
+          return run(script, keyNames, args);
+        };
+        return call().finally(() => {
+          link.run = run;
+        });
       };
-      return call().finally(() => {
-        link.run = run;
-      });
-    };
-    await runLate(() => store.createChannel(group("g"), ["a"]));
-    t.same(await store.groupsOf("a"), ["g"]);
-    await store.createChannel(group("h"), []);
-    await runLate(() => store.addSubscribers(group("h"), ["a"], PERMANENT));
-    t.same(await store.groupsOf("a"), ["h"]);
-  });
+      await runLate(() => store.createChannel(group("g"), ["a"]));
+      t.same(await store.groupsOf("a"), ["g"]);
+      await store.createChannel(group("h"), []);
+      await runLate(() => store.addSubscribers(group("h"), ["a"], PERMANENT));
+      t.same(await store.groupsOf("a"), ["h"]);
+    },
+  );
 
   t.test("no index entry is added if the channel cannot get members", async (t) => {
     const { store, link, keys } = await startControl(t, url);
@@ -208,7 +214,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
     t.equal(await link.call("exists", keys.user("groups", "a")), 0);
   });
 
-  t.test("concurrent readers never remove a member's group", async (t) => {
+  t.test("concurrent reads never remove a member's group from the index", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     await store.createChannel(group("g"), []);
     let isOver = false;
@@ -229,7 +235,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
     t.same(await store.groupsOf("a"), []);
   });
 
-  t.test("index entries of many users on one server are added together", async (t) => {
+  t.test("index entries of many users on one server are added in batches", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     const uids = Array.from({ length: 1200 }, (_, i) => `user-${i}`);
     const before = await callsOf(link, "evalsha");
@@ -263,7 +269,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
   const uidsOf = (prefix: string) =>
     Array.from({ length: 2400 }, (_, i) => `${prefix}-${i}`).sort();
 
-  t.test("the cleanup after a replaced list runs in pieces", async (t) => {
+  t.test("the cleanup after a replaced list runs in several steps", async (t) => {
     const { store, link, keys } = await startControl(t, server.url);
     const uids = uidsOf("a");
     await store.createChannel(group("g"), uids);
@@ -278,26 +284,29 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     t.same(setAside, [], "no uid is set aside any more");
   });
 
-  t.test("a reader sees the old or the new list completely", async (t) => {
-    const { store } = await startControl(t, server.url);
-    const lists = [uidsOf("a"), uidsOf("b")];
-    await store.createChannel(group("g"), lists[0] ?? []);
-    let isOver = false;
-    const readLists = new Set<string>();
-    const reader = (async () => {
-      while (!isOver) {
-        const members = [...(await store.members(group("g")))].sort();
-        readLists.add(members.join());
-      }
-    })();
-    for (let round = 1; round <= 6; round++)
-      await store.addSubscribers(group("g"), lists[round % 2] ?? [], reset);
-    isOver = true;
-    await reader;
-    const expected = new Set(lists.map((list) => list.join()));
-    t.ok(readLists.size > 0);
-    t.same([...readLists].filter((members) => !expected.has(members)).length, 0);
-  });
+  t.test(
+    "a read during a replacement returns either the complete old list or the complete new list",
+    async (t) => {
+      const { store } = await startControl(t, server.url);
+      const lists = [uidsOf("a"), uidsOf("b")];
+      await store.createChannel(group("g"), lists[0] ?? []);
+      let isOver = false;
+      const readLists = new Set<string>();
+      const reader = (async () => {
+        while (!isOver) {
+          const members = [...(await store.members(group("g")))].sort();
+          readLists.add(members.join());
+        }
+      })();
+      for (let round = 1; round <= 6; round++)
+        await store.addSubscribers(group("g"), lists[round % 2] ?? [], reset);
+      isOver = true;
+      await reader;
+      const expected = new Set(lists.map((list) => list.join()));
+      t.ok(readLists.size > 0);
+      t.same([...readLists].filter((members) => !expected.has(members)).length, 0);
+    },
+  );
 
   t.test("the next replacement completes an interrupted cleanup", async (t) => {
     const { store, link, keys } = await startControl(t, server.url);
@@ -357,7 +366,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
   });
 
   t.test(
-    "a user who becomes a member again before the cleanup starts without the old position",
+    "a user who joins again before the cleanup does not get the old read position",
     async (t) => {
       const { store, link, keys } = await startControl(t, server.url);
       await store.createChannel(group("g"), []);

@@ -115,7 +115,7 @@ async function lists(t: Test, url: string): Promise<void> {
 
 async function peers(t: Test, url: string): Promise<void> {
   t.test(
-    "an empty channel is removed from the peers of its users until the next message",
+    "an empty channel is removed from the peer indexes of its users until the next message",
     async (t) => {
       const { store, keys, link, time, problems } = await openAtTime(t, url);
       const index = () => link.call("zcard", keys.user("peers", "bob"));
@@ -179,7 +179,7 @@ async function peers(t: Test, url: string): Promise<void> {
 }
 
 async function waiting(t: Test, url: string): Promise<void> {
-  t.test("a change of a conversation waits for replicas", async (t) => {
+  t.test("a change to a conversation waits for replicas", async (t) => {
     let replications = 0;
     const { store } = await openAtTime(t, url, {
       waitForReplicas: async () => {
@@ -196,7 +196,7 @@ async function waiting(t: Test, url: string): Promise<void> {
   });
 
   t.test(
-    "every call on conversations is rejected as unavailable while Redis is away",
+    "every call on conversations is rejected as unavailable while Redis is down",
     async (t) => {
       const server = await startRedis(t);
       const { store } = await openAtTime(t, server.url);

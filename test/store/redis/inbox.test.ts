@@ -162,25 +162,28 @@ function bounds(t: Test, start: Start): void {
 }
 
 function atOnce(t: Test, start: Start): void {
-  t.test("a command sent on three nodes at once is stored once for each recipient", async (t) => {
-    const prefix = freshPrefix();
-    const nodes = await Promise.all([1, 2, 3].map(() => start(t, { prefix, users: ["u0"] })));
-    for (let i = 0; i < 10; i++) {
-      const draft = retry({ clientMsgNo: `c-${i}`, recipients: USERS });
-      const answers = await Promise.all(
-        nodes.map(async (node) => {
-          const answer = await node.inbox.appendCommand(draft);
-          await node.arrived();
-          t.equal(copiesOf(node).length, i + 1, "the node's listener has every copy");
-          return answer;
-        }),
-      );
-      t.equal(new Set(answers.map(({ messageId }) => messageId)).size, 1);
-      t.equal(answers.filter(({ duplicate }) => !duplicate).length, 1);
-    }
-    const [node] = nodes;
-    for (const uid of USERS) t.same(await node?.seqs(uid), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-  });
+  t.test(
+    "a command sent on three nodes concurrently is stored once for each recipient",
+    async (t) => {
+      const prefix = freshPrefix();
+      const nodes = await Promise.all([1, 2, 3].map(() => start(t, { prefix, users: ["u0"] })));
+      for (let i = 0; i < 10; i++) {
+        const draft = retry({ clientMsgNo: `c-${i}`, recipients: USERS });
+        const answers = await Promise.all(
+          nodes.map(async (node) => {
+            const answer = await node.inbox.appendCommand(draft);
+            await node.arrived();
+            t.equal(copiesOf(node).length, i + 1, "the node's listener has every copy");
+            return answer;
+          }),
+        );
+        t.equal(new Set(answers.map(({ messageId }) => messageId)).size, 1);
+        t.equal(answers.filter(({ duplicate }) => !duplicate).length, 1);
+      }
+      const [node] = nodes;
+      for (const uid of USERS) t.same(await node?.seqs(uid), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    },
+  );
 
   t.test("commands of two nodes arrive in the order of their inboxSeqs", async (t) => {
     const prefix = freshPrefix();

@@ -114,7 +114,7 @@ async function retryAfterKills(t: Test, url: string): Promise<void> {
   t.same(incomplete, [], "every user has every command once");
 }
 
-t.test("a retry completes the commands of a killed node on one server", async (t) =>
+t.test("a retry completes the commands of a killed node on one Redis server", async (t) =>
   retryAfterKills(t, (await startRedis(t)).url),
 );
 

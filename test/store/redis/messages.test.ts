@@ -14,24 +14,31 @@ import { openStore } from "./one-store.ts";
 
 const server = await startRedis(t, ["--appendonly", "yes"]);
 
-t.test("a clientMsgNo is remembered for the dedupe window by the node's clock", async (t) => {
-  const limits = { dedupeWindowS: 10 };
-  const { store, time } = await openStore(t, server.url, { limits });
-  const first = await store.append(retryOf("n"));
-  const again = { ...first, duplicate: true };
-  time.nowMs += 9_999;
-  t.same(await store.append(retryOf("n")), again);
-  t.same(await earlierResult(store, retryOf("n")), again);
-  time.nowMs -= 60_000;
-  t.same(await store.append(retryOf("n")), again, "a clock that goes back does not end the window");
-  time.nowMs += 50_001 + 10_000;
-  t.equal(await earlierResult(store, retryOf("n")), undefined);
-  t.match(await store.append(retryOf("n")), {
-    messageSeq: 2,
-    duplicate: false,
-  });
-  t.match(store.stats(), { appends: 2, duplicates: 3 });
-});
+t.test(
+  "a clientMsgNo is remembered for the dedupe window, measured by the node's clock",
+  async (t) => {
+    const limits = { dedupeWindowS: 10 };
+    const { store, time } = await openStore(t, server.url, { limits });
+    const first = await store.append(retryOf("n"));
+    const again = { ...first, duplicate: true };
+    time.nowMs += 9_999;
+    t.same(await store.append(retryOf("n")), again);
+    t.same(await earlierResult(store, retryOf("n")), again);
+    time.nowMs -= 60_000;
+    t.same(
+      await store.append(retryOf("n")),
+      again,
+      "a clock that goes back does not end the window",
+    );
+    time.nowMs += 50_001 + 10_000;
+    t.equal(await earlierResult(store, retryOf("n")), undefined);
+    t.match(await store.append(retryOf("n")), {
+      messageSeq: 2,
+      duplicate: false,
+    });
+    t.match(store.stats(), { appends: 2, duplicates: 3 });
+  },
+);
 
 t.test("an invalid `expire` is rejected and uses no seq", async (t) => {
   const { store } = await openStore(t, server.url);
@@ -58,7 +65,7 @@ t.test("a personal message adds each user to the other's peers", async (t) => {
 });
 
 t.test(
-  "calls are rejected at once while Redis is away, and accepted when it is back",
+  "calls are rejected at once while Redis is down, and accepted when it is up again",
   async (t) => {
     const own = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
     const { store, link } = await openStore(t, own.url);

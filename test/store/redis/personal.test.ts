@@ -66,7 +66,7 @@ async function storeOnly({ link, time }: StoreNode, draft: MessageDraft) {
   return { messageId, messageSeq };
 }
 
-t.test("both users receive a message once, before the sender is acknowledged", async (t) => {
+t.test("both users of a personal channel receive a message once", async (t) => {
   const node = await openStore(t, url);
   const receive = await subscribe(t, node, ["alice", "bob"]);
   const { messageId } = await node.store.append(toBob({ origin: "s" }));

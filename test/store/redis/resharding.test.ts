@@ -54,28 +54,31 @@ async function beginMove(t: Test, link: RedisLink, key: string) {
 const idOf = async (client: { call(...words: string[]): Promise<unknown> }) =>
   String(await client.call("CLUSTER", "MYID"));
 
-t.test("an event of a stream whose slot moves is rejected as a whole", async (t) => {
-  const { store, link } = await openStore(t, servers.url);
-  const event = (eventId: string, type: string, data: string) =>
-    store.streamEvent(eventOf(type, data, { eventId, clientMsgNo: "s1" }));
-  await event("e0", STREAM_START, "");
-  const { key } = eventOf(STREAM_START, "");
-  const head = link.keys.channel("head", key);
-  const { stop, publicationSeq } = await beginMove(t, link, head);
-  const before = await publicationSeq();
-  for (let i = 0; i < 2; i++)
-    t.equal(await codeOf(event("e1", STREAM_CONTENT, "hello ")), "unavailable");
-  t.equal(await codeOf(store.cancelStream(key, "s1")), "unavailable");
-  t.equal(await publicationSeq(), before, "no publication number is used");
-  await stop();
-  for (const [at, data] of ["hello ", "world", "!"].entries())
-    await event(`e${at + 1}`, STREAM_CONTENT, data);
-  const offsets = [0, 1, 2, 3, 4].map((index) => store.streamTextOffset(key, "s1", index));
-  t.same(await Promise.all(offsets), [0, 0, 6, 11, 12]);
-  const { messages } = await store.readMessages(key, ALL);
-  const texts = messages.map(({ payload }) => String(Buffer.from(payload)));
-  t.same(texts, [String(Buffer.from(streamPayload("hello world!")))]);
-});
+t.test(
+  "an event of a stream is rejected as a whole while the slot of its channel moves",
+  async (t) => {
+    const { store, link } = await openStore(t, servers.url);
+    const event = (eventId: string, type: string, data: string) =>
+      store.streamEvent(eventOf(type, data, { eventId, clientMsgNo: "s1" }));
+    await event("e0", STREAM_START, "");
+    const { key } = eventOf(STREAM_START, "");
+    const head = link.keys.channel("head", key);
+    const { stop, publicationSeq } = await beginMove(t, link, head);
+    const before = await publicationSeq();
+    for (let i = 0; i < 2; i++)
+      t.equal(await codeOf(event("e1", STREAM_CONTENT, "hello ")), "unavailable");
+    t.equal(await codeOf(store.cancelStream(key, "s1")), "unavailable");
+    t.equal(await publicationSeq(), before, "no publication number is used");
+    await stop();
+    for (const [at, data] of ["hello ", "world", "!"].entries())
+      await event(`e${at + 1}`, STREAM_CONTENT, data);
+    const offsets = [0, 1, 2, 3, 4].map((index) => store.streamTextOffset(key, "s1", index));
+    t.same(await Promise.all(offsets), [0, 0, 6, 11, 12]);
+    const { messages } = await store.readMessages(key, ALL);
+    const texts = messages.map(({ payload }) => String(Buffer.from(payload)));
+    t.same(texts, [String(Buffer.from(streamPayload("hello world!")))]);
+  },
+);
 
 t.test("messages of one call are all rejected while their slot moves", async (t) => {
   const { store, link } = await openStore(t, servers.url);
@@ -110,26 +113,29 @@ t.test("messages of one call are all rejected while their slot moves", async (t)
   );
 });
 
-t.test("the group index survives a fail-over of a slot that moved", async (t) => {
-  const { store, link } = await openStore(t, servers.url);
-  const index = link.keys.user("groups", "a");
-  await store.createChannel(groupInfo("g"), ["a"]);
-  const { finish } = await beginMove(t, link, index);
-  const { port } = await finish([index]);
-  const serving = () => link.primaryOf(index);
-  // Also makes the client look up the server and connect to it.
-  const isUsable = () => codeOf(link.call("exists", index));
-  while ((await isUsable()) !== undefined || serving().options.port !== port)
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  await link.call("del", index); // as if the replica did not have the entry yet
-  const { stream } = serving();
-  stream.destroy();
-  while ((await isUsable()) !== undefined || serving().stream === stream)
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  t.same(await store.groupsOf("a"), []);
-  await store.sweep();
-  t.same(await store.groupsOf("a"), ["g"]);
-});
+t.test(
+  "a sweep restores a group index entry that a fail-over lost after the slot of the entry had moved",
+  async (t) => {
+    const { store, link } = await openStore(t, servers.url);
+    const index = link.keys.user("groups", "a");
+    await store.createChannel(groupInfo("g"), ["a"]);
+    const { finish } = await beginMove(t, link, index);
+    const { port } = await finish([index]);
+    const serving = () => link.primaryOf(index);
+    // Also makes the client look up the server and connect to it.
+    const isUsable = () => codeOf(link.call("exists", index));
+    while ((await isUsable()) !== undefined || serving().options.port !== port)
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    await link.call("del", index); // as if the replica did not have the entry yet
+    const { stream } = serving();
+    stream.destroy();
+    while ((await isUsable()) !== undefined || serving().stream === stream)
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    t.same(await store.groupsOf("a"), []);
+    await store.sweep();
+    t.same(await store.groupsOf("a"), ["g"]);
+  },
+);
 
 /** Returns names of groups that share a bucket. */
 function sameBucket(count: number): readonly string[] {

@@ -79,24 +79,27 @@ t.test("sessions that Redis lost are restored when they are confirmed", async (t
   );
 });
 
-t.test("the end of a device is remembered after many ended sessions", async (t) => {
-  const node = await openStore(t, redis.url);
-  const { store } = node;
-  const device = (tokenHash: Uint8Array) =>
-    ({ uid: "d", flag: 0, level: SECONDARY_DEVICE, tokenHash }) as const;
-  const lost = await enter(node, sessionOf("d", SECONDARY_DEVICE));
-  await raw.del(node.link.keys.user("sessions", "d"));
-  await store.putDevice(device(new Uint8Array()));
-  await store.putDevice(device(new Uint8Array(32)));
-  for (let count = 0; count < 150; count++) {
-    const other = { ...sessionOf("d", SECONDARY_DEVICE), flag: 1 } as const;
-    await store.endSession(other, "kicked");
-  }
-  const refused = { kind: "refused", reason: "logged_out" };
-  t.same(await store.confirmSessions([lost], NODE), [refused]);
-  const kept = await raw.hlen(node.link.keys.user("ended", "d"));
-  t.ok(kept <= 101, `${kept} ends are remembered`);
-});
+t.test(
+  "the logout of a device is remembered even after 150 other sessions have ended",
+  async (t) => {
+    const node = await openStore(t, redis.url);
+    const { store } = node;
+    const device = (tokenHash: Uint8Array) =>
+      ({ uid: "d", flag: 0, level: SECONDARY_DEVICE, tokenHash }) as const;
+    const lost = await enter(node, sessionOf("d", SECONDARY_DEVICE));
+    await raw.del(node.link.keys.user("sessions", "d"));
+    await store.putDevice(device(new Uint8Array()));
+    await store.putDevice(device(new Uint8Array(32)));
+    for (let count = 0; count < 150; count++) {
+      const other = { ...sessionOf("d", SECONDARY_DEVICE), flag: 1 } as const;
+      await store.endSession(other, "kicked");
+    }
+    const refused = { kind: "refused", reason: "logged_out" };
+    t.same(await store.confirmSessions([lost], NODE), [refused]);
+    const kept = await raw.hlen(node.link.keys.user("ended", "d"));
+    t.ok(kept <= 101, `${kept} ends are remembered`);
+  },
+);
 
 t.test("a confirmed session does not take over the label of another login", async (t) => {
   const node = await openStore(t, redis.url);
@@ -119,7 +122,7 @@ t.test("a confirmed session does not take over the label of another login", asyn
 });
 
 t.test(
-  "sessions on other servers are confirmed while one server of a Cluster is away",
+  "sessions on other servers are confirmed while one server of a Redis Cluster hangs",
   async (t) => {
     const servers = await startRedisCluster(t);
     const settings = { timeoutMs: 500 };

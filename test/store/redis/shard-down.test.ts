@@ -99,7 +99,7 @@ async function leavePending(
 }
 
 // Calls the script directly, because a store puts an expired copy only if it expires in transit.
-t.test("the keys of copies that arrive too late expire", async (t) => {
+t.test("the inbox keys of copies that arrive too late expire", async (t) => {
   const { link, time } = await openStore(t, servers.url);
   const limits = {
     ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
@@ -218,7 +218,7 @@ t.test(
   },
 );
 
-t.test("no index entry is added again with redis.minReplicas", async (t) => {
+t.test("lost index entries are not added again if redis.minReplicas is set", async (t) => {
   const settings = { minReplicas: 1, timeoutMs: 200 };
   const { store, link } = await openStore(t, servers.url, { settings });
   const creating = store.createChannel(group("g"), ["a"]);
@@ -266,7 +266,7 @@ t.test(
   },
 );
 
-t.test("a group index is repaired when its server is back", async (t) => {
+t.test("a group index is repaired after its server has restarted", async (t) => {
   const settings = { timeoutMs: 1000 };
   const { store, link, time } = await openStore(t, servers.url, { settings });
   const [first] = servers.primaries;
@@ -305,7 +305,7 @@ t.test("a sweep calls a silent server only a few times", async (t) => {
   t.same(await Promise.all([silent, other].map(copies)), [40, 40]);
 });
 
-t.test("a sweep completes commands and removes messages on the servers that work", async (t) => {
+t.test("a sweep completes commands and removes messages on the servers that are up", async (t) => {
   const settings = { timeoutMs: 1000 };
   const node = await openStore(t, servers.url, { settings });
   const { store, link, time } = node;
@@ -345,7 +345,7 @@ t.test("a server whose clock lags does not delay sweeps of other servers", async
   while ((await logLength(lagging)) > 0);
 });
 
-t.test("a node whose clock is ahead removes nothing while a server is away", async (t) => {
+t.test("a node whose clock is ahead removes nothing while a server is down", async (t) => {
   const settings = { timeoutMs: 1000 };
   const limits = { sweepIntervalMs: 10 };
   const node = await openStore(t, servers.url, { settings, limits });

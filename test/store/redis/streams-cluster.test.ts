@@ -155,7 +155,7 @@ t.test("a producer's retry delivers a start that was not published", async (t) =
   t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
 });
 
-t.test("the indexes of both users are written before a stream starts", async (t) => {
+t.test("the indexes of both users are written before a personal stream starts", async (t) => {
   const { alice, indexedStreams, peers } = await startPair(t);
   const { start } = producer(alice, TO_BOB);
   await t.rejects(start("x".repeat(TOO_MANY_BYTES)), {
@@ -167,7 +167,7 @@ t.test("the indexes of both users are written before a stream starts", async (t)
   t.same(await peers("alice"), "", "an empty channel is removed from the peers again");
 });
 
-t.test("a sweep delivers an end that was not published", async (t) => {
+t.test("a sweep delivers the unpublished end of a stream", async (t) => {
   const { alice, bob, steps, active } = await startPair(t);
   await producer(alice, TO_BOB).start();
   await steps.event(eventOf(STREAM_END, "fin", TO_BOB));

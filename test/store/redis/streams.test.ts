@@ -68,7 +68,7 @@ t.test("the head, id and tail of an event's record form the whole encoded event"
   t.same(Buffer.concat([eventHead(event), packedId, eventTail(event)]), encodeEvent(event));
 });
 
-t.test("events of several nodes arrive in one order at every node", async (t) => {
+t.test("events of several nodes arrive in the same order at every node", async (t) => {
   const { fixtures } = await startNodes(t, 3);
   const [first, second, third] = fixtures.map((fixture) => producer(fixture));
   await first?.start();
@@ -91,19 +91,16 @@ t.test("events of several nodes arrive in one order at every node", async (t) =>
   t.equal(contents.map(({ data }) => data).join(""), shown?.text);
 });
 
-t.test(
-  "only one of several streams that are started at once on different nodes begins",
-  async (t) => {
-    const { fixtures } = await startNodes(t, 3);
-    const steps = await Promise.all(
-      fixtures.map((fixture, i) => producer(fixture).start("", { clientMsgNo: `s${i}` })),
-    );
-    t.same(steps.map(({ verdict }) => verdict).sort(), ["done", "running", "running"]);
-    t.equal(await fixtures[0]?.store.headSeq(KEY), 1);
-  },
-);
+t.test("only one of several concurrent stream starts on different nodes succeeds", async (t) => {
+  const { fixtures } = await startNodes(t, 3);
+  const steps = await Promise.all(
+    fixtures.map((fixture, i) => producer(fixture).start("", { clientMsgNo: `s${i}` })),
+  );
+  t.same(steps.map(({ verdict }) => verdict).sort(), ["done", "running", "running"]);
+  t.equal(await fixtures[0]?.store.headSeq(KEY), 1);
+});
 
-t.test("several nodes that sweep at once end a silent stream once", async (t) => {
+t.test("several nodes that sweep concurrently end each silent stream once", async (t) => {
   const { fixtures, keys } = await startNodes(t, 3);
   const [fixture] = fixtures as [StoreFixture];
   for (let i = 0; i < 100; i++)
@@ -258,7 +255,7 @@ t.test("a snapshot is transferred again only if the stream has changed", async (
   t.equal(first.text, largeText);
 });
 
-t.test("an event that is not replicated is rejected", async (t) => {
+t.test("a stream event that is not replicated is rejected", async (t) => {
   const { fixture, prefix } = await startNode(t);
   const location = { url, prefix };
   const listener = await listenTo(t, { ...location, topics: [] });

@@ -110,7 +110,7 @@ t.test("a conversation whose messages cannot be decoded has no newest message", 
   t.same(list, { conversations: [], more: false });
 });
 
-t.test("a sweep removes messages that cannot be decoded at the end of retention", async (t) => {
+t.test("a sweep removes undecodable messages when their retention time ends", async (t) => {
   const node = await openStore(t, url, { limits: { retentionS: 3600 } });
   await send(node, 1);
   await sendUnreadable(node, idAt(node.time.nowMs));

@@ -33,7 +33,7 @@ async function openOwned(t: Test) {
 }
 
 t.test(
-  "steps that are issued at once run one after the other, and each step reads the writes of the earlier steps",
+  "concurrent steps run one after the other, and each step reads the writes of the earlier steps",
   async (t) => {
     const { tables, count, put } = await openOwned(t);
     const [, ...results] = await Promise.all([

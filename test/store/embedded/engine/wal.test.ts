@@ -224,7 +224,7 @@ t.test(
 );
 
 t.test(
-  "a send is acknowledged after its fsync with durability disk, and later sends share the next fsync",
+  "with durability disk, a send is acknowledged after its fsync, and later sends share the next fsync",
   async (t) => {
     const waiting: (() => void)[] = [];
     const files: WalFiles = {
