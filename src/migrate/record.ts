@@ -74,9 +74,9 @@ export interface MoveSnapshot {
 }
 
 /**
- * Reads the lease and then the record. If a process acquires the lease after that first read, it
- * sees the heartbeat that the caller has already sent, and does not start. Throws the errors of the
- * link, and `internal` if the record has a newer format.
+ * Reads the lease and then the record. A node that sent a heartbeat before the call can rely on the
+ * result: a process that acquires the lease later sees the heartbeat and does not start. Throws the
+ * errors of the link, and `internal` if the record has a newer format.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);

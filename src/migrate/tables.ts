@@ -48,9 +48,9 @@ export interface MoveTable {
   /** Approximate number of rows. */
   readonly total: number;
   /**
-   * Yields the rows after the watermark `at`, or all rows if it is "". They are read in chunks as
-   * the caller iterates, which may take any number of turns of the event loop. Throws `internal` if
-   * the data cannot be read.
+   * Yields the rows after the watermark `at`, or all rows if it is "". They are read in chunks
+   * while the caller iterates. The iteration may continue over any number of event-loop turns.
+   * Throws `internal` if the data cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }

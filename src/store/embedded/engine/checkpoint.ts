@@ -85,7 +85,7 @@ interface CheckpointPorts extends FlushPorts {
   readonly onError: (error: Error, what: string) => void;
 }
 
-/** Runs checkpoints periodically, and one at the start and one at the end of the store. */
+/** Runs checkpoints periodically, and when the store starts and stops. */
 export class Checkpoint {
   readonly #ports: CheckpointPorts;
   #timer: NodeJS.Timeout | undefined;

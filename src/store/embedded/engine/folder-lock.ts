@@ -129,8 +129,8 @@ export class FolderLock {
    *
    * If it returns, no other process has begun to read the WAL. Another process acquires the folder
    * only after SILENCE_MS without a heartbeat, or else waits until this lease has ended (see
-   * `acquire`). So that process will read the write, and the answer remains true regardless of when
-   * it is sent.
+   * `acquire`). So that process will find the write in the WAL, and the answer remains true
+   * regardless of when it is sent.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();

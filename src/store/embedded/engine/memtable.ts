@@ -162,7 +162,7 @@ export class Memtable {
 
   /**
    * Adds an encoded record, both when it is appended and when it is replayed. All values that are
-   * derived from a record are derived here. From then on the record's seq is in use, and retries of
+   * derived from a record are set here. From then on, the record's seq is in use, and retries of
    * its message find the record. Reads find it only after `commit`.
    */
   assign(

@@ -245,8 +245,8 @@ export class MessageIds {
   }
 
   /**
-   * Returns the reservation that must be in the WAL before a message with this id and without a
-   * record is shown, `undefined` if an earlier reservation covers the id.
+   * Returns the reservation that must be in the WAL before a message that has this id and no record
+   * is shown, `undefined` if an earlier reservation covers the id.
    */
   reservationFor(id: number): number | undefined {
     return id <= this.#reserved ? undefined : id + IDS_PER_RESERVATION;

@@ -183,7 +183,10 @@ export function rememberCommands(
     if (draft.clientMsgNo !== "") dedupe.putCommand(message);
 }
 
-/** Returns the message of an accepted command. It has no seq; each inbox assigns its own. */
+/**
+ * Returns the message of an accepted command. The message has no seq, because each inbox assigns
+ * its own.
+ */
 function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,

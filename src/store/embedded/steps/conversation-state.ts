@@ -49,7 +49,7 @@ export interface ConversationStatePorts extends ChannelStatesPorts {
   readonly retentionMs: number;
 }
 
-/** A conversation with the head of its last message. */
+/** A conversation with only the head of its last message. */
 type ConversationFacts = Omit<Conversation, "last"> & {
   readonly last: MessageHead | undefined;
 };

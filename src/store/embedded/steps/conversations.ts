@@ -94,7 +94,7 @@ export class Conversations implements ConversationStore {
     return ref && this.#states.view(ref);
   }
 
-  /** Stores the new position of the user if `change` results in a different one. */
+  /** Stores the new read position of the user if `change` results in a different position. */
   #put(ref: ConversationRef, change: ConversationChange): void {
     const { tables, clock } = this.#ports;
     const state = this.#states.stateOf(ref);

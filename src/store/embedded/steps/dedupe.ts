@@ -37,7 +37,7 @@ const NUMBER_BYTES = 6;
  * characters.
  */
 const SEPARATOR = 0x0a;
-/** Channel number in the keys of commands. No channel has it. */
+/** Channel number in the keys of commands. No channel has this number. */
 const COMMANDS = 0;
 /** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;

@@ -84,7 +84,7 @@ export class InboxQueue {
     this.#running ??= this.#run();
   }
 
-  /** Fails every step that is not being written, and every later one. */
+  /** Fails every step that is not being written, and every step that is added later. */
   refuse(): void {
     this.#isRefusing = true;
     for (let step = this.#queue.take(); step; step = this.#queue.take())

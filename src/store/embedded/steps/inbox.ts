@@ -196,7 +196,7 @@ export class Inbox implements InboxStore {
     await Promise.all(steps);
   }
 
-  /** Fails every call that is not being written, and every later one. */
+  /** Fails every call that is not being written, and every call that is made later. */
   refuse(): void {
     this.#queue.refuse();
   }
