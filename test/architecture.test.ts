@@ -217,7 +217,7 @@ const PUBLISHED = ["src/client/index.ts", "src/client/no-socket.ts"];
 const files = readProject(fileURLToPath(new URL("..", import.meta.url)));
 const sources = files.filter((file) => file.path.startsWith("src/"));
 
-t.test("the rules are applied to the sources of the project", async (t) => {
+t.test("the checks find the project's files, functions and imports", async (t) => {
   t.ok(sources.length > 50);
   t.ok(sources.flatMap((file) => file.functions).length > 200);
   t.ok(sources.flatMap((file) => file.imports).length > 200);
@@ -285,7 +285,7 @@ t.test("a forbidden import is reported in every syntactic form", async (t) => {
   );
 });
 
-t.test("an import cycle is reported, also if it has type imports", async (t) => {
+t.test("an import cycle is reported, even if some of its imports are type-only", async (t) => {
   const broken = readTexts({
     "src/lib/a.ts": 'import "./b.ts";',
     "src/lib/b.ts": 'import type { C } from "./c.ts";',

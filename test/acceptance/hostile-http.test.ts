@@ -57,7 +57,7 @@ const stalls = measureStalls(t);
 const slowClients = runSlowClients();
 let warmMib = Number.NaN;
 
-t.test("every call that has a body is attacked in this file", async (t) => {
+t.test("the attacks in this file cover every call that has a body", async (t) => {
   const { body } = await broker.call("/openapi.json");
   const posts = Object.entries(body.paths as Record<string, object>)
     .filter(([, methods]) => "post" in methods)
@@ -82,7 +82,7 @@ t.test("an invalid id is refused with bad_id in every field that contains an id"
   }
 });
 
-t.test("a body with changed bytes is either served or refused with 4xx", async (t) => {
+t.test("a body with randomly changed bytes is either served or refused with 4xx", async (t) => {
   for (const path of PATHS) {
     const bodies = seeds(DAMAGED_PER_CALL).map((seed) => damagedBody(path, seed));
     const isAllowed = (reply: Reply) => reply.status === 200 || isRefusal(reply);

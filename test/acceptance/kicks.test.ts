@@ -96,7 +96,7 @@ t.test("exactly one of many main devices that log in at the same time stays", as
 });
 
 t.test(
-  "an online main device is kicked when two other main devices log in at once, and one of the two stays",
+  "an online main device is kicked when two other main devices log in at once, and exactly one of these two stays online",
   async (t) => {
     const broker = await spawnBroker(t);
     await registerMain(broker, "ann");
@@ -116,7 +116,7 @@ t.test(
 );
 
 t.test(
-  "secondary devices that log in together with two main devices stay, and one of the main devices is kicked",
+  "secondary devices that log in together with two main devices stay online, and exactly one of the main devices is kicked",
   async (t) => {
     const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
     const device = (level: DeviceLevel): Device => ({ uid: "ann", level });
@@ -150,7 +150,7 @@ t.test("main devices of different flags that log in at the same time all stay", 
 });
 
 t.test(
-  "one of two logins of the same device id stays, and the other is closed without a disconnect frame",
+  "one of two concurrent logins with the same device id stays online, and the other is closed without a disconnect frame",
   async (t) => {
     const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
     for (let round = 0; round < VARIANT_ROUNDS; round++) {

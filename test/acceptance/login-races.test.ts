@@ -234,7 +234,7 @@ async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
 }
 
 t.test(
-  "a token change at the moment of logins ends every session of the old token, and the new token logs in",
+  "a token change during concurrent logins ends every session of the old token, and the new token can log in",
   async (t) => {
     const broker = await spawnBroker(t);
     const device = { device_flag: 0, device_level: 1 };
@@ -250,7 +250,7 @@ t.test(
 );
 
 t.test(
-  "a device quit at the moment of logins ends every session and revokes the token",
+  "a device quit during concurrent logins ends every session of the device and revokes its token",
   async (t) => {
     const broker = await spawnBroker(t);
     await raceLogin(t, broker, {
@@ -261,7 +261,7 @@ t.test(
   },
 );
 
-t.test("registering an unchanged token at the moment of a login ends no session", async (t) => {
+t.test("registering an unchanged token during a login ends no session", async (t) => {
   const broker = await spawnBroker(t);
   await registerMain(broker, "ann");
   for (let round = 0; round < ROUNDS; round++) {

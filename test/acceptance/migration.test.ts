@@ -29,7 +29,7 @@ const POLL_MS = 10;
 const RECONNECT_LATER = 4102;
 
 t.test(
-  `the move of ${SIZE.messages} messages to Redis completes although the node is killed three times`,
+  `the move of ${SIZE.messages} messages to Redis completes even if the node is killed three times`,
   { timeout: 900_000 },
   async (t) => {
     const from = testFolder(t);

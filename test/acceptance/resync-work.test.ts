@@ -20,7 +20,7 @@ const GROUPS = 10;
 /** Number of sessions of the two users for whom something has changed. */
 const CHANGED = 2 * SESSIONS_EACH;
 
-t.test("a resync reads the details only of users that have changed", async (t) => {
+t.test("a resync reads details only of the users whose groups or inbox have changed", async (t) => {
   const redis = await startRedis(t);
   const raw = redis.client();
   const node = await spawnBroker(t, {

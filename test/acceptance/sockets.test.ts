@@ -63,7 +63,7 @@ t.test(
       );
 
     await t.test(
-      "silent connections are closed if they exceed the share of their address, and other addresses are served",
+      "silent connections beyond the share of their address are closed, and other addresses are served",
       async (t) => {
         const silent = openSockets(t, SILENT, { port, from: "127.0.0.2" });
         await until("the connections beyond the share are closed", () => {

@@ -124,7 +124,7 @@ t.test("the message of a stream contains the reason of the stream's end", async 
 });
 
 t.test(
-  "the field setting contains the bits of the sender, and bits for a topic and for a stream",
+  "the field `setting` contains the sender's bits, and bits that mark a topic and a stream",
   async (t) => {
     const api = await startApi();
     const stream = api.stream.snapshot();

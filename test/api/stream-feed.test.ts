@@ -102,15 +102,18 @@ t.test(
   },
 );
 
-t.test("a call that does not accept events returns the state of the stream", async (t) => {
-  const { port, produce } = await startFeeds(t);
-  produce(STREAM_START, "");
-  for (const accept of ["*/*", "application/json", "text/event-streams"]) {
-    const url = `http://${HOST}:${port}/stream/2/g/answer`;
-    const reply = await fetch(url, { headers: { accept } });
-    t.match(await reply.json(), { state: "active", next_index: 1 }, accept);
-  }
-});
+t.test(
+  "a call that does not accept server-sent events returns the state of the stream",
+  async (t) => {
+    const { port, produce } = await startFeeds(t);
+    produce(STREAM_START, "");
+    for (const accept of ["*/*", "application/json", "text/event-streams"]) {
+      const url = `http://${HOST}:${port}/stream/2/g/answer`;
+      const reply = await fetch(url, { headers: { accept } });
+      t.match(await reply.json(), { state: "active", next_index: 1 }, accept);
+    }
+  },
+);
 
 t.test(
   "a reader that lags receives the whole text in a smaller number of merged events",
@@ -149,7 +152,7 @@ t.test(
   },
 );
 
-t.test("the subscription of the node ends when all readers are gone", async (t) => {
+t.test("the node unsubscribes from the topic when all readers have disconnected", async (t) => {
   const { port, produce, store } = await startFeeds(t);
   produce(STREAM_START, "");
   const readers = [0, 1].map(() => new FeedReader(t, port));
@@ -209,32 +212,35 @@ t.test(
   },
 );
 
-t.test("the listener for clients serves streams to viewers and nothing else", async (t) => {
-  const { viewersPort, produce } = await startFeeds(t, {
-    api: { staticToken: "s" },
-    admit: async ({ uid }) => {
-      if (uid !== "carol") throw new BrokerError("unauthorized");
-    },
-  });
-  produce(STREAM_START, "");
-  const call = (path: string, init: RequestInit = {}) =>
-    fetch(`http://${HOST}:${viewersPort}${path}`, init);
-  const stream = "/stream/2/g/answer";
-  t.equal((await call(`${stream}?uid=carol`)).status, 200);
-  t.equal((await call(`${stream}?uid=dave&token=t`)).status, 401);
-  const token = { headers: { token: "s" } };
-  t.equal((await call(stream, token)).status, 400, "a call without uid is rejected");
-  t.equal((await call("/message/send", { method: "POST" })).status, 426);
-  t.equal((await call("/")).status, 426);
-  t.equal((await call(stream, { method: "POST" })).status, 405);
-  const preflight = await call(stream, { method: "OPTIONS" });
-  t.equal(preflight.status, 204);
-  t.equal(preflight.headers.get("access-control-allow-origin"), "*");
-  const reader = new FeedReader(t, viewersPort, {
-    path: `${stream}?uid=carol&token=t`,
-  });
-  t.match(await reader.received(1), [{ event: "start" }]);
-});
+t.test(
+  "the listener for clients serves streams to viewers and rejects all other calls",
+  async (t) => {
+    const { viewersPort, produce } = await startFeeds(t, {
+      api: { staticToken: "s" },
+      admit: async ({ uid }) => {
+        if (uid !== "carol") throw new BrokerError("unauthorized");
+      },
+    });
+    produce(STREAM_START, "");
+    const call = (path: string, init: RequestInit = {}) =>
+      fetch(`http://${HOST}:${viewersPort}${path}`, init);
+    const stream = "/stream/2/g/answer";
+    t.equal((await call(`${stream}?uid=carol`)).status, 200);
+    t.equal((await call(`${stream}?uid=dave&token=t`)).status, 401);
+    const token = { headers: { token: "s" } };
+    t.equal((await call(stream, token)).status, 400, "a call without uid is rejected");
+    t.equal((await call("/message/send", { method: "POST" })).status, 426);
+    t.equal((await call("/")).status, 426);
+    t.equal((await call(stream, { method: "POST" })).status, 405);
+    const preflight = await call(stream, { method: "OPTIONS" });
+    t.equal(preflight.status, 204);
+    t.equal(preflight.headers.get("access-control-allow-origin"), "*");
+    const reader = new FeedReader(t, viewersPort, {
+      path: `${stream}?uid=carol&token=t`,
+    });
+    t.match(await reader.received(1), [{ event: "start" }]);
+  },
+);
 
 t.test(
   "readers that disconnect and resume at random receive the whole text",

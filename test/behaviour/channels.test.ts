@@ -21,7 +21,7 @@ async function aliceAndBob(t: Test) {
 }
 
 t.test(
-  "POST /channel creates a channel whose subscribers are members at once, including live sessions [spec: POST /channel 200; spec: channel_id; spec: channel_type; spec: subscribers of a channel]",
+  "POST /channel creates a channel, and its subscribers can send and receive messages at once [spec: POST /channel 200; spec: channel_id; spec: channel_type; spec: subscribers of a channel]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const live = await world.join(t, bob);

@@ -162,7 +162,7 @@ t.test(
 );
 
 t.test(
-  "a command with subscribers in a personal channel can only go to its two users [decisions: subscribers on send]",
+  "a command with subscribers in a personal channel is pushed only to the listed users of that channel [decisions: subscribers on send]",
   async (t) => {
     const [alice, bob, eve] = ["alice", "bob", "eve"].map((name) => world.name(name)) as [
       string,
@@ -227,7 +227,7 @@ t.test(
 );
 
 t.test(
-  "a command goes to the members at the time of the send [decisions: sync_once 1, or payload type 99]",
+  "a command is stored for the users who are members at the time of the send [decisions: sync_once 1, or payload type 99]",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
       string,

@@ -348,7 +348,7 @@ t.test(
 );
 
 t.test(
-  "a device can replace its own session, and a main device can kick another, at the limit of a user's sessions [issue: Client sockets; decisions: Kick rule]",
+  "a device can replace its own session, and a main device can kick another one, even at the limit of a user's sessions [issue: Client sockets; decisions: Kick rule]",
   async (t) => {
     const small = await startWorld(t, {
       JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "1",

@@ -37,7 +37,7 @@ const read = (client: NativeClient, channel: ChannelRef, seq: number) =>
   client.changeConversation(channel, { kind: "read", seq });
 
 t.test(
-  "the conversation list is sorted newest first, with unread count and last message of users and groups [issue: Conversation list]",
+  "the conversation list is sorted newest first and shows the unread count and the last message of each conversation [issue: Conversation list]",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);

@@ -134,7 +134,7 @@ for (const format of FORMATS) {
   });
 
   t.test(
-    `several devices of a user receive messages, are replaced and logged out over ${name}`,
+    `several devices of a user receive messages and can be replaced and logged out over ${name}`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const phone = await join(t, ann, { deviceId: "phone" });
@@ -161,7 +161,7 @@ for (const format of FORMATS) {
   );
 
   t.test(
-    `a client that does not read is disconnected and has no gap in its messages over ${name}`,
+    `a client that does not read is disconnected, and the messages it has received have no gap over ${name}`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const channel = await world.newGroup([ann, ben]);

@@ -63,7 +63,7 @@ async function createFilledGroup(count: number) {
 }
 
 t.test(
-  "GET /channel/messages returns every field of a message, head_seq and more [issue: channel/messages; decisions: tag_key]",
+  "GET /channel/messages returns every field of a message, `head_seq` and `more` [issue: channel/messages; decisions: tag_key]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -96,7 +96,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/messages reads inclusive ranges in both directions, with limit and more [issue: History both directions]",
+  "GET /channel/messages reads inclusive ranges in both directions, with `limit` and `more` [issue: History both directions]",
   async (t) => {
     const { channel } = await createFilledGroup(10);
     const read = (query: object) => seqsOf(channel, query);
@@ -112,7 +112,7 @@ t.test(
 );
 
 t.test(
-  "a client can read inclusive ranges of history in both directions, with limit and more [issue: History both directions]",
+  "a client can read inclusive ranges of history in both directions, with `limit` and `more` [issue: History both directions]",
   async (t) => {
     const { bob, channel } = await createFilledGroup(10);
     const client = await world.join(t, bob);

@@ -143,7 +143,7 @@ t.test(
 );
 
 t.test(
-  "a personal channel with disband 1 refuses sends in both directions and of the system uid [spec: disband]",
+  "a personal channel with disband 1 refuses sends in both directions and sends by the system uid [spec: disband]",
   async (t) => {
     const [uid, alice] = [await createOwner({ disband: 1 }), world.name("alice")];
     t.equal(await post(alice, person(uid)), "403 channel_disbanded");
@@ -267,7 +267,7 @@ t.test("a denylist or allowlist call is refused for an unknown or disbanded grou
 });
 
 t.test(
-  "a user receives messages only from users on the allowlist, from the own uid and from the system uid if messages.friendsOnly is true",
+  "a user receives messages only from users on the user's allowlist, from the user's own uid and from the system uid if messages.friendsOnly is true",
   async (t) => {
     const target = await startWorld(t, { JINDOU_MESSAGES_FRIENDS_ONLY: "true" });
     const own = wire(person("owner"));

@@ -67,7 +67,7 @@ t.test(
 );
 
 t.test(
-  "a WATCH of other users replaces the former WATCH, and an empty WATCH ends all notifications [issue: presence watch]",
+  "a WATCH of other users replaces the previous WATCH, and an empty WATCH ends all notifications [issue: presence watch]",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
       string,

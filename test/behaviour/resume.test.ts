@@ -256,7 +256,7 @@ async function visit(
 }
 
 t.test(
-  "a channel the user joined while offline is resumed and then live [issue: resume]",
+  "a channel the user joined while offline is resumed and then receives live messages [issue: resume]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice]);

@@ -8,7 +8,7 @@ import { eventually, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 t.test(
-  "a stream cannot use the client_msg_no of a message, and a message that uses the client_msg_no of a stream is a new message [decisions: Deduplication]",
+  "a stream cannot use the client_msg_no of a message, and a send with the client_msg_no of a stream returns the stream's message [decisions: Deduplication]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { alice, channel } = fixture;

@@ -199,7 +199,7 @@ t.test(
 );
 
 t.test(
-  "events with the same event id are applied once, also if they are sent at the same time [decisions: Event id]",
+  "events with the same event id are applied once, even if they are sent concurrently [decisions: Event id]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const id = (id: string) => ({ event: { id } });

@@ -104,7 +104,7 @@ t.test(
 );
 
 t.test(
-  "GET /readyz responds with 503 with Retry-After during the drain, and sessions are closed with code 4000 [issue: readyz; decisions: Other statuses 503]",
+  "GET /readyz responds with 503 and Retry-After during the drain, and sessions are closed with code 4000 [issue: readyz; decisions: Other statuses 503]",
   async (t) => {
     const node = await startWorld(t, { JINDOU_DRAIN_TIMEOUT_MS: "2000" });
     const clients = await Promise.all(["a", "b", "c", "d"].map((uid) => node.join(t, uid)));

@@ -110,7 +110,7 @@ t.test(
 );
 
 t.test(
-  "a changed token ends only the main session of its device flag, and an unchanged token ends none [decisions: /user/token again]",
+  "a changed token ends only the main session of its device flag, and an unchanged token ends no session [decisions: /user/token again]",
   async (t) => {
     const uid = world.name("alice");
     const app = await world.join(t, uid, { flag: 0, level: 1 });

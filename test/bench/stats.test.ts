@@ -10,7 +10,7 @@ t.test("the median of an even number of values lies between the two in the middl
   t.ok(Number.isNaN(median([])));
 });
 
-t.test("the spread is the range of the rounds in units of their median", async (t) => {
+t.test("the spread is the range of the rounds divided by their median", async (t) => {
   t.equal(spread([90, 100, 120]), 0.3);
 });
 

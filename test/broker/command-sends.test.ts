@@ -142,7 +142,7 @@ t.test("refusing a command does not read the list of members", async (t) => {
 });
 
 t.test(
-  "a restricted command reaches only those listed users that belong to the channel",
+  "a restricted command reaches only the listed users who belong to the channel",
   async (t) => {
     const node = await startNode(t);
     await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);

@@ -60,7 +60,7 @@ t.test("the other user of a personal channel gets a stored copy", async (t) => {
 });
 
 t.test(
-  "listed users that belong to the channel get a stored copy, including the sender",
+  "listed users who belong to the channel get a stored copy, including the sender",
   async (t) => {
     const { store } = await nodeWithGroup(t);
     const listed = async (subscribers: readonly string[], more: Partial<CommandAddress> = {}) => {

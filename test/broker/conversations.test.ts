@@ -31,7 +31,7 @@ async function nodeWithMessages(t: Parameters<typeof startNode>[0], count = 1) {
 }
 
 t.test(
-  "the list is paged, with the newest message first and channels as the user names them",
+  "the conversation list is read in pages, newest message first, and names each channel as its user does",
   async (t) => {
     const { conversations, messages, channels, clock } = await nodeWithMessages(t);
     await channels.create(rules(group("g")), ["alice", "bob"]);

@@ -37,26 +37,32 @@ t.test("the node listens to a topic until its last owner leaves", async (t) => {
   t.equal(calls.at(-1), "-u:a");
 });
 
-t.test("an owner that listens twice stops listening with one call", async (t) => {
-  const { cluster, listening } = recordingCluster();
-  const owner = shareInterest(cluster).owner();
-  await owner.listen("u:a");
-  await owner.listen("u:a");
-  owner.unlisten("u:a");
-  t.same([...listening], []);
-});
+t.test(
+  "an owner that listens to a topic twice stops listening with a single `unlisten`",
+  async (t) => {
+    const { cluster, listening } = recordingCluster();
+    const owner = shareInterest(cluster).owner();
+    await owner.listen("u:a");
+    await owner.listen("u:a");
+    owner.unlisten("u:a");
+    t.same([...listening], []);
+  },
+);
 
-t.test("the node listens to a topic while an owner is only subscribed to it", async (t) => {
-  const { cluster, listening } = recordingCluster();
-  const shared = shareInterest(cluster);
-  const [hub, followers] = [shared.owner(), shared.owner()];
-  await hub.subscribe("u:a");
-  await followers.listen("u:a");
-  followers.unlisten("u:a");
-  t.same([...listening], ["u:a"]);
-  hub.unlisten("u:a");
-  t.same([...listening], []);
-});
+t.test(
+  "the node keeps listening to a topic while one owner is subscribed to it, even after another owner stops listening",
+  async (t) => {
+    const { cluster, listening } = recordingCluster();
+    const shared = shareInterest(cluster);
+    const [hub, followers] = [shared.owner(), shared.owner()];
+    await hub.subscribe("u:a");
+    await followers.listen("u:a");
+    followers.unlisten("u:a");
+    t.same([...listening], ["u:a"]);
+    hub.unlisten("u:a");
+    t.same([...listening], []);
+  },
+);
 
 t.test("unlistening has no effect for an owner that does not listen", async (t) => {
   const { cluster, calls, listening } = recordingCluster();

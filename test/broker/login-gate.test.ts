@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "logins of users that logged in from their network before are checked first, then logins from networks with fewer failures",
+  "logins of users who have already logged in from their network are checked first, followed by logins from networks with fewer failures",
   async (t) => {
     const limits = { attempts: 5, windowS: 60 };
     const gate = new LoginGate(new LocalThrottle(() => 0), limits);
@@ -69,7 +69,7 @@ t.test(
 );
 
 t.test(
-  "a user that logged in from its network before can log in during 40 guesses from that network, even while the node is at its limit",
+  "a user who has already logged in from a network can log in while 40 guesses from that network are in progress, even if the node is at its limit",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 5,
@@ -104,7 +104,7 @@ t.test(
 );
 
 t.test(
-  "guesses of the password of a user that logged in from the network before are limited",
+  "guesses at the password of a user who has already logged in from the network are limited",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 5,

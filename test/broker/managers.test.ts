@@ -89,7 +89,7 @@ t.test("invalid accounts prevent the start", async (t) => {
 });
 
 t.test(
-  "the right password is accepted with a delay of a second after 5 failed logins of the username from any addresses",
+  "the right password is accepted with a delay of one second after 5 failed logins with the username from any addresses",
   async (t) => {
     const { managers, pass } = testManagers(ADMIN);
     await managers.start();
@@ -113,7 +113,7 @@ t.test(
 );
 
 t.test(
-  "logins from an address are refused after 5 failed logins until the window ends, except for users that logged in from there before",
+  "logins from an address are refused after 5 failed logins until the window ends, except those of users who have already logged in from there",
   async (t) => {
     const accounts = ["admin", "ops"].map((username) => ({
       ...{ username, password: "right", role: "admin" as const },

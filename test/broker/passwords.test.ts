@@ -26,14 +26,14 @@ t.test("only the right password matches its stored hash", async (t) => {
   t.equal(await checker.matches("", hash), false);
 });
 
-t.test("the stored form contains the cost of scrypt and a random salt", async (t) => {
+t.test("the stored form of a password contains the cost of scrypt and a random salt", async (t) => {
   const [a, b] = [await hashPassword("same"), await hashPassword("same")];
   t.match(a, /^scrypt\$16384\$8\$1\$/);
   t.not(a, b);
   t.notMatch(a, /same/);
 });
 
-t.test("a decoy hash has the cost of its model and matches no password", async (t) => {
+t.test("a decoy hash has the cost of the hash it imitates and matches no password", async (t) => {
   const model = { ...(await hashOf("x")), N: 1024 };
   const decoy = decoyHash(model);
   t.match(decoy, { N: 1024, r: 8, p: 1 });

@@ -50,7 +50,7 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     undefined,
   ],
   [
-    "nobody is a member of a group that does not exist",
+    "a user may not send to a group that does not exist",
     { info: undefined, ...OUTSIDER },
     "not_subscriber",
     undefined,

@@ -282,7 +282,7 @@ t.test("followers in a personal channel listen to the topic of their user", asyn
 });
 
 t.test(
-  "random followers of random streams get every index once, in order, and the whole text",
+  "followers that join, pause and resume at random get every index of a stream once, in order, and the whole text",
   async (t) => {
     for (let round = 0; round < 60; round++) await randomRound(t, new Random(SEED + round), round);
     t.pass(`seed ${SEED}`);

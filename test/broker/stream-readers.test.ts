@@ -10,7 +10,7 @@ import { GROUP, nodeOfProducer, published, RANGE, until } from "./producer.ts";
 import { ModelReader } from "./stream-model.ts";
 
 t.test(
-  "events of the producer return the state `cancelled` and are not added after a viewer cancelled the stream",
+  "events that the producer sends after a viewer cancelled the stream are not added and return the state `cancelled`",
   async (t) => {
     const node = await nodeOfProducer(t);
     const { streams } = node;
@@ -94,17 +94,20 @@ t.test("reading a stream that does not exist is refused", async (t) => {
   await node.refused(node.streams.read(GROUP, "n1"), "stream_unknown");
 });
 
-t.test("a stream and a message of one sender cannot have the same client_msg_no", async (t) => {
-  const node = await nodeOfProducer(t);
-  const message = textMessage({ channel: group("g"), clientMsgNo: "n1" });
-  const { messageId } = await node.messages.send(message);
-  await node.refused(node.start(), "bad_request");
-  await node.start({ clientMsgNo: "n2" });
-  const sent = await node.messages.send({ ...message, clientMsgNo: "n2" });
-  t.equal(sent.messageSeq, 2, "the message is treated as a retry of the stream's message");
-  t.ok(sent.messageId > messageId);
-  t.equal((await node.messages.history(GROUP, RANGE)).headSeq, 2);
-});
+t.test(
+  "a stream cannot use the client_msg_no of a message, and a send with the client_msg_no of a stream returns the stream's message",
+  async (t) => {
+    const node = await nodeOfProducer(t);
+    const message = textMessage({ channel: group("g"), clientMsgNo: "n1" });
+    const { messageId } = await node.messages.send(message);
+    await node.refused(node.start(), "bad_request");
+    await node.start({ clientMsgNo: "n2" });
+    const sent = await node.messages.send({ ...message, clientMsgNo: "n2" });
+    t.equal(sent.messageSeq, 2, "the message is treated as a retry of the stream's message");
+    t.ok(sent.messageId > messageId);
+    t.equal((await node.messages.history(GROUP, RANGE)).headSeq, 2);
+  },
+);
 
 t.test(
   "a stream without events is interrupted, keeps its text, and allows a new stream",
@@ -159,7 +162,7 @@ t.test("a failure to end silent streams is reported, and the call is repeated", 
 });
 
 t.test(
-  "events of one stream keep their order although their checks finish in another order",
+  "events of one stream keep their order even if their checks finish in another order",
   async (t) => {
     const node = await nodeOfProducer(t);
     const gates: (() => void)[] = [];

@@ -47,7 +47,7 @@ function assertFewChecked(t: Test, codes: readonly string[]): void {
 }
 
 t.test(
-  "most of 100 concurrent wrong tokens from one network are refused without a check, and a user that connected before does not wait",
+  "most of 100 concurrent wrong tokens from one network are refused without a check, and a user who has already connected does not wait",
   async (t) => {
     const { attempt, crowd, release } = heldGate();
     t.equal(await attempt("known", succeed), "in");
@@ -59,7 +59,7 @@ t.test(
 );
 
 t.test(
-  "most of 100 concurrent wrong tokens of a user that connected before are refused without a check",
+  "most of 100 concurrent wrong tokens of a user who has already connected are refused without a check",
   async (t) => {
     const { attempt, crowd, release } = heldGate();
     t.equal(await attempt("known", succeed), "in");

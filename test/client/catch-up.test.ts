@@ -95,7 +95,7 @@ async function reconnect({ server, client }: CatchUpFixture): Promise<void> {
 }
 
 t.test(
-  "messages since the first connect are read after a reconnect in a channel without a cursor",
+  "in a channel without a cursor, the messages since the first connect are read after a reconnect",
   async (t) => {
     const fixture = await start(t);
     const { server, seen, store } = fixture;

@@ -110,29 +110,32 @@ t.test(
   },
 );
 
-t.test("each CONNECT names the session to continue, from the first attempt on", async (t) => {
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind !== "connect") return;
-    if (server.sockets.length === 1) return socket.end(1006); // as if the CONNACK were lost
-    acknowledge(operation, socket, {
-      sessionId: `s${server.sockets.length}`,
+t.test(
+  "each CONNECT names the session to continue, and the first CONNECT names a random session id",
+  async (t) => {
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind !== "connect") return;
+      if (server.sockets.length === 1) return socket.end(1006); // as if the CONNACK were lost
+      acknowledge(operation, socket, {
+        sessionId: `s${server.sockets.length}`,
+      });
+      if (server.sockets.length === 3) socket.end(1006); // in the same turn as the CONNACK
     });
-    if (server.sockets.length === 3) socket.end(1006); // in the same turn as the CONNACK
-  });
-  const client = connectTo(t, server);
-  await client.ready();
-  (await server.socket(1)).end(1006);
-  const names: string[] = [];
-  for (const connection of [0, 1, 2, 3])
-    names.push((await server.received("connect", 0, connection)).session);
-  t.match(names[0], /^[0-9a-f]{24}$/, "the client chose a random id");
-  t.same(names.slice(1), [names[0], "s2", "s3"]);
-  const second = connectTo(t, server);
-  await second.ready();
-  const next = server.sockets.at(-1)?.all("connect")[0];
-  t.match(next?.session, /^[0-9a-f]{24}$/);
-  t.not(next?.session, names[0], "another client names another session");
-});
+    const client = connectTo(t, server);
+    await client.ready();
+    (await server.socket(1)).end(1006);
+    const names: string[] = [];
+    for (const connection of [0, 1, 2, 3])
+      names.push((await server.received("connect", 0, connection)).session);
+    t.match(names[0], /^[0-9a-f]{24}$/, "the client chose a random id");
+    t.same(names.slice(1), [names[0], "s2", "s3"]);
+    const second = connectTo(t, server);
+    await second.ready();
+    const next = server.sockets.at(-1)?.all("connect")[0];
+    t.match(next?.session, /^[0-9a-f]{24}$/);
+    t.not(next?.session, names[0], "another client names another session");
+  },
+);
 
 t.test("a session that the server refuses to continue closes the client", async (t) => {
   let isKicked = false;
@@ -295,7 +298,7 @@ t.test(
 );
 
 t.test(
-  "failed attempts without a server do not reduce the number of channels to resume",
+  "connection attempts that fail because there is no server do not reduce the number of channels to resume",
   async (t) => {
     const server = new ScriptedServer();
     let failures = 3;

@@ -62,9 +62,9 @@ t.test("messages that reuse lost seqs are delivered on the same connection", asy
 });
 
 for (const { messageCount, headSeq } of [
-  { messageCount: "more messages than were lost", headSeq: 7 },
-  { messageCount: "as many messages as were lost", headSeq: 5 },
-  { messageCount: "fewer messages than were lost", headSeq: 4 },
+  { messageCount: "more of them than were lost", headSeq: 7 },
+  { messageCount: "as many of them as were lost", headSeq: 5 },
+  { messageCount: "fewer of them than were lost", headSeq: 4 },
 ])
   t.test(
     `a client that was offline receives all new messages if there are ${messageCount}`,

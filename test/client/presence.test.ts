@@ -77,7 +77,7 @@ t.test("a watch reports the current presence of each user, then each change once
 });
 
 t.test(
-  "the server gets one list of the users of all watches, once per turn of the event loop",
+  "the client sends the uids of all presence watches as one list, at most once per turn of the event loop",
   async (t) => {
     const { server, client, watched } = await start(t);
     const [first, second] = [recorder(), recorder()];

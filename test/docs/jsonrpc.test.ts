@@ -73,7 +73,7 @@ t.test("the tables in docs/protocol/jsonrpc.md have every method and every reaso
 });
 
 t.test(
-  "the Python example of at most 60 lines receives messages and a stream, also after a connection loss",
+  "the Python example has at most 60 lines and receives messages and a stream, even after a connection loss",
   async (t) => {
     const path = join(EXAMPLES, "client.py");
     const lines = readFileSync(path, "utf8").trimEnd().split("\n").length;
@@ -121,7 +121,7 @@ t.test(
 );
 
 t.test(
-  "the HTML example sends and receives messages and a stream, also after a connection loss",
+  "the HTML example sends and receives messages and a stream, even after a connection loss",
   async (t) => {
     const world = await startWorld(t);
     await prepare(t, world);

@@ -283,7 +283,7 @@ t.test(
 );
 
 t.test(
-  "groups to which a user is added while the user's session joins are read one at a time",
+  "groups to which a user is added while the user's session joins are read from the store one at a time",
   async (t) => {
     const world = new World(seeded(1));
     const { store } = world.server;

@@ -183,22 +183,25 @@ t.test("events of a group that a session joins while it lags are also merged", a
   t.ok(alice.session.groups.size === 2 && eventsOf(alice).length < 3);
 });
 
-t.test("the snapshot of a stream is not pushed before the client has read enough", async (t) => {
-  const { world } = await liveWorld(["carol"]);
-  world.server.setMember("g", "alice", true);
-  world.server.streams.start({ channel: group("g"), fromUid: "bob" });
-  const alice = world.session({ uid: "alice" });
-  alice.connection.unread = 1000;
-  const joining = world.join(alice);
-  await world.server.settle();
-  await joining;
-  t.equal(alice.connection.seen.length, 0);
-  world.server.streams.content(channelKey(group("g"), "bob"), "text");
-  await world.server.settle();
-  readOn(alice);
-  await world.server.settle();
-  t.match(alice.connection.seen, [{ kind: "stream", snapshot: { text: "text" } }]);
-});
+t.test(
+  "the snapshot of a stream is pushed only after the client has read enough of its unread bytes",
+  async (t) => {
+    const { world } = await liveWorld(["carol"]);
+    world.server.setMember("g", "alice", true);
+    world.server.streams.start({ channel: group("g"), fromUid: "bob" });
+    const alice = world.session({ uid: "alice" });
+    alice.connection.unread = 1000;
+    const joining = world.join(alice);
+    await world.server.settle();
+    await joining;
+    t.equal(alice.connection.seen.length, 0);
+    world.server.streams.content(channelKey(group("g"), "bob"), "text");
+    await world.server.settle();
+    readOn(alice);
+    await world.server.settle();
+    t.match(alice.connection.seen, [{ kind: "stream", snapshot: { text: "text" } }]);
+  },
+);
 
 for (const how of ["lags", "joins"] as const)
   t.test(

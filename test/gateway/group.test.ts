@@ -116,31 +116,34 @@ t.test(
   },
 );
 
-t.test("a session with a private wire format is sent its frames without a topic", async (t) => {
-  const g = new Group("g");
-  const wire = new Wire();
-  const [own, other, shared] = [live("private-1"), live("private-2"), live("a")];
-  for (const joiner of [own, other, shared]) add(g, joiner);
-  t.equal(g.members, 3);
-  t.equal(g.deliver(MESSAGE, own.session, wire), 2);
-  t.same(own.connection.messageNos, [], "the origin has it already");
-  t.same(other.connection.messageNos, ["n1"]);
-  const event = {
-    ...{ key: "2:g", channel: MESSAGE.channel, fromUid: "x", data: "" },
-    ...{ clientMsgNo: "c", eventId: "e", type: "x", timestampMs: 0 },
-    stream: undefined,
-  };
-  g.deliverEvent(event, wire);
-  t.equal(other.connection.frames.length, 1, "the event is withheld from the new member");
-  g.goLive(new Backlog(other.session, g, "streams"));
-  g.deliverEvent(event, wire);
-  t.equal(other.connection.frames.length, 2);
-  g.withholdEvents(new Backlog(other.session, g, "streams"));
-  g.deliverEvent(event, wire);
-  t.equal(other.connection.frames.length, 2, "the event is withheld while the session lags");
-  t.equal(own.connection.topics.size + other.connection.topics.size, 0);
-  for (const { session } of [own, other, shared]) g.remove(session);
-  t.equal(g.deliver(MESSAGE, undefined, wire), 0);
-  t.equal(other.connection.frames.length, 2);
-  t.ok(g.isEmpty);
-});
+t.test(
+  "frames for a session with a private wire format are sent directly and not through a topic",
+  async (t) => {
+    const g = new Group("g");
+    const wire = new Wire();
+    const [own, other, shared] = [live("private-1"), live("private-2"), live("a")];
+    for (const joiner of [own, other, shared]) add(g, joiner);
+    t.equal(g.members, 3);
+    t.equal(g.deliver(MESSAGE, own.session, wire), 2);
+    t.same(own.connection.messageNos, [], "the origin has it already");
+    t.same(other.connection.messageNos, ["n1"]);
+    const event = {
+      ...{ key: "2:g", channel: MESSAGE.channel, fromUid: "x", data: "" },
+      ...{ clientMsgNo: "c", eventId: "e", type: "x", timestampMs: 0 },
+      stream: undefined,
+    };
+    g.deliverEvent(event, wire);
+    t.equal(other.connection.frames.length, 1, "the event is withheld from the new member");
+    g.goLive(new Backlog(other.session, g, "streams"));
+    g.deliverEvent(event, wire);
+    t.equal(other.connection.frames.length, 2);
+    g.withholdEvents(new Backlog(other.session, g, "streams"));
+    g.deliverEvent(event, wire);
+    t.equal(other.connection.frames.length, 2, "the event is withheld while the session lags");
+    t.equal(own.connection.topics.size + other.connection.topics.size, 0);
+    for (const { session } of [own, other, shared]) g.remove(session);
+    t.equal(g.deliver(MESSAGE, undefined, wire), 0);
+    t.equal(other.connection.frames.length, 2);
+    t.ok(g.isEmpty);
+  },
+);

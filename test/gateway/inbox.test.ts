@@ -153,34 +153,37 @@ t.test(
   },
 );
 
-t.test("an inbox is read in pages no larger than what is pushed at once", async (t) => {
-  const world = new World(seeded(1));
-  for (let count = 0; count < 9; count++)
-    world.server.sendCommand({
-      ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
+t.test(
+  "a page read from an inbox contains no more commands than can be pushed at once",
+  async (t) => {
+    const world = new World(seeded(1));
+    for (let count = 0; count < 9; count++)
+      world.server.sendCommand({
+        ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
+      });
+    const { store } = world.server;
+    const sizes: number[] = [];
+    const reading = {
+      readInbox: async (...args: Parameters<typeof store.readInbox>) => {
+        const page = await store.readInbox(...args);
+        sizes.push(page.length);
+        return page;
+      },
+    };
+    const { session, connection } = world.session({ uid: "alice" });
+    session.inbox = { hasMore: false, unstored: [] };
+    const pulling = pullInbox(session, {
+      store: reading,
+      cluster: { recovery: () => undefined, delivered: () => undefined },
+      metrics: { commandsPushed: () => {} },
+      limits: { pageMessages: 100, pageBytes: 40, maxUnreadBytes: 1000 },
     });
-  const { store } = world.server;
-  const sizes: number[] = [];
-  const reading = {
-    readInbox: async (...args: Parameters<typeof store.readInbox>) => {
-      const page = await store.readInbox(...args);
-      sizes.push(page.length);
-      return page;
-    },
-  };
-  const { session, connection } = world.session({ uid: "alice" });
-  session.inbox = { hasMore: false, unstored: [] };
-  const pulling = pullInbox(session, {
-    store: reading,
-    cluster: { recovery: () => undefined, delivered: () => undefined },
-    metrics: { commandsPushed: () => {} },
-    limits: { pageMessages: 100, pageBytes: 40, maxUnreadBytes: 1000 },
-  });
-  await world.server.settle();
-  await pulling;
-  t.same(sizes, [4, 4, 1, 0]);
-  t.equal(connection.seen.length, 9);
-});
+    await world.server.settle();
+    await pulling;
+    t.same(sizes, [4, 4, 1, 0]);
+    t.equal(connection.seen.length, 9);
+  },
+);
 
 t.test(
   "unstored commands are held while the inbox is read, up to the limit of held bytes",

@@ -51,7 +51,7 @@ t.test("a user without sessions is remembered until its budgets are full", async
   t.equal(rates.size, 0, "no user is remembered after all budgets are full");
 });
 
-t.test("stored bytes leave the user in debt across a reconnect", async (t) => {
+t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
   const { rates, connect, pass, leave } = stage();
   t.equal(connect("a").store(12_000, pass(0)), 0, "the budget was full before");
   leave("a");

@@ -26,15 +26,18 @@ t.test("`writable` resolves after the client has read enough", async (t) => {
   await waiting;
 });
 
-t.test("all calls of `writable` resolve after the client has read enough", async (t) => {
-  const { session, connection } = joiner();
-  connection.unread = 101;
-  const waiting = Promise.all([session.writable(100), session.writable(50)]);
-  await turn();
-  connection.unread = 50;
-  session.drained();
-  await t.resolves(waiting);
-});
+t.test(
+  "all calls of `writable` resolve after the client has read enough of its unread bytes",
+  async (t) => {
+    const { session, connection } = joiner();
+    connection.unread = 101;
+    const waiting = Promise.all([session.writable(100), session.writable(50)]);
+    await turn();
+    connection.unread = 50;
+    session.drained();
+    await t.resolves(waiting);
+  },
+);
 
 t.test("`writable` resolves when the session ends", async (t) => {
   for (const over of ["ended", "gone"] as const) {
@@ -48,7 +51,7 @@ t.test("`writable` resolves when the session ends", async (t) => {
   }
 });
 
-t.test("a session ends once, for the first reason", async (t) => {
+t.test("a session that is ended several times ends once, with the first reason", async (t) => {
   const { session, connection } = joiner();
   session.end("kicked");
   session.end("draining");

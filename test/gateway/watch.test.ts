@@ -109,7 +109,7 @@ t.test("the reply to WATCH is in the order of the request, with duplicates", asy
   ]);
 });
 
-t.test("presence changes of one turn are pushed together", async (t) => {
+t.test("presence changes in one turn of the event loop are pushed together", async (t) => {
   const world = new World(seeded(1));
   const alice = await world.live({ uid: "alice" });
   await watching(world, alice, UIDS);

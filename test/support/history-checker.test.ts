@@ -90,7 +90,7 @@ t.test("acknowledged messages after the end of the history are reported as lost"
   t.end();
 });
 
-t.test("a seq that was not acknowledged and shows no message is reported as a gap", (t) => {
+t.test("a seq without any acknowledged or shown message is reported as a gap", (t) => {
   const checker = checkerOfFive();
   const late = sending(7);
   checker.recordSend(late, SENT_MS);

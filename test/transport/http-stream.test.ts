@@ -99,7 +99,7 @@ t.test("a stream may end in the turn in which it opens", async (t) => {
 });
 
 t.test(
-  "a stream is notified of a full buffer, and its peer gets every byte in order when it reads again",
+  "a stream is notified when its full buffer is writable again, and its peer gets every byte in order",
   async (t) => {
     const stream = new TestStream();
     stream.first = "begin ";
@@ -180,7 +180,7 @@ t.test("closing the listener closes its streams", async (t) => {
   t.same(stream.calls, ["opened", "closed"]);
 });
 
-t.test("a stream that throws is reported and closed", async (t) => {
+t.test("an error that a stream throws is reported, and the stream is closed", async (t) => {
   const bug = new Error("bug");
   const stream = new TestStream();
   stream.opened = () => {

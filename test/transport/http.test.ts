@@ -61,7 +61,7 @@ t.test("a binary body and an empty reply are sent unchanged", async (t) => {
 });
 
 t.test(
-  "segments of a path are decoded, and a segment that cannot be decoded is not found",
+  "segments of a path are decoded, and a path with a segment that cannot be decoded is answered with 404",
   async (t) => {
     const { call } = await serve(t, [
       get("/user/:uid/device/:flag", ({ path, params }) => text(JSON.stringify([path, params]))),

@@ -197,7 +197,7 @@ t.test(
 );
 
 t.test(
-  "sockets beyond the maximum are closed, and some sockets are reserved for the other listener",
+  "sockets beyond the maximum are closed, and the client listener leaves an eighth of the sockets to the API listener",
   async (t) => {
     const reasons: string[] = [];
     const limits = socketLimits({
@@ -229,25 +229,28 @@ t.test(
 );
 
 // Calls the limits directly, because a test cannot connect from 65,536 addresses.
-t.test("the number of addresses counted at once is limited", (t) => {
-  const reasons: string[] = [];
-  const limits: SocketLimits = socketLimits({
-    maxUnauthenticatedPerAddress: LIMIT,
-    onRefused: (reason) => reasons.push(reason),
-  });
-  limits.start();
-  t.teardown(() => limits.stop());
-  const maxAddresses = 65_536;
-  const releases = Array.from({ length: maxAddresses }, (_, n) => limits.accepted(`a${n}`, 0));
-  t.ok(releases.every((one) => one !== undefined));
-  t.ok(limits.isWatching, "the limits ask to be notified of requests");
-  t.equal(limits.accepted("new", 0), undefined);
-  t.same(reasons, ["max"]);
-  t.not(limits.accepted("a1", 0), undefined, "a counted address may open another socket");
-  limits.requested("a0");
-  t.not(limits.accepted("new", 0), undefined, "a new address is accepted after one was removed");
-  t.equal(limits.hold("newer"), undefined);
-  releases[2]?.();
-  t.not(limits.hold("newer"), undefined);
-  t.end();
-});
+t.test(
+  "a socket from a new address is refused while 65,536 other addresses are being counted",
+  (t) => {
+    const reasons: string[] = [];
+    const limits: SocketLimits = socketLimits({
+      maxUnauthenticatedPerAddress: LIMIT,
+      onRefused: (reason) => reasons.push(reason),
+    });
+    limits.start();
+    t.teardown(() => limits.stop());
+    const maxAddresses = 65_536;
+    const releases = Array.from({ length: maxAddresses }, (_, n) => limits.accepted(`a${n}`, 0));
+    t.ok(releases.every((one) => one !== undefined));
+    t.ok(limits.isWatching, "the limits ask to be notified of requests");
+    t.equal(limits.accepted("new", 0), undefined);
+    t.same(reasons, ["max"]);
+    t.not(limits.accepted("a1", 0), undefined, "a counted address may open another socket");
+    limits.requested("a0");
+    t.not(limits.accepted("new", 0), undefined, "a new address is accepted after one was removed");
+    t.equal(limits.hold("newer"), undefined);
+    releases[2]?.();
+    t.not(limits.hold("newer"), undefined);
+    t.end();
+  },
+);

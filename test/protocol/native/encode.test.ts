@@ -156,7 +156,7 @@ t.test("an error without a message gets the message of the error table", async (
   });
 });
 
-t.test("a personal message has the channel as its receiver names it", async (t) => {
+t.test("a personal message is encoded with the channel id that its receiver uses", async (t) => {
   const encoder = createEncoder();
   const toBob = encoder.push({
     kind: "message",
