@@ -12,7 +12,8 @@ import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 
 /**
- * Fraction of the drain time in which clients are disconnected. The rest is for calls in progress.
+ * Fraction of the drain time during which clients are disconnected. The rest is for calls in
+ * progress.
  */
 const DRAIN_SHARE = 0.8;
 /** Time for the last replies, which are sent at the end of a turn of the event loop. */

@@ -88,7 +88,7 @@ export function createChannelReads(channels: Channels, maxUids: number) {
       return jsonReply(JSON.stringify({ uids: page.ids, ...cursorOf(page) }));
     },
 
-    /** Returns the first `maxUids` users of the allowlist, in the shape of WuKongIM. */
+    /** Returns the first `maxUids` users of the allowlist, in WuKongIM's format. */
     async allowed({ channel_id: id, channel_type: type }: Query<"allowed">) {
       const bounds = { after: "", limit: maxUids };
       const { ids } = await channels.uids({ id, type }, "allowlist", bounds);

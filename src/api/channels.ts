@@ -1,6 +1,5 @@
 // Calls that create and change channels, their subscribers and their lists. The lists are named
-// blacklist and whitelist on the wire, as in WuKongIM. Only this file decides what an absent flag
-// means.
+// blacklist and whitelist on the wire, as in WuKongIM.
 
 import { type Static, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";

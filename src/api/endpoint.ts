@@ -105,8 +105,8 @@ const PREFLIGHT: HttpReply = Object.freeze({
 
 /**
  * Returns the reply to a wrong method. A browser sends a preflight request with OPTIONS before a
- * web page may send a viewer's token in a header, so OPTIONS on a stream returns the reply to a
- * preflight request.
+ * web page may send a viewer's token in a header, so an OPTIONS request for a stream gets the reply
+ * to a preflight request.
  */
 function refuseMethod(request: HttpRequest, allow: string): HttpReply {
   const isStream = request.path.startsWith("/stream/");

@@ -108,13 +108,13 @@ export function createPostEvent(
 
 /**
  * Returns the error for an event without a type, or `undefined` if there is a type. This error
- * takes precedence over all others.
+ * takes precedence over all other errors.
  */
 export function refuseUntyped(body: unknown): HttpReply | undefined {
   return isUntyped(body) ? errorReply("event_type_empty", TYPE_EMPTY) : undefined;
 }
 
-/** True if the body has no event, or an event without a type. */
+/** Returns true if the body has no event, or an event without a type. */
 function isUntyped(body: unknown): boolean {
   if (!isRecord(body)) return false;
   const { event } = body;

@@ -108,7 +108,8 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 
   /**
-   * Writes a comment, unless the connection is full, in which case the comment would only queue.
+   * Writes a comment. Writes nothing if the connection is full, because the comment would only be
+   * queued.
    */
   keepAlive(): void {
     if (!this.#isPaused) this.#body?.write(COMMENT);

@@ -9,7 +9,7 @@ import { decodeBase64, header, notBase64, toHeader } from "./messages.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** Maximum number of messages that are sent at the same time. */
+/** Maximum number of messages that are sent concurrently. */
 const MAX_CONCURRENT_SENDS = 200;
 /**
  * Errors of the message itself. They are the same for all users and occur before anything is sent.

@@ -35,8 +35,8 @@ export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
   /**
-   * Number of tokens that this node revoked. If it changes during a read, the result must not be
-   * cached, because the token may have been revoked.
+   * Number of tokens revoked on this node. If it changes while a token is being read, the result
+   * must not be cached, because the token may have been revoked.
    */
   #revocationCount = 0;
 

@@ -1,7 +1,7 @@
-// Creates and changes channels, their members and their lists. No state. After adding members, a
-// call notifies all of them, including users that already were members, because the call may be a
-// retry after a node died between the change and the notification. Removed members are notified by
-// the store.
+// Creates and changes channels, their members and their lists. No state. A call that adds members
+// notifies all of them, including users who were already members, because the call may be a retry
+// after a node died between the change and the notification. The store itself notifies removed
+// members.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -58,8 +58,8 @@ export interface Channels {
   /** Changes the given flags and returns the new record. Throws `channel_not_found`. */
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
   /**
-   * Adds members, whose live sessions receive the channel immediately. Throws `channel_not_found`
-   * or `channel_disbanded`.
+   * Adds members. Their live sessions immediately start to receive the channel's messages. Throws
+   * `channel_not_found` or `channel_disbanded`.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -67,9 +67,9 @@ export interface Channels {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
   /**
-   * Removes all of these members or none of them. Their live sessions stop receiving the channel
-   * immediately. With `others` = `skip`, uids that are not members are ignored; otherwise they
-   * cause `not_in_channel`. Throws `channel_not_found` or `channel_disbanded`.
+   * Removes all of these members or none of them. Their live sessions immediately stop receiving
+   * the channel's messages. With `others` = `skip`, uids that are not members are ignored;
+   * otherwise they cause `not_in_channel`. Throws `channel_not_found` or `channel_disbanded`.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -85,11 +85,15 @@ export interface Channels {
    * list. An unknown channel has an empty list.
    */
   uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
-  /** Returns a page of the groups of `uid`, as `uids` does. Disbanded groups are omitted. */
+  /**
+   * Returns a page of the groups of `uid`, in the same order as `uids`. Disbanded groups are
+   * omitted.
+   */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /**
    * Removes the permanent and the temporary members, in one step for each kind. Their live sessions
-   * stop receiving the channel immediately. Throws `channel_not_found` or `channel_disbanded`.
+   * immediately stop receiving the channel's messages. Throws `channel_not_found` or
+   * `channel_disbanded`.
    */
   removeAllSubscribers(channel: ChannelRef): Promise<void>;
   /**
@@ -228,8 +232,8 @@ function checkNames(channel: ChannelRef, uids: readonly string[], field: string)
 const MIN_PIECE = 1000;
 
 /**
- * Returns the lowest ids that are higher than `after`. The whole list is searched, because lists of
- * the store have no order in which a read could continue.
+ * Returns the lowest ids that are higher than `after`. The whole list is searched, because the
+ * store returns lists in no particular order.
  */
 async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Promise<Page> {
   const slice = new TimeSlice();

@@ -1,6 +1,6 @@
 // Lists the conversations of users with their unread counts, and changes read positions [DESIGN
-// §2.4]. A limited number of lists is built at the same time, and users take turns. State: the
-// calls that wait for their turn.
+// §2.4]. A limited number of lists is built concurrently, and users take turns. State: the calls
+// that wait for their turn.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { BrokerError } from "./errors.ts";
@@ -9,8 +9,8 @@ import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, ConversationChange, ConversationStore } from "./ports.ts";
 
 /**
- * Maximum number of lists that are built at the same time. Each of them uses a part of every turn
- * of the event loop.
+ * Maximum number of lists that are built concurrently. Each of them uses a part of every turn of
+ * the event loop.
  */
 const CONCURRENT_LISTS = 4;
 /**
@@ -43,7 +43,7 @@ interface ConversationPage {
   readonly conversations: readonly Conversation[];
   /** True if there are further conversations, at `offset` plus the length of this page. */
   readonly more: boolean;
-  /** Number of conversations that were read to find the newest ones. */
+  /** Number of conversations that were compared to find those of the page. */
   readonly readCount: number;
 }
 

@@ -32,8 +32,8 @@ const MAX_PER_NETWORK = 16;
 /** Maximum number of attempts of one network for usernames that logged in from it before. */
 const MAX_VERIFIED_PER_NETWORK = 32;
 /**
- * Number of attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the same network
- * before.
+ * Number of attempts that are allowed in addition to `MAX_ATTEMPTS`, for usernames that logged in
+ * from the same network before.
  */
 const RESERVED_FOR_VERIFIED = 64;
 /** Delay of an attempt for a username with too many failures. */
@@ -86,8 +86,8 @@ export class LoginGate {
 
   /**
    * Runs `verify` unless the network has too many failures. A wrong password counts as a failure of
-   * the network and the username, the right password resets the count of the username, and an error
-   * of `verify` is not counted. Checks with a lower `rank` run first. The rank is -1 for users that
+   * the network and the username, a correct password resets the count of the username, and an error
+   * of `verify` is not counted. Checks with a lower `rank` run first. The rank is -1 for a user who
    * logged in from this network before, otherwise the number of failures and pending attempts of
    * the network. Throws `too_many_attempts` with the time to wait, or `overloaded`.
    */

@@ -36,7 +36,7 @@ export interface AccountConfig {
   readonly passwordHash?: string;
   readonly password?: string;
   readonly role: ManagerRole;
-  /** Empty or absent for the permissions of the role. */
+  /** If empty or absent, the account has the permissions of its role. */
   readonly permissions?: readonly string[];
 }
 

@@ -15,8 +15,8 @@ import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 
-// A check costs tens of milliseconds of CPU and one of the four I/O threads, so only one check runs
-// at a time.
+// A check takes tens of milliseconds of CPU time and occupies one of the four I/O threads, so only
+// one check runs at a time.
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
 /** The result of a login. */

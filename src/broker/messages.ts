@@ -30,7 +30,8 @@ import { createSendRule } from "./send-rule.ts";
 /** Rate limit for the inbox copies of a sender's commands. */
 interface CopyLimit {
   /**
-   * Called once, before the copies are stored. Throws `rate_limited` if there are too many copies.
+   * Charges the work of storing the copies. Called once, before they are stored. Throws
+   * `rate_limited` if earlier work has left the sender's budget in debt.
    */
   admit(copies: number): void;
 }
@@ -66,7 +67,7 @@ interface MessageRules extends SendTerms {
   readonly contentValidation: ContentValidation;
 }
 
-/** A message as it was accepted. */
+/** Identifies an accepted message. */
 export interface SendResult {
   readonly messageId: number;
   /** 0 if the message is not stored or is a command. A command has an inboxSeq in each inbox. */
@@ -103,11 +104,11 @@ export interface Messages {
 }
 
 /**
- * Maximum number of inbox copies of one user's commands that are stored at the same time. A command
+ * Maximum number of inbox copies of one user's commands that are stored concurrently. A command
  * with more copies is stored alone.
  */
 const MAX_CONCURRENT_COPIES = 1000;
-/** Maximum number of commands of one user that wait for earlier ones. */
+/** Maximum number of one user's commands that wait for earlier commands. */
 const MAX_WAITING_COMMANDS = 4096;
 
 export function createMessages(
@@ -118,8 +119,8 @@ export function createMessages(
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
   /**
-   * Appends a message immediately. If the permission for an earlier command of the same origin to
-   * the same channel is still being checked, appends the message after that check.
+   * Appends a message. If the permission for an earlier command of the same origin to the same
+   * channel is still being checked, waits for that check first.
    */
   function sendMessage(draft: MessageDraft): Promise<AppendResult> {
     const turn = rule.turn(queueOf(draft.origin, draft));
@@ -127,8 +128,8 @@ export function createMessages(
   }
 
   /**
-   * Returns why the command is refused, or who receives it. The permission is checked first,
-   * because it does not need the list of members.
+   * Returns the reason why the command is refused, or its receivers. The permission is checked
+   * first, because it does not need the list of members.
    */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header } = input;
@@ -138,8 +139,8 @@ export function createMessages(
   }
 
   /**
-   * Sends a command. A command of a session may have to wait for earlier commands of its user, a
-   * command of a backend does not.
+   * Sends a command. A command of a session may have to wait for earlier commands of its user. A
+   * command of a backend never waits.
    */
   async function sendCommand(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
     const { origin, fromUid } = input;
@@ -155,8 +156,8 @@ export function createMessages(
   }
 
   /**
-   * Stores or pushes a command when its `resolution` and the resolutions of earlier commands of the
-   * same queue have settled.
+   * Stores or pushes a command after its `resolution` and the resolutions of earlier commands of
+   * the same queue have settled.
    */
   async function issue(
     { origin, copyLimit }: SendInput,

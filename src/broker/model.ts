@@ -15,7 +15,7 @@ export const SECONDARY_DEVICE = 0;
 export const MAIN_DEVICE = 1;
 /**
  * Level of a device: `0` secondary, `1` main. Only one main session per user and flag can be
- * online: a new login ends the others [spec: Rule].
+ * online: a new login ends the old one [spec: Rule].
  */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
@@ -63,7 +63,7 @@ export interface ChannelRef {
  */
 export type ChannelKey = string;
 
-/** Returns the key of the channel that `uid` names `channel`. */
+/** Returns the key of a channel. `uid` is the user who names it `channel`. */
 export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
   if (channel.type === GROUP_CHANNEL) return `2:${channel.id}`;
   return uid < channel.id ? `1:${uid}@${channel.id}` : `1:${channel.id}@${uid}`;

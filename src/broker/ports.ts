@@ -46,14 +46,14 @@ export interface UserStore {
    */
   putDevice(device: Device): Promise<Device | undefined>;
   /**
-   * Returns the state of each user, in the order of `uids`. After events may have been missed, the
+   * Returns the state of each user, in the order of `uids`. When events may have been missed, the
    * caller compares these states with the states it remembers, which is cheaper than reading all
    * groups and inboxes.
    */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
 
-/** The data of a user from which missed changes are recognised. */
+/** User data by which missed changes are detected. */
 export interface UserState {
   /**
    * All groups of the user. May also contain groups that the user has left;
@@ -430,8 +430,8 @@ export interface ConversationSlice {
  * A message is shown if it has not expired, is within the history limits and was not deleted by the
  * user. The unread count is the number of shown messages with a red dot after the read position.
  * Among the messages that have an expiry time, only the newest 1000 are counted, or fewer while
- * thousands of expired ones are not removed yet. In a large group the unread count is always 0 and
- * no position is stored.
+ * thousands of expired messages have not been removed yet. In a large group the unread count is
+ * always 0 and no position is stored.
  */
 export interface ConversationStore {
   /**
@@ -530,8 +530,8 @@ export interface StreamStore {
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
-   * Ends every active stream that had no event since `silentSinceMs` as `interrupted`, and returns
-   * the number of these streams. After a restart, the time without an event counts from the
+   * Ends every active stream that has had no event since `silentSinceMs` as `interrupted`, and
+   * returns the number of these streams. After a restart, the time without an event counts from the
    * restart.
    */
   interruptStreams(silentSinceMs: number): Promise<number>;
@@ -569,13 +569,13 @@ export type Claim =
     }
   | {
       /**
-       * Name that the client chose itself. The client repeats it on every CONNECT until it has
-       * received the server's name of the session.
+       * Name chosen by the client. The client repeats it on every CONNECT until it has received the
+       * server's name for the session.
        */
       readonly label: string;
     };
 
-/** The conditions under which a session is entered. */
+/** Conditions for entering a session in the directory. */
 export interface LoginTerms {
   /** Name of the session to continue. `undefined` for a new login. */
   readonly claim?: Claim | undefined;
@@ -639,15 +639,15 @@ export type Confirmation =
       readonly reason: CloseReason;
     }
   | {
-      /** The store could not determine whether the session may go on. */
+      /** The store could not determine whether the session may continue. */
       readonly kind: "failed";
       readonly error: BrokerError;
     };
 
 /**
  * The session directory. Each method except `confirmSessions` is atomic, and publishes `presence`
- * if it changes the user's sessions. A call that throws `unavailable` may have had its effect
- * nevertheless.
+ * if it changes the user's sessions. A call that throws `unavailable` may nevertheless have taken
+ * effect.
  */
 export interface SessionStore {
   /**
@@ -677,14 +677,14 @@ export interface SessionStore {
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
-   * Checks, for each session in order, whether it may go on. The caller passes only sessions that
-   * logged in on this node and that the node has not removed. Each session is checked in an atomic
-   * step of its own, and a failure for one session does not affect the others.
+   * Checks, for each session in order, whether it may continue. The caller passes only sessions
+   * that logged in on this node and that the node has not removed. Each session is checked in an
+   * atomic step of its own, and a failure for one session does not affect the others.
    *
    * `refused` means that a later login, `endSession`, a new token of the device or its logout ended
    * the session. With `confirmed`, the session is in the store under `incarnation`, even if the
-   * store had lost it, and it stays there while its node confirms it once a minute. Confirming
-   * never ends a session that logged in later.
+   * store had lost it, and it stays there if its node confirms it at least once a minute.
+   * Confirming never ends a session that logged in later.
    */
   confirmSessions(
     sessions: readonly LoggedInSession[],
@@ -942,7 +942,10 @@ export interface NodeRegistry {
   nodes(): Promise<readonly NodeInfo[]>;
 }
 
-/** Which incarnations of nodes are live, to interpret the sessions in the store. */
+/**
+ * Reports which incarnations of nodes are live, so that sessions of dead nodes in the store can be
+ * ignored.
+ */
 interface Liveness {
   /** Incarnation under which sessions of this node are entered now. */
   readonly incarnation: Incarnation;
@@ -958,9 +961,9 @@ interface Liveness {
 /** Methods of the node that the cluster calls when events may have been missed. */
 export interface ResyncHandler {
   /**
-   * Ends the sessions of these users that may not go on, and returns the users that could not be
-   * checked. It is called before the missed events of these users are delivered. It rejects with
-   * `unavailable` if no user could be checked.
+   * Ends those sessions of these users that may not continue, and returns the users whose sessions
+   * could not be checked. It is called before the missed events of these users are delivered. It
+   * rejects with `unavailable` if the sessions of no user could be checked.
    */
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;
@@ -975,7 +978,9 @@ export interface ResyncHandler {
 /** The connection of this node to the other nodes. */
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
-  /** Sets the listener for events and the handler for missed ones. Called once, before `start`. */
+  /**
+   * Sets the listener for events and the handler for missed events. Called once, before `start`.
+   */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
    * When the promise resolves, this node receives every event published under `topic` from then on.
@@ -997,9 +1002,9 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /**
    * Returns `undefined` if this node has, as far as it knows, missed no event of the topics that
    * `concerns` accepts. Otherwise returns a promise that resolves when the missed events have
-   * reached the listener, which has then ended the sessions that may not go on. Anything the caller
-   * read earlier may be outdated and must be read again. The promise rejects with `unavailable`
-   * after a time-out.
+   * reached the listener, which has then ended the sessions that may not continue. Anything the
+   * caller read earlier may be outdated and must be read again. The promise rejects with
+   * `unavailable` after a time-out.
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**

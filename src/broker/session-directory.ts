@@ -41,7 +41,7 @@ const RECHECK_MS = 60_000;
 const CONFIRMATION_BATCH = 500;
 /** Maximum number of users whose sessions are read in one call of the store. */
 const LOOKUP_BATCH = 256;
-/** Maximum number of sessions that are removed at the same time. */
+/** Maximum number of sessions that are removed concurrently. */
 const REMOVAL_BATCH = 200;
 /**
  * Maximum number of pending removals. When there are more, the oldest one is dropped and its entry
@@ -67,8 +67,8 @@ export class SessionDirectory {
   /** Number of times that events of users may have been missed. */
   #lossCount = 0;
   /**
-   * Number of sessions that are due for the periodic confirmation. It is not an integer, because
-   * less than one session may become due between two heartbeats.
+   * Number of sessions that are due for the periodic confirmation. It is not an integer, because a
+   * fraction of a session may become due between two heartbeats.
    */
   #dueCount = 0;
   #lastBeatMs = performance.now();
@@ -105,7 +105,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Logs in a session at the store (`SessionStore.login`). If it is entered, this node serves it.
+   * Logs a session in at the store (`SessionStore.login`). If the store enters it, this node serves
+   * it.
    */
   async login(session: SessionRecord, terms: LoginTerms = {}): Promise<LoginResult> {
     const { store, cluster } = this.#ports;
@@ -118,7 +119,7 @@ export class SessionDirectory {
       this.#local.add({ session: enteredSession, order, since });
       // Other nodes ignore an entry under an incarnation that has died in the meantime.
       if (cluster.incarnation !== incarnation) await this.#reenter(result);
-      // The event that ended the session may be among the missed ones.
+      // The event that ended the session may be among the missed events.
       if (lossCount !== this.#lossCount) this.#confirmSoon([result]);
       return result;
     } catch (error) {
@@ -161,8 +162,8 @@ export class SessionDirectory {
   /**
    * Returns the reason why the session was ended, and ends it here. It is called for a session that
    * this node cannot serve now, because the user may have logged in elsewhere while this node was
-   * frozen. Returns `undefined` if the session may go on, if the store cannot be read in time, or
-   * if the session has already been ended here.
+   * frozen. Returns `undefined` if the session may continue, if the store cannot be read in time,
+   * or if the session has already been ended here.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
     const deadlineMs = performance.now() + REASON_TIMEOUT_MS;
@@ -176,7 +177,8 @@ export class SessionDirectory {
         this.#endLocally(login.session, result.reason);
         return result.reason;
       } catch (error) {
-        // The error is not reported: the caller is already handling the one that led to this call.
+        // The error is not reported, because the caller is already handling the error that led to
+        // this call.
         if (!isTransient(error) || performance.now() > deadlineMs) return undefined;
         await new Promise((resolve) => setTimeout(resolve, REASON_RETRY_MS).unref());
       }
@@ -225,7 +227,7 @@ export class SessionDirectory {
   /** Implements `ResyncHandler.judgeUsers`. */
   async #judgeUsers(uids: readonly string[]): Promise<readonly string[]> {
     this.#lossCount += 1;
-    // The credential events of these users may be among the missed ones.
+    // Credential events of these users may have been missed.
     for (const uid of uids) this.#notify({ kind: "credential", uid });
     const logins = uids.flatMap((uid) => this.#local.of(uid));
     if (logins.length === 0) return [];
@@ -305,10 +307,10 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms sessions in batches, and ends those that may not go on. Returns the sessions that
-   * could not be confirmed because of a transient error. Sessions for which `isDue` returns false
-   * when their batch starts are skipped, because they were confirmed or ended in the meantime.
-   * `onFailure` is called for a session whose confirmation failed for another reason.
+   * Confirms sessions in batches, and ends the sessions that may not continue. Returns the sessions
+   * that could not be confirmed because of a transient error. Sessions for which `isDue` returns
+   * false when their batch starts are skipped, because they were confirmed or ended in the
+   * meantime. `onFailure` is called for a session whose confirmation failed for another reason.
    */
   async #confirm(
     logins: readonly LoggedInSession[],
@@ -410,8 +412,8 @@ export class SessionDirectory {
 }
 
 /**
- * Returns true if the failed call may have had its effect. An error without a cause was thrown
- * before the call was sent to the store.
+ * Returns true if the failed call may have taken effect. An error without a cause was thrown before
+ * the call was sent to the store.
  */
 function mayHaveRun(error: unknown): boolean {
   return isTransient(error) && error instanceof Error && error.cause !== undefined;

@@ -21,7 +21,7 @@ export interface Login {
   readonly uid: string;
   readonly token: string;
   readonly flag: DeviceFlag;
-  /** Device id chosen by the client. "" if it has none; the session then replaces no other. */
+  /** Device id chosen by the client. An empty id matches no other session. */
   readonly deviceId: string;
   /** Device level chosen by the client. Used only if clients are not authenticated. */
   readonly level: DeviceLevel | undefined;
@@ -53,8 +53,8 @@ export interface Sessions {
   /**
    * Opens a session. A login of a main device ends the other main sessions of that flag as
    * `kicked`, and any session of the same device as `replaced` [decisions: Kick rule]. A session
-   * that continues an earlier one ends only that one [decisions: resume is no login]. Throws
-   * `unauthorized`, `reserved_uid` or `bad_id`.
+   * that continues an earlier session ends only that session [decisions: resume is no login].
+   * Throws `unauthorized`, `reserved_uid` or `bad_id`.
    */
   open(login: Login): Promise<OpenResult>;
 }

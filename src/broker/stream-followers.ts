@@ -106,7 +106,7 @@ interface Follower {
   turn: number;
 }
 
-/** Creates the collection of the followers of a node, which is empty at first. */
+/** Creates an empty collection of followers for one node. */
 export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   const { store, maxFollowers, maxFollowersPerUser } = ports;
   const table = new FollowerTable(ports.interest);
@@ -323,7 +323,7 @@ class FollowerTable {
 
   /**
    * Adds a follower immediately, and resolves when the node listens to its topics. The follower
-   * stays added if this throws `unavailable`.
+   * remains added if the call throws `unavailable`.
    */
   async enter(follower: Follower): Promise<void> {
     const { key, topics, viewer } = follower;

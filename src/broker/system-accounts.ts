@@ -16,7 +16,7 @@ interface SystemAccountPorts {
 
 const REFRESH_MS = 1000;
 
-/** The system accounts, as this node read them last. */
+/** The system accounts as this node last read them. */
 export class SystemAccounts {
   readonly #ports: SystemAccountPorts;
   #uids: ReadonlySet<string> = new Set();

@@ -1,7 +1,7 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
 // are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
 // fails. State: the failures, the running checks and the waiting attempts of each network, and the
-// pairs of network and user that connected before.
+// pairs of a network and a user who connected from it before.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -36,9 +36,9 @@ const SLOW_MS = 500;
  */
 const MAX_WAITING = 8;
 /**
- * Maximum number of checks that run at the same time for one network, or for one pair of network
- * and user that connected before. Checks that have already started are not stopped, so the number
- * of failures can exceed its limit by this number.
+ * Maximum number of concurrent checks for one network, or for one pair of a network and a user who
+ * connected from it before. Checks that have already started are not stopped, so the number of
+ * failures can exceed its limit by this number.
  */
 const MAX_CHECKS = 32;
 
@@ -66,7 +66,8 @@ export class TokenGate {
   readonly #slowQueues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
   readonly #verified = new VerifiedPairs();
   /**
-   * Running checks, by network, or by pair of network and user if `#mayFail` returns true for it.
+   * Running checks by network, or by pair of network and user if `#mayFail` returns true for the
+   * pair.
    */
   readonly #checks = new Map<string, Checks>();
 

@@ -144,7 +144,7 @@ function isRedisAddress(text: string): boolean {
   return /^rediss?:$/.test(protocol) && /^(\/\d*)?$/.test(pathname);
 }
 
-/** True if the percent-encoding of the text is valid. */
+/** Returns true if the percent-encoding of the text is valid. */
 function isPercentEncoded(text: string): boolean {
   try {
     decodeURIComponent(text);

@@ -201,9 +201,9 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Drops the held messages that are stored and stops holding messages: many are missing, so they
-   * are read from the store. Does nothing for personal channels, because not all of them are read
-   * from the store.
+   * Drops the held messages that are stored and stops holding messages. Called when many messages
+   * are missing, because they are then read from the store. Does nothing for personal channels,
+   * because not all of them are read from the store.
    */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
@@ -246,8 +246,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Records that a message or a reply contained the state of a stream. Its next event follows that
-   * state.
+   * Records that the client received the state of a stream in a message or a reply. The next event
+   * pushed to it follows that state.
    */
   recordSnapshot(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo, nextIndex } = snapshot;

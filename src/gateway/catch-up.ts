@@ -136,7 +136,7 @@ export class CatchUps {
   }
 
   /**
-   * Joins like `join`, but checks the membership before it holds anything, because a user who was
+   * Joins like `join`, but checks the membership before anything is held, because a user who was
    * removed from the group is nearly always still not a member.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
@@ -178,8 +178,8 @@ export class CatchUps {
   }
 
   /**
-   * Records that a message or a reply contained the state of a stream. Its next event follows that
-   * state.
+   * Records that the client received the state of a stream in a message or a reply. The next event
+   * pushed to it follows that state.
    */
   recordSnapshot(session: Session, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) return;
@@ -233,7 +233,7 @@ export class CatchUps {
     return true;
   }
 
-  /** Catches up with these channels of the scope, then goes live. */
+  /** Catches the session up with these channels of the scope, then makes it live. */
   async #catchUp(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
     for (const channel of channels) await this.#readToEnd(backlog, channel);
     if (backlog.isOver) return;
@@ -411,8 +411,8 @@ export class CatchUps {
   }
 
   /**
-   * Reads a stream, then waits until removals from before the read are delivered. If the user was
-   * removed, the session has left the group by then.
+   * Reads a stream, then waits until all removals that preceded the read are delivered. If the user
+   * was removed, the session has left the group by then.
    */
   async #readSynced(name: StreamName): Promise<StreamSnapshot | undefined> {
     const snapshot = await this.#readStream(name);

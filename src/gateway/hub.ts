@@ -218,7 +218,10 @@ export class Hub {
     joining.catch(() => void resync.updateMemberships(session));
   }
 
-  /** Rereads the state that events of this topic announce, because some events may be lost. */
+  /**
+   * Rereads the state that events of this topic announce, because some of these events may have
+   * been lost.
+   */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#ports.watch.refresh(uid);

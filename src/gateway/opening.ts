@@ -265,10 +265,10 @@ function denied(point: ResumePoint): ResumeOutcome {
 }
 
 /**
- * Compares a resume point with the store. A client may have more than the store: the store was
- * restored from a backup, or a fail-over lost messages. The result then contains the last seq that
- * both have in common, and the client receives it before any message. Otherwise an acknowledgement
- * of a later message would suggest that the client has all earlier ones.
+ * Compares a resume point with the store. A client may have messages that the store lacks, if the
+ * store was restored from a backup or a fail-over lost messages. The result then contains the last
+ * seq that both have in common, and the client receives it before any message. Otherwise an
+ * acknowledgement of a later message would suggest that the client has all earlier ones.
  */
 async function resumeOutcome(
   uid: string,

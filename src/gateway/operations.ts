@@ -1,6 +1,6 @@
-// The operation table: what each operation of a connected client costs and does. The client checks
-// connection status, rate and the number of running operations. A handler replies, or throws a
-// BrokerError, which is then sent to the client with the ref of the operation.
+// The operation table: what each operation of a connected client costs and does. `Client` checks
+// the connection status, the rate and the number of running operations. A handler replies, or
+// throws a BrokerError, which is then sent to the client with the ref of the operation.
 
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
@@ -38,8 +38,8 @@ export interface OperationPorts {
 }
 
 /**
- * Maximum delay of an acknowledgement that is measured. A longer delay, or the delay computed from
- * an invalid id, does not reflect the speed of delivery.
+ * Maximum delay of an acknowledgement that is counted in the metrics. A longer delay, or the delay
+ * computed from an invalid id, does not reflect the speed of delivery.
  */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
@@ -47,8 +47,8 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 
 interface OperationRow<K extends OperationKind> {
   /**
-   * Returns the work that is known before the operation runs, in frames, in addition to its own
-   * frame. Absent if there is none.
+   * Returns the work that is known before the operation runs, in frames, in addition to the
+   * operation's own frame. Absent if there is none.
    */
   cost?(operation: OperationOf<K>): number;
   /** Returns the number of bytes that are stored for the user. Absent if it is negligible. */

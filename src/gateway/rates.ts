@@ -3,7 +3,7 @@
 // frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop.
 // `docs/protocol/native.md` has the same table. State: the buckets of the users. A bucket that is
 // not full outlives the user's last session, so that a reconnect does not refill it. The number of
-// users without a session is limited; the users that left first are dropped.
+// users without a session is limited; the users who left first are dropped.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -166,7 +166,7 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
-  /** True if the client keeps sending although it was refused again and again. */
+  /** True if the client keeps sending although it has been refused repeatedly. */
   get isExhausted(): boolean {
     return this.#own.exhausted;
   }
@@ -187,7 +187,7 @@ export class ConnectionRate implements Rate {
 export class UserRates {
   readonly limits: WorkLimits;
   readonly #users = new Map<string, UserRate>();
-  /** Users without a session. The user that left first is the first entry. */
+  /** Users without a session. The user who left first is the first entry. */
   readonly #absent = new Map<string, UserRate>();
 
   constructor(limits: WorkLimits) {

@@ -1,7 +1,7 @@
-// Updates sessions whose events may be lost: reads their memberships and inboxes again if these
-// have changed. Only a few reads run at once, for any number of users. A failed read is repeated
-// until it succeeds; until then the session stays as it is. State: the users to check, the reads
-// that have not started, and the sessions whose memberships are being read.
+// Updates sessions whose events may have been lost: reads their memberships and inboxes again if
+// these have changed. Only a few reads run at once, for any number of users. A failed read is
+// repeated until it succeeds; until then the session stays as it is. State: the users to check, the
+// reads that have not started, and the sessions whose memberships are being read.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -32,7 +32,9 @@ const USERS_PER_READ = 100;
 export class SessionResync {
   readonly #ports: ResyncPorts;
   readonly #reads = new Semaphore(READS_AT_ONCE);
-  /** Users whose events may be lost, each with the function that returns its sessions. */
+  /**
+   * Users whose events may have been lost, each with the function that returns the user's sessions.
+   */
   readonly #missed = new Map<string, SessionsOf>();
   readonly #syncing = new Set<Session>();
   readonly #inbox: InboxPorts;
@@ -51,8 +53,9 @@ export class SessionResync {
   }
 
   /**
-   * Updates the sessions of a user whose events may be lost, if the user's memberships or inbox
-   * have changed. Users that are reported in the same turn are read together.
+   * Updates the sessions of a user whose events may have been lost, if the user's memberships or
+   * inbox have changed. The states of users for whom this is called in the same turn are read
+   * together.
    */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);

@@ -230,7 +230,8 @@ export class Session {
   }
 
   /**
-   * Registers a stored message that is sent again if the client does not acknowledge it in time.
+   * Registers a stored message, so that it is sent again if the client does not acknowledge it in
+   * time.
    */
   expectAck(push: Resendable): void {
     const isStored = push.message.messageSeq > 0;

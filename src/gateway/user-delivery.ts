@@ -12,7 +12,7 @@ type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }
 /** Returns the sessions of a user on this node. */
 export type SessionsOf = (uid: string) => readonly Session[];
 
-/** Returns the two users of a personal channel, or only one if a user sends to itself. */
+/** Returns the two users of a personal channel, or a single one if a user sends to themselves. */
 export function pairOf({
   fromUid,
   channel,

@@ -1,7 +1,7 @@
-// A semaphore that is fair between keys: a fixed number of tasks run at the same time, and free
-// permits are assigned to the keys with waiting tasks in round-robin order. A permit is released in
-// the next turn of the event loop, so that many short tasks do not all run in one turn. State: the
-// free permits, and the waiting tasks by key.
+// A semaphore that is fair between keys: a fixed number of tasks run concurrently, and free permits
+// are assigned to the keys with waiting tasks in round-robin order. A permit is released in the
+// next turn of the event loop, so that many short tasks do not all run in one turn. State: the free
+// permits, and the waiting tasks by key.
 
 /** A semaphore whose permits are shared fairly between keys. */
 export class FairSemaphore {

@@ -24,8 +24,8 @@ export class KeyedSequencer {
 
   /**
    * Waits for `ready` and for the earlier calls of `key`, then returns the result of `ready`. Code
-   * that the callers run synchronously after this call runs in the order of the calls. If the
-   * `ready` of an earlier call rejects, this call fails too if `followers` is `fail`.
+   * that the callers run synchronously after this call runs in the order of the calls. With
+   * `followers` = `fail`, this call fails if the `ready` of an earlier call rejects.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const previous = this.#last.get(key);

@@ -1,4 +1,4 @@
-// Limits the size of the tasks that run at the same time for one key. The tasks of a key start in
+// Limits the total size of the tasks that run concurrently for one key. The tasks of a key start in
 // order, and keys do not wait for each other. The size of a task becomes known only after its
 // start. State: the running and waiting tasks of each busy key.
 

@@ -193,8 +193,8 @@ function apiMetrics(families: Families): ApiMetrics {
 }
 
 /**
- * Series of one route. The counts are found by the status number, because joining labels on each
- * call would slow `/message/send` down.
+ * Series of one route. The counts are looked up by status number, because joining labels on each
+ * call would slow down `/message/send`.
  */
 interface RouteSeries {
   readonly byStatus: Map<number, Cell>;

@@ -45,7 +45,7 @@ const US_PER_MS = 1000;
 
 /** Delay between attempts of a read that is retried until it succeeds. */
 const RETRY_MS = 1000;
-/** Maximum number of sessions that are opened at the same time. Further sessions wait. */
+/** Maximum number of sessions that are opened concurrently. Further sessions wait. */
 const MAX_OPENINGS = 128;
 
 /** The parts of the node that keep track of its sessions and deliver to them. */

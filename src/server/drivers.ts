@@ -23,7 +23,10 @@ interface DriverPorts {
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly about: NodeDetails;
-  /** Called when the other nodes declared this node dead and it continues as a new incarnation. */
+  /**
+   * Called when the other nodes have declared this node dead and it continues under a new
+   * incarnation.
+   */
   readonly onNewIncarnation: () => void;
   /** Called when another process owns the data. Must exit this process at once. */
   readonly onLost: (error: unknown) => void;
@@ -46,7 +49,7 @@ export function createDrivers(ports: DriverPorts): Drivers {
   return ports.config.redis.url === "" ? createEmbeddedDrivers(ports) : createRedisDrivers(ports);
 }
 
-/** Divisor of the buffer of a connection. The quotient is the maximum size of a stream. */
+/** Divisor of `client.maxBufferedBytes`. The quotient is the maximum size of a stream. */
 const BUFFER_DIVISOR = 4;
 
 /**

@@ -138,7 +138,10 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   return node;
 }
 
-/** True if the node can serve calls: always, except while it starts or migrates its data. */
+/**
+ * Returns true if the node can serve calls, which is always the case except while it starts or
+ * migrates its data.
+ */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting";
 }

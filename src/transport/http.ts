@@ -2,7 +2,8 @@
 // state between calls. A call is admitted or refused by its headers, and the body of a refused call
 // is not read into memory. uWebSockets.js drops a connection after 8 to 12 s if it sends a body at
 // less than 16 KiB per second. It also drops a connection that sends its next request while an
-// asynchronous reply is pending. A request that was pipelined after a synchronous reply is served.
+// asynchronous reply is pending. A request that is pipelined behind a request with a synchronous
+// reply is served.
 
 import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";

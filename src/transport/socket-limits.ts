@@ -5,10 +5,10 @@
 // uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
 // request a connection occupies a slot, which is released when the connection closes. After that,
 // each call without a credential counts until its reply, and its connection is closed with the
-// reply. A slot that is not released expires after one to two rounds; a round is longer than
-// uWebSockets.js lets a connection stay silent. A request releases the oldest slot of its address,
-// because the slot of its own connection is not known. The address of a request is read only while
-// some address has many slots.
+// reply. A slot that is not released expires after one to two rounds; a round is longer than the
+// time for which uWebSockets.js lets a connection stay silent. A request releases the oldest slot
+// of its address, because the slot of its own connection is not known. The address of a request is
+// read only while some address has many slots.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
@@ -37,14 +37,14 @@ interface Tally {
 
 /** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
 const ROUND_MS = 15_000;
-/** Requests are watched while some address uses more than a quarter of its limit. */
+/** Divisor: requests are watched while some address uses more than a quarter of its limit. */
 const WATCHED_SHARE = 4;
 /**
  * Maximum number of addresses with an entry. Above a quarter of this number all requests are
  * watched, so that only silent connections keep an entry.
  */
 const MAX_ADDRESSES = 65_536;
-/** At most an eighth of all sockets is left free for other listeners. */
+/** Divisor: at most an eighth of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
 
 export class SocketLimits {

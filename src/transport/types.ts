@@ -1,4 +1,4 @@
-// Interface of the transport: the HTTP and socket endpoints that other rooms implement, and the
+// Interface of the transport: the HTTP and socket endpoints that other modules implement, and the
 // connections they use. No type of uWebSockets.js appears here.
 
 import type { BodyBudget } from "./http-body.ts";
@@ -158,7 +158,7 @@ export interface ConnectionHandler {
   drained(): void;
   /**
    * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. It is called
-   * again only after the unread bytes had fallen to half of `lagBytes`.
+   * again only after the number of unread bytes has fallen to half of `lagBytes` in between.
    */
   lagging(): void;
   /**
