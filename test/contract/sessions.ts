@@ -80,7 +80,7 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
   const first = sessionOf(cluster, uid, {});
   const second = sessionOf(cluster, uid, secondary);
 
-  t.test("removing a session leaves the user's other sessions", async (t) => {
+  t.test("removing a session leaves the user's other sessions unchanged", async (t) => {
     await directory.login(first);
     await directory.login(second);
     await directory.remove(first);
@@ -93,7 +93,7 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
     t.same(await sessionsOf(store, uid), [second]);
   });
 
-  t.test("removing a replaced session leaves the session that replaced it", async (t) => {
+  t.test("removing a replaced session does not remove the session that replaced it", async (t) => {
     const older = sessionOf(cluster, uid, { deviceId: "d1" });
     const newer = sessionOf(cluster, uid, { deviceId: "d1" });
     await directory.login(older);

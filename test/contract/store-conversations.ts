@@ -184,7 +184,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a conversation without messages has all positions at 0, and changes have no effect",
+    "a conversation without messages has all positions at 0, and changes to it have no effect",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const empty = {

@@ -56,7 +56,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "a command is published and stored with all its fields, one copy for each recipient",
+    "a command is published and stored with all its fields, with one copy for each recipient",
     async (t) => {
       const fixture = await createFixture(t);
       const draft = commandOf({
@@ -211,7 +211,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
 
 function order(t: Test, createFixture: FixtureFactory): void {
   t.test(
-    "each user's commands are published in the order of the calls, before the call returns and before a read returns them",
+    "each user's commands are published in the order of the calls, before their calls return and before a read returns them",
     async (t) => {
       const fixture = await createFixture(t);
       const publishedUids = new Map<number, string[]>();

@@ -59,21 +59,24 @@ export async function limits(t: Test, createFixture: FixtureFactory): Promise<vo
     t.same(await readSeqs(fixture), range(29, 38));
   });
 
-  t.test("a limit that is set later also applies to channels without new messages", async (t) => {
-    const fixture = await withGroup(createFixture, t);
-    await send(fixture, 13);
-    await fixture.store.sweep();
-    t.same(await readSeqs(fixture), range(1, 13));
-    fixture.maxChannelMessages = MAX_MESSAGES;
-    await fixture.reopen();
-    await fixture.store.sweep();
-    t.same(await readSeqs(fixture), range(4, 13));
-    fixture.maxChannelMessages = 0;
-    await fixture.reopen();
-    await send(fixture, 1);
-    await fixture.store.sweep();
-    t.same(await readSeqs(fixture), range(4, 14));
-  });
+  t.test(
+    "a message limit that is set later also applies to channels without new messages",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      await send(fixture, 13);
+      await fixture.store.sweep();
+      t.same(await readSeqs(fixture), range(1, 13));
+      fixture.maxChannelMessages = MAX_MESSAGES;
+      await fixture.reopen();
+      await fixture.store.sweep();
+      t.same(await readSeqs(fixture), range(4, 13));
+      fixture.maxChannelMessages = 0;
+      await fixture.reopen();
+      await send(fixture, 1);
+      await fixture.store.sweep();
+      t.same(await readSeqs(fixture), range(4, 14));
+    },
+  );
 
   t.test("a retry of a removed message returns the first result", async (t) => {
     const fixture = await withLimit(createFixture, t);

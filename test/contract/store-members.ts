@@ -42,7 +42,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "the removal of members is published once and in order with the messages, and names the users who are no longer members",
+    "a removal of members is published once, in order with the messages, and names the users who are no longer members",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -88,7 +88,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("a call removes either all of its uids or, if one is not a member, none", async (t) => {
+  t.test("a call removes all of its users, or none if one of them is not a member", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.createChannel(group("g"), ["a", "b"]);

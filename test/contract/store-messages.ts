@@ -82,19 +82,22 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
     },
   );
 
-  t.test("each channel has its own seqs from 1, in the order of the calls", async (t) => {
-    const { store } = await createFixture(t);
-    const ids = ["g1", "g2", "g3"];
-    const results = await Promise.all(
-      Array.from({ length: 300 }, (_, i) =>
-        store.append(draftOf({ channel: { id: ids[i % 3] ?? "", type: 2 } })),
-      ),
-    );
-    t.same(
-      results.map((result) => result.messageSeq),
-      results.map((_, i) => Math.floor(i / 3) + 1),
-    );
-  });
+  t.test(
+    "each channel has its own seqs, which start at 1 and follow the order of the calls",
+    async (t) => {
+      const { store } = await createFixture(t);
+      const ids = ["g1", "g2", "g3"];
+      const results = await Promise.all(
+        Array.from({ length: 300 }, (_, i) =>
+          store.append(draftOf({ channel: { id: ids[i % 3] ?? "", type: 2 } })),
+        ),
+      );
+      t.same(
+        results.map((result) => result.messageSeq),
+        results.map((_, i) => Math.floor(i / 3) + 1),
+      );
+    },
+  );
 
   t.test("messages of a channel are published in the order of their seqs", async (t) => {
     const fixture = await createFixture(t);

@@ -13,40 +13,43 @@ import {
 } from "./store-stream-fixture.ts";
 
 export async function streamReads(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("the start of a stream publishes its message, then the start event", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.store.append(draftOf());
-    const over = { timestampMs: 1234, eventId: "mine" };
-    await producer(fixture).start("meta", over);
-    await fixture.store.append(draftOf());
-    await fixture.untilEvents(4);
-    t.same(
-      fixture.events.map((event) => event.kind),
-      ["message", "message", "event", "message"],
-    );
-    const [, message] = fixture.messages;
-    t.match(message, {
-      ...{ messageSeq: 2, clientMsgNo: "s", fromUid: "alice", expireS: 0 },
-      ...{ header: { noPersist: false, redDot: true }, streamNo: undefined },
-      stream: {
-        ...{ nextIndex: 0, text: "", startData: "", notes: [] },
-        ...{ state: "active", messageSeq: 2 },
-      },
-    });
-    t.same(parsePayload(message?.payload), { type: 1, content: "" });
-    t.equal(message?.stream?.messageId, message?.messageId);
-    t.same(channelEventsOf(fixture), [
-      {
-        ...{ key: KEY, channel: { id: "g", type: 2 }, fromUid: "alice" },
-        ...{ clientMsgNo: "s", eventId: "mine", timestampMs: 1234 },
-        ...{ type: STREAM_START, data: "meta" },
+  t.test(
+    "starting a stream publishes the message of the stream and then the start event",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.store.append(draftOf());
+      const over = { timestampMs: 1234, eventId: "mine" };
+      await producer(fixture).start("meta", over);
+      await fixture.store.append(draftOf());
+      await fixture.untilEvents(4);
+      t.same(
+        fixture.events.map((event) => event.kind),
+        ["message", "message", "event", "message"],
+      );
+      const [, message] = fixture.messages;
+      t.match(message, {
+        ...{ messageSeq: 2, clientMsgNo: "s", fromUid: "alice", expireS: 0 },
+        ...{ header: { noPersist: false, redDot: true }, streamNo: undefined },
         stream: {
-          ...{ messageSeq: 2, index: 0, nextIndex: 1, textOffset: 0 },
-          state: "active",
+          ...{ nextIndex: 0, text: "", startData: "", notes: [] },
+          ...{ state: "active", messageSeq: 2 },
         },
-      },
-    ]);
-  });
+      });
+      t.same(parsePayload(message?.payload), { type: 1, content: "" });
+      t.equal(message?.stream?.messageId, message?.messageId);
+      t.same(channelEventsOf(fixture), [
+        {
+          ...{ key: KEY, channel: { id: "g", type: 2 }, fromUid: "alice" },
+          ...{ clientMsgNo: "s", eventId: "mine", timestampMs: 1234 },
+          ...{ type: STREAM_START, data: "meta" },
+          stream: {
+            ...{ messageSeq: 2, index: 0, nextIndex: 1, textOffset: 0 },
+            state: "active",
+          },
+        },
+      ]);
+    },
+  );
 
   t.test(
     "stream events are published in order with messages, with their index and text offset",

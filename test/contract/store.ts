@@ -231,7 +231,7 @@ async function systemAccounts(t: Test, createFixture: FixtureFactory): Promise<v
 }
 
 async function managers(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("the first of several passwords is stored, and every call returns it", async (t) => {
+  t.test("only the first of several passwords is stored, and every call returns it", async (t) => {
     const fixture = await createFixture(t);
     const put = (hash: string) => fixture.store.putPasswordOnce("admin", { passwordHash: hash });
     const results = await Promise.all([put("h1"), put("h2"), put("h3")]);
@@ -240,7 +240,7 @@ async function managers(t: Test, createFixture: FixtureFactory): Promise<void> {
     t.same(await put("h4"), results[0]);
   });
 
-  t.test("an access token names its owner until it is removed", async (t) => {
+  t.test("the owner of an access token is returned until the token is removed", async (t) => {
     const fixture = await createFixture(t);
     const hash = new Uint8Array(32).fill(7);
     const later = fixture.nowMs + 86_400_000 * 365 * 50;

@@ -59,19 +59,22 @@ t.test("a migration record that Redis has lost is not created again", async (t) 
   t.throws(() => lease.fenceOf("jd:{c1}:head:2:g"), { code: "unavailable" });
 });
 
-t.test("if several facts replace the value of a key, the last one is written", async (t) => {
-  const { link, client } = await start(t);
-  const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
-  const facts = [
-    ...[fact("SET", "jd:one", ["1"]), fact("SET", "jd:one", ["2"], 60_000)],
-    ...[fact("RPUSH", "jd:list", ["a"]), fact("RPUSH", "jd:list", ["b", "c"])],
-  ];
-  await target.write(facts);
-  t.equal(await client.get("jd:one"), "2");
-  t.ok((await client.pttl("jd:one")) > 0);
-  t.same(await client.lrange("jd:list", 0, -1), ["b", "c"]);
-  t.same(await target.differing(facts), []);
-});
+t.test(
+  "if several facts of a migration replace the value of a key, the last fact is written",
+  async (t) => {
+    const { link, client } = await start(t);
+    const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
+    const facts = [
+      ...[fact("SET", "jd:one", ["1"]), fact("SET", "jd:one", ["2"], 60_000)],
+      ...[fact("RPUSH", "jd:list", ["a"]), fact("RPUSH", "jd:list", ["b", "c"])],
+    ];
+    await target.write(facts);
+    t.equal(await client.get("jd:one"), "2");
+    t.ok((await client.pttl("jd:one")) > 0);
+    t.same(await client.lrange("jd:list", 0, -1), ["b", "c"]);
+    t.same(await target.differing(facts), []);
+  },
+);
 
 t.test("a write after the time limit of its fence changes nothing in Redis", async (t) => {
   const { link, client } = await start(t);

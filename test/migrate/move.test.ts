@@ -201,7 +201,7 @@ t.test("a folder is not migrated into a Redis that contains other data", async (
 });
 
 // Calls an internal function, because a migration stops only after pages of hundreds of rows.
-t.test("the copy of a table continues with the remaining rows after any watermark", async (t) => {
+t.test("the copy of a table resumes after any watermark with the remaining rows", async (t) => {
   const { from, clock } = await filledFolder(t);
   const source = await openFolder(t, from, clock);
   const link = await linkTo(t, redisSettings((await startRedis(t)).url));

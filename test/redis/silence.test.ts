@@ -210,7 +210,7 @@ t.test(
   },
 );
 
-t.test("a server of a Redis Cluster that hung is used again when it replies", async (t) => {
+t.test("a Redis Cluster server that hung is used again when it replies", async (t) => {
   const { url, primaries } = await startRedisCluster(t);
   const node = await openStore(t, url, { settings: SHORT_TIMEOUT });
   const groups = Array.from({ length: 24 }, (_, i) => ({ id: `g${i}`, type: 2 }) as const);

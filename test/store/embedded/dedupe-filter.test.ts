@@ -20,7 +20,7 @@ async function turns(count: number): Promise<void> {
 }
 
 t.test(
-  "every retry is recognised after a restart, before and after the filters are complete",
+  "every retry is recognised after a restart, before and after the dedupe filters are complete",
   async (t) => {
     const path = testFolder(t);
     const first = storeIn(path);
@@ -42,30 +42,33 @@ t.test(
   },
 );
 
-t.test("a retry is recognised until its window ends, over several rotations", async (t) => {
-  let nowMs = 1_800_000_000_000;
-  const store = await openStore(t, testFolder(t), {
-    clock: () => nowMs,
-    dedupeWindowS: 100,
-  });
-  await turns(5);
-  await store.append(draft(0));
-  await store.checkpoint();
-  for (const aheadMs of [60_000, 39_000]) {
-    nowMs += aheadMs;
-    await store.append(draft(nowMs)); // gives the checkpoint a message to write
+t.test(
+  "a retry is recognised until its window ends, over several rotations of the dedupe filters",
+  async (t) => {
+    let nowMs = 1_800_000_000_000;
+    const store = await openStore(t, testFolder(t), {
+      clock: () => nowMs,
+      dedupeWindowS: 100,
+    });
+    await turns(5);
+    await store.append(draft(0));
     await store.checkpoint();
-    t.ok((await store.append(draft(0))).duplicate);
-  }
-  nowMs += 1000;
-  t.notOk(
-    (await store.append(draft(0))).duplicate,
-    "the same clientMsgNo is a new message after the window",
-  );
-  nowMs += 99_000;
-  await store.checkpoint();
-  t.ok((await store.append(draft(0))).duplicate, "a retry of the new message is recognised");
-});
+    for (const aheadMs of [60_000, 39_000]) {
+      nowMs += aheadMs;
+      await store.append(draft(nowMs)); // gives the checkpoint a message to write
+      await store.checkpoint();
+      t.ok((await store.append(draft(0))).duplicate);
+    }
+    nowMs += 1000;
+    t.notOk(
+      (await store.append(draft(0))).duplicate,
+      "the same clientMsgNo is a new message after the window",
+    );
+    nowMs += 99_000;
+    await store.checkpoint();
+    t.ok((await store.append(draft(0))).duplicate, "a retry of the new message is recognised");
+  },
+);
 
 t.test(
   "a retry of a message that was sent during a rotation of the dedupe filters is recognised",

@@ -40,29 +40,32 @@ async function sizesIn(t: Test, path: string) {
   return sizes;
 }
 
-t.test("an inbox over its limit loses its oldest copies, and they are counted", async (t) => {
-  const { store, reopen } = await setUp(t, { maxInbox: 5 });
-  for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());
-  await store.acknowledgeCommands("bob", [2, 3]);
-  const sends = Array.from({ length: 5 }, () =>
-    store.appendCommand(commandOf({ recipients: ["bob", "carol"] })),
-  );
-  await Promise.all(sends);
-  t.same(await seqsOf(store, "bob"), [5, 6, 7, 8, 9]);
-  t.same(await seqsOf(store, "carol"), [1, 2, 3, 4, 5]);
-  t.match(store.stats(), { commands: 9, inboxDropped: 2 });
-  await store.close();
-  const reopened = await reopen();
-  t.same(await seqsOf(reopened, "bob"), [5, 6, 7, 8, 9]);
-  await reopened.acknowledgeCommands("bob", [9, 7]);
-  await reopened.appendCommand(commandOf());
-  t.same(
-    await seqsOf(reopened, "bob"),
-    [5, 6, 8, 10],
-    "acknowledged copies make space for a new one",
-  );
-  t.match(reopened.stats(), { inboxDropped: 0 });
-});
+t.test(
+  "an inbox over its limit loses its oldest copies, and the lost copies are counted",
+  async (t) => {
+    const { store, reopen } = await setUp(t, { maxInbox: 5 });
+    for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());
+    await store.acknowledgeCommands("bob", [2, 3]);
+    const sends = Array.from({ length: 5 }, () =>
+      store.appendCommand(commandOf({ recipients: ["bob", "carol"] })),
+    );
+    await Promise.all(sends);
+    t.same(await seqsOf(store, "bob"), [5, 6, 7, 8, 9]);
+    t.same(await seqsOf(store, "carol"), [1, 2, 3, 4, 5]);
+    t.match(store.stats(), { commands: 9, inboxDropped: 2 });
+    await store.close();
+    const reopened = await reopen();
+    t.same(await seqsOf(reopened, "bob"), [5, 6, 7, 8, 9]);
+    await reopened.acknowledgeCommands("bob", [9, 7]);
+    await reopened.appendCommand(commandOf());
+    t.same(
+      await seqsOf(reopened, "bob"),
+      [5, 6, 8, 10],
+      "acknowledged copies make space for a new one",
+    );
+    t.match(reopened.stats(), { inboxDropped: 0 });
+  },
+);
 
 t.test(
   "an inbox that overflows several times in one batch keeps its newest copies, even if copies are acknowledged meanwhile",
@@ -328,7 +331,7 @@ t.test("a publisher that throws does not affect commands", async (t) => {
 });
 
 t.test(
-  "every answered command is in each inbox once until it is acknowledged, and its retry is recognised, after a kill -9 under load",
+  "after a kill -9 under load, every accepted command is in each inbox once until it is acknowledged, and its retry is recognised",
   async (t) => {
     const path = testFolder(t);
     const answered = new Map<string, number>();

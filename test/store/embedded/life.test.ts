@@ -8,7 +8,7 @@ import { openStore, testFolder } from "./folder.ts";
 const nextTurn = () => new Promise(setImmediate);
 
 t.test(
-  "closing completes lists that take many event-loop turns, and rejects later calls",
+  "closing waits for list calls that take many event-loop turns, and rejects later calls",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const channel: ChannelRef = { id: "u", type: 1 };

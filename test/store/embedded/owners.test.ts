@@ -122,29 +122,32 @@ t.test(
 
 // Uses private files, because a process that lost the folder usually ends before such a
 // transaction.
-t.test("a transaction of a former owner writes nothing and ends the process", async (t) => {
-  const path = testFolder(t);
-  const tables = openTables(join(path, "lmdb"));
-  const losses: string[] = [];
-  const owner = new FolderLock(tables, path, (e) => losses.push(e.code));
-  await owner.acquire();
-  t.teardown(async () => {
-    owner.release();
-    await tables.env.close();
-  });
-  const put = (name: string) => commit(tables, () => void tables.meta.put(name, [1]));
-  await put("before");
-  // As another process that acquires the folder.
-  tables.env.transactionSync(() => tables.fence.next());
-  await t.rejects(put("after"), { code: "unavailable" });
-  await t.rejects(put("again"), { code: "unavailable" });
-  t.same(
-    ["before", "after", "again"].map((name) => tables.meta.get(name)),
-    [[1], undefined, undefined],
-  );
-  t.same(losses, ["unavailable"], "the loss is reported once");
-  t.throws(() => owner.assertHeldNow(), { code: "unavailable" });
-});
+t.test(
+  "a transaction of a former owner writes nothing, and the loss of the folder is reported once",
+  async (t) => {
+    const path = testFolder(t);
+    const tables = openTables(join(path, "lmdb"));
+    const losses: string[] = [];
+    const owner = new FolderLock(tables, path, (e) => losses.push(e.code));
+    await owner.acquire();
+    t.teardown(async () => {
+      owner.release();
+      await tables.env.close();
+    });
+    const put = (name: string) => commit(tables, () => void tables.meta.put(name, [1]));
+    await put("before");
+    // As another process that acquires the folder.
+    tables.env.transactionSync(() => tables.fence.next());
+    await t.rejects(put("after"), { code: "unavailable" });
+    await t.rejects(put("again"), { code: "unavailable" });
+    t.same(
+      ["before", "after", "again"].map((name) => tables.meta.get(name)),
+      [[1], undefined, undefined],
+    );
+    t.same(losses, ["unavailable"], "the loss is reported once");
+    t.throws(() => owner.assertHeldNow(), { code: "unavailable" });
+  },
+);
 
 /** Returns the only child of a process, as this process sees it. */
 function childOf(pid: number): number {

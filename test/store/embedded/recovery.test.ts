@@ -52,7 +52,7 @@ t.test("acknowledged messages survive a crash, and their retries are recognised"
 });
 
 t.test(
-  "a last write that is truncated at any byte is dropped completely, and no other write is dropped",
+  "if the last write is truncated at any byte, it is dropped completely, and no other write is dropped",
   async (t) => {
     const path = await crashedWith(t, 3);
     const content = readFileSync(onlyFile(path));
@@ -91,7 +91,7 @@ t.test("the store continues with the next seq after an unfinished write", async 
   });
 });
 
-t.test("a last write with wrong bytes is dropped", async (t) => {
+t.test("the last write is dropped if it contains wrong bytes", async (t) => {
   const path = await crashedWith(t, 3);
   const file = onlyFile(path);
   const bytes = readFileSync(file);
@@ -191,7 +191,7 @@ t.test("with durability = disk, damage prevents a start even after a reboot", as
 });
 
 t.test(
-  "damage in a synced file prevents a start, even if later files are not synced",
+  "damage in a synced WAL file prevents a start, even if later files are not synced",
   async (t) => {
     const path = await fourFiles(t);
     const files = walFiles(path);
@@ -204,7 +204,7 @@ t.test(
   },
 );
 
-t.test("a missing file prevents a start, even if later files are empty", async (t) => {
+t.test("a missing WAL file prevents a start, even if later files are empty", async (t) => {
   const path = await fourFiles(t);
   const files = walFiles(path);
   for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);

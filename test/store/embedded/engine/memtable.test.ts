@@ -66,30 +66,33 @@ function textsWithSameHash(prefixHash?: number): readonly [string, string] {
   }
 }
 
-t.test("different messages whose names have the same hash value are distinguished", async (t) => {
-  const base = { key: "2:k", fromUid: "u", clientMsgNo: "n" };
-  const hashAfterKey = hashText(base.key);
-  const hashAfterUid = hashText(base.fromUid, hashAfterKey);
-  const pairs = {
-    key: textsWithSameHash(),
-    fromUid: textsWithSameHash(hashAfterKey),
-    clientMsgNo: textsWithSameHash(hashAfterUid),
-  };
-  for (const [field, [a, b]] of Object.entries(pairs)) {
-    const memtable = new Memtable(() => undefined, LIMITS);
-    const names = [a, b].map((text) => ({ ...base, [field]: text }));
-    const [first, second] = names.map((name) => assign(memtable, name));
-    if (first === undefined || second === undefined) return;
-    t.equal(first.hash, second.hash, `${field}: both have the same hash`);
-    const finds = (...expected: readonly (MemtableRecord | undefined)[]) =>
-      names.every((name, i) => memtable.find(name) === expected[i]);
-    t.ok(finds(first, second), `${field}: each name finds its own record`);
-    memtable.rollBack(first);
-    t.ok(finds(undefined, second), `${field}: the older record is no longer found`);
-    memtable.rollBack(second);
-    t.ok(finds(undefined, undefined), `${field}: the newer record is no longer found`);
-  }
-});
+t.test(
+  "messages whose names (channel, sender and clientMsgNo) have the same hash value are distinguished",
+  async (t) => {
+    const base = { key: "2:k", fromUid: "u", clientMsgNo: "n" };
+    const hashAfterKey = hashText(base.key);
+    const hashAfterUid = hashText(base.fromUid, hashAfterKey);
+    const pairs = {
+      key: textsWithSameHash(),
+      fromUid: textsWithSameHash(hashAfterKey),
+      clientMsgNo: textsWithSameHash(hashAfterUid),
+    };
+    for (const [field, [a, b]] of Object.entries(pairs)) {
+      const memtable = new Memtable(() => undefined, LIMITS);
+      const names = [a, b].map((text) => ({ ...base, [field]: text }));
+      const [first, second] = names.map((name) => assign(memtable, name));
+      if (first === undefined || second === undefined) return;
+      t.equal(first.hash, second.hash, `${field}: both have the same hash`);
+      const finds = (...expected: readonly (MemtableRecord | undefined)[]) =>
+        names.every((name, i) => memtable.find(name) === expected[i]);
+      t.ok(finds(first, second), `${field}: each name finds its own record`);
+      memtable.rollBack(first);
+      t.ok(finds(undefined, second), `${field}: the older record is no longer found`);
+      memtable.rollBack(second);
+      t.ok(finds(undefined, undefined), `${field}: the newer record is no longer found`);
+    }
+  },
+);
 
 t.test("a lookup by name returns the newest record that was not rolled back", async (t) => {
   const memtable = new Memtable(() => undefined, LIMITS);

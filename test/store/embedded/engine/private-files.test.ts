@@ -52,12 +52,15 @@ t.test("a folder that other users could read is private after a start", async (t
   assertPrivate(t, path);
 });
 
-t.test("the permissions of a shared parent folder of the data are not changed", async (t) => {
-  const path = join(testFolder(t), "shared");
-  mkdirSync(path);
-  chmodSync(path, 0o1777);
-  await openStore(t, path);
-  const permissions = permissionsIn(path);
-  t.equal(permissions.get(""), "1777");
-  t.equal(permissions.get("lmdb"), "700");
-});
+t.test(
+  "the permissions of an existing shared folder are not changed, and the data in it is private",
+  async (t) => {
+    const path = join(testFolder(t), "shared");
+    mkdirSync(path);
+    chmodSync(path, 0o1777);
+    await openStore(t, path);
+    const permissions = permissionsIn(path);
+    t.equal(permissions.get(""), "1777");
+    t.equal(permissions.get("lmdb"), "700");
+  },
+);
