@@ -167,7 +167,7 @@ t.test("a flood of WebSocket pings is answered", async (t) => {
 });
 
 t.test(
-  `${CONNECTS} connections dropped at any stage of their opening leave no user online`,
+  `${CONNECTS} connections that are dropped at any stage of the handshake leave no user online`,
   async (t) => {
     await openAndDrop(CONNECTS);
     await until("all connections are closed", async () => (await metric("connections")) === 0);

@@ -45,7 +45,7 @@ const mains = (uid: string, count: number): Device[] =>
   Array.from({ length: count }, () => ({ uid, token: TOKEN }));
 
 t.test(
-  `exactly one of two main devices that log in at the same time stays, and the other is kicked`,
+  `exactly one of two main devices that log in at the same time stays online, and the other is kicked`,
   async (t) => {
     const broker = await spawnBroker(t);
     const random = new Random(ROUNDS);
@@ -79,7 +79,7 @@ t.test(
   },
 );
 
-t.test("exactly one of many main devices that log in at the same time stays", async (t) => {
+t.test("exactly one of many main devices that log in at the same time stays online", async (t) => {
   const broker = await spawnBroker(t);
   await registerMain(broker, "ann");
   let kicked = 0;
@@ -137,17 +137,20 @@ t.test(
   },
 );
 
-t.test("main devices of different flags that log in at the same time all stay", async (t) => {
-  const broker = await spawnBroker(t);
-  for (const flag of DEVICE_FLAGS) await registerMain(broker, "ann", flag);
-  const devices = DEVICE_FLAGS.map((flag) => ({
-    ...{ uid: "ann", token: TOKEN, flag },
-  }));
-  const { survivors } = await logInAtOnce(broker, devices, { survivorCount: 3 });
-  const during = { online: 1, flag: 0, sessions: 3, connections: 3 };
-  t.same(await onlineStateOf(broker, "ann"), during);
-  for (const client of survivors) await client.disconnect();
-});
+t.test(
+  "main devices with different flags that log in at the same time all stay online",
+  async (t) => {
+    const broker = await spawnBroker(t);
+    for (const flag of DEVICE_FLAGS) await registerMain(broker, "ann", flag);
+    const devices = DEVICE_FLAGS.map((flag) => ({
+      ...{ uid: "ann", token: TOKEN, flag },
+    }));
+    const { survivors } = await logInAtOnce(broker, devices, { survivorCount: 3 });
+    const during = { online: 1, flag: 0, sessions: 3, connections: 3 };
+    t.same(await onlineStateOf(broker, "ann"), during);
+    for (const client of survivors) await client.disconnect();
+  },
+);
 
 t.test(
   "one of two concurrent logins with the same device id stays online, and the other is closed without a disconnect frame",

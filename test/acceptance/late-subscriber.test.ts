@@ -205,7 +205,7 @@ function textsIn(value: unknown): readonly string[] {
 }
 
 t.test(
-  "a session cannot read new content while its removal, kick or token change has not reached its node",
+  "a session cannot read new content after a removal, kick or token change, even before its node has received the event",
   async (t) => {
     for (let round = 0; round < ROUNDS; round++) {
       const scenarios: Scenario[] = [];

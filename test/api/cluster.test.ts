@@ -94,7 +94,7 @@ t.test(
   },
 );
 
-t.test("a client is sent to the least loaded node", async (t) => {
+t.test("a client is routed to the least loaded node", async (t) => {
   const chosen = (...nodes: NodeInfo[]) =>
     [...new Set(Array.from({ length: 100 }, (_, at) => chooseNode(nodes, `u${at}`)?.nodeId))]
       .sort()

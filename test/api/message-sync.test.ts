@@ -152,7 +152,7 @@ t.test(
   },
 );
 
-t.test("the calls about a channel require login_uid for a personal channel", async (t) => {
+t.test("calls about a personal channel require login_uid", async (t) => {
   const person = { channel_id: "b", channel_type: 1 };
   for (const path of ["/channel/messagesync", "/messages"]) {
     const api = await startApi();

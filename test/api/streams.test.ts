@@ -217,7 +217,7 @@ t.test(
 );
 
 t.test(
-  "the preflight request of a web page for a stream is answered with the headers of a viewer",
+  "the preflight request of a web page for a stream is answered with the headers that a viewer may send",
   async (t) => {
     const api = await startApi();
     const { endpoint } = api;

@@ -87,7 +87,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `___TextMessageEnd closes a stream and keeps its data in a ${kind} channel [spec: ___TextMessageEnd]`,
+    `___TextMessageEnd closes a stream and stores the data of the end event in a ${kind} channel [spec: ___TextMessageEnd]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       for (const [no, data] of [

@@ -188,7 +188,7 @@ for (const format of FORMATS) {
 }
 
 t.test(
-  "members with different wire formats receive each other's messages in one order",
+  "members with different wire formats receive each other's messages in the same order",
   async (t) => {
     const uids = FORMATS.map(() => world.name("ann"));
     const channel = await world.newGroup(uids);

@@ -153,7 +153,7 @@ t.test(
 );
 
 t.test(
-  "failed credentials of one network are counted together on all nodes, sockets and streams [decisions: Failed credentials]",
+  "failed credentials of one network are counted together across all nodes, for sockets and streams [decisions: Failed credentials]",
   async (t) => {
     const from = "127.0.0.5";
     await world.register("dave");

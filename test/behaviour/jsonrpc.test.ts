@@ -138,58 +138,55 @@ async function assertNotifications(
   t.same(sorted(received().map(comparable)), sorted(expected));
 }
 
-t.test(
-  "two captured clients of WuKongIM exchange the same messages as on its server",
-  async (t) => {
-    const captured = await startWorld(t);
-    const [g1, g2] = [group("g1"), group("g2")];
-    await captured.ok("/channel", { ...wire(g1), subscribers: ["ann", "ben"] });
-    await captured.ok("/channel", { ...wire(g2), subscribers: ["ben"] });
-    const participants = await replay(t, captured, ["easysdk-sender", "easysdk-receiver"]);
-    const [ann, ben] = participants;
-    if (ann === undefined || ben === undefined) throw new Error("expected two sessions");
-    const sends = (frames: readonly CapturedFrame[]) =>
-      frames
-        .filter(({ dir, text }) => dir === "c>s" && /"send"/.test(text))
-        .map(({ text }): Json => JSON.parse(text));
-    const [toBen, toGroup, toOthers] = sends(ann.frames);
-    for (const [client, request, result] of [
-      [ann, toBen, { messageSeq: 1, reasonCode: 1, header: { redDot: true } }],
-      [ben, sends(ben.frames)[0], { messageSeq: 2, reasonCode: 1 }],
-      [ann, toGroup, { messageSeq: 0, header: { noPersist: true } }],
-      [ann, toOthers, { messageSeq: 0, reasonCode: 3 }],
-    ] as const)
-      t.match((await client.client.exchange(request.id, request)).result, result);
-    const send = (client_msg_no: string, payload: object, fields: object) =>
-      captured.ok("/message/send", {
-        client_msg_no,
-        payload: base64(payload),
-        ...fields,
-      });
-    const toPerson = { from_uid: "ann", ...wire(person("ben")) };
-    const noFlags = { type: 1, content: "no flags" };
-    await send("api-1", noFlags, { ...toPerson, expire: 60 });
-    await send(
-      "api-2",
-      { type: 1, content: "system" },
-      {
-        ...{ ...wire(g1), from_uid: "____system" },
-      },
-    );
-    await captured.ok("/event", {
-      ...{ ...toPerson, client_msg_no: "st-1" },
-      event: { type: "___TextMessageStart", data: "" },
+t.test("two captured clients exchange the same messages as on WuKongIM's server", async (t) => {
+  const captured = await startWorld(t);
+  const [g1, g2] = [group("g1"), group("g2")];
+  await captured.ok("/channel", { ...wire(g1), subscribers: ["ann", "ben"] });
+  await captured.ok("/channel", { ...wire(g2), subscribers: ["ben"] });
+  const participants = await replay(t, captured, ["easysdk-sender", "easysdk-receiver"]);
+  const [ann, ben] = participants;
+  if (ann === undefined || ben === undefined) throw new Error("expected two sessions");
+  const sends = (frames: readonly CapturedFrame[]) =>
+    frames
+      .filter(({ dir, text }) => dir === "c>s" && /"send"/.test(text))
+      .map(({ text }): Json => JSON.parse(text));
+  const [toBen, toGroup, toOthers] = sends(ann.frames);
+  for (const [client, request, result] of [
+    [ann, toBen, { messageSeq: 1, reasonCode: 1, header: { redDot: true } }],
+    [ben, sends(ben.frames)[0], { messageSeq: 2, reasonCode: 1 }],
+    [ann, toGroup, { messageSeq: 0, header: { noPersist: true } }],
+    [ann, toOthers, { messageSeq: 0, reasonCode: 3 }],
+  ] as const)
+    t.match((await client.client.exchange(request.id, request)).result, result);
+  const send = (client_msg_no: string, payload: object, fields: object) =>
+    captured.ok("/message/send", {
+      client_msg_no,
+      payload: base64(payload),
+      ...fields,
     });
-    await send(
-      "api-3",
-      { type: 99, cmd: "x", param: {} },
-      {
-        ...{ ...toPerson, header: { sync_once: 1, red_dot: 1 } },
-      },
-    );
-    for (const participant of participants) await assertNotifications(t, participant, /^recv/);
-  },
-);
+  const toPerson = { from_uid: "ann", ...wire(person("ben")) };
+  const noFlags = { type: 1, content: "no flags" };
+  await send("api-1", noFlags, { ...toPerson, expire: 60 });
+  await send(
+    "api-2",
+    { type: 1, content: "system" },
+    {
+      ...{ ...wire(g1), from_uid: "____system" },
+    },
+  );
+  await captured.ok("/event", {
+    ...{ ...toPerson, client_msg_no: "st-1" },
+    event: { type: "___TextMessageStart", data: "" },
+  });
+  await send(
+    "api-3",
+    { type: 99, cmd: "x", param: {} },
+    {
+      ...{ ...toPerson, header: { sync_once: 1, red_dot: 1 } },
+    },
+  );
+  for (const participant of participants) await assertNotifications(t, participant, /^recv/);
+});
 
 t.test("events are pushed in the form of WuKongIM 2.2.3", async (t) => {
   const captured = await startWorld(t);
@@ -211,18 +208,21 @@ t.test("events are pushed in the form of WuKongIM 2.2.3", async (t) => {
     await assertNotifications(t, participant, /^(recv|event)/);
 });
 
-t.test("a new token of a main device kicks and closes its session", async (t) => {
-  const [kim, lee] = ["easysdk-kick", "easysdk-kick-by-token"];
-  const captured = await startWorld(t);
-  const [first, second] = await replay(t, captured, [kim, lee], 1);
-  const main = { flag: 1, level: 1 } as const;
-  await captured.register("kim", { ...main, token: "other" });
-  await captured.register("lee", { ...main, token: "other" });
-  for (const participant of [first, second]) {
-    t.match(await participant?.client.next("disconnect"), { reasonCode: 12 });
-    t.match(await participant?.client.closed, { code: 4203 });
-  }
-});
+t.test(
+  "a new token for a main device ends the device's session with the reason code of a kick",
+  async (t) => {
+    const [kim, lee] = ["easysdk-kick", "easysdk-kick-by-token"];
+    const captured = await startWorld(t);
+    const [first, second] = await replay(t, captured, [kim, lee], 1);
+    const main = { flag: 1, level: 1 } as const;
+    await captured.register("kim", { ...main, token: "other" });
+    await captured.register("lee", { ...main, token: "other" });
+    for (const participant of [first, second]) {
+      t.match(await participant?.client.next("disconnect"), { reasonCode: 12 });
+      t.match(await participant?.client.closed, { code: 4203 });
+    }
+  },
+);
 
 t.test("a client of the extended form resumes from its last position", async (t) => {
   const [ann, ben] = [world.name("ann"), world.name("ben")];

@@ -19,7 +19,7 @@ async function post(path: string, body: string, type?: string) {
 }
 
 t.test(
-  "an error body has error, code and status, and a validation error also details [decisions: Error body]",
+  "an error body has error, code and status, and a validation error also has details [decisions: Error body]",
   async (t) => {
     const invalid = await world.call("/user/token", { uid: 5 });
     t.equal(invalid.status, 400);
@@ -122,7 +122,7 @@ t.test(
 );
 
 t.test(
-  "a call accepts 10,000 subscribers or uids and responds with 400 to one entry more [decisions: Limits]",
+  "a call accepts 10,000 subscribers or uids and responds with 400 to one more entry [decisions: Limits]",
   async (t) => {
     const maximum = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
     const over = [...maximum, "one-more"];

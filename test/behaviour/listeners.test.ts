@@ -113,7 +113,7 @@ t.test(
 );
 
 t.test(
-  "a node with one address but different TLS settings, or a certificate without its key, does not start [issue: One listener; issue: TLS]",
+  "a node does not start if its listeners share an address but have different TLS settings, or if a certificate has no key [issue: One listener; issue: TLS]",
   async (t) => {
     const listen = "127.0.0.1:5999";
     const both = {

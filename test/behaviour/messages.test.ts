@@ -107,7 +107,7 @@ t.test(
 );
 
 t.test(
-  "message ids are unique and increase across channels, HTTP and sockets, and a restart [decisions: message_id]",
+  "message ids are unique and increase across channels, across HTTP and sockets, and across a restart [decisions: message_id]",
   async (t) => {
     const before = await startWorld(t);
     const ids: number[] = [];

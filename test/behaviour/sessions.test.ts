@@ -36,7 +36,7 @@ t.test(
 );
 
 t.test(
-  "main devices of different flags do not end each other [spec: Rule; decisions: Kick rule]",
+  "main devices with different flags do not end each other's sessions [spec: Rule; decisions: Kick rule]",
   async (t) => {
     const uid = world.name("alice");
     const clients = [
@@ -48,11 +48,14 @@ t.test(
   },
 );
 
-t.test("main devices of different users do not end each other [spec: Rule]", async (t) => {
-  const alice = await world.join(t, world.name("alice"), { level: 1 });
-  await world.join(t, world.name("bob"), { level: 1 });
-  t.equal((await alice.ping()).kind, "pong");
-});
+t.test(
+  "main devices of different users do not end each other's sessions [spec: Rule]",
+  async (t) => {
+    const alice = await world.join(t, world.name("alice"), { level: 1 });
+    await world.join(t, world.name("bob"), { level: 1 });
+    t.equal((await alice.ping()).kind, "pong");
+  },
+);
 
 t.test(
   "exactly one of several main devices that log in at once stays online [decisions: Kick rule]",

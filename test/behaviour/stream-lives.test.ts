@@ -72,7 +72,7 @@ t.test(
 );
 
 t.test(
-  "a stream whose producer is silent is interrupted with its text kept, and a new stream can start [decisions: Producer dies]",
+  "a stream whose producer is silent is interrupted and keeps its text, and a new stream can start [decisions: Producer dies]",
   async (t) => {
     const quick = await startWorld(t, {
       JINDOU_STREAMS_IDLE_TIMEOUT_MS: "300",

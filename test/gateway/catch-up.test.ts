@@ -329,7 +329,7 @@ t.test(
 );
 
 t.test(
-  "a session ends up with the membership in the store and each message once, whatever the order of the notifications",
+  "a session ends up with the same membership as the store and gets each message once, whatever the order of the notifications",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

@@ -296,7 +296,7 @@ t.test(
 );
 
 t.test(
-  "a session has the membership in the store after joining, whatever the order of the notifications",
+  "a session has the same membership as the store after joining, whatever the order of the notifications",
   async (t) => {
     for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
       const random = seeded(seed);

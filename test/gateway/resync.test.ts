@@ -21,7 +21,7 @@ function inboxSeqs({ connection }: Joiner): readonly number[] {
 const followed = ({ session }: Joiner): readonly string[] => [...session.groups.keys()].sort();
 
 t.test(
-  "sessions have the memberships in the store after missed changes, even if a membership changes meanwhile",
+  "sessions have the same memberships as the store after missed changes, even if a membership changes meanwhile",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

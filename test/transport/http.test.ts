@@ -85,24 +85,27 @@ t.test("an unknown path is answered with 404 for every method", async (t) => {
   t.match(await call("/A", {}), { status: 404 });
 });
 
-t.test("a known path with a wrong method lists the allowed methods", async (t) => {
-  const { call } = await serve(t, [
-    get("/a", () => text("a")),
-    post("/a", () => text("a")),
-    post("/b/:id", () => text("b")),
-  ]);
-  const cases = [
-    ["PUT", "/a", "GET, POST"],
-    ["OPTIONS", "/a", "GET, POST"],
-    ["DELETE", "/b/1", "POST"],
-    ["GET", "/b/1", "POST"],
-  ] as const;
-  for (const [method, path, allow] of cases) {
-    const reply = await call(path, { method });
-    t.match(reply, { status: 405, body: `use ${allow}` });
-    t.equal(reply.headers.get("allow"), allow);
-  }
-});
+t.test(
+  "a call of a known path with a wrong method is answered with the allowed methods",
+  async (t) => {
+    const { call } = await serve(t, [
+      get("/a", () => text("a")),
+      post("/a", () => text("a")),
+      post("/b/:id", () => text("b")),
+    ]);
+    const cases = [
+      ["PUT", "/a", "GET, POST"],
+      ["OPTIONS", "/a", "GET, POST"],
+      ["DELETE", "/b/1", "POST"],
+      ["GET", "/b/1", "POST"],
+    ] as const;
+    for (const [method, path, allow] of cases) {
+      const reply = await call(path, { method });
+      t.match(reply, { status: 405, body: `use ${allow}` });
+      t.equal(reply.headers.get("allow"), allow);
+    }
+  },
+);
 
 t.test("HEAD gets a reply without a body", async (t) => {
   const { port } = await serve(t, [get("/a", () => text("got a"))]);

@@ -101,7 +101,7 @@ t.test("every valid request decodes to the operation of its method", async (t) =
   }
 });
 
-t.test("a message that is cut at any byte is answered with a parse error", async (t) => {
+t.test("a message that is truncated at any byte is answered with a parse error", async (t) => {
   for (const [method, params] of ALL) {
     const message = bytesOf({ jsonrpc: "2.0", method, params, id: "1" });
     const codec = connected();

@@ -48,7 +48,7 @@ t.test("frames that another MessagePack library encodes decode to the same value
     t.same(decodeServerFrame(msgpackr.pack(array), READER_UID), value, value.kind);
 });
 
-t.test("an operation that is cut at any byte ends the connection", async (t) => {
+t.test("an operation that is truncated at any byte ends the connection", async (t) => {
   const survivors = OPERATIONS.flatMap(({ hex }) => prefixes(hex)).filter((cut) => {
     const error = frameErrorOf(() => decodeClientFrame(cut));
     return error?.code !== "malformed_frame" || !error.fatal;
@@ -56,7 +56,7 @@ t.test("an operation that is cut at any byte ends the connection", async (t) => 
   t.same(survivors.map(toHex), []);
 });
 
-t.test("a server frame that is cut at any byte ends the connection", async (t) => {
+t.test("a server frame that is truncated at any byte ends the connection", async (t) => {
   const survivors = [...REPLIES, ...PUSHES]
     .flatMap(({ hex }) => prefixes(hex))
     .filter((cut) => !frameErrorOf(() => decodeServerFrame(cut, READER_UID))?.fatal);
@@ -72,13 +72,13 @@ t.test("a byte after the frame ends the connection", async (t) => {
     );
 });
 
-t.test("further fields of a newer client are ignored, whatever their type", async (t) => {
+t.test("additional fields of a newer client are ignored, whatever their type", async (t) => {
   const added = [null, "x", 1.5, -7, [[], ["y", [new Uint8Array(3)]]], 2 ** 40];
   for (const { array, value } of OPERATIONS)
     t.same(decodeClientFrame(msgpackr.pack([...array, ...added])), value, value.kind);
 });
 
-t.test("further fields of a newer server are ignored, including nested ones", async (t) => {
+t.test("additional fields of a newer server are ignored, including nested ones", async (t) => {
   for (const { array, value } of [...REPLIES, ...PUSHES]) {
     const longer = [...array.map(withNewFields), null, "added", [1]];
     t.same(decodeServerFrame(msgpackr.pack(longer), READER_UID), value, value.kind);
