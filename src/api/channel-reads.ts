@@ -28,7 +28,7 @@ export const channelQueries = (maxUids: number) => {
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
         default: "",
-        description: "cursor of the previous page; empty for the first page",
+        description: "Value of cursor in the previous reply; empty for the first page",
       }),
     ),
   };

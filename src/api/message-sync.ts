@@ -86,7 +86,7 @@ export const syncBodies = {
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           maxItems: MAX_LOOKUPS,
-          description: `Only searched among the newest ${MAX_SEARCHED_MESSAGES} messages, up to ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
+          description: `client_msg_no of a message. The search covers the newest ${MAX_SEARCHED_MESSAGES} messages, up to ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
         }),
       ),
     },

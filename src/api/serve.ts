@@ -132,7 +132,8 @@ function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
   return (route, thrown) => {
     const code = thrown instanceof BrokerError ? thrown.code : "internal";
     const fields = { method: route.method, path: route.path, code };
-    if (HTTP_STATUS[code] === 500) return log.error({ ...fields, err: thrown }, "A request failed");
+    if (HTTP_STATUS[code] === 500)
+      return log.error({ ...fields, err: thrown }, "Could not handle a request");
     const nowMs = performance.now();
     if (HTTP_STATUS[code] !== 503 || nowMs < nextOutageMs) return;
     nextOutageMs = nowMs + OUTAGE_LOG_MS;

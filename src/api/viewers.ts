@@ -122,7 +122,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
       } catch (error) {
         // A failed check ends the feed, too. The reader reconnects and is checked again.
         if (!(error instanceof BrokerError))
-          log.error({ err: error }, "The check of a stream reader failed");
+          log.error({ err: error }, "Could not check whether a reader may still read a stream");
         return false;
       }
     },

@@ -140,7 +140,7 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
             additionalProperties: false,
           }),
           Type.Object(replies.sentBatchBody.properties, {
-            description: "Result of a command that was sent to users without a channel",
+            description: "Result of a command that was sent to subscribers, not to a channel",
           }),
         ]),
       },

@@ -406,7 +406,7 @@ export class SessionDirectory {
   /** Reports an error unless it is transient. Always returns false: the work must be repeated. */
   #report(error: unknown): false {
     if (!isTransient(error))
-      this.#ports.onError(error, "Could not confirm or remove sessions at the store");
+      this.#ports.onError(error, "Could not confirm or remove sessions in the store");
     return false;
   }
 }

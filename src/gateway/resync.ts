@@ -106,7 +106,7 @@ export class SessionResync {
         for (const [uid, sessionsOf] of users) this.updateUser(uid, sessionsOf);
         return;
       }
-      onError(error, "Could not read the state of users whose events may be lost");
+      onError(error, "Could not read the state of users whose events may have been lost");
     }
     for (const [index, [uid, sessionsOf]] of users.entries())
       for (const session of sessionsOf(uid)) this.#compare(session, states[index]);

@@ -16,7 +16,7 @@ const MAX_QUEUED_BYTES = 8_388_608;
  */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** Creates the root logger of a process. Log messages are constants; variable data is in fields. */
+/** Creates the root logger of a process. Variable data belongs in fields, not in the message. */
 export function createLogger(
   options: { readonly level: string },
   destination: DestinationStream = standardOutput(),

@@ -37,7 +37,7 @@ export function createListeners(
   const shared = {
     limits: createLimits(node),
     bodies: createBodies(node),
-    onError: (error: unknown, where: string) => log.error({ err: error }, where),
+    onError: (error: unknown, message: string) => log.error({ err: error }, message),
   };
   const api = {
     ...shared,

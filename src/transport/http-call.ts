@@ -229,7 +229,7 @@ export class HttpCall implements HttpRequest {
       if ("opened" in reply) this.#open(reply, res);
       else write(res, reply);
     } catch (error) {
-      this.#onError(error, `${this.method} ${this.path}`);
+      this.#onError(error, `Could not handle ${this.method} ${this.path}`);
       res.close(); // the reply may be partly written
     }
   }
@@ -238,7 +238,7 @@ export class HttpCall implements HttpRequest {
     this.#stream = new StreamBody(stream, res, {
       turnEnd: this.#turnEnd,
       onError: this.#onError,
-      where: `${this.method} ${this.path}`,
+      failure: `Could not handle ${this.method} ${this.path}`,
     });
     this.#stream.open();
   }
@@ -249,7 +249,7 @@ export class HttpCall implements HttpRequest {
   }
 
   #reportBug(error: unknown): HttpReply {
-    this.#onError(error, `${this.method} ${this.path}`);
+    this.#onError(error, `Could not handle ${this.method} ${this.path}`);
     return BARE_500;
   }
 

@@ -9,8 +9,8 @@ import type { HttpBody, HttpStream, ListenerSpec } from "./types.ts";
 
 interface StreamContext {
   readonly turnEnd: TurnEnd;
-  /** Method and path of the call, for `onError`. */
-  readonly where: string;
+  /** Message to report an error of the stream with. */
+  readonly failure: string;
   readonly onError: ListenerSpec["onError"];
 }
 
@@ -131,7 +131,7 @@ export class StreamBody implements HttpBody, TurnTask {
     try {
       step();
     } catch (error) {
-      this.#context.onError(error, this.#context.where);
+      this.#context.onError(error, this.#context.failure);
       this.#res?.close();
     }
   }

@@ -234,9 +234,9 @@ export interface ListenerSpec {
   readonly bodies: BodyBudget;
   /**
    * Reports that a handler threw or rejected, which its contract forbids. The call got a bare 500,
-   * or the connection was closed with 1011.
+   * or the connection was closed with 1011. `message` is the log message.
    */
-  onError(error: unknown, where: string): void;
+  onError(error: unknown, message: string): void;
 }
 
 export interface Listener extends TopicPublisher {

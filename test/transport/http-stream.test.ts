@@ -190,7 +190,7 @@ t.test("an error that a stream throws is reported, and the stream is closed", as
   const client = new RawClient(t, port);
   client.write(HEAD);
   await client.closed();
-  t.same(errors, [{ error: bug, where: "GET /s" }]);
+  t.same(errors, [{ error: bug, message: "Could not handle GET /s" }]);
   t.same(stream.calls, ["closed"]);
 });
 

@@ -81,7 +81,7 @@ t.test("a handler that fails is reported and answered with a bare 500", async (t
     errors,
     calls.map(([method, path]) => ({
       error: bug,
-      where: `${method} ${path}`,
+      message: `Could not handle ${method} ${path}`,
     })),
   );
 });

@@ -38,7 +38,7 @@ export interface Started {
   readonly listener: Listener;
   readonly port: number;
   /** Errors that were reported through `onError`. */
-  readonly errors: { readonly error: unknown; readonly where: string }[];
+  readonly errors: { readonly error: unknown; readonly message: string }[];
 }
 
 export async function startListener(
@@ -57,7 +57,7 @@ export async function startListener(
       limits: socketLimits(),
       spareSockets: 0,
       bodies: new BodyBudget(Number.POSITIVE_INFINITY),
-      onError: (error, where) => errors.push({ error, where }),
+      onError: (error, message) => errors.push({ error, message }),
       ...spec,
     },
     tuning,
