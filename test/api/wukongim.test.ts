@@ -303,26 +303,29 @@ t.test(
   },
 );
 
-t.test("a channel that a concurrent call creates keeps its flags", async (t) => {
-  for (const call of ["subscriber_add", "blacklist_add"]) {
-    let adds = 0;
-    const add = async () => {
-      adds += 1;
-      if (adds === 1) throw new BrokerError("channel_not_found");
-    };
-    const channels = channelsOf({
-      async create() {
-        throw new BrokerError("channel_exists");
-      },
-      addSubscribers: add,
-      changeList: add,
-    }); // `update` must not be called
-    const api = await start({ channels });
-    const body = { ...GROUP, subscribers: ["a"], uids: ["a"] };
-    const { json } = await inject(api, `POST /channel/${call}`, { body });
-    t.same(json, { status: 200 }, call);
-  }
-});
+t.test(
+  "adding uids to a channel that a concurrent call creates does not change the channel's flags",
+  async (t) => {
+    for (const call of ["subscriber_add", "blacklist_add"]) {
+      let adds = 0;
+      const add = async () => {
+        adds += 1;
+        if (adds === 1) throw new BrokerError("channel_not_found");
+      };
+      const channels = channelsOf({
+        async create() {
+          throw new BrokerError("channel_exists");
+        },
+        addSubscribers: add,
+        changeList: add,
+      }); // `update` must not be called
+      const api = await start({ channels });
+      const body = { ...GROUP, subscribers: ["a"], uids: ["a"] };
+      const { json } = await inject(api, `POST /channel/${call}`, { body });
+      t.same(json, { status: 200 }, call);
+    }
+  },
+);
 
 /**
  * Starts a control plane with an existing channel, and records the calls that change the channel.

@@ -234,7 +234,7 @@ t.test(
 );
 
 t.test(
-  "the bytes a user stores over sockets are limited, not counting unstored messages and messages of a backend [decisions: Rate]",
+  "the bytes that a user stores over sockets are limited, excluding unstored messages and messages from a backend [decisions: Rate]",
   async (t) => {
     const erin = await joinNative(t, limited, "erin"); // native frames are as long as the stored bytes
     const text = "x".repeat(600);

@@ -98,17 +98,20 @@ t.test(
   },
 );
 
-t.test("watches continue after a reconnect and report what changed meanwhile", async (t) => {
-  const { server, client, online, watched } = await start(t);
-  const watch = recorder();
-  client.watchPresence(["ann", "bob"], watch.handler);
-  await server.until("the current presence is reported", () => watch.seen.length === 2);
-  online.add("bob");
-  (await server.socket()).end(1006);
-  await server.until("the change is reported", () => watch.seen.length === 3);
-  t.same(watched(1), [["ann", "bob"]]);
-  t.same(watch.seen, ["ann off", "bob off", "bob on"]);
-});
+t.test(
+  "watches continue after a reconnect and report the changes that occurred meanwhile",
+  async (t) => {
+    const { server, client, online, watched } = await start(t);
+    const watch = recorder();
+    client.watchPresence(["ann", "bob"], watch.handler);
+    await server.until("the current presence is reported", () => watch.seen.length === 2);
+    online.add("bob");
+    (await server.socket()).end(1006);
+    await server.until("the change is reported", () => watch.seen.length === 3);
+    t.same(watched(1), [["ann", "bob"]]);
+    t.same(watch.seen, ["ann off", "bob off", "bob on"]);
+  },
+);
 
 t.test(
   "a presence push that follows the reply is reported, even if both arrive in the same turn",

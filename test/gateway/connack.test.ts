@@ -7,7 +7,7 @@ import { seeded } from "./random.ts";
 import { group, World } from "./world.ts";
 
 t.test(
-  "messages sent after the CONNACK reach the session, even if other sessions come and go",
+  "messages sent after the CONNACK reach the session, even while other sessions open and close",
   async (t) => {
     for (let seed = 0; seed < 100; seed++) {
       const random = seeded(seed);

@@ -44,7 +44,7 @@ t.test("a task is refused if too many tasks of its key wait", async (t) => {
   t.equal(window.enter("k"), undefined);
 });
 
-t.test("a task that leaves the window before its turn makes room for another task", async (t) => {
+t.test("a task that leaves the window before it starts makes room for another task", async (t) => {
   const window = new KeyedWindow(10, 2);
   const started: string[] = [];
   const first = enter(window, "k", started, "a");
