@@ -46,8 +46,9 @@ export interface Page {
 }
 
 /**
- * The use cases of channels. A call that adds members throws `unavailable` or `overloaded` if a
- * member could not be notified. Repeating the call notifies all of them again.
+ * The use cases of channels. All of them throw `bad_id` if an id or a uid is not valid. A call that
+ * adds members throws `unavailable` or `overloaded` if a member could not be notified. Repeating
+ * the call notifies all of them again.
  */
 export interface Channels {
   /**
@@ -69,7 +70,8 @@ export interface Channels {
   /**
    * Removes all of these members or none of them. Their live sessions immediately stop receiving
    * the channel's messages. With `others` = `skip`, uids that are not members are ignored;
-   * otherwise they cause `not_in_channel`. Throws `channel_not_found` or `channel_disbanded`.
+   * otherwise they cause `not_in_channel`. Throws `bad_request` if `uids` is empty,
+   * `channel_not_found` or `channel_disbanded`.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -111,7 +113,7 @@ export function createChannels(ports: {
   const { store, publisher } = ports;
 
   async function announce(channel: ChannelRef, uids: readonly string[]): Promise<void> {
-    if (channel.type !== GROUP_CHANNEL) return; // contacts have no sessions in the channel
+    if (channel.type !== GROUP_CHANNEL) return; // no session joins a personal channel
     const channelId = channel.id;
     await publisher.announce(uids.map((uid) => ({ kind: "addition", uid, channelId })));
   }

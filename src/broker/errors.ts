@@ -100,7 +100,7 @@ export interface ErrorDetail {
 }
 
 /**
- * The only kind of error that a folder of `src` throws to another. Its message is sent to the
+ * The only kind of error that one folder of `src` throws to another. Its message is sent to the
  * caller and must not contain secrets.
  */
 export class BrokerError extends Error {

@@ -92,10 +92,7 @@ export interface Messages {
    * `too_large`, `unavailable`, `overloaded` or `rate_limited`.
    */
   send(input: SendInput): Promise<SendResult>;
-  /**
-   * Returns a page of history with at most `historyLimit` messages. Throws `bad_id` or
-   * `bad_request`.
-   */
+  /** Returns a page of history with at most `historyLimit` messages. Throws `bad_id`. */
   history(view: ChannelView, range: HistoryRange): Promise<HistoryPage>;
   /** Returns the seq of the channel's newest message, 0 if it has none. Throws `bad_id`. */
   headSeq(view: ChannelView): Promise<number>;
@@ -119,8 +116,8 @@ export function createMessages(
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
   /**
-   * Appends a message. If the permission for an earlier command of the same origin to the same
-   * channel is still being checked, waits for that check first.
+   * Appends a message. If the permission or the receivers of an earlier command of the same origin
+   * to the same channel are still being determined, waits for that first.
    */
   function sendMessage(draft: MessageDraft): Promise<AppendResult> {
     const turn = rule.turn(queueOf(draft.origin, draft));

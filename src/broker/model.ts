@@ -113,7 +113,10 @@ export interface MessageHeader {
  * unchanged, and have no meaning to this server.
  */
 export interface Passthrough {
-  /** Bits of the `setting` byte: 0x80 requests a read receipt, 0x20 signal [WKProto SEND]. */
+  /**
+   * Bits of the `setting` byte: 0x80 requests a read receipt, 0x20 marks Signal encryption [WKProto
+   * SEND].
+   */
   readonly setting: number;
   readonly topic: string;
 }

@@ -1,6 +1,7 @@
-// Decides from facts whether a user may send. If several rules refuse, the first one counts
-// [decisions: Group rules on send, Personal channel record]. Pure functions, and the only
-// implementation of the rules: both stores use it, Redis through a table that is generated from it.
+// Decides from facts whether a user may send. If several rules refuse a send, the first of them
+// determines the error [decisions: Group rules on send, Personal channel record]. Pure functions,
+// and the only implementation of the rules: both stores use it, Redis through a table that is
+// generated from it.
 
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
@@ -37,7 +38,7 @@ export function isCheck(permission: MessageDraft["permission"]): permission is S
   return CHECKS.has(permission);
 }
 
-/** Returns true if only a disbanded channel refuses the sender. */
+/** Returns true if the sender may send to every channel that is not disbanded. */
 function isExempt(fromUid: string, check: SendCheck): boolean {
   return fromUid === SYSTEM_UID || check === "check_exempt";
 }

@@ -564,7 +564,7 @@ export type Incarnation = string;
 /** The name by which a CONNECT continues an earlier session. */
 export type Claim =
   | {
-      /** Order of the earlier login. The server sent it as the name of the session. */
+      /** Order of the earlier login, from the name that the server gave the session. */
       readonly order: number;
     }
   | {
@@ -589,7 +589,10 @@ export interface LoginTerms {
 /** Identifies a session. */
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
-/** A session as `login` entered it. Per user, later logins and connections have higher numbers. */
+/**
+ * A session that `login` has entered, with its position among the logins and the connections of its
+ * user. Later logins and connections have higher positions.
+ */
 export interface LoggedInSession {
   /** The session, with the level of the registered device if a token was needed. */
   readonly session: SessionRecord;
@@ -672,8 +675,8 @@ export interface SessionStore {
   removeSession(session: SessionName): Promise<void>;
   /**
    * Removes a session and publishes `end_session` for it, even if it is not in the store. If a main
-   * session was in the store, it can no longer be continued. For at least a day, or until its node
-   * removes it, it cannot be confirmed either.
+   * session was in the store, it can no longer be continued. Such a session cannot be confirmed
+   * either, for at least a day or until its node removes it.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**

@@ -1,7 +1,7 @@
 // Posts events to channels: text streams, tool calls and custom events [spec: Event, Streaming text
-// session; decisions: Messages and events]. The next state of a stream is decided by an atomic step
-// of the store. State: the timer that ends silent streams, the count of event ids, and the state of
-// the send rule.
+// session; decisions: Messages and events]. An atomic step of the store decides the next state of a
+// stream. State: the timer that ends silent streams, the count of event ids, and the state of the
+// send rule.
 
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
@@ -44,7 +44,7 @@ export interface Streams {
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
    * Cancels a stream on behalf of a viewer, who must be allowed to send to the channel. Returns the
-   * state of the stream. Throws `stream_unknown` or a `SendRefusal` code.
+   * state of the stream. Throws `stream_unknown`, `bad_id`, `bad_request` or a `SendRefusal` code.
    */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
   /**

@@ -34,7 +34,9 @@ export interface Users {
     readonly flag: DeviceFlag;
     readonly level: DeviceLevel;
   }): Promise<void>;
-  /** Removes the tokens of these devices and ends their sessions. Throws `bad_id`. */
+  /**
+   * Removes the tokens of these devices and ends their sessions. Throws `bad_id` or `reserved_uid`.
+   */
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
   /** Returns one record per uid, in the order of `uids`, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;

@@ -48,7 +48,8 @@ export interface Scope {
   /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
   /**
-   * Returns the session's backlog, `undefined` if the session is live in the scope or not in it.
+   * Returns the session's backlog, `undefined` if the session is live in the scope or does not
+   * belong to it.
    */
   backlogOf(session: Session): Backlog | undefined;
   /** Pushes the held messages and makes the session live for messages. Its events stay withheld. */

@@ -197,8 +197,8 @@ export class Hub {
   }
 
   /**
-   * Removes the user's sessions from the group. They join again if the user has become a member
-   * again: if `isBack` is true, or if the store confirms it.
+   * Removes the user's sessions from the group. They join again if `isBack` is true, or if the
+   * store confirms that the user has become a member again.
    */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {

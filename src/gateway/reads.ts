@@ -1,7 +1,7 @@
 // The queue of one session's read operations. Their replies may be large, so only a few run at
-// once, and none starts while the client has much of the earlier replies unread. Reads of histories
-// are also scheduled fairly among the users of a node. State: the waiting reads. Their number is
-// limited by the number of operations that a client may have running.
+// once, and none starts while the client has too many unread bytes of earlier replies. Reads of
+// histories are also scheduled fairly among the users of a node. State: the waiting reads. Their
+// number is limited by the number of operations that a client may have running.
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
