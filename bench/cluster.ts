@@ -104,7 +104,9 @@ async function startBuilds(bench: Bench, members: number) {
   return contenders;
 }
 
-/** Starts an embedded node, and for each node count our nodes on Redis and those of the peer. */
+/**
+ * Starts an embedded node and, for each node count, our nodes on Redis and the nodes of the peer.
+ */
 async function startAll(bench: Bench, members: number) {
   const [, build] = bench.subjects;
   if (build.kind !== "broker") throw new Error("the cluster bench needs a build to measure");

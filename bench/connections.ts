@@ -22,7 +22,7 @@ import { row } from "./support/stats.ts";
 const USER = `user${CONNECTION_NUMBER}`;
 const GROUPS_OF_A_KIND = 10;
 const REST_STEP_MS = 500;
-/** Relative change of the memory between two steps below which the process counts as at rest. */
+/** Relative change in memory per step below which the process counts as at rest. */
 const REST_CHANGE = 0.002;
 const REST_STEPS_MAX = 12;
 
@@ -115,7 +115,7 @@ async function start({ workbench }: Bench, subject: Subject, count: number): Pro
   };
 }
 
-/** Waits until the resident set hardly changes, for at most six seconds, and returns it. */
+/** Waits at most six seconds until the resident set hardly changes, and returns its size. */
 async function restingBytes(pid: number): Promise<number> {
   let last = residentBytes(pid);
   for (let step = 0; step < REST_STEPS_MAX; step++) {

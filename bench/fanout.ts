@@ -93,7 +93,7 @@ async function warmUp(measureOnce: () => Promise<Sample>): Promise<void> {
 
 function pushFrame(members: number): Uint8Array {
   const clientMsgNo = freshMessageNumber();
-  // The publisher is a member too, with the number after those of the receivers.
+  // The publisher is also a member. Its number follows those of the receivers.
   return sampleMessage({
     channel: GROUP,
     fromUid: memberName(members),

@@ -1,7 +1,7 @@
 // What does a wire format cost when one message is delivered to a group of 1,000 members? The
 // baseline is the same group on the same build with native sessions, compared with sessions of one
-// other format. The load client acknowledges nothing, so each session keeps the maximum of messages
-// to send again.
+// other format. The load client acknowledges nothing, so each session holds the maximum number of
+// unacknowledged messages.
 
 import { TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row } from "./support/benchmark.ts";

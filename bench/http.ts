@@ -64,7 +64,7 @@ function question(title: string): Question {
   return { title, unit: "requests/s", target: { kind: "ratio", atLeast: 0.4 } };
 }
 
-/** Returns the body of a message from one user to another. The broker need not know the users. */
+/** Returns the body of a message from one user to another. The users need not be registered. */
 function body(clientMsgNo: string | undefined): string {
   return sendBody({
     channel: { id: "bob", type: 1 },

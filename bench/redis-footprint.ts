@@ -28,7 +28,7 @@ const { values, positionals } = parseArgs({
 const COUNT = Number(values.count);
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const USER = `user${CONNECTION_NUMBER}`;
-/** Option of Node.js that makes the node collect its garbage at SIGUSR2. */
+/** Node.js option that makes the node collect garbage when it receives SIGUSR2. */
 const GC_ON_SIGNAL = "--import=data:text/javascript,process.on('SIGUSR2',()=>gc())";
 const CONCURRENCY = 64;
 const REST_MS = 1500;
@@ -57,7 +57,9 @@ async function startNode(workbench: Workbench, url: string): Promise<Node> {
   return { child, apiPort: ready.apiPort, clientPort: ready.clientPort };
 }
 
-/** Calls `action` with 0 to `count` - 1, at most `CONCURRENCY` at a time. */
+/**
+ * Calls `action` with each index from 0 to `count` - 1. At most `CONCURRENCY` calls are concurrent.
+ */
 async function forEachIndex(count: number, action: (at: number) => Promise<unknown>) {
   let next = 0;
   const work = async () => {
@@ -86,7 +88,9 @@ async function usedUs(redis: RedisServer): Promise<number> {
   return seconds.reduce((sum, value) => sum + value, 0) * 1e6;
 }
 
-/** Runs the action and prints the memory and CPU time of Redis for each of `count` items. */
+/**
+ * Runs an action that handles `count` items and prints the memory and CPU time of Redis per item.
+ */
 async function printCost(
   redis: RedisServer,
   { title, count }: { readonly title: string; readonly count: number },
@@ -104,7 +108,7 @@ const uids = Array.from({ length: COUNT }, (_, at) =>
   USER.replace(CONNECTION_NUMBER, connectionNumber(at)),
 );
 
-/** Measures the data that exists regardless of who is online. */
+/** Measures the cost of the data that exists regardless of who is online. */
 async function printDataCosts(redis: RedisServer, backend: Backend): Promise<void> {
   const payload = Buffer.from(PAYLOAD).toString("base64");
   const send = (body: object) =>

@@ -27,7 +27,8 @@ const LOAD_MS = Number(values.seconds) * 1000;
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const SENDERS = 64;
 /**
- * Number of personal channels. Unlike groups, they need no record in a Redis that restarts empty.
+ * Number of personal channels. Unlike groups, they need not be created again in a Redis that
+ * restarts empty.
  */
 const PEERS = 16;
 const RETRY_MS = 20;
@@ -36,13 +37,13 @@ const PAYLOAD = Buffer.from('{"type":1,"content":"hello"}').toString("base64");
 
 type TeardownHost = Parameters<typeof startRedis>[0];
 
-/** A Redis that will be killed, and how. */
+/** A Redis to kill under load, and the functions that kill and restart it. */
 interface RedisSetup {
   readonly settings: Readonly<Record<string, string>>;
   /** Disconnects the replicas before the kill. */
   cut?(): Promise<void>;
   kill(): Promise<void>;
-  /** Restarts the server if there is no Sentinel to fail it over. */
+  /** Restarts the server. Absent if Sentinel promotes a replica instead. */
   restart?(): Promise<void>;
 }
 
@@ -176,7 +177,7 @@ async function measure(workbench: Workbench, setup: RedisSetup): Promise<Loss> {
   };
 }
 
-/** Returns the ids of all messages with the peer. */
+/** Returns the ids of all messages in the personal channel with the peer. */
 async function history(port: number, peer: string): Promise<number[]> {
   const ids: number[] = [];
   for (let from = 1; ; ) {

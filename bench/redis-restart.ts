@@ -42,7 +42,7 @@ const SENDERS = 16;
 /** Wait after the last message. A message that is delivered twice arrives within this time. */
 const REPEAT_WAIT_MS = 500;
 
-/** How Redis is stopped, and how long it is kept down. */
+/** The signal that stops Redis, and the time for which Redis stays down. */
 interface Outage {
   readonly name: string;
   readonly signal: "SIGTERM" | "SIGKILL";
@@ -55,7 +55,10 @@ const OUTAGES: readonly Outage[] = [
   { name: "killed, 5 s down", signal: "SIGKILL", downMs: 5000 },
 ];
 
-/** Results of one outage. Times are seconds since Redis accepts commands again. */
+/**
+ * Results of one outage. Times are in seconds, counted from the moment at which Redis accepts
+ * commands again.
+ */
 interface Recovery {
   readonly presenceS: number;
   readonly messagesS: number;
@@ -153,8 +156,8 @@ export const redisRestart: Benchmark = {
 };
 
 /**
- * Returns the outages to compare: the first with each of the others, or with two builds the same
- * outage of both.
+ * Returns the pairs of outages to compare: the first outage with each of the others or, if two
+ * builds are compared, the same outage of both builds.
  */
 function pairs(
   { subjects: [base, ours] }: Bench,
@@ -347,8 +350,8 @@ async function offlineCount({ servers, uids }: Setup): Promise<number> {
 }
 
 /**
- * Sends one message to each group, at the nodes in turn. Returns the time until every open session
- * has the messages of both its groups.
+ * Sends one message to each group, through the nodes in turn. Returns the time until every open
+ * session has the messages of both its groups.
  */
 async function waitForMessages(
   setup: Setup,
@@ -385,7 +388,7 @@ async function sendToAll({ servers, groups, sentCount }: Setup): Promise<void> {
   for (const backend of backends) backend.close();
 }
 
-/** Returns false if the node is not connected to Redis yet. Rejects for any other error. */
+/** Returns false if the node is not connected to Redis yet. Rejects with any other error. */
 async function isAccepted(call: Promise<string> | undefined): Promise<boolean> {
   try {
     await call;
@@ -396,7 +399,7 @@ async function isAccepted(call: Promise<string> | undefined): Promise<boolean> {
   }
 }
 
-/** Returns a report of the recovery, with the commands by frequency. */
+/** Returns a report of the recovery, with the commands sorted by frequency. */
 function summary(name: string, recovery: Recovery, setup: Setup): string {
   const { alone, queried, sessions, topics } = recovery;
   const groups = setup.groups.size;

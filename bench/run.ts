@@ -69,7 +69,7 @@ interface CommandLine {
   readonly plan: Plan;
   /** Git reference of the build to compare with. Empty to compare with the raw server. */
   readonly against: string;
-  /** True to also print where our build spends its time. */
+  /** True if a report of where our build spends its time is printed, too. */
   readonly isProfiled: boolean;
 }
 

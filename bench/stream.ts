@@ -65,7 +65,10 @@ function namesOf(viewers: number): readonly string[] {
 
 // --- Many streams with one viewer each -----------------------------------------------------------
 
-/** Returns a stream from the producer to one user. For the user, the channel is the producer. */
+/**
+ * Returns a stream from the producer to one user. The user sees the producer's uid as the id of the
+ * channel.
+ */
 function personalStream(viewer: string): StreamName {
   const channel = { id: viewer, type: 1 } as const;
   return { channel, fromUid: PRODUCER, clientMsgNo: "stream" };

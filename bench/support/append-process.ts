@@ -15,10 +15,14 @@ export interface Setting {
   readonly channels: number;
   /** True if each message goes to a random channel, otherwise to the channels in turn. */
   readonly isRandom: boolean;
-  /** Seconds until every third message expires. 0 means never. */
+  /**
+   * Lifetime in seconds of every third message. The others never expire. 0 means that none expires.
+   */
   readonly expireS: number;
   readonly durability: "process" | "disk";
-  /** Number of messages per second of the plan, about the rate of a slow machine. */
+  /**
+   * Number of messages for each second of the plan's duration, about the rate of a slow machine.
+   */
   readonly rate: number;
 }
 
@@ -60,7 +64,7 @@ export function startAppend(workbench: Workbench, request: AppendRequest): Child
 const WARMUP = 0.2;
 const PAYLOAD = Buffer.alloc(150, "x");
 const RESOLUTION_MS = 1;
-/** Default of the store. */
+/** Default checkpoint interval of the store. */
 const CHECKPOINT_MS = 200;
 const NEVER_MS = 2 ** 31 - 1;
 

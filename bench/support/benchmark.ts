@@ -14,7 +14,10 @@ export type Subject =
       readonly kind: "broker";
       readonly name: string;
       readonly directory: string;
-      /** Folder for CPU profiles of the process, which make it slower. Absent for none. */
+      /**
+       * Folder for CPU profiles of the process, which make it slower. Absent if no profile is
+       * written.
+       */
       readonly profileFolder?: string;
     };
 

@@ -90,8 +90,8 @@ export function fanout({ nodes, ...contenderFields }: Contender, inFlight: numbe
 }
 
 /**
- * Measures the time from a POST at the first node to the ten members at the last node, one message
- * at a time. `value` is the median in microseconds.
+ * Measures the time from a POST to the first node until ten members on the last node have received
+ * the message. One message is in flight at a time. `value` is the median in microseconds.
  */
 export function hop({ nodes, ...contenderFields }: Contender, name: string): Run {
   return {
@@ -114,7 +114,9 @@ export function hop({ nodes, ...contenderFields }: Contender, name: string): Run
   };
 }
 
-/** Converts the values of a run from messages to deliveries, with `members` for each message. */
+/**
+ * Converts the values of a run from messages to deliveries. Each message has `members` deliveries.
+ */
 export function perDelivery(run: Run, members: number): Run {
   return {
     name: run.name,

@@ -73,7 +73,7 @@ export async function startRedis(bench: Bench): Promise<Redis> {
   return { processes: [{ pid: server.pid, port }], url: urlOf(port) };
 }
 
-/** Starts a Redis Cluster of this number of primaries without replicas. */
+/** Starts a Redis Cluster with this number of primaries and no replicas. */
 export async function startRedisCluster(bench: Bench, primaries: number): Promise<Redis> {
   const processes = await Promise.all(
     Array.from({ length: primaries }, async () => {

@@ -103,7 +103,7 @@ export function groupRequest(isKeyed: boolean): Uint8Array {
   );
 }
 
-/** Creates a group for each publishing connection. The first member is the only member of each. */
+/** Creates a group for each publishing connection. User 0 is the only member of each group. */
 export async function createGroupForEach(
   { servers: [server] }: Nodes,
   connections: number,
@@ -130,7 +130,9 @@ export function eachGroupRequest(isKeyed: boolean): Uint8Array {
   );
 }
 
-/** Returns a request that sends a message to an offline user, from the user of each connection. */
+/**
+ * Returns a request that sends a message to an offline user. Each connection has its own sender.
+ */
 export function sendRequest(): Uint8Array {
   return httpRequest(
     "/message/send",

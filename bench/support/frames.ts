@@ -26,12 +26,12 @@ export function freshMessageNumber(): string {
 /** Payload of all benches: a JSON text message of 200 bytes. */
 export const PAYLOAD: Uint8Array = jsonPayload(200);
 
-/** Message id for sample frames. Only the encoded length of these values matters. */
+/** Values in sample frames. Only their encoded length matters. */
 const SOME_ID = 2 ** 48;
 const SOME_SEQ = 100_000;
 const SOME_INDEX = 1000;
 
-/** Name of a stream, as its producer sends it. */
+/** Fields that identify a stream, as its producer sends them. */
 export interface StreamName {
   readonly channel: ChannelRef;
   readonly fromUid: string;
@@ -89,7 +89,10 @@ export function chunkBody(stream: StreamName): string {
   return JSON.stringify(eventBody(stream, { type: STREAM_CONTENT, data: CHUNK }));
 }
 
-/** Returns an EVENT push of the same size as the broker's. `channel` is the viewer's name of it. */
+/**
+ * Returns an EVENT push of the same size as the broker's. `channel` is the channel as the viewer
+ * names it.
+ */
 export function sampleChunk({ fromUid, clientMsgNo }: StreamName, channel: ChannelRef): Uint8Array {
   return bytes(
     codec().encodePush({

@@ -81,9 +81,9 @@ export interface HeldStatus {
   readonly open: number;
   /** Number of received frames that begin with `replyStart`, on all open connections together. */
   readonly received: number;
-  /** The same number for the connection with the fewest frames. */
+  /** Number of these frames on the connection that received the fewest. */
   readonly least: number;
-  /** The same number for the connection with the most frames. */
+  /** Number of these frames on the connection that received the most. */
   readonly most: number;
 }
 
@@ -174,8 +174,9 @@ export class LoadClient {
   }
 
   /**
-   * Measures messages per second that reach their viewer, in an open loop: the rate does not depend
-   * on the server. The latency of a message counts from the time at which it was due.
+   * Measures how many messages per second reach their viewers, in an open loop: the sending rate
+   * does not depend on the server. The latency of a message is measured from the time at which it
+   * was due to be sent.
    */
   async stream(run: StreamRun): Promise<Sample> {
     const args = [

@@ -1,4 +1,4 @@
-// The numbered users of the benches of groups, and the group of which all of them are members.
+// Numbered users for the benches that use groups, and the group to which all of them belong.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { Backend } from "./backend.ts";

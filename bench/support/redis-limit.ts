@@ -18,8 +18,8 @@ const NEWLINE = 0x0a;
 export interface LimitLoad {
   readonly connections: number;
   /**
-   * Number of messages that each connection writes at once. The next ones follow when all of them
-   * are answered.
+   * Number of messages that each connection writes at once. It writes the next messages once Redis
+   * has replied to all of these.
    */
   readonly depth: number;
   /** Number of subscribers of each message's topic. */
@@ -90,7 +90,7 @@ async function open({ port }: RedisProcess): Promise<Socket> {
   return socket;
 }
 
-/** Opens a subscriber at each server that has some of the topics. It discards what it receives. */
+/** Opens a subscriber on each server that has some of the topics. Subscribers discard all data. */
 async function subscribe(redis: Redis, topics: readonly string[]): Promise<readonly Socket[]> {
   const servers = new Set(topics.map((topic) => serverOf(redis, topic)));
   return Promise.all(

@@ -80,7 +80,7 @@ export interface ReceivedMessage {
   readonly payload: Uint8Array;
   /**
    * JSON object in the payload, `undefined` if the payload is not an object with an integer `type`.
-   * For a stream's message, it has the text at the time the message was received.
+   * For a stream's message, it holds the text that was known on receipt.
    */
   readonly content: Content | undefined;
   /** Stream that the message started, if any. The client follows it while it is active. */
@@ -222,7 +222,7 @@ export interface Cursor {
   readonly lastSeq: number;
   /**
    * Highest `messageId` in the channel that the app has, 0 or `undefined` if unknown. With it, the
-   * client detects sequence numbers that are reused after a fail-over lost messages.
+   * client detects seqs that were reused because a fail-over lost messages.
    */
   readonly lastId?: number;
 }

@@ -39,8 +39,8 @@ export class Channels {
    */
   #sinceMs: number | undefined;
   /**
-   * True while the client looks for missed messages. New sequencers buffer their messages until
-   * then.
+   * True while the client looks for missed messages. Meanwhile, new sequencers buffer their
+   * messages.
    */
   #isCatchingUp = false;
   /**
@@ -54,7 +54,7 @@ export class Channels {
       this.#sequencers.set(this.#keyOf(cursor.channel), this.#create(cursor.channel, cursor));
   }
 
-  /** Returns the positions to name in CONNECT, `limit` at most, most recently used first. */
+  /** Returns at most `limit` positions to name in CONNECT, most recently used first. */
   resume(limit: number): readonly ResumePoint[] {
     return [...this.cursors()].reverse().slice(0, limit);
   }
@@ -168,8 +168,8 @@ export class Channels {
   }
 
   /**
-   * Removes the least recently used sequencer if there are too many. Raises `#sinceMs` to its last
-   * message, so that messages it already delivered do not count as missed later.
+   * Removes the least recently used sequencer if there are too many. Raises `#sinceMs` to the time
+   * of its last message, so that its messages do not count as missed later.
    */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;
@@ -211,7 +211,7 @@ const MAX_HISTORY_PAGES = 10;
 
 /**
  * Yields the channels with missed messages, in the order of the conversation list (newest first).
- * For a channel without a cursor, the start is found by reading its history backwards. Throws the
+ * For a channel without a cursor, finds `afterSeq` by reading its history backwards. Throws the
  * errors of `ask`.
  */
 async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChannel> {

@@ -123,8 +123,8 @@ export class Commands {
   }
 
   /**
-   * Schedules the next attempt of a failed command, or drops the command after its last retry.
-   * Other commands are handled meanwhile.
+   * Schedules a retry of a failed command. Drops the command after its last retry, or at once if it
+   * is not in the inbox. Other commands are handled meanwhile.
    */
   #retryLater(pending: PendingCommand): void {
     pending.failures += 1;

@@ -20,11 +20,11 @@ import { drop, openSocket } from "./socket.ts";
 /** Settings and callbacks of a connector. */
 interface ConnectorPorts {
   readonly settings: Settings;
-  /** Returns the channels to resume, `limit` at most, most recently used first. */
+  /** Returns at most `limit` channels to resume, most recently used first. */
   resume(limit: number): readonly ResumePoint[];
   /** Called when the session is open on a new connection. */
   opened(connection: Connection, connack: Connack): void;
-  /** The server pushed a frame. */
+  /** Called when the server pushed a frame. */
   readonly pushed: ConnectionPorts["pushed"];
   /** Called when the connection of an open session was lost. */
   lost(): void;
@@ -36,7 +36,7 @@ interface ConnectorPorts {
 
 /** Duration after which a session is stable. Losing a stable session resets the reconnect delay. */
 const STABLE_MS = 2000;
-/** Close codes after which a frame may have been too large for the server. */
+/** Close codes that may mean that a frame was too large for the server. */
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 /** Maximum number of channels in CONNECT that a server accepts by default. */
 const MAX_RESUME_CHANNELS = 1000;
@@ -273,7 +273,7 @@ function pointsWithin(points: readonly ResumePoint[], maxBytes: number): readonl
   });
 }
 
-/** Returns the error of a failed attempt that has no other error. */
+/** Returns the error to report for a failed attempt that has none. */
 function connectFailure({ code }: ConnectionEnd): JindouError {
   const message = `The connection was closed with code ${code} before a session was open`;
   return new JindouError("connection_lost", { message });

@@ -37,7 +37,7 @@ export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "internal",
 ]);
 
-/** The only error that the SDK rejects with or reports. */
+/** Class of all errors that the SDK throws or reports. */
 export class JindouError extends Error {
   /** Code of the error, for programs. */
   readonly code: JindouErrorCode;

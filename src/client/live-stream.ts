@@ -175,7 +175,7 @@ function fieldsChangedBy(
 ): Partial<StreamFields> {
   if (index === 0) return { fromUid, messageSeq, startData: data };
   if (type === STREAM_END) return { endData: data };
-  // merged content may overlap the text
+  // merged content may overlap the text received so far
   if (type === STREAM_CONTENT) return { text: text + data.slice(text.length - textOffset) };
   const note = { index, textOffset, eventId, type, data, timestampMs };
   return { notes: [...notes, note] };

@@ -102,7 +102,7 @@ export class Outbox {
     return this.#sending.has(channelKey(channel, this.#ports.uid));
   }
 
-  /** Sends all messages without a SENDACK on the new connection. */
+  /** Starts to send all unacknowledged messages on the new connection. */
   opened(connection: Connection): void {
     this.#connection = connection;
     for (const key of this.#queues.keys()) this.#ready.add(key);

@@ -42,8 +42,8 @@ export interface SequencerPorts {
  */
 const MAX_BUFFERED = 500;
 /**
- * Maximum number of entries in `#ownIds`. Above it, the messages before them are read from history,
- * so that the cursor can move past them.
+ * Maximum number of entries in `#ownIds`. Above it, earlier messages are read from history, so that
+ * the cursor can pass the entries.
  */
 const MAX_OWN = 100;
 /**
@@ -83,9 +83,7 @@ export class Sequencer {
   readonly #ownIds = new Map<number, number>();
   /** Reorder buffer: messages after the cursor, by seq. */
   readonly #buffer = new Map<number, Message>();
-  /**
-   * True while messages are only buffered, because the seq at which delivery starts is not known.
-   */
+  /** True while messages are only buffered, because the seq at which delivery starts is unknown. */
   #isHeld = false;
   /** True while `#fillGap` runs. */
   #isFilling = false;
@@ -159,7 +157,7 @@ export class Sequencer {
     if (isFull || firstOwnSeq > (this.#cursor ?? firstOwnSeq)) this.setHead(messageSeq);
   }
 
-  /** Starts to buffer all messages until `release` if there is no cursor. */
+  /** If there is no cursor, buffers all messages until `release`. */
   hold(): void {
     this.#isHeld = this.#cursor === undefined;
   }

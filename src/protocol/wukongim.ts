@@ -24,7 +24,7 @@ export interface ClientEvent {
 
 /**
  * Events that are sent with the stream's `clientMsgNo` as their id, because clients match events to
- * streams by it [decisions: Event id].
+ * streams by this id [decisions: Event id].
  */
 const STREAM_EVENTS: ReadonlySet<string> = new Set([STREAM_START, STREAM_CONTENT, STREAM_END]);
 

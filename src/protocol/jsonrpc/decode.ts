@@ -178,7 +178,7 @@ function readRecvack({ params, ref, isExtended }: MethodInput): Operation | unde
 }
 
 /**
- * Reads a disconnect. In WuKongIM's form it is ignored, because the clients close the socket
+ * Reads a disconnect. In WuKongIM's form it is ignored, because WuKongIM's clients close the socket
  * themselves. WuKongIM's servers also ignore it.
  */
 function readDisconnect({ isExtended }: MethodInput): Operation | undefined {

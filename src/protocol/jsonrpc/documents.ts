@@ -10,7 +10,8 @@ export type Document = { readonly value: unknown } | undefined;
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * Returns all documents of the message, in order. Reading stops at a document that cannot be read.
+ * Returns the documents of the message, in order. Stops at the first text that is not a valid
+ * document, or after `MAX_DOCUMENTS`, and then returns `undefined` as the last document.
  */
 export function readDocuments(data: Uint8Array): readonly Document[] {
   let text: string;

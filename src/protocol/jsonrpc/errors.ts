@@ -23,7 +23,7 @@ interface Refusal {
 
 /**
  * Returns the error object of a refusal. `rpcCode` is set if the request itself was malformed;
- * otherwise it follows from `code`.
+ * otherwise the JSON-RPC error code is derived from `code`.
  */
 export function errorObject(
   { code, message, retryAfterMs }: Refusal,

@@ -83,7 +83,10 @@ class JsonRpcCodec implements Codec {
     return this.#form === "extended" ? EXTENDED_FORMAT : WUKONGIM_FORMAT;
   }
 
-  /** True for WuKongIM's form. Clients of the extended form resume channels instead. */
+  /**
+   * True for WuKongIM's form. Clients of the extended form do not acknowledge messages; they resume
+   * channels.
+   */
   get acknowledges(): boolean {
     return this.#form !== "extended";
   }

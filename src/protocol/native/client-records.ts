@@ -142,8 +142,8 @@ export function readPresence(reader: FrameReader): readonly Presence[] {
 }
 
 /**
- * Reads a stream's state. An unknown state of a newer server is a final one, because only `active`
- * continues.
+ * Reads a stream's state. An unknown state from a newer server counts as final, because only
+ * `active` streams continue.
  */
 export function readState(reader: FrameReader): StreamState {
   return STREAM_STATES[reader.uint("state")] ?? "interrupted";

@@ -1,6 +1,6 @@
 // Decodes a client's frames to operations, on the server. Owns the slab into which payloads are
-// copied. Checks every field before it is used. Throws only FrameError, with the ref of the request
-// once it was read. The order of the fields is described in docs/protocol/native.md.
+// copied. Checks every field before it is used. Throws only FrameError, with the request's ref if
+// that was readable. The order of the fields is described in docs/protocol/native.md.
 
 import {
   type ChannelRef,
@@ -306,10 +306,7 @@ function readLimit({ reader }: RequestContext, max: number): number {
   return limit;
 }
 
-/**
- * Size of a slab. It is small, because a single payload that is kept keeps the whole slab in
- * memory.
- */
+/** Size of a slab. It is small, because one retained payload keeps the whole slab in memory. */
 const SLAB_BYTES = 8 * 1024;
 /** Maximum size of a payload that is copied into a slab. A longer payload has its own memory. */
 const MAX_SHARED_BYTES = 1024;

@@ -49,7 +49,7 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   };
   return {
     name: NATIVE_SUBPROTOCOL,
-    speaks: () => true, // the fallback; its error reply says what is expected
+    speaks: () => true, // the fallback, whose errors name the expected format
     open: () => codec,
   };
 }

@@ -77,7 +77,7 @@ export const STREAM_STATES = [
   "interrupted",
 ] as const satisfies readonly StreamState[];
 
-/** Values of `change` of a conversation. */
+/** Values of the field `change` of conversations. */
 export const CONVERSATION_CHANGES = { read: 0, unread: 1, delete: 2 } as const;
 
 /** Maximum of refs and counts, which have 32 bits. */

@@ -5,7 +5,7 @@ import { isAscii } from "node:buffer";
 import { FrameError } from "../protocol.ts";
 import { EVENT_VERSION, EXPIRE_VERSION, SETTINGS } from "./packets.ts";
 
-/** Maximum size of a text. WuKongIM reads the length as a signed number. */
+/** Maximum size of a text. WuKongIM reads the length as a signed 16-bit number. */
 const MAX_TEXT_BYTES = 32_767;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -58,7 +58,7 @@ export function readConnect(body: Buffer): ConnectPacket {
   return packet;
 }
 
-/** Reads SEND. Which fields it has depends on the version and the setting. */
+/** Reads SEND. Its fields depend on the version and the setting. */
 export function readSend(body: Buffer, version: number): SendPacket {
   const reader = new BodyReader(body);
   const setting = reader.u8();

@@ -43,8 +43,8 @@ export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;
 /** Maximum number of bytes of the length field. */
 const MAX_LENGTH_BYTES = 4;
 /**
- * Maximum size of CONNECT. It is lower than for other packets because the sender is not
- * authenticated, but leaves room for the longest accepted ids and token.
+ * Maximum size of CONNECT. It is lower than for other packets, because the sender is not
+ * authenticated yet, but is sufficient for the longest accepted ids and token.
  */
 const MAX_CONNECT_BYTES = 32 * 1024;
 const MIN_PARTIAL_BYTES = 64;
@@ -93,7 +93,7 @@ export class PacketStream {
 
   /**
    * Adds bytes to the incomplete packet, one at a time until its length is known. Returns the bytes
-   * after the packet.
+   * that follow the packet.
    */
   #continue(data: Buffer, use: (packet: Packet) => void): Buffer {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));

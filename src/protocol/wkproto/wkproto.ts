@@ -88,7 +88,7 @@ const FLAGS_UNIT = 2 ** 32;
 
 /**
  * Reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet. 0 means that neither is
- * sent, because the client should reconnect, and clients do not reconnect after either of them.
+ * sent, because the client should reconnect, and clients do not reconnect after either packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -129,7 +129,7 @@ interface CachedRecv {
   readonly recv: EncryptedRecv;
 }
 
-/** The newest encrypted message, by version. */
+/** Newest encrypted message of each protocol version. */
 type CachedRecvs = Map<number, CachedRecv>;
 
 /** Codec of one connection. */
@@ -145,7 +145,7 @@ class WkprotoCodec implements Codec {
   #uid = "";
   #clientTimestamp = 0n;
   #cipher: PayloadCipher | undefined;
-  /** Keys to send in CONNACK, `undefined` afterwards. */
+  /** Keys to send in CONNACK, `undefined` once CONNACK was sent. */
   #keys: ServerKeys | undefined;
 
   constructor(limits: WkprotoLimits, cachedRecvs: CachedRecvs, isPrivate: boolean) {
@@ -215,8 +215,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns the error of lost packet boundaries. Before CONNACK it refers to the CONNECT, so that
-   * CONNACK reports it.
+   * Returns the error for lost packet boundaries. Until the client is connected, the error refers
+   * to the CONNECT, so that CONNACK reports it.
    */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
@@ -351,8 +351,8 @@ class WkprotoCodec implements Codec {
       case "pong":
         return PONG;
       case "error":
-        // a client does not reconnect after a refusal, but it does after a disconnect without a
-        // CONNACK
+        // a client does not reconnect after a CONNACK with a refusal, but it does if the connection
+        // is closed without a CONNACK
         if (reply.ref === CONNECT_REF)
           return ERRORS[reply.code].retry ? NO_FRAMES : this.#encodeRefusal(reasonOf(reply.code));
         if (reply.ref < SEND_REF || this.#status !== "connected") return NO_FRAMES;
@@ -443,8 +443,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns the RECV packet of a message for this client. If the message was encrypted last for
-   * another client, only its encryption and signature are repeated.
+   * Returns the RECV packet of a message for this client. If the packet of this message is cached,
+   * only its encrypted payload and its signature are computed again for this client.
    */
   #encodeRecv(channel: ChannelRef, message: Message, command = 0): Uint8Array {
     const flags = command | this.#flagsFor(message);
