@@ -99,8 +99,8 @@ export class CatchUps {
 
   /**
    * Makes a session live after `enter`. In its personal channels it goes live after the channels in
-   * `resumedPersonal` were read. In each group that it is about to join it goes live at once. If it
-   * resumes in the group, it first reads the missed messages. Rejects with `unavailable`.
+   * `resumedPersonal` were read. In a group that it is about to join it goes live at once, unless
+   * it resumes there: then it first reads the missed messages. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
@@ -221,7 +221,7 @@ export class CatchUps {
     if (leftAt === undefined) return true;
     backlog.isResumed = leftAt.isResumed;
     // After the barrier, everything that was sent while the user was not a member has arrived, and
-    // is dropped. Everything stored since then is read from the store.
+    // `forgetGroup` drops it. Stored messages are read from the store.
     await cluster.barrier();
     backlog.forgetGroup(channelId);
     const isAhead = leftAt.seq > joinSeq;
@@ -383,8 +383,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes all active streams except the first, which `#readRemaining` pushes. In personal
-   * channels, many streams may be active.
+   * Pushes all active streams except the first, which `#readRemaining` pushes. A group has at most
+   * one active stream, but the personal channels of a user may have many.
    */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
     for (const name of (await this.#activeStreams(backlog)).slice(1)) {

@@ -77,8 +77,8 @@ async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
 
 /**
  * Pushes each copy to the sessions of its user except `origin`, encoded once per wire format and
- * channel id. Calls `onGap` for each session that lacks an earlier copy. Returns the number of
- * copies pushed.
+ * channel id. A session that is still reading its inbox gets the copy later. Calls `onGap` for each
+ * session that lacks an earlier copy. Returns the number of copies pushed.
  */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,

@@ -1,5 +1,5 @@
 // The queue of one session's read operations. Their replies may be large, so only a few run at
-// once, and none starts while the client has too many unread bytes of earlier replies. Reads of
+// once. A finished read keeps its slot while the client has too many unread bytes. Reads of
 // histories are also scheduled fairly among the users of a node. State: the waiting reads. Their
 // number is limited by the number of operations that a client may have running.
 

@@ -30,8 +30,8 @@ export function formatAddress({ host, port }: Address): string {
 }
 
 /**
- * Returns true if only this machine can connect to `host`. For a name other than `localhost` it
- * returns false.
+ * Returns true if only this machine can connect to `host`. Returns false for a host name other than
+ * `localhost`.
  */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
@@ -43,8 +43,8 @@ export function isLoopback(host: string): boolean {
 }
 
 /**
- * Returns true if two listeners with these addresses would conflict. Addresses with port 0 never
- * do, because each listener gets a port of its own.
+ * Returns true if the addresses are equal. Addresses with port 0 never are, because each listener
+ * gets a port of its own.
  */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && a.host === b.host;

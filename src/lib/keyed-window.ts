@@ -35,7 +35,7 @@ export class KeyedWindow {
 
   /**
    * Creates windows of the size `max`, in each of which at most `maxWaiting` tasks wait. A task
-   * larger than `max` runs alone, except for tasks that started before its size was known.
+   * larger than `max` runs alone, apart from tasks that started before its size was known.
    */
   constructor(max: number, maxWaiting: number) {
     this.#max = max;

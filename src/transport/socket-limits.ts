@@ -118,7 +118,7 @@ export class SocketLimits {
     };
   }
 
-  /** Counts the close of a connection, including a refused one. */
+  /** Counts the close of a connection, even of a connection that was refused. */
   closed(): void {
     this.#open -= 1;
   }
