@@ -78,8 +78,8 @@ class ChannelNames {
 }
 
 /**
- * Returns the longest entry of a known channel that begins at `at`, or `undefined` if there is
- * none. `firstEnd` is the index of the first end after `at`.
+ * Returns the entry that begins at `at` and has the longest id of a known channel, or `undefined`
+ * if there is none. `firstEnd` is the index in `ends` of the first end after `at`.
  */
 function longestEntry(
   input: {
