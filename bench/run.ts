@@ -43,7 +43,7 @@ Names (default: all):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
 
 Options:
-  --rounds N        number of measurements of each value; more of them make medians more stable
+  --rounds N        number of measurements of each value; more rounds make the medians more stable
   --seconds S       length of each measurement
   --sessions N      number of sessions in connections and redis-restart (default: 10,000)
   --against <ref>   compare with the build of another commit instead of the raw server

@@ -168,7 +168,7 @@ function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
 function socketUrl(url: string): string {
   const address = String(url).replace(/^http/, "ws");
   if (/^wss?:\/\//.test(address)) return address;
-  throw badOption("url must begin with wss:// or ws://");
+  throw badOption("url must begin with wss://, ws://, https:// or http://");
 }
 
 /**

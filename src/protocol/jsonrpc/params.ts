@@ -152,7 +152,7 @@ export class Params {
       const id = Number(value);
       return Number.isSafeInteger(id) ? id : 0;
     }
-    throw this.#mismatch("messageId", "a string of digits");
+    throw this.#mismatch("messageId", "an unsigned integer or a string of digits");
   }
 
   /**

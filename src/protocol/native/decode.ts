@@ -63,8 +63,8 @@ export function decodeRef(data: Uint8Array): Ref {
 }
 
 /**
- * Reads `op` and `ref`. If they are not readable, the frame is malformed, but the connection can
- * continue.
+ * Reads `op` and `ref`. If one is missing or invalid, the frame is malformed, but the connection
+ * can continue.
  */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
