@@ -189,7 +189,7 @@ interface MissedChannel {
   readonly headSeq: number;
 }
 
-/** Query for channels with missed messages. */
+/** Query for `findMissedChannels`. */
 interface MissedQuery {
   readonly ask: RequestFunction;
   /**

@@ -140,10 +140,7 @@ const PACE_REQUESTS = 16;
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 /** Number of failures after which the retry delay no longer doubles (32 s). */
 const MAX_DOUBLINGS = 6;
-/**
- * Codes that concern the server and not the single request. All background requests pause after
- * them.
- */
+/** Codes that concern more than the single request. After them, all background requests pause. */
 const SLOW_DOWN: readonly string[] = ["rate_limited", "overloaded", "unavailable"];
 
 /** The client's own requests. */

@@ -42,7 +42,7 @@ interface FollowedStream {
 }
 
 /**
- * Maximum number of followed streams. To follow one more, the client stops following the oldest.
+ * Maximum number of followed streams. To follow another, the client stops following the oldest one.
  */
 const MAX_FOLLOWED = 1000;
 /** Maximum number of events buffered during a resync. If there are more, the resync is repeated. */

@@ -22,7 +22,7 @@ interface Refusal {
 }
 
 /**
- * Returns the error object of a refusal. `rpcCode` is set if the request itself was malformed;
+ * Returns the error object for a refusal. `rpcCode` is set if the request itself was malformed;
  * otherwise the JSON-RPC error code is derived from `code`.
  */
 export function errorObject(

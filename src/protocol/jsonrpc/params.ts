@@ -201,7 +201,7 @@ export class Params {
     return this.#fields[name] ?? undefined;
   }
 
-  /** Returns the error of a field with the wrong type or range. */
+  /** Returns the error for a field with the wrong type or range. */
   #mismatch(name: string, expected: string): FrameError {
     return this.refusal("bad_request", `${name} must be ${expected}`);
   }

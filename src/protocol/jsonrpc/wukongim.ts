@@ -16,7 +16,10 @@ import {
 } from "../wukongim.ts";
 import { base64, notification } from "./encode.ts";
 
-/** Flags of a message's header, in WuKongIM's order. Flags that are false are omitted. */
+/**
+ * Flags of a message's header, in the order in which WuKongIM writes them. Flags that are false are
+ * omitted.
+ */
 const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;

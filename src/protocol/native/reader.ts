@@ -41,15 +41,13 @@ export class FrameReader {
   }
 
   /**
-   * Returns the error of a field that is readable but not accepted. The connection can continue.
+   * Returns the error for a field that is readable but not accepted. The connection can continue.
    */
   refusal(code: ErrorCode, message: string): FrameError {
     return new FrameError(code, this.#ref, message);
   }
 
-  /**
-   * Returns the error of bytes that do not belong to this protocol. The connection must be closed.
-   */
+  /** Returns the error for bytes that violate this protocol. The connection must be closed. */
   broken(message: string): FrameError {
     return new FrameError("malformed_frame", this.#ref, message, true);
   }
@@ -161,7 +159,7 @@ export class FrameReader {
   }
 
   /**
-   * Returns the error of a field with the wrong type. A type outside the protocol makes the whole
+   * Returns the error for a field with the wrong type. A type outside the protocol makes the whole
    * frame invalid.
    */
   #mismatch(token: number, field: string, expected: string): FrameError {

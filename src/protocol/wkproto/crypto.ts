@@ -1,5 +1,5 @@
-// Key agreement, encryption and signatures of WKProto. Each connection has its own key, and one AES
-// context per direction once the direction is used. The weak algorithms (64 random bits of key, a
+// Key agreement, encryption and signatures of WKProto. Each connection has its own key and one AES
+// context per direction, created on first use. The weak algorithms (64 random bits of key, a
 // constant IV, MD5) are part of the protocol; only TLS protects a connection.
 
 import {
@@ -176,8 +176,8 @@ export class PayloadCipher {
   }
 
   /**
-   * Changes the first block from one that follows `last` in the chain to one that follows the IV,
-   * or the reverse.
+   * XORs the first block with `last` and the IV. This converts a block that follows `last` in the
+   * chain to one that follows the IV, or the reverse.
    */
   #rechain(blocks: Buffer, last: Buffer): void {
     for (let i = 0; i < BLOCK_BYTES; i++)

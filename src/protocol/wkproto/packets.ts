@@ -62,7 +62,8 @@ export interface Packet {
 export class PacketStream {
   readonly #maxPacketBytes: number;
   /**
-   * Start of an incomplete packet. Grows with the received bytes and not with the announced length.
+   * Start of an incomplete packet. Its memory grows with the received bytes, not with the announced
+   * length.
    */
   #partial = EMPTY;
   #partialBytes = 0;
