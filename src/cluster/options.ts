@@ -26,8 +26,8 @@ export const clusterOptions = Type.Object(
 
 const MAX_HEARTBEAT_MS = 500;
 /**
- * Number of heartbeats within `deadAfterMs`, so that one late heartbeat is not mistaken for a dead
- * node.
+ * Number of heartbeats within `deadAfterMs`. It is more than one, so that a node is not declared
+ * dead because one heartbeat is late.
  */
 const HEARTBEATS_UNTIL_DEAD = 4;
 

@@ -46,7 +46,7 @@ export interface ReaderState {
   readonly marks: readonly DeliveredMark[];
 }
 
-/** Reads of channels. Each of them throws `unavailable` if Redis cannot be reached. */
+/** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
   /** Returns the state of the channel and compares the reader's marks with its log. */
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;

@@ -24,8 +24,8 @@ export interface RedisSettings {
 export type RedisClient = Redis | Cluster;
 
 /**
- * Time added to `timeoutMs`. A connection with pending commands that receives no byte for the sum
- * of both counts as dead and is replaced.
+ * Time added to `timeoutMs`. If a connection with pending commands receives no byte for the total
+ * time, it is considered dead and is replaced.
  */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no more commands are sent on it. */

@@ -13,7 +13,7 @@ const MIN_REFRESH_MS = 100;
 /** Interval of the periodic refresh of the slot map. */
 const REFRESH_INTERVAL_MS = 2000;
 
-/** Values of ioredis' `status` for a connection that cannot be used any more. */
+/** Values of ioredis' `status` for a connection that can no longer be used. */
 const CLOSED_STATUSES: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 
 /**

@@ -27,9 +27,9 @@ export class ReplicationBarrier {
 
   /**
    * Resolves when `minReplicas` replicas have received everything that was written and acknowledged
-   * before this call on the primary that holds `key`, or on all primaries without `key`. Returns
-   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have received
-   * it in time, or if the primary was replaced meanwhile.
+   * before this call on the primary that holds `key`, or on all primaries if `key` is omitted.
+   * Returns `undefined` if no replicas are required. Throws `unavailable` if too few replicas have
+   * received it in time, or if the primary was replaced meanwhile.
    */
   wait(key?: string): Promise<void> | undefined {
     const link = this.#link;
@@ -90,7 +90,7 @@ class PrimaryWaits {
   readonly #marker: string;
   readonly #connection: Redis;
   /**
-   * Socket of the primary's connection when this object was created. A new socket may lead to
+   * Socket that the primary's connection had when this object was created. A new socket may lead to
    * another server.
    */
   readonly #socket: unknown;

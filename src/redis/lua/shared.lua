@@ -35,7 +35,7 @@ local function reserve_ids(key, bucket, now, count)
   return first
 end
 
--- Encodes the fields of a MESSAGE frame before its record.
+-- Encodes the fields that precede the record in a MESSAGE frame.
 local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub, id, seq) end
 
 -- Encodes a publication of messages from their heads, records and extras, in this order. A single

@@ -1,4 +1,4 @@
-// Reads that a node needs to catch up with publications it missed. No state.
+// Functions that read what a node needs to catch up with publications it missed. No state.
 
 import type { ChannelFeed, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";

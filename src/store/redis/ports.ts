@@ -132,9 +132,9 @@ export interface RedisStorePorts {
   readonly unreadable: UnreadableRecords;
   /**
    * Waits until `redis.minReplicas` replicas have received everything that was written and
-   * acknowledged before the call, on the server that holds `key` or on all servers. Returns
-   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas confirm in
-   * time.
+   * acknowledged before the call, on the server that holds `key`, or on all servers if `key` is
+   * omitted. Returns `undefined` if no replicas are required. Throws `unavailable` if too few
+   * replicas confirm in time.
    */
   readonly waitForReplicas: (key?: string) => Promise<void> | undefined;
 }

@@ -34,11 +34,14 @@ interface RedisStoreStats {
   readonly commands: number;
   /** Number of copies that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
-  /** Number of records that reads left out because they could not be decoded. */
+  /** Number of records that were left out of results because they could not be decoded. */
   readonly unreadable: number;
 }
 
-/** The `Store` port on Redis, with the reads for catching up. */
+/**
+ * The `Store` port on Redis, and the functions with which nodes catch up after they missed
+ * publications.
+ */
 export interface RedisStore extends Store, ChannelFeed {
   stats(): RedisStoreStats;
   /**

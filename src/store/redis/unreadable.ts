@@ -1,6 +1,6 @@
 // Records in Redis that this build cannot decode, because they are damaged or were written by a
-// newer build. Reads leave them out, so that one unreadable record does not hide the others. State:
-// the number of such records, and when one was last reported.
+// newer build. They are left out of results, so that one unreadable record does not hide the
+// others. State: the number of such records, and when one was last reported.
 
 import { BrokerError } from "../../broker/errors.ts";
 

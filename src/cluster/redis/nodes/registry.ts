@@ -290,7 +290,7 @@ export class Registry {
     return this.#status === "closed";
   }
 
-  /** Reports an error, except an unreachable Redis, which the link reports. */
+  /** Reports an error unless it is transient. The link reports that Redis is unreachable. */
   #reportFailure(error: unknown): void {
     if (isTransient(error)) return;
     this.#ports.onError(error, "Could not write the heartbeat to Redis; trying again");

@@ -6,7 +6,7 @@ import type { Message, StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";
 import type { Sequencer } from "./sequencer.ts";
 
-/** The store reads of a catch-up. */
+/** Functions with which a catch-up reads from the store. */
 export type CatchUpFeed = Pick<ChannelFeed, "position" | "messages">;
 
 /** Maximum number of messages in one read. */

@@ -34,13 +34,13 @@ const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
 /**
- * Maximum delay with which a loss is noticed. A new sequencer also reads the messages from this
- * period before a noticed loss, because they may have been missed.
+ * Maximum delay with which a loss is noticed. Messages that are older than the noticed loss by up
+ * to this time may have been missed, so a new sequencer reads them too.
  */
 const LOSS_SLACK_MS = 2000;
 /**
- * Maximum time by which the clock of a message's sender may be behind. A user's personal channels
- * whose newest message is from this period before a loss are checked too.
+ * Maximum time by which the clock of a message's sender may be behind. After a loss, a personal
+ * channel is also checked if its newest message is older than the loss by up to this time.
  */
 const LISTING_SLACK_MS = 60_000;
 /** Maximum age of a publication that a fail-over can lose. */
@@ -57,14 +57,14 @@ export class Channels {
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /**
    * The same sequencers by channel, in two generations. A sequencer that is used moves to the newer
-   * generation. When that generation is full, the sequencers that are still in the older one are
-   * evicted.
+   * generation. When that generation is full, the idle sequencers that are still in the older one
+   * are evicted.
    */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
   /**
-   * Time of the last eviction, Unix milliseconds. If it is later than a subscription, channels
-   * without a sequencer may have had one and may have delivered messages.
+   * Time of the last eviction, Unix milliseconds. If it is later than the start of a subscription,
+   * a channel that has no sequencer now may have had one before, which may have delivered messages.
    */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);

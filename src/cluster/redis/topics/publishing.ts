@@ -12,8 +12,8 @@ import { unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-ports.ts";
 
 /**
- * Maximum number of events of long announcements that Redis has not replied to. The link limits its
- * calls in flight, and announcements must leave room for other calls.
+ * Maximum number of events from long announcements for which Redis has not sent a reply yet. The
+ * link limits its calls in flight, and announcements must leave room for other calls.
  */
 const MAX_ANNOUNCING = 500;
 /** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */

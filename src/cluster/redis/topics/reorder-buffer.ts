@@ -1,6 +1,6 @@
 // Reorder buffer of one channel: frames that arrived too early, by publication number. All buffers
-// of a node share one budget of bytes. If a frame exceeds it, the buffer drops all its frames, and
-// they are read from the store instead. Owns the frames.
+// of a node share one budget of bytes. If a new frame would exceed it, the buffer of that frame
+// drops all its frames, and they are read from the store instead. Owns the frames.
 
 import {
   kindOf,

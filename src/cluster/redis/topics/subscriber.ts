@@ -136,7 +136,7 @@ export class Subscriber {
     await connection.subscribeSoon(name, this.#batchKeyOf(name));
     if (!connection.isUp) throw new BrokerError("unavailable"); // the connection was lost meanwhile
     if (!this.#names.has(name)) {
-      connection.unsubscribe([name]); // the name is not needed any more
+      connection.unsubscribe([name]); // the name is no longer needed
       throw new BrokerError("unavailable");
     }
     connection.names.add(name);

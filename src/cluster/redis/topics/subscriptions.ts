@@ -29,7 +29,10 @@ interface SubscriptionsPorts {
   /** Returns the users that could not be checked, see `ResyncHandler`. */
   readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, message: string) => void;
-  /** Called when the missed publications of these topics that are in the store are delivered. */
+  /**
+   * Called when all missed publications of these topics, as far as the store has them, have been
+   * delivered.
+   */
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
 
@@ -68,7 +71,7 @@ export class Subscriptions {
   #allJudged: Deferred | undefined;
   /** Topics that are subscribed again and will be restored together. */
   #resubscribed: Restoration[] = [];
-  /** Topics whose missed publications are delivered. They will be reported together. */
+  /** Topics whose missed publications have been delivered. They will be reported together. */
   #recovered: Restoration[] = [];
   /** Argument of the last call to `suspendAll`. */
   #suspendedSinceMs: number | undefined;
@@ -291,7 +294,7 @@ export class Subscriptions {
     for (const restoration of restorations) this.#restoreSoon(restoration);
   }
 
-  /** Returns false if the topic was lost again meanwhile, or is not needed any more. */
+  /** Returns false if the topic was lost again meanwhile, or is no longer needed. */
   #isCurrent({ entry, lostCount }: Restoration): boolean {
     return entry.isOpen && entry.lostCount === lostCount;
   }

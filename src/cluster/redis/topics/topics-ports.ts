@@ -10,7 +10,8 @@ export interface TopicsPorts {
   /** Link to Redis, shared with the store. Must be started before the topics. */
   readonly link: RedisLink;
   /**
-   * Reads of the store that do not wait until publications are delivered. Not used before `start`.
+   * Functions that read from the store without waiting until publications are delivered. Not used
+   * before `start`.
    */
   readonly feed: ChannelFeed;
   readonly nodeId: string;

@@ -111,8 +111,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Reports that the topics' stored events are delivered. For users' and presence topics the
-   * listener must also recover the missed events that are not stored.
+   * Reports that all stored events that these topics missed have been delivered. For users' and
+   * presence topics, the listener must also recover the missed events that are not stored.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
@@ -134,7 +134,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Suspends all topics until users are checked if no heartbeat was confirmed recently. Called
+   * If no heartbeat was confirmed recently, suspends all topics until the users are checked. Called
    * before each delivery and not by a timer: after a freeze of this process, the event loop reads
    * received frames before it runs timers.
    */

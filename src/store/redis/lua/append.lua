@@ -57,7 +57,7 @@
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
--- Packed bytes and arguments of the call, of each channel, of each user and of each message.
+-- Number of packed bytes and of arguments for the call, each channel, each user and each message.
 local HEADER_BYTES = 49
 local CHANNEL_ARGS = 3
 local USER_ARGS = 3

@@ -1,5 +1,5 @@
 -- Reads the conversation state of one user in one channel, after changing it if the caller asks for
--- a change. The state is never changed in large groups and in channels without messages.
+-- a change. The state is never changed in large groups or in channels without messages.
 --
 -- KEYS
 --   1  head
@@ -38,8 +38,8 @@ local RED_DOT = 2
 -- Limits on expiring messages: the unread count includes at most MAX_EXPIRING of them, and at most
 -- MAX_LOOKED_AT are inspected, PAGE at a time. Some of them may have expired without being removed.
 local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
--- Maximum number of entries that one call skips in search of a message that is shown. Many expired
--- entries may still be in the log.
+-- Maximum number of entries that one call skips in search of a message that is shown. The limit is
+-- needed because many expired entries may still be in the log.
 local MAX_PASSED = 1000
 
 -- Decodes a log entry like `log_entry`, and adds three fields:
@@ -57,7 +57,7 @@ end
 -- Returns true if the entry is past retention.
 local function is_past(entry) return RETENTION > 0 and NOW >= entry.accepted_ms + RETENTION end
 
--- Returns true if reads show the entry.
+-- Returns true if the entry is shown to readers.
 local function is_shown(entry)
   return not is_past(entry) and (not entry.expires or NOW < entry.expires)
 end

@@ -5,8 +5,8 @@
 -- `channel-names.ts` builds the keys.
 local DEDUPE_SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 
--- Returns id, seq and publication number of the first message from a record, nil if there is no
--- record within the window (ms).
+-- Decodes a record and returns id, seq and publication number of the first message. Returns nil if
+-- there is no record or it is older than the window (ms).
 local function decode_dedupe(value, now, window)
   if not value then return nil end
   local written_ms, seq, id, pub = string.match(value, '^(%d+) (%d+)%-(%d+) ?(%d*)')
@@ -24,8 +24,8 @@ local dedupe_ttl -- time to live of the records as a string; the same for all re
 --   now       Unix ms
 --   place     `<seq>-<messageId>`
 --   pub       publication number if it differs from the seq, else false or nil
---   is_first  true to write only if there is no record within the window; otherwise returns id, seq
---             and publication number of that record
+--   is_first  true to write only if there is no record within the window. If there is one, its id,
+--             seq and publication number are returned.
 local function write_dedupe(key, window, now, place, pub, is_first)
   dedupe_ttl = dedupe_ttl or int(window + DEDUPE_SPACE_MS)
   local value = pub and now .. ' ' .. place .. ' ' .. pub or now .. ' ' .. place

@@ -26,7 +26,7 @@ end
 
 -- Returns clientMsgNo, Unix ms of the acceptance and flags from an entry's record. The record is an
 -- array with a head of one byte. The fields before these three are version, type, id and fromUid.
--- For an unreadable record returns '', the time in the message id and 0.
+-- If the record is unreadable, returns '', the time in the message id, and 0.
 local function record_facts(entry)
   local is_read, _, _, _, _, _, client_msg_no, accepted_ms, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(client_msg_no) == 'string' and type(accepted_ms) == 'number' and type(flags) == 'number' then return client_msg_no, accepted_ms, flags end

@@ -45,7 +45,7 @@ local function are_members(piece)
   return answers
 end
 
--- Returns the names of the head's fields that contain the newest seqs of the uids.
+-- Returns the names of the head's fields that contain the seq of each uid's newest message.
 local function own_fields(uids)
   local fields = {}
   for at, uid in ipairs(uids) do fields[at] = '@' .. uid end
@@ -84,7 +84,7 @@ local function initialize_members(uids)
   end)
 end
 
--- Publishes that these uids are not members any more, in order with the group's messages. `uids` is
+-- Publishes the uids that are no longer members, in order with the group's messages. `uids` is
 -- false if any member may have been removed.
 local MAX_NAMED = 1000
 local function publish_removal(uids)

@@ -1,5 +1,5 @@
--- Removes one kind of membership from all listed uids, or from none. Publishes to a group's nodes
--- which uids are not members any more.
+-- Removes one kind of membership from all listed uids, or from none. For a group, publishes the
+-- uids that are no longer members to the group's nodes.
 --
 -- KEYS  see `members.lua`
 -- ARGV

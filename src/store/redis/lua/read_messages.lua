@@ -1,4 +1,4 @@
--- Reads messages, with their streams, and skips messages that are not shown any more. The limits of
+-- Reads messages, with their streams, and skips messages that are no longer shown. The limits of
 -- one call keep the delay of other calls near a millisecond. Read-only.
 --
 -- KEYS

@@ -1,5 +1,5 @@
--- Removes messages that are not shown any more from a channel's log, oldest first, and records when
--- the channel must be processed again.
+-- Removes from a channel's log the messages that are no longer shown, oldest first, and records
+-- when the channel must be processed again.
 --
 -- KEYS
 --   1  head
@@ -11,7 +11,7 @@
 --   1  now              Unix ms
 --   2  retention        ms, 0 means no limit
 --   3  channel key
---   4  maximum number of expired messages to remove, and of messages to remove by a limit
+--   4  maximum number of expired messages to remove, and of messages over a limit to remove
 --   5  maximum number of messages in the channel, 0 means no limit
 --   6  latest Unix ms at which to process the channel again, 0 means when a message is due
 -- Reply
@@ -35,7 +35,7 @@ end
 local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, count)
 for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
--- Returns true if a limit requires that the entry is removed.
+-- Returns true if a limit requires the removal of the entry.
 local function is_removable(entry)
   return entry.seq <= trim_seq or retention > 0 and now >= accepted_at(entry) + retention
 end

@@ -69,7 +69,7 @@ local function parse_entry(id, text)
   local fields = cjson.decode(text)
   return {
     id = id, incarnation = fields[2], since = tonumber(fields[3]), flag = fields[4], level = fields[5], device = fields[6],
-    -- 0 for an entry of an earlier build.
+    -- `expires` is 0 if an earlier build wrote the entry.
     order = tonumber(fields[8]), expires = tonumber(fields[9]) or 0,
   }
 end
@@ -80,7 +80,7 @@ local function read_entry(user, id)
 end
 
 -- Returns all entries except the session `except`. The second value lists the expired entries,
--- which are removed: most likely no node serves them any more.
+-- which are removed because most likely no node serves their sessions.
 local function read_entries(user, except)
   local entries, expired = {}, {}
   local all = redis.call('HGETALL', user.sessions)

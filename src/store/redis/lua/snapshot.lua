@@ -21,7 +21,7 @@
 --   streamOffsets   STRING  u32 big-endian for each event: UTF-16 units of text before it
 --   streamNotes     LIST    MessagePack list [index, textOffset, eventId, type, data, timestampMs]
 --                           for each tool-call event
---   streamEventIds  SET     event ids of the producer, until no retry can arrive any more
+--   streamEventIds  SET     event ids of the producer, kept as long as a retry may arrive
 local STREAM_ACTIVE = 0
 
 -- Returns the keys of a stream of the channel with this head.

@@ -45,7 +45,9 @@ const GROUP_SIZE = 128;
 const MAX_GROUPS = 16;
 /** Fraction of `redis.maxInFlight` that all groups in flight may use. */
 const IN_FLIGHT_SHARE = 1 / 4;
-/** Age above which no node works on a pending command any more, so that a sweep may complete it. */
+/**
+ * Age above which no node is still working on a pending command, so that a sweep may complete it.
+ */
 const STALE_MS = 60_000;
 /**
  * Age above which sweeps skip a pending command, and only a retry by its sender completes it.
@@ -212,7 +214,7 @@ export class Commands {
 
   /**
    * Sends the scripts for all recipients, group by group. Resolves when the last group has been
-   * sent, even if others failed. `spreading` settles when no script is in flight any more, and
+   * sent, even if an earlier group failed. `spreading` settles when no script is in flight, and
    * rejects with the first failure.
    */
   async #spread(
@@ -299,7 +301,7 @@ export class Commands {
   }
 
   /**
-   * Completes a bucket's pending commands that no node works on any more, except commands older
+   * Completes a bucket's pending commands on which no node is still working, except commands older
    * than `GIVEN_UP_MS`, and removes expired commands. If some could not be completed, no node tries
    * again for a minute.
    */
@@ -362,8 +364,8 @@ function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): numb
 }
 
 /**
- * Waits until all calls are settled, and then throws the first failure. No call is in flight any
- * more at that time, because all of them share one slot of the semaphore.
+ * Waits until all calls are settled, and then throws the first failure. No call is in flight when
+ * it returns, because all of them share one slot of the semaphore.
  */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);

@@ -13,7 +13,7 @@ const FORMAT = "1";
  */
 const RECLAIM_AFTER_MS = 60_000;
 
-/** The part of a link that token reads need. */
+/** The part of a link that is needed to read tokens. */
 type Link = Pick<RedisStorePorts["link"], "call" | "keys">;
 
 /** Creates the managers of a store on Redis. */

@@ -33,7 +33,8 @@ const BY_CODE = new Map<number, SendRefusal>(
   ]),
 );
 
-// Bits of the facts.
+// Bits of the facts about a sender, which together are the index into a table. ALLOW_STRANGER
+// occurs only in personal channels and MEMBER only in groups, so both use the same bit.
 const BAN = 1;
 const DISBAND = 2;
 const SEND_BAN = 4;

@@ -39,8 +39,8 @@ export async function publishToUsers(
 }
 
 /**
- * Publishes a message of the log again, when the session `origin` repeats it. Does nothing if the
- * log does not contain the message any more.
+ * Publishes a message from the log again, because the session `origin` has repeated it. Does
+ * nothing if the log no longer contains the message.
  */
 export async function publishAgain(
   link: RedisLink,

@@ -1,7 +1,7 @@
 // Removes from the channels' logs the messages that have expired, are past retention, or exceed a
-// channel's maximum. Reads hide expired messages already; removing them frees Redis' memory. Any
-// node may sweep, and two nodes may do so at once, because each script processes a single channel.
-// State: the timer and the sweep in progress.
+// channel's maximum. Expired messages are already hidden from readers; removing them frees memory
+// in Redis. Any node may sweep, and two nodes may do so at once, because each script processes a
+// single channel. State: the timer and the sweep in progress.
 
 import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";

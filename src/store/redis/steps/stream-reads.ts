@@ -23,7 +23,7 @@ type StreamReads = Pick<
   "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
 >;
 
-/** Creates the stream reads of a store on Redis. */
+/** Creates the functions that read streams for a store on Redis. */
 export function createStreamReads({
   link,
   clock,
@@ -36,7 +36,7 @@ export function createStreamReads({
 
   /**
    * Returns a time in Unix milliseconds, -1 if there is no retention. Ended streams that started at
-   * that time or earlier are not shown any more.
+   * that time or earlier are no longer shown.
    */
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 

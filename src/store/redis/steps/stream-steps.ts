@@ -47,7 +47,7 @@ interface StreamSteps {
   event(draft: StreamDraft): Promise<unknown>;
   /**
    * Ends a stream because a viewer cancels it. With `silentSinceMs` (Unix milliseconds), ends it
-   * only if it had no event since then.
+   * because it is silent, but only if it has had no event since then.
    */
   end(name: StreamName, silentSinceMs?: number): Promise<unknown>;
 }

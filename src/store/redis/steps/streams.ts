@@ -138,8 +138,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * Does nothing if Redis was unreachable, or this node was not running, at some time since
-     * `silentSinceMs`, because producers may have been unable to send.
+     * Does nothing and returns 0 if Redis was unreachable, or this node was not running, at some
+     * time since `silentSinceMs`, because producers may have been unable to send.
      */
     async interruptStreams(silentSinceMs) {
       if (silentSinceMs < reachableSinceMs) return 0;

@@ -2,8 +2,8 @@
 // the user's slot contains at least the groups of the user and maybe more. A group is added to the
 // index, with the time, before the script that may make the user a member. A reader checks the
 // groups of an index and removes wrong entries, except recent entries and entries that were added
-// again meanwhile. Therefore the index contains the group when the script that makes the user a
-// member has run. State: the index repairs.
+// again meanwhile. Therefore the index already contains the group when the script makes the user a
+// member. State: the index repairs.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";

@@ -1,5 +1,5 @@
 // Users in Redis: their devices, in one HASH per user (field: flag; value: format, level and token
-// hash), and the reads of their groups and newest commands. State: the reads in progress.
+// hash), and functions that read their groups and newest commands. State: the reads in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -21,7 +21,7 @@ const STATES = loadScript(lua("user_states"));
 const STATES_PER_CALL = 50;
 /**
  * Maximum number of such scripts in flight. After a lost connection a node reads the states of all
- * its users, and sends must not be delayed by that.
+ * its users. These reads must not delay the sending of messages.
  */
 const STATES_IN_FLIGHT = 256;
 
