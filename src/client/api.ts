@@ -308,7 +308,7 @@ export interface Client {
     readonly offset?: number;
   }): Promise<ConversationPage>;
   /**
-   * Marks the messages up to `seq` as read. With a lower seq than before, later messages become
+   * Marks the messages up to `seq` as read. If `seq` is lower than before, later messages become
    * unread.
    */
   markRead(channel: ChannelRef, seq: number): Promise<ConversationView>;
@@ -326,8 +326,8 @@ export interface Client {
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**
-   * Returns the app's position in each channel, most recently used last. Pass it to the next
-   * `connect` as the option `cursors`.
+   * Returns the app's positions, most recently used last. Pass them to the next `connect` as the
+   * option `cursors`.
    */
   cursors(): readonly Cursor[];
   /**

@@ -45,7 +45,7 @@ export class Events {
     return [...this.#handlers[event]];
   }
 
-  /** Calls the event's handlers in the order in which they were added. */
+  /** Calls the event's handlers in the order they were added. */
   emit<E extends EventName>(event: E, value: ClientEvents[E]): void {
     for (const handler of this.handlers(event)) this.call(handler, value, event);
   }

@@ -107,8 +107,8 @@ export class LiveStream implements Stream {
   }
 
   /**
-   * Applies the next event. Returns `gap` if an earlier event is missing, and `old` if the event
-   * was applied before.
+   * Applies the next event. Returns `gap` if an earlier event is missing, `old` if the event was
+   * applied before, and otherwise `applied`.
    */
   append(event: ChannelEvent): "applied" | "old" | "gap" {
     const { nextIndex, text } = this.#fields;

@@ -3,7 +3,7 @@
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/** Resolves with the result of `work`. Rejects with `code` if `work` takes longer than `ms`. */
+/** Settles like `work`, but rejects with `code` if `work` takes longer than `ms`. */
 export async function within<T>(
   ms: number,
   code: ClientErrorCode,

@@ -277,8 +277,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the withheld events that precede the stream, then the part of `snapshot` that the client
-   * lacks. `snapshot` is `undefined` if the stream was removed.
+   * Pushes the withheld events that arrived before the first one of the stream, then the part of
+   * `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const index = this.#events.findIndex(

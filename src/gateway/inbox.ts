@@ -131,8 +131,8 @@ export function mayLackCommands(session: Session, newestSeq: number): boolean {
 }
 
 /**
- * Returns the range of live copies that holds only the last seq read, `undefined` if the inbox was
- * empty.
+ * Returns a range of live copies that contains only the last seq that was read, `undefined` if the
+ * inbox was empty.
  */
 function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };

@@ -242,9 +242,10 @@ function startAtResumePoints(
 }
 
 /**
- * Records the client's position in the personal channels that were active last, so that messages it
- * has are not pushed again. A node that was disconnected may deliver messages from a little before
- * it subscribed to the user, and the client may have received these through another node.
+ * Records the client's position in the personal channels that were active last, so that messages
+ * that the client already has are not pushed again. A node that was disconnected may deliver
+ * messages that were published shortly before it subscribed to the user, and the client may have
+ * received these through another node.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
   const personal = outcomes.flatMap(({ point, result: { status } }) => {
@@ -267,8 +268,8 @@ function denied(point: ResumePoint): ResumeOutcome {
 /**
  * Compares a resume point with the store. A client may have messages that the store lacks, if the
  * store was restored from a backup or a fail-over lost messages. The result then contains the last
- * seq that both have in common, and the client receives it before any message. Otherwise an
- * acknowledgement of a later message would suggest that the client has all earlier ones.
+ * seq that both have in common, and the client receives the result before any message. Without this
+ * order, an acknowledgement of a later message would suggest that the client has all earlier ones.
  */
 async function resumeOutcome(
   uid: string,
@@ -346,8 +347,8 @@ async function connect(
 }
 
 /**
- * Returns the reason to close the connection with after a connect failed with `error`. The reason
- * decides whether the client reconnects.
+ * Returns the reason with which to close the connection after a connect failed with `error`. The
+ * reason decides whether the client reconnects.
  */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";

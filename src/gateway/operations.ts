@@ -155,7 +155,7 @@ const OPERATIONS: OperationTable = {
       const view = { channel, uid: session.uid };
       const snapshot = await readAsMember(session, channel, ports, async () => {
         const snapshot = await ports.streams.read(view, clientMsgNo);
-        // After the barrier, no event that the snapshot contains can be pushed after the reply.
+        // Without the barrier, an event that the snapshot contains could be pushed after the reply.
         await ports.cluster.barrier();
         return snapshot;
       });

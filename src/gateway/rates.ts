@@ -194,7 +194,10 @@ export class UserRates {
     this.limits = limits;
   }
 
-  /** Returns the milliseconds until the user may do more work, 0 if the user is unknown. */
+  /**
+   * Returns the milliseconds until the user may do more work, 0 if that is now or the user is
+   * unknown.
+   */
   waitMs(uid: string, nowMs: number): number {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     return rate?.work.waitMs(nowMs) ?? 0;

@@ -38,8 +38,8 @@ export function concernOfAll(key: ChannelKey): TopicFilter {
 
 /**
  * Returns the result of `read`. Repeats `read` until the node has received all events of the topics
- * in `concerns`, so that every permission that ended before the data was stored has ended on this
- * node too. Rejects with `unavailable` if the node does not recover in time.
+ * that `concerns` selects, so that every permission that ended before the data was stored has ended
+ * on this node too. Rejects with `unavailable` if the node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

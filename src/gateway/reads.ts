@@ -10,13 +10,13 @@ import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
 /**
- * Number of reads of one session that run at once. A reply may be as large as a quarter of the
- * bytes that a connection may leave unread.
+ * Maximum number of reads of one session that run at once. A reply may be as large as a quarter of
+ * the bytes that a connection may leave unread.
  */
 const READS_AT_ONCE = 4;
 /**
- * Number of conversation lists of one session that run at once. A list looks at all conversations
- * of the user.
+ * Maximum number of conversation lists that are read at once for one session. Reading a list
+ * examines all conversations of the user.
  */
 const LISTS_AT_ONCE = 1;
 /**
@@ -103,8 +103,8 @@ export class Reads {
   }
 
   /**
-   * Holds its turn only while the read starts, not until it ends, so that a slow shard does not
-   * delay history reads from other shards.
+   * Runs a history read. Holds its turn only while the read starts, not until it ends, so that a
+   * slow shard does not delay history reads from other shards.
    */
   async #runHistory(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });

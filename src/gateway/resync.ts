@@ -48,7 +48,7 @@ export class SessionResync {
     const readInbox: InboxPorts["store"]["readInbox"] = (uid, afterSeq, page) =>
       this.#inboxReads.read(`${afterSeq} ${uid}`, (begin) =>
         this.#reads.run(() => begin(() => store.readInbox(uid, afterSeq, page))),
-      ); // the permit is released before waiting for the client
+      ); // the permit is released before `pullInbox` waits for the client
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
@@ -191,8 +191,8 @@ class SharedReads<T> {
   readonly #shared = new Map<string, Promise<T>>();
 
   /**
-   * Returns the shared result. `wait` must wait for the turn of the read and then call `begin` to
-   * start it.
+   * Returns the shared result. `wait` must wait for the turn of the read and then pass the read to
+   * `begin`, which starts it.
    */
   read(
     name: string,

@@ -416,7 +416,10 @@ export class Session {
     this.#groups.set(group.channelId, group);
   }
 
-  /** Returns true if the session followed the group. */
+  /**
+   * Removes the group from the groups that the session follows. Returns false if it was not one of
+   * them.
+   */
   unfollow({ channelId }: FollowedGroup): boolean {
     return this.#groups?.delete(channelId) ?? false;
   }

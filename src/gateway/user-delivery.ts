@@ -21,8 +21,8 @@ export function pairOf({
 }
 
 /**
- * Delivers the message to all sessions of these users except `origin`. Returns the number of
- * sessions that received it.
+ * Delivers the message to all sessions of these users that lack it, except `origin`. Returns the
+ * number of sessions to which it was pushed or that hold it.
  */
 export function deliverMessage(
   message: Message,

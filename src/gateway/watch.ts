@@ -168,8 +168,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Pushes changes. A session that was sent nothing yet for a user is skipped, because its request
-   * is about to be answered.
+   * Pushes changes. A session that has not been sent the first state of a user yet is skipped,
+   * because the answer to its request will contain that state.
    */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();

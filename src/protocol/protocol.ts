@@ -158,7 +158,7 @@ export type Operation =
   | { readonly kind: "disconnect"; readonly ref: Ref };
 
 /**
- * A change of a conversation. Same as `ConversationChange` of the broker's ports, which this room
+ * A change of a conversation. Same as `ConversationChange` of the broker's ports, which this folder
  * may not import.
  */
 export type ConversationChange =

@@ -49,7 +49,7 @@ export class GracefulCloses {
     socket.end(frame.code, frame.message);
   }
 
-  /** Forgets a socket that closed and must not be touched any more. */
+  /** Forgets a socket that closed and must no longer be touched. */
   closed(socket: ClosingSocket): void {
     if (!this.#closing.delete(socket) || this.#closing.size > 0) return;
     clearTimeout(this.#timer);

@@ -93,7 +93,10 @@ export class HttpCall implements HttpRequest {
     this.#stream?.aborted();
   }
 
-  /** Must be called in the native callback that receives the last byte of the body. */
+  /**
+   * Records that the body is complete, and sends a refusal that waits for it. Must be called in the
+   * native callback that receives the last byte of the body.
+   */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
@@ -181,7 +184,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** Runs the handler like `run`. Must be used outside of native callbacks. */
+  /** Corks the socket and runs the handler like `run`. For use outside of native callbacks. */
   runCorked(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,

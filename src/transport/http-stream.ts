@@ -9,7 +9,7 @@ import type { HttpBody, HttpStream, ListenerSpec } from "./types.ts";
 
 interface StreamContext {
   readonly turnEnd: TurnEnd;
-  /** Message to report an error of the stream with. */
+  /** Log message for an error of the stream. */
   readonly failure: string;
   readonly onError: ListenerSpec["onError"];
 }

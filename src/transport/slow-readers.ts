@@ -2,10 +2,10 @@
 //
 // The buffer of a connection grows by at most the bytes published since the last check; frames that
 // are sent directly are checked when they are written. It is therefore enough to check all
-// connections each time half as many bytes as the lag limit have been published. A check marks the
-// connections that lag and closes the connections over the upper limit, after their earlier frames.
-// No JavaScript runs per receiver and publication, and a check costs one cheap native call per
-// connection.
+// connections each time the bytes published since the last check reach half of the lag limit. A
+// check marks the connections that lag and closes the connections over the upper limit, whose
+// earlier frames are still sent. No JavaScript runs per receiver and publication, and a check costs
+// one cheap native call per connection.
 //
 // The native limit is only a second line of defence, because it can lose a frame in the middle: a
 // frame that does not fit is dropped, and a smaller frame after it may fit.

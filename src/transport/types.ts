@@ -158,7 +158,7 @@ export interface ConnectionHandler {
   drained(): void;
   /**
    * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. It is called
-   * again only after the number of unread bytes has fallen to half of `lagBytes` in between.
+   * again only after the number of unread bytes has fallen to half of `lagBytes` or less.
    */
   lagging(): void;
   /**

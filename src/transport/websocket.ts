@@ -56,7 +56,7 @@ export function serveSockets(
     slowReaders.published(frame);
   }
 
-  /** Returns the refusal, or the subprotocol to accept the upgrade with. */
+  /** Returns the refusal, or the subprotocol with which to accept the upgrade ("" means none). */
   function decide(upgrade: Upgrade, version: string): HttpReply | string {
     if (version !== VERSION) return WRONG_VERSION;
     try {

@@ -11,7 +11,8 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 /**
  * Returns the documents of the message, in order. Stops at the first text that is not a valid
- * document, or after `MAX_DOCUMENTS`, and then returns `undefined` as the last document.
+ * document, or when there are more than `MAX_DOCUMENTS`. In both cases the last entry is
+ * `undefined`.
  */
 export function readDocuments(data: Uint8Array): readonly Document[] {
   let text: string;

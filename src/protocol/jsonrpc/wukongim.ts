@@ -25,9 +25,10 @@ const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
 
 /**
- * Whether `disconnect` is sent before the connection is closed. Clients treat every disconnect as a
- * kick and do not reconnect. A client whose connect was refused has already received the error, and
- * a session that was replaced by a newer session of the same device ends without a notification.
+ * For each close reason, whether `disconnect` is sent before the connection is closed. Clients
+ * treat every disconnect as a kick and do not reconnect. A client whose connect was refused has
+ * already received the error, and a session that was replaced by a newer session of the same device
+ * ends without a notification.
  */
 const IS_KICK = {
   draining: false,

@@ -232,7 +232,7 @@ export class FrameReader {
 
   /**
    * Returns the number of values in the array that begins with `token`, `undefined` if it is not an
-   * array. Each value has at least one byte, so a number larger than the remaining bytes is
+   * array. Each value has at least one byte, so a number larger than that of the remaining bytes is
    * invalid.
    */
   #arrayHeader(token: number): number | undefined {

@@ -16,7 +16,7 @@ export interface ConnectPacket {
   readonly deviceId: string;
   readonly uid: string;
   readonly token: string;
-  /** Unix milliseconds. */
+  /** Time of the client, in Unix milliseconds. */
   readonly clientTimestamp: bigint;
   readonly clientKey: string;
 }

@@ -42,7 +42,7 @@ export interface RecvPacket {
   readonly clientMsgNo: string;
   readonly messageId: bigint;
   readonly messageSeq: number;
-  /** Unix seconds. */
+  /** Time of the message, in Unix seconds. */
   readonly timestampS: number;
   readonly topic: string;
   /** Plain payload, before encryption. */
@@ -53,7 +53,7 @@ export interface RecvPacket {
 interface EventPacket {
   readonly id: string;
   readonly type: string;
-  /** Unix milliseconds. */
+  /** Time of the event, in Unix milliseconds. */
   readonly timestampMs: bigint;
   readonly data: string;
 }
