@@ -169,10 +169,11 @@ function documentedErrors(
 /** Returns the error codes that a row may return because of its access, body and query. */
 function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal", "bad_request"];
-  if (route.body !== undefined || route.query !== undefined) codes.push("unavailable");
+  if (route.body !== undefined || route.query !== undefined) codes.push("unavailable", "too_late");
   if (route.method === "POST" || route.query !== undefined) codes.push("overloaded");
   const { access } = route;
-  if (access !== "public" && access !== "login") codes.push("unauthorized", "unavailable");
+  if (access !== "public" && access !== "login")
+    codes.push("unauthorized", "unavailable", "too_late");
   if (typeof access !== "string" || access === "login") codes.push("forbidden");
   return codes;
 }

@@ -76,6 +76,10 @@ export const ERRORS = {
   rate_limited: { message: "Too many frames; slow down", retry: true },
   overloaded: { message: "The node is overloaded; try again later", retry: true },
   unavailable: { message: "The service is unavailable; try again later", retry: true },
+  too_late: {
+    message: "The call reached the store after its deadline and changed nothing; try again",
+    retry: true,
+  },
   internal: { message: "Internal server error", retry: true },
 } as const satisfies Record<string, ErrorMeaning>;
 
@@ -134,12 +138,14 @@ export class BrokerError extends Error {
   }
 }
 
+const TRANSIENT: ReadonlySet<ErrorCode> = new Set(["unavailable", "overloaded", "too_late"]);
+
 /**
  * Returns true if the store or the node is unreachable or overloaded, so that a retry may succeed.
  */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof BrokerError)) return false;
-  return error.code === "unavailable" || error.code === "overloaded";
+  return TRANSIENT.has(error.code);
 }
 
 /**

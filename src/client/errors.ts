@@ -34,6 +34,7 @@ export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "rate_limited",
   "overloaded",
   "unavailable",
+  "too_late",
   "internal",
 ]);
 

@@ -62,6 +62,7 @@ const BY_CODE = {
   rate_limited: REASONS.rateLimited,
   overloaded: REASONS.systemError,
   unavailable: REASONS.systemError,
+  too_late: REASONS.systemError,
   internal: REASONS.systemError,
 } as const satisfies Record<ErrorCode, number>;
 

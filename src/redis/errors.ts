@@ -32,6 +32,8 @@ export function isUnanswered(error: unknown): boolean {
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
+  if (cause instanceof Error && cause.message.startsWith("LATE"))
+    return new BrokerError("too_late", { cause });
   const isReply = cause instanceof Error && cause.name === "ReplyError";
   return isReply && !UNABLE_NOW.test(cause.message) && !SLOT_MOVING.test(cause.message)
     ? new BrokerError("internal", { cause })

@@ -19,13 +19,18 @@ import { asBrokerError, isMissingScript } from "./errors.ts";
 import { assertCompatible } from "./format.ts";
 import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
-import type { Arg, Script } from "./script.ts";
+import { type Arg, loadScript, type Script } from "./script.ts";
+import { ServerClocks } from "./server-clock.ts";
 
 /**
  * Minimum time for the first connect, because a Cluster or Sentinels may need several attempts. A
  * single server that is down is reported at once.
  */
 const START_MS = 10_000;
+/** Runs one writing command with a deadline. */
+const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
+/** Default of `maxClockAgeMs`. */
+const MAX_CLOCK_AGE_MS = 2000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
 /** Name of the connection, and the receiver of its errors. */
@@ -34,6 +39,11 @@ interface LinkPorts {
   readonly name: string;
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
+  /**
+   * Time in milliseconds for which a server's clock counts as known after the server told it. Nothing
+   * is written to a server whose clock is unknown. Default: 2,000.
+   */
+  readonly maxClockAgeMs?: number;
 }
 
 /**
@@ -56,6 +66,7 @@ export class RedisLink {
   readonly settings: RedisSettings;
   readonly #ports: LinkPorts;
   readonly #client: RedisClient;
+  readonly #clocks: ServerClocks;
   /** `undefined` unless Redis is a Cluster. */
   readonly #primaries: Primaries | undefined;
   readonly #route: (key: string | undefined) => Redis;
@@ -74,6 +85,10 @@ export class RedisLink {
     this.#ports = ports;
     const client = createClient(settings, ports.name);
     this.#client = client;
+    this.#clocks = new ServerClocks({
+      servers: () => this.primaries().filter(({ status }) => status === "ready"),
+      maxAgeMs: ports.maxClockAgeMs ?? MAX_CLOCK_AGE_MS,
+    });
     if (client instanceof Cluster) {
       const primaries = new Primaries(client);
       this.#primaries = primaries;
@@ -131,6 +146,7 @@ export class RedisLink {
       client.on(event, () => this.#setStatus("down"));
     if (this.#isClosed) return; // closed while connecting
     this.#primaries?.watch();
+    this.#clocks.watch();
     this.#setStatus("up");
   }
 
@@ -143,6 +159,7 @@ export class RedisLink {
         this.#drained = resolve; // every call settles after its timeout at the latest
       });
     this.#primaries?.close();
+    this.#clocks.close();
     this.#client.disconnect();
   }
 
@@ -166,11 +183,19 @@ export class RedisLink {
   }
 
   /**
-   * Sends one command, whose name must be in lower case. Its first key selects the server. Replies
-   * and errors are as for `run`.
+   * Sends one command that writes; `key` is its only key. Replies and errors are as for `run`. Like
+   * a script that writes, the command changes nothing if it reaches the server too late.
+   */
+  write(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
+    return this.run(WRITE, [key], [command, ...args]);
+  }
+
+  /**
+   * Sends one command that stores nothing, whose name must be in lower case. Its first key selects
+   * the server. Replies and errors are as for `run`.
    */
   call(command: string, ...args: readonly Arg[]): Promise<unknown> {
-    return this.#send(command, args, {});
+    return this.#send(command, [...args], {});
   }
 
   /**
@@ -197,7 +222,7 @@ export class RedisLink {
 
   async #send(
     command: string,
-    args: readonly Arg[],
+    args: Arg[],
     options: CallOptions,
     script?: Script,
   ): Promise<unknown> {
@@ -208,6 +233,7 @@ export class RedisLink {
       server = this.#route(key === undefined ? key : String(key));
       if (options.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
+      if (script?.isWriting) args.push(this.#deadline(server, options));
       const loading = script && this.#load(script, server, options);
       const reply = send(server, command, args, options);
       if (loading !== undefined) await Promise.all([loading, reply]);
@@ -219,6 +245,18 @@ export class RedisLink {
     } finally {
       this.release();
     }
+  }
+
+  /**
+   * Returns the time, by the server's clock, at which this call is rejected as unanswered. Throws
+   * `unavailable` if the server has not answered for so long that its clock is unknown.
+   */
+  #deadline(server: Redis, { timeoutMs = this.settings.timeoutMs }: SendOptions): number {
+    const nowMs = this.#clocks.now(server);
+    if (nowMs !== undefined) return nowMs + timeoutMs;
+    throw new BrokerError("unavailable", {
+      message: "Redis has not answered for a while. Nothing is written until it answers",
+    });
   }
 
   /**
@@ -269,6 +307,8 @@ export class RedisLink {
     // The pings connect all reachable servers before the first call needs them.
     await Promise.allSettled(servers.map((server) => server.ping()));
     const ready = servers.find(({ status }) => status === "ready");
+    const connected = servers.filter(({ status }) => status === "ready");
+    await Promise.all(connected.map((server) => this.#clocks.ask(server)));
     const warnings = await assertCompatible(this.#client, this.keys, ready);
     for (const warning of warnings)
       this.#report(new Error(warning), "Redis may evict acknowledged data");

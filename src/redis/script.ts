@@ -15,6 +15,8 @@ export interface Script {
   readonly source: string;
   /** SHA-1 of the source, by which Redis identifies the script. */
   readonly sha: string;
+  /** True if the script calls a command that changes something: it is called with a deadline. */
+  readonly isWriting: boolean;
 }
 
 const shared = readFileSync(new URL("./lua/shared.lua", import.meta.url), "utf8");
@@ -28,9 +30,11 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
     typeof source === "string" ? source : readFileSync(source, "utf8"),
   );
   const lines = withoutComments([shared, ...texts].join("\n"));
-  const source = withoutUnused(withForwards(withConstants(lines)));
+  const body = withoutUnused(withForwards(withConstants(lines)));
+  const isWriting = writes(body);
+  const source = isWriting ? FENCE + body : body;
   const sha = createHash("sha1").update(source).digest("hex");
-  return { name: file.pathname.split("/").at(-1) ?? "", source, sha };
+  return { name: file.pathname.split("/").at(-1) ?? "", source, sha, isWriting };
 }
 
 /**
@@ -50,6 +54,34 @@ const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
  */
 const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
+
+/**
+ * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in Unix
+ * milliseconds by the clock of the server. A call that runs after its deadline was rejected before.
+ * Without the fence it would undo what other nodes have stored meanwhile.
+ */
+const FENCE = `do
+local time = redis.call('TIME')
+if time[1] * 1000 + time[2] / 1000 > tonumber(table.remove(ARGV)) then return redis.error_reply('LATE') end
+end
+`;
+
+/** Commands that change nothing. A script that calls only these needs no deadline. */
+export const READ_COMMANDS: ReadonlySet<string> = new Set(
+  (
+    "EXISTS GET GETRANGE HEXISTS HGET HGETALL HKEYS HLEN HMGET HSCAN LLEN LRANGE PING PTTL SCARD " +
+    "SINTERCARD SISMEMBER SMEMBERS SMISMEMBER SSCAN STRLEN SUNION TIME TYPE XLEN XRANGE XREVRANGE " +
+    "ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZREVRANGE ZREVRANGEBYSCORE ZSCORE"
+  ).split(" "),
+);
+const COMMAND_CALL = /redis\.p?call\((?:'(\w+)')?/g;
+
+/** Returns true if the script may write. A call whose command is not a literal may be any command. */
+function writes(source: string): boolean {
+  return [...source.matchAll(COMMAND_CALL)].some(
+    ([, command]) => !READ_COMMANDS.has(command ?? ""),
+  );
+}
 
 /** Removes comments and empty lines, so that changing only these does not change a script's SHA. */
 function withoutComments(source: string): string {

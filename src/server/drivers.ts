@@ -106,7 +106,10 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     else log.error({ err: error }, message);
   };
   const name = `jindou-${nodeId}`;
-  const link = new RedisLink(config.redis, { name, onError });
+  const link = new RedisLink(config.redis, {
+    ...{ name, onError },
+    maxClockAgeMs: config.cluster.deadAfterMs,
+  });
   const common = { link, clock: Date.now, onError };
   const { dedupeWindowS, retentionS, maxChannelMessages } = config.store;
   const store = createRedisStore({

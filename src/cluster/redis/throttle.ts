@@ -41,7 +41,7 @@ export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
     },
 
     async clear(key) {
-      await link.call("del", keyOf(key));
+      await link.write("del", keyOf(key));
     },
   };
 }

@@ -38,6 +38,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   rate_limited: 0,
   overloaded: 0,
   unavailable: 0,
+  too_late: 0,
   internal: 0,
 };
 

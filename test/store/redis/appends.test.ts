@@ -364,8 +364,7 @@ t.test("the store has at most two full append calls in flight", async (t) => {
   t.same([...new Set(codes)], ["unavailable"]);
   await store.append(numbered(100, undefined)); // sent after the 64 messages in flight
   t.equal((await callsOf(own, "evalsha")) - before, 3);
-  const sent = Array.from({ length: 64 }, (_, at) => at);
-  t.same(await numbersIn(node), [...sent, 100], "the other messages were not sent");
+  t.same(await numbersIn(node), [100], "the messages that were sent came too late to be stored");
 });
 
 t.test(
@@ -394,7 +393,7 @@ t.test(
 t.test(
   "later messages of a connection are rejected after one of its messages waited too long",
   async (t) => {
-    const timeoutMs = 2000;
+    const timeoutMs = 1000; // the clock of Redis counts as known for longer
     const node = await openStore(t, server.url, { settings: { timeoutMs } });
     const { store } = node;
     const first = codeOf(store.append(numbered(1, "phone")));

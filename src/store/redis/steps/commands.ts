@@ -206,7 +206,7 @@ export class Commands {
   async #forget({ key, messageId }: Command): Promise<void> {
     const { link, onError } = this.#ports;
     try {
-      await link.call("xdel", pendingCopiesOf(link.keys, key), messageId);
+      await link.write("xdel", pendingCopiesOf(link.keys, key), messageId);
     } catch (error) {
       onError(error, "Could not remove a complete command from the pending copies");
     }
@@ -333,11 +333,11 @@ export class Commands {
       }
       if (done.length > 0) {
         await waitForReplicas();
-        await link.call("xdel", pendingKey, ...done);
+        await link.write("xdel", pendingKey, ...done);
       }
       if (page.length < PENDING_PAGE || isOver()) break;
     }
-    if (isHeld && allDone) await link.call("del", leaseOf(link.keys, bucket));
+    if (isHeld && allDone) await link.write("del", leaseOf(link.keys, bucket));
   }
 }
 

@@ -156,7 +156,7 @@ export function createRedisConversations(
       // A message with the same time may have arrived meanwhile, because a node's clock may be
       // behind.
       const { isEmpty } = await readHead(uid, channelWith(peer));
-      if (!isEmpty) await link.call("zadd", key, "GT", peer.score, peer.uid);
+      if (!isEmpty) await link.write("zadd", key, "GT", peer.score, peer.uid);
     } catch (error) {
       onError(error, "Could not remove an empty conversation from a user's list");
     }

@@ -29,7 +29,7 @@ export function createRedisManagers({
   return {
     async putPasswordOnce(username, { passwordHash }) {
       const value = encodePassword(passwordHash);
-      await link.call("hsetnx", passwords, username, value);
+      await link.write("hsetnx", passwords, username, value);
       const stored = await link.call("hget", passwords, username);
       await waitForReplicas(passwords);
       const [hash = ""] = fieldsOf(stored);
@@ -40,14 +40,14 @@ export function createRedisManagers({
       const remainingMs = Math.ceil(Math.max(0, expiresAtMs - clock()));
       const value = encodeToken(owner, expiresAtMs);
       const ttlMs = remainingMs + RECLAIM_AFTER_MS;
-      await link.call("set", tokenKey(tokenHash), value, "PX", ttlMs);
+      await link.write("set", tokenKey(tokenHash), value, "PX", ttlMs);
       await waitForReplicas(passwords);
     },
 
     accessTokenOwner: (tokenHash) => accessTokenOwner({ link, clock }, tokenHash),
 
     async removeAccessToken(tokenHash) {
-      await link.call("del", tokenKey(tokenHash));
+      await link.write("del", tokenKey(tokenHash));
       await waitForReplicas(passwords);
     },
   };

@@ -62,9 +62,9 @@ export function createStreamReads({
   async function indexed(index: string, key: ChannelKey): Promise<StreamSnapshot | undefined> {
     const active = await read(key, "");
     if (active !== undefined) return active;
-    await link.call("srem", index, key);
+    await link.write("srem", index, key);
     const started = await read(key, "");
-    if (started !== undefined) await link.call("sadd", index, key);
+    if (started !== undefined) await link.write("sadd", index, key);
     return started;
   }
 

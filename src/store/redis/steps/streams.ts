@@ -59,11 +59,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     const users = usersOf(key);
     const nowMs = clock();
     const added = users.flatMap((uid) => [
-      link.call("sadd", keys.user("streams", uid), key),
-      link.call(
-        ...(["zadd", keys.user("peers", uid)] as const),
-        ...["GT", nowMs, otherUser(users, uid)],
-      ),
+      link.write("sadd", keys.user("streams", uid), key),
+      link.write("zadd", keys.user("peers", uid), "GT", nowMs, otherUser(users, uid)),
     ]);
     await Promise.all(added);
   }
@@ -100,7 +97,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
    */
   function removeEnded(key: ChannelKey, ended: string): void {
     link
-      .call("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
+      .write("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
       .catch((error: unknown) =>
         onError(
           error,

@@ -21,7 +21,7 @@ export function createRedisSystemAccounts({
 
     async changeSystemUids(kind, uids) {
       if (uids.length === 0) return;
-      await link.call(kind === "add" ? "sadd" : "srem", key, ...uids);
+      await link.write(kind === "add" ? "sadd" : "srem", key, ...uids);
       await waitForReplicas(key);
     },
   };

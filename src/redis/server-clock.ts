@@ -1,0 +1,96 @@
+// The clock of each Redis server as this node knows it. Asks every primary for its TIME at a fixed
+// interval and estimates the server's clock between two replies by the monotonic clock. State: the
+// newest samples of each connection, the timer.
+
+import type { Redis } from "ioredis";
+import { send } from "./client.ts";
+
+/** A reply of TIME, and when it arrived on the monotonic clock. */
+interface Sample {
+  readonly serverMs: number;
+  readonly arrivedMs: number;
+}
+
+/** Number of newest samples of which the best counts. A reply that was delayed gives a late time. */
+const SAMPLES = 3;
+/** Number of times a server is asked within `maxAgeMs`. */
+const SAMPLES_PER_AGE = 5;
+/** Bounds of the interval between two questions to a server. */
+const MIN_INTERVAL_MS = 20;
+const MAX_INTERVAL_MS = 1000;
+
+/** The servers to ask, and how long their replies count. */
+interface ServerClocksPorts {
+  /** Connections to all servers that hold data. */
+  readonly servers: () => readonly Redis[];
+  /** Time in milliseconds for which a server's clock counts as known after its last reply. */
+  readonly maxAgeMs: number;
+}
+
+/** The clocks of all primaries, as this node estimates them. */
+export class ServerClocks {
+  readonly #ports: ServerClocksPorts;
+  readonly #samples = new WeakMap<Redis, readonly Sample[]>();
+  readonly #asking = new WeakSet<Redis>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(ports: ServerClocksPorts) {
+    this.#ports = ports;
+  }
+
+  /** Keeps asking every server until `close`. */
+  watch(): void {
+    const intervalMs = Math.min(
+      Math.max(this.#ports.maxAgeMs / SAMPLES_PER_AGE, MIN_INTERVAL_MS),
+      MAX_INTERVAL_MS,
+    );
+    this.#timer ??= setInterval(() => {
+      for (const server of this.#ports.servers()) this.#askOnce(server);
+    }, intervalMs).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** Asks a server for its time, unless an earlier question waits for its reply. */
+  #askOnce(server: Redis): void {
+    if (this.#asking.has(server)) return;
+    this.#asking.add(server);
+    this.ask(server)
+      .catch(() => undefined) // nothing is written to a server whose clock is unknown
+      .finally(() => this.#asking.delete(server));
+  }
+
+  /** Asks one server for its time. Rejects with the library's errors. */
+  async ask(server: Redis): Promise<void> {
+    const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
+    const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
+    let samples = this.#samples.get(server);
+    if (samples === undefined) {
+      server.on("close", () => this.#samples.set(server, [])); // the next connection may lead to another server
+      samples = [];
+    }
+    const sample = { serverMs, arrivedMs: performance.now() };
+    this.#samples.set(server, [sample, ...samples.slice(0, SAMPLES - 1)]);
+  }
+
+  /**
+   * Returns the server's time in Unix milliseconds, `undefined` if the server has not answered for
+   * `maxAgeMs`; then the server is asked. The estimate never runs ahead of the server's clock unless that clock is set back:
+   * it counts from the arrival of a reply, which comes after the server read its clock.
+   */
+  now(server: Redis): number | undefined {
+    const samples = this.#samples.get(server);
+    const nowMs = performance.now();
+    const newestMs = samples?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
+    if (samples === undefined || nowMs - newestMs > this.#ports.maxAgeMs) {
+      this.#askOnce(server);
+      return undefined;
+    }
+    let offsetMs = Number.NEGATIVE_INFINITY;
+    for (const { serverMs, arrivedMs } of samples)
+      offsetMs = Math.max(offsetMs, serverMs - arrivedMs);
+    return nowMs + offsetMs;
+  }
+}

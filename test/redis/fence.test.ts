@@ -1,0 +1,131 @@
+// The fence around writing: a call that reaches Redis after its time changes nothing, and nothing
+// is written to a server whose clock the node does not know.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { setTimeout as pause } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { RedisLink } from "../../src/redis/link.ts";
+import { loadScript, READ_COMMANDS } from "../../src/redis/script.ts";
+import { codeOf } from "../contract/store-fixture.ts";
+import { redisSettings, startRedis, startRedisCluster } from "../support/redis.ts";
+import { startStallingProxy } from "../support/stalling-proxy.ts";
+
+const SOURCES = new URL("../../src/", import.meta.url);
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+const filesOf = (ending: string) =>
+  readdirSync(SOURCES, { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(ending))
+    .map((name) => new URL(name, SOURCES));
+
+interface LinkSettings {
+  readonly url: string;
+  readonly timeoutMs?: number;
+  readonly maxClockAgeMs?: number;
+}
+
+async function openLink(t: Test, { url, timeoutMs = 1000, maxClockAgeMs = 5000 }: LinkSettings) {
+  const errors: unknown[] = [];
+  const link = new RedisLink(redisSettings(url, { timeoutMs }), {
+    ...{ name: "test", maxClockAgeMs },
+    onError: (error) => errors.push(error),
+  });
+  t.teardown(() => link.close());
+  await link.start();
+  return link;
+}
+
+t.test("every script that calls more than read commands is fenced", async (t) => {
+  for (const file of filesOf(".lua")) {
+    const text = readFileSync(file, "utf8");
+    const commands = [...text.matchAll(/redis\.p?call\((?:'(\w+)')?/g)].map(([, name]) => name);
+    if (commands.length === 0) continue; // a part of other scripts
+    const isWriting = commands.some((name) => name === undefined || !READ_COMMANDS.has(name));
+    const script = loadScript(file);
+    // What nothing calls is left out, such as the functions of a file that others include.
+    if (script.source.includes("redis.call"))
+      t.equal(script.source.startsWith("do\nlocal time"), script.isWriting, script.name);
+    if (!isWriting) t.notOk(script.isWriting, `${script.name} only reads`);
+  }
+});
+
+t.test("no source sends a writing command without the fence", async (t) => {
+  for (const file of filesOf(".ts")) {
+    const text = readFileSync(file, "utf8");
+    for (const [, command = ""] of text.matchAll(/\blink\s*\.call\(\s*"(\w+)"/g))
+      t.ok(
+        command === "spublish" || READ_COMMANDS.has(command.toUpperCase()),
+        `${file.pathname.split("/src/")[1]}: ${command}`,
+      );
+  }
+});
+
+t.test("a write that waits in the socket until after its time changes nothing", async (t) => {
+  const redis = await startRedis(t);
+  const proxy = await startStallingProxy(t, redis.port);
+  const link = await openLink(t, { url: `redis://127.0.0.1:${proxy.port}`, timeoutMs: 500 });
+  proxy.stall();
+  t.equal(
+    await codeOf(link.write("set", "late", "1")),
+    "unavailable",
+    "it is not answered in time",
+  );
+  await pause(300);
+  proxy.resume();
+  const raw = redis.client();
+  await pause(300);
+  t.equal(await raw.get("late"), null, "it did not run later");
+  while ((await codeOf(link.write("set", "in-time", "1"))) !== undefined) await pause(20);
+  t.equal(await raw.get("in-time"), "1", "the next write runs");
+});
+
+t.test("a write to a server that hangs changes nothing when the server goes on", async (t) => {
+  const redis = await startRedis(t);
+  const link = await openLink(t, { url: redis.url, timeoutMs: 500 });
+  redis.signal("SIGSTOP");
+  t.equal(
+    await codeOf(link.write("set", "late", "1")),
+    "unavailable",
+    "it is not answered in time",
+  );
+  redis.signal("SIGCONT");
+  await pause(300);
+  t.equal(await redis.client().get("late"), null, "it did not run later");
+});
+
+t.test("nothing is written while the server's clock is unknown, and reads go on", async (t) => {
+  const redis = await startRedis(t);
+  const proxy = await startStallingProxy(t, redis.port);
+  const url = `redis://127.0.0.1:${proxy.port}`;
+  const link = await openLink(t, { url, timeoutMs: 3000, maxClockAgeMs: 200 });
+  t.equal(await codeOf(link.write("set", "key", "1")), undefined, "it is written at first");
+  proxy.stall();
+  await pause(400);
+  const before = performance.now();
+  t.equal(await codeOf(link.write("set", "key", "2")), "unavailable", "the write is refused");
+  t.ok(performance.now() - before < 200, "at once, without waiting for the server");
+  const read = link.call("get", "key");
+  proxy.resume();
+  t.equal(String(await read), "1", "the read is answered");
+  while ((await codeOf(link.write("set", "key", "3"))) !== undefined) await pause(20);
+});
+
+t.test("the deadline goes by the server's clock, however wrong the node's is", async (t) => {
+  const redis = await startRedis(t);
+  const link = await openLink(t, { url: redis.url });
+  const realNow = Date.now;
+  t.teardown(() => {
+    Date.now = realNow;
+  });
+  for (const offsetMs of [-DAY_MS, DAY_MS]) {
+    Date.now = () => realNow() + offsetMs;
+    t.equal(await codeOf(link.write("set", "key", "1")), undefined, `off by ${offsetMs} ms`);
+  }
+});
+
+t.test("each primary of a Redis Cluster is asked for its own clock", async (t) => {
+  const { url } = await startRedisCluster(t);
+  const link = await openLink(t, { url });
+  for (let at = 0; at < 20; at++)
+    t.equal(await codeOf(link.write("set", `{${at}}`, "1")), undefined, `slot of {${at}}`);
+});

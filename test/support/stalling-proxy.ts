@@ -1,0 +1,75 @@
+// A network that stalls: a TCP proxy that can hold back everything a client sends and deliver it
+// later, also if the client has closed its connection meanwhile. State: the connections.
+
+import { createServer, type Socket, connect as tcp } from "node:net";
+import type { Test } from "tap";
+
+interface Pair {
+  readonly client: Socket;
+  readonly server: Socket;
+  /** Bytes of the client that wait for the end of a stall. */
+  backlog: Buffer[];
+  isClientGone: boolean;
+}
+
+export interface StallingProxy {
+  readonly port: number;
+  /** Holds back what clients send from now on. */
+  stall(): void;
+  /** Delivers what was held back, in order. */
+  resume(): void;
+}
+
+/** Starts a proxy in front of `port` on this machine. */
+export async function startStallingProxy(
+  t: Pick<Test, "teardown">,
+  port: number,
+): Promise<StallingProxy> {
+  const pairs = new Set<Pair>();
+  let isStalled = false;
+
+  const close = (pair: Pair): void => {
+    pairs.delete(pair);
+    pair.client.destroy();
+    pair.server.destroy();
+  };
+  const listener = createServer((client) => {
+    const server = tcp(port, "127.0.0.1");
+    const pair: Pair = { client, server, backlog: [], isClientGone: false };
+    pairs.add(pair);
+    client.on("data", (bytes) => {
+      if (isStalled) pair.backlog.push(bytes);
+      else server.write(bytes);
+    });
+    server.on("data", (bytes) => {
+      if (!client.destroyed) client.write(bytes);
+    });
+    const clientGone = (): void => {
+      pair.isClientGone = true;
+      if (pair.backlog.length === 0) close(pair);
+    };
+    client.on("error", clientGone).on("close", clientGone);
+    server.on("error", () => close(pair)).on("close", () => close(pair));
+  });
+  await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    for (const pair of pairs) close(pair);
+    listener.close();
+  });
+  const address = listener.address();
+  if (address === null || typeof address === "string") throw new Error("the proxy does not listen");
+  return {
+    port: address.port,
+    stall() {
+      isStalled = true;
+    },
+    resume() {
+      isStalled = false;
+      for (const pair of pairs) {
+        for (const bytes of pair.backlog) pair.server.write(bytes);
+        pair.backlog = [];
+        if (pair.isClientGone) pair.server.end();
+      }
+    },
+  };
+}
