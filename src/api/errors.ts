@@ -39,6 +39,7 @@ export const HTTP_STATUS = {
   overloaded: 503,
   unavailable: 503,
   too_late: 503,
+  disk_full: 503,
 } as const satisfies Record<ErrorCode, number>;
 
 /** Errors that exist only in HTTP and therefore have no code in the broker. */

@@ -76,6 +76,7 @@ export const ERRORS = {
   rate_limited: { message: "Too many frames; slow down", retry: true },
   overloaded: { message: "The node is overloaded; try again later", retry: true },
   unavailable: { message: "The service is unavailable; try again later", retry: true },
+  disk_full: { message: "The disk of the store is full", retry: true },
   too_late: {
     message: "The call reached the store after its deadline and changed nothing; try again",
     retry: true,
@@ -138,7 +139,12 @@ export class BrokerError extends Error {
   }
 }
 
-const TRANSIENT: ReadonlySet<ErrorCode> = new Set(["unavailable", "overloaded", "too_late"]);
+const TRANSIENT: ReadonlySet<ErrorCode> = new Set([
+  "unavailable",
+  "overloaded",
+  "too_late",
+  "disk_full",
+]);
 
 /**
  * Returns true if the store or the node is unreachable or overloaded, so that a retry may succeed.

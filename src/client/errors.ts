@@ -35,6 +35,7 @@ export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "overloaded",
   "unavailable",
   "too_late",
+  "disk_full",
   "internal",
 ]);
 

@@ -141,7 +141,13 @@ const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 /** Number of failures after which the retry delay no longer doubles (32 s). */
 const MAX_DOUBLINGS = 6;
 /** Codes that concern more than the single request. After them, all background requests pause. */
-const SLOW_DOWN: readonly string[] = ["rate_limited", "overloaded", "unavailable", "too_late"];
+const SLOW_DOWN: readonly string[] = [
+  "rate_limited",
+  "overloaded",
+  "unavailable",
+  "too_late",
+  "disk_full",
+];
 
 /** The client's own requests. */
 export class Background {

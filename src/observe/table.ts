@@ -185,6 +185,10 @@ export const METRICS = {
     "store_wal_bytes",
     "Size of the WAL files in the folder `journal`, in bytes",
   ),
+  storeFreeBytes: gauge(
+    "store_free_bytes",
+    "Free space of the disk that holds the data folder, in bytes. Before it is used up, writes are rejected with the code disk_full",
+  ),
 
   storeUnreadable: counter(
     "store_unreadable_records_total",

@@ -63,6 +63,7 @@ const BY_CODE = {
   overloaded: REASONS.systemError,
   unavailable: REASONS.systemError,
   too_late: REASONS.systemError,
+  disk_full: REASONS.systemError,
   internal: REASONS.systemError,
 } as const satisfies Record<ErrorCode, number>;
 

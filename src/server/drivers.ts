@@ -77,7 +77,13 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     clock: Date.now,
     onError: (error, message) => log.error({ err: error }, message),
     onLost,
+    onDiskChange(isFull, freeBytes) {
+      if (isFull)
+        log.error({ freeBytes }, "The disk of the store is full: new data is rejected. Free space");
+      else log.info({ freeBytes }, "The disk of the store has space again: new data is accepted");
+    },
   });
+  families.storeFreeBytes.of().from(() => store.stats().freeBytes);
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
   families.storeAppends.of().from(() => store.stats().appends);
   families.storeCheckpoints.of().from(() => store.stats().checkpoints);

@@ -139,6 +139,8 @@ export interface ChildBroker extends Broker, Omit<BrokerProcess, "ready"> {
 export interface LaunchOptions {
   /** Maximum number of open files (RLIMIT_NOFILE, Linux only). */
   readonly maxFiles?: number;
+  /** Command that starts the broker, such as one that enters a namespace. */
+  readonly prefix?: readonly string[];
   /** Arguments for Node.js. Default: the built program and its `start` command. */
   readonly program?: readonly string[];
 }
@@ -156,7 +158,7 @@ export async function launchBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
-  { maxFiles, program = ["dist/main.js", "start"] }: LaunchOptions = {},
+  { maxFiles, prefix = [], program = ["dist/main.js", "start"] }: LaunchOptions = {},
 ): Promise<BrokerProcess> {
   const path = dataPath ?? (await tempFolder(t));
   const variables = Object.entries({
@@ -164,11 +166,8 @@ export async function launchBroker(
     ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
   }).map(([name, value]) => `${name}=${value}`);
   const command = [...variables, process.execPath, ...program];
-  const envArgs = ["-i", ...command];
-  const [launcher, args] =
-    maxFiles === undefined
-      ? ["env", envArgs]
-      : ["prlimit", [`--nofile=${maxFiles}`, "env", ...envArgs]];
+  const limit = maxFiles === undefined ? [] : ["prlimit", `--nofile=${maxFiles}`];
+  const [launcher = "env", ...args] = [...prefix, ...limit, "env", "-i", ...command];
   const child = spawn(...tieToParent(launcher, args), {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     stdio: ["ignore", "pipe", "pipe"],

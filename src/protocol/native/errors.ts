@@ -39,6 +39,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   overloaded: 0,
   unavailable: 0,
   too_late: 0,
+  disk_full: 0,
   internal: 0,
 };
 

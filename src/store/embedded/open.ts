@@ -71,6 +71,11 @@ export interface EmbeddedOptions {
    * callback must end the process immediately. After the call, nothing is written or answered.
    */
   readonly onLost: (error: BrokerError) => void;
+  /**
+   * Called when the disk has no more space for new data, and when it has space again. `freeBytes` is
+   * the free space of the disk.
+   */
+  readonly onDiskChange?: (isFull: boolean, freeBytes: number) => void;
   /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
   readonly checkpointMs?: number;
   readonly maxMemtableRecords?: number;
@@ -158,6 +163,7 @@ async function releaseFolder(
   } catch (error) {
     onError(error as Error, "The data folder could not be released"); // lmdb throws only `Error` objects
   }
+  await tables.space.close();
   await tables.env.close();
 }
 
@@ -188,6 +194,14 @@ async function openOwned(
       maxRecords: options.maxMemtableRecords ?? MAX_MEMTABLE_RECORDS,
     },
   );
+  await tables.space.start({
+    memtable,
+    maxMemtableBytes: options.maxMemtableBytes,
+    runExclusively: tables.fence.run,
+    onChange: options.onDiskChange ?? (() => {}),
+    onError,
+    onFatal: options.onLost,
+  });
   const streamRows = new StreamRows(tables, rows);
   const live = new LiveStreams(memtable, streamRows, {
     maxStreamBytes: options.maxStreamBytes,
@@ -208,6 +222,7 @@ async function openOwned(
     wal,
     owner,
     synced: tables.synced,
+    space: tables.space,
     assigner,
     checkPermission: createPermissionCheck(channelTables),
     clock,
@@ -384,6 +399,7 @@ function openWal(
       synced: tables.synced,
       boot,
       owner,
+      isTight: () => tables.space.isTight,
       onError,
       files,
     });

@@ -17,6 +17,8 @@ export interface EmbeddedStats {
   readonly memtableBytes: number;
   /** Size of the WAL files. */
   readonly walBytes: number;
+  /** Free bytes of the disk that holds the data folder. */
+  readonly freeBytes: number;
   readonly checkpoints: number;
   /** Number of accepted messages, stored or not. */
   readonly appends: number;
@@ -182,6 +184,7 @@ const NO_STATS: EmbeddedStats = {
   memtableRecords: 0,
   memtableBytes: 0,
   walBytes: 0,
+  freeBytes: 0,
   checkpoints: 0,
   appends: 0,
   duplicates: 0,
@@ -191,12 +194,21 @@ const NO_STATS: EmbeddedStats = {
   activeStreamBytes: 0,
 };
 
-function statsOf({ memtable, wal, checkpoint, appends, inbox, live }: OpenStore): EmbeddedStats {
+function statsOf({
+  tables,
+  memtable,
+  wal,
+  checkpoint,
+  appends,
+  inbox,
+  live,
+}: OpenStore): EmbeddedStats {
   const { appended, duplicates } = appends.counts;
   return {
     memtableRecords: memtable.records,
     memtableBytes: memtable.bytes,
     walBytes: wal.bytes(),
+    freeBytes: tables.space.freeBytes,
     checkpoints: checkpoint.count,
     appends: appended,
     duplicates: duplicates + inbox.counts.duplicates,

@@ -76,7 +76,7 @@ const store = createEmbeddedStore({
         },
       }
     : {}),
-  checkpointMs: mode === "obey" ? 1_000_000 : 20,
+  checkpointMs: ["obey", "send-some", "full-database"].includes(mode) ? 1_000_000 : 20,
   maxMemtableBytes: 64 * 1024 * 1024,
   ...(mode.startsWith("s") && mode !== "send-some" ? { segmentBytes: 256 * 1024 } : {}),
   dedupeWindowS: 86_400,
@@ -220,13 +220,8 @@ async function createGroup(): Promise<void> {
     large: false,
   } as const;
   const uids = Array.from({ length: 8000 }, (_, i) => `member-${i}-${i}`);
-  try {
-    const created = await store.createChannel({ ...info, ...flags }, uids);
-    print({ created });
-  } catch (error) {
-    const { isSubscriber } = await store.groupFacts("big", uids[0] ?? "");
-    print({ groupCode: (error as { code: string }).code, isSubscriber });
-  }
+  const created = await store.createChannel({ ...info, ...flags }, uids);
+  print({ created });
 }
 
 /** Executes the orders on standard input without waiting for each other. Prints each answer. */
@@ -257,14 +252,16 @@ try {
   if (mode === "stream") await stream(JSON.parse(argument) as number[]);
   if (mode === "send-some") {
     await sendSome(Number(argument));
-    await createGroup();
     process.stdin.once("data", async () => {
       await sendSome(3);
-      await createGroup();
       await store.close();
       process.exit();
     });
     print({ waiting: true });
+  }
+  if (mode === "full-database") {
+    await sendSome(Number(argument));
+    await createGroup();
   }
   if (mode === "starved") await starve(Number(argument));
   if (mode === "command") await command();

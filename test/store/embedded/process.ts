@@ -19,8 +19,6 @@ export interface Line {
   readonly waiting?: boolean;
   readonly code?: string;
   readonly created?: boolean;
-  readonly groupCode?: string;
-  readonly isSubscriber?: boolean;
   readonly id?: string;
   readonly clientMsgNo?: string;
   readonly messageSeq?: number;

@@ -389,7 +389,9 @@ t.test("data of a newer format is refused, and the error message names the forma
     code: "internal",
     message: `has format ${DATA_FORMAT + 1}`,
   });
-  t.equal(await codeOf(storeIn(path).start()), undefined, "the original folder can be opened");
+  const original = storeIn(path);
+  t.equal(await codeOf(original.start()), undefined, "the original folder can be opened");
+  await original.close();
 });
 
 t.test("data of format 2, with a row for each message, can be opened", async (t) => {

@@ -59,7 +59,8 @@ export class ChannelRows {
   async storeCounter(): Promise<void> {
     const next = this.#next;
     if (next === this.#storedNext) return;
-    await commit(this.#tables, () => void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, next]));
+    const put = () => void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, next]);
+    await commit(this.#tables, put, "flush");
     this.#storedNext = next;
   }
 

@@ -7,6 +7,7 @@
 // written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import { awaitFlush, commit, fieldsOf } from "./database.ts";
@@ -16,6 +17,8 @@ import type { WalPosition } from "./segment.ts";
 import type { Tables } from "./tables.ts";
 import type { Wal } from "./wal.ts";
 
+const LOST_WRITE =
+  "The database reported a write as done and does not have it. Check the disk, then restart: the WAL has what the database lacks";
 const STATE = "journal";
 const STATE_VERSION = 1;
 /** Maximum time that one slice of work may block the event loop. */
@@ -130,7 +133,7 @@ export class Checkpoint {
       position: { segment, offset: 0 },
       lastMessageId: ids.floor,
     };
-    await commit(tables, () => putCheckpointState(tables, state));
+    await this.#putState(state);
     await awaitFlush(tables);
   }
 
@@ -184,7 +187,7 @@ export class Checkpoint {
   }
 
   async #flushMemtable(isFirst: boolean): Promise<void> {
-    const { tables, memtable, appends, ids, dedupe, clock } = this.#ports;
+    const { memtable, appends, ids, dedupe, clock } = this.#ports;
     const { conversationRows } = this.#ports;
     const nowMs = clock();
     const mustRotate = dedupe.isRotationDue(nowMs);
@@ -202,12 +205,24 @@ export class Checkpoint {
     if (mustRotate) await dedupe.rotate(nowMs);
     await assignNumbers(this.#ports.rows, channels);
     for (const puts of phases(this.#ports, flush, isFirst)) await this.#putAll(puts);
-    await commit(tables, () => putCheckpointState(tables, state));
+    await this.#putState(state);
     const finishing = finishFlush(this.#ports, flush);
     while (!advance(finishing)) await nextTurn();
     conversationRows.removeStored(channels, (key) => memtable.peek(key));
     this.#count++;
     this.#dropSegments(state.position);
+  }
+
+  /**
+   * Commits the progress and reads it back. lmdb has reported a commit as done whose rows were gone
+   * (a full disk); then the memtable must not drop its records. Throws `unavailable`.
+   */
+  async #putState(state: CheckpointState): Promise<void> {
+    const { tables } = this.#ports;
+    await commit(tables, () => putCheckpointState(tables, state), "flush");
+    tables.env.resetReadTxn();
+    const stored = readCheckpointState(tables);
+    if (!isDeepStrictEqual(stored, state)) throw tables.space.fail(LOST_WRITE);
   }
 
   /**
@@ -219,9 +234,10 @@ export class Checkpoint {
     const failures: unknown[] = [];
     let isDone = false;
     while (!isDone && failures.length === 0) {
-      const transaction = commit(this.#ports.tables, () => {
+      const step = () => {
         isDone = advance(puts);
-      });
+      };
+      const transaction = commit(this.#ports.tables, step, "flush");
       transactions.push(transaction.catch((error: unknown) => void failures.push(error)));
       await (transactions.length < MAX_OPEN_TRANSACTIONS ? nextTurn() : transactions.shift());
     }

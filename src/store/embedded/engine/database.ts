@@ -6,6 +6,7 @@
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
+import { DiskSpace, type Purpose } from "./disk-space.ts";
 
 /** Key of the only row in the table `fence`. */
 const FENCE = "owner";
@@ -112,6 +113,7 @@ export interface Database {
   readonly synced: boolean;
   readonly writes: DatabaseWrites;
   readonly fence: Fence;
+  readonly space: DiskSpace;
   /** Single values that concern the whole database, by name. */
   readonly meta: Table<Stored, string>;
 }
@@ -142,11 +144,21 @@ export function openDatabase(
     const meta = env.openDB<Stored, string>({ name: "meta" });
     assertFormat(meta.get("format"), format);
     const fence = new Fence(env.openDB({ name: "fence", useVersions: true }));
-    return { env, synced, writes, fence, meta };
+    const space = new DiskSpace({ folder, usedBytes: () => usedBytes(env) });
+    return { env, synced, writes, fence, space, meta };
   } catch (error) {
     void env.close();
     throw error;
   }
+}
+
+/** Returns the end of the last page in use. */
+function usedBytes(env: RootDatabase): number {
+  env.resetReadTxn();
+  const { lastPageNumber, pageSize } = env.getStats() as Readonly<
+    Record<"lastPageNumber" | "pageSize", number>
+  >; // the library does not type them
+  return (lastPageNumber + 1) * pageSize;
 }
 
 /** Returns a table whose keys and values are bytes. */
@@ -165,29 +177,52 @@ function assertFormat(format: Stored | undefined, newestFormat: number): void {
 
 /**
  * Commits the puts and removes that `steps` issues synchronously as one transaction, and waits for
- * the commit. Throws `unavailable` if nothing was written, for example because another process owns
- * the folder.
+ * the commit. Throws `disk_full` if the disk has no space for a write of this purpose, and
+ * `unavailable` on any other failure, for example if another process
+ * owns the folder.
  */
-export async function commit(database: WritableDatabase, steps: () => void): Promise<void> {
+export async function commit(
+  database: WritableDatabase,
+  steps: () => void,
+  purpose: Purpose = "store",
+): Promise<void> {
+  database.space.assertRoom(purpose);
   await write(database, steps, database.fence.write);
 }
 
 /** The part of the database that a commit needs. */
-type WritableDatabase = Pick<Database, "env" | "writes" | "fence">;
+type WritableDatabase = Pick<Database, "env" | "writes" | "fence" | "space">;
 
 async function write(
-  { env, writes, fence }: WritableDatabase,
+  { env, writes, fence, space }: WritableDatabase,
   steps: () => void,
   runTransaction: RunTransaction,
 ): Promise<void> {
   let isOwner: boolean;
+  space.begin();
   try {
     isOwner = await writes.batch(env, steps, runTransaction);
-  } catch (cause) {
-    if (cause instanceof BrokerError) throw cause; // thrown by the step itself
-    throw new BrokerError("unavailable", { cause: await causeOf(cause) });
+  } catch (error) {
+    if (error instanceof BrokerError) throw error; // thrown by the step itself
+    const cause = await causeOf(error);
+    if (isFailedWrite(cause)) throw space.fail(FAILED_WRITE, cause);
+    throw new BrokerError("unavailable", { cause });
+  } finally {
+    space.settle();
   }
   if (!isOwner) throw fence.lost();
+}
+
+const FAILED_WRITE =
+  "The database could not be written, and lmdb cannot go on after that. Check the disk, then restart: the WAL has what the database lacks";
+
+/**
+ * True if the file system rejected a write (ENOSPC, EIO, EDQUOT) or LMDB cannot continue: its own
+ * codes are negative. After that the results of later transactions cannot be relied on.
+ */
+function isFailedWrite(cause: unknown): boolean {
+  const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
+  return typeof code === "number" && (code < 0 || code === 5 || code === 28 || code === 122);
 }
 
 /**
@@ -225,10 +260,15 @@ export async function ensureDurable(database: Database): Promise<void> {
 
 /**
  * Commits puts and removes that do not depend on reads, and waits until they are as durable as
- * `store.durability` requires. Cheaper than `transact`. Throws `unavailable` on failure.
+ * `store.durability` requires. Cheaper than `transact`. Throws `disk_full` or `unavailable` on
+ * failure.
  */
-export async function persist(database: Database, steps: () => void): Promise<void> {
-  await commit(database, steps);
+export async function persist(
+  database: Database,
+  steps: () => void,
+  purpose: Purpose = "store",
+): Promise<void> {
+  await commit(database, steps, purpose);
   await ensureDurable(database);
 }
 
@@ -239,10 +279,16 @@ export async function persist(database: Database, steps: () => void): Promise<vo
  *
  * Steps run in the order of the calls, and after commits that were issued before them. A commit
  * that is issued later may be written before them. If a step throws, nothing is written and its
- * `BrokerError` is thrown. Throws `unavailable` on any other failure, for example if another
- * process owns the folder.
+ * `BrokerError` is thrown. Throws `disk_full` if the disk has no space for a write of this purpose,
+ * and `unavailable` on any other failure, for example if another process
+ * owns the folder.
  */
-export async function transact<Result>(database: Database, step: () => Result): Promise<Result> {
+export async function transact<Result>(
+  database: Database,
+  step: () => Result,
+  purpose: Purpose = "store",
+): Promise<Result> {
+  database.space.assertRoom(purpose);
   let result: { readonly value: Result } | undefined;
   const runStep = () => {
     result = { value: step() };

@@ -5,6 +5,7 @@
 // change the order of calls. Hot path: no await and no closure per call.
 
 import { BrokerError } from "../../../broker/errors.ts";
+import { diskFull, isDiskFull } from "./disk-space.ts";
 import type { FolderLock } from "./folder-lock.ts";
 import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
@@ -187,7 +188,7 @@ export class Turn<Call extends QueuedCall> {
   /** Rolls a batch back and rejects its calls that are not answered yet. */
   #fail(calls: readonly Call[], cause: unknown): void {
     this.#steps.rollBack(calls);
-    const error = new BrokerError("unavailable", { cause });
+    const error = isDiskFull(cause) ? diskFull(cause) : new BrokerError("unavailable", { cause });
     for (const call of calls) call.reject(error);
   }
 }

@@ -34,6 +34,11 @@ interface WalOptions {
   /** Boot id of this machine (see `segment.ts`). */
   readonly boot: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
+  /**
+   * True if the disk has little space left. Then segments are short, so that a checkpoint soon frees
+   * what it made superfluous.
+   */
+  readonly isTight?: () => boolean;
   /** Receives the error when a new segment cannot be opened. */
   readonly onError: (error: Error, what: string) => void;
   readonly files?: WalFiles | undefined;
@@ -54,6 +59,8 @@ const PROBE = Buffer.alloc(4096);
  * between two attempts to open a new one.
  */
 const ROLL_RETRY_BYTES = 1024 * 1024;
+/** Size of a segment while the disk has little space left. */
+const SHORT_SEGMENT_BYTES = 1024 * 1024;
 /** Maximum size of a segment. At this size writes fail if no new segment can be opened. */
 const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
@@ -65,9 +72,12 @@ export class Wal {
   readonly #owner: WalOptions["owner"];
   readonly #onError: WalOptions["onError"];
   readonly #files: WalFiles;
+  readonly #isTight: () => boolean;
   #current: OpenSegment;
   /** Size of the current segment at which the next attempt to open a new segment is made. */
   #rollAt: number;
+  /** Size of the current segment below which no attempt is made, because the last one failed. */
+  #retryAt = 0;
   #broken: Error | undefined;
 
   /** Creates the first segment. Throws the error of the file system. */
@@ -79,6 +89,7 @@ export class Wal {
     this.#owner = options.owner;
     this.#onError = options.onError;
     this.#files = options.files ?? fs;
+    this.#isTight = options.isTight ?? (() => false);
     this.#current = this.#create(options.firstSegment);
   }
 
@@ -99,7 +110,7 @@ export class Wal {
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
-    if (this.#current.end >= this.#rollAt) this.#roll();
+    if (this.#current.end >= this.#rollAt || this.#isLongForTightDisk()) this.#roll();
     const segment = this.#current;
     sealFrame(frame, segment.salt);
     this.#writeAtEnd(segment, frame);
@@ -175,6 +186,11 @@ export class Wal {
     fs.closeSync(this.#current.fd);
   }
 
+  #isLongForTightDisk(): boolean {
+    const { end } = this.#current;
+    return end >= SHORT_SEGMENT_BYTES && end >= this.#retryAt && this.#isTight();
+  }
+
   /**
    * Opens the next segment. If that fails, for example because no file descriptor is free, the
    * writes continue in the current segment.
@@ -185,12 +201,14 @@ export class Wal {
       this.#current = this.#create(previous.index + 1);
     } catch (error) {
       if (previous.end >= MAX_SEGMENT_BYTES) throw error;
-      this.#rollAt = Math.min(previous.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
+      this.#retryAt = Math.min(previous.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
+      this.#rollAt = Math.max(this.#rollAt, this.#retryAt);
       // A file system error.
       this.#onError(error as Error, "The next WAL segment could not be opened");
       return;
     }
     this.#rollAt = this.#segmentBytes;
+    this.#retryAt = 0;
     fs.closeSync(previous.fd);
   }
 

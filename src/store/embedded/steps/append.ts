@@ -12,6 +12,7 @@ import type {
   Publisher,
 } from "../../../broker/ports.ts";
 import { toBrokerError } from "../../lifecycle.ts";
+import { type DiskSpace, diskFull } from "../engine/disk-space.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
 import { peekId } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
@@ -61,6 +62,7 @@ interface PendingCall {
 
 interface AppendsPorts extends TurnPorts {
   readonly memtable: Memtable;
+  readonly space: Pick<DiskSpace, "isFull">;
   readonly assigner: Assigner;
   readonly clock: Clock;
   readonly publisher: Publisher;
@@ -93,11 +95,16 @@ export class Appends {
     return this.#ports.memtable.isFull(this.turn.queued);
   }
 
+  /** Returns the error of a call for which the memtable or the disk has no room. */
+  get lackOfRoom(): BrokerError | undefined {
+    if (this.isFull) return new BrokerError("overloaded");
+    return this.#ports.space.isFull ? diskFull() : undefined;
+  }
+
   /** Appends a message (the port's `append`). */
   append(draft: MessageDraft): Promise<AppendResult> {
-    const error = draftError(draft);
+    const error = draftError(draft) ?? this.lackOfRoom;
     if (error !== undefined) return Promise.reject(error);
-    if (this.isFull) return Promise.reject(new BrokerError("overloaded"));
     return new Promise((resolve, reject) => {
       this.turn.enqueue({
         step: undefined,

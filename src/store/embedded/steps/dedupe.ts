@@ -203,10 +203,14 @@ export class DedupeIndex {
     const next = this.#generation + 1;
     this.#isRotating = true;
     try {
-      await commit(this.#tables, () => {
-        void this.#table(next).clearAsync();
-        void this.#tables.meta.put(STATE, [VERSION, next, nowMs]);
-      });
+      await commit(
+        this.#tables,
+        () => {
+          void this.#table(next).clearAsync();
+          void this.#tables.meta.put(STATE, [VERSION, next, nowMs]);
+        },
+        "reclaim",
+      );
       this.#filters[slotOf(next)].clear();
       this.#generation = next;
       this.#startedAtMs = nowMs;

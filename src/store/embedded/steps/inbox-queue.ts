@@ -167,10 +167,11 @@ export class InboxQueue {
     const { tables, dedupe } = this.#ports;
     const commands = steps.filter((step) => step.kind === "command");
     for (const { message } of commands) this.#unpublishedIds.add(message.messageId);
-    await commit(tables, () => {
+    const put = () => {
       batch.write();
       rememberCommands(tables, dedupe, commands);
-    });
+    };
+    await commit(tables, put, commands.length === 0 ? "reclaim" : "store");
     this.#dropped += batch.dropped;
   }
 

@@ -76,7 +76,8 @@ export class Inbox implements InboxStore {
   }
 
   #add(draft: CommandDraft): Promise<AppendResult> {
-    const { dedupe } = this.#ports;
+    const { dedupe, tables } = this.#ports;
+    tables.space.assertRoom("store");
     if (this.#queue.isFull(draft.fromUid)) throw new BrokerError("overloaded");
     const { promise, step } = appendStep(draft, this.#ports);
     if (draft.clientMsgNo !== "")

@@ -36,7 +36,7 @@ export function createManagers({
     },
 
     async removeAccessToken(tokenHash) {
-      await persist(tables, () => void tables.tokens.remove(hex(tokenHash)));
+      await persist(tables, () => void tables.tokens.remove(hex(tokenHash)), "reclaim");
     },
   };
 }

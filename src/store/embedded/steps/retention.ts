@@ -121,13 +121,17 @@ export class Sweep {
     const end = expiryKey(nowMs + 1, Buffer.alloc(0));
     const keys = [...tables.expiry.getKeys({ end, limit: ENTRIES_PER_STEP })];
     if (keys.length > 0)
-      await commit(tables, () => {
-        for (const key of keys) {
-          void tables.log.remove(logKeyIn(key));
-          void tables.expiring.remove(logKeyIn(key));
-          void tables.expiry.remove(key);
-        }
-      });
+      await commit(
+        tables,
+        () => {
+          for (const key of keys) {
+            void tables.log.remove(logKeyIn(key));
+            void tables.expiring.remove(logKeyIn(key));
+            void tables.expiry.remove(key);
+          }
+        },
+        "reclaim",
+      );
     return keys.length;
   }
 
@@ -137,9 +141,13 @@ export class Sweep {
       .filter(({ value }) => !isTokenValid(value, nowMs))
       .map(({ key }) => key);
     if (expired.length === 0) return;
-    await commit(tables, () => {
-      for (const key of expired) void tables.tokens.remove(key);
-    });
+    await commit(
+      tables,
+      () => {
+        for (const key of expired) void tables.tokens.remove(key);
+      },
+      "reclaim",
+    );
   }
 }
 
@@ -197,9 +205,13 @@ async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<
   if (row === undefined) return 0;
   const cuts = rowsToCut(ports, { key, row }, nowMs);
   if (cuts.length > 0)
-    await commit(tables, () => {
-      for (const cut of cuts) removeRow(ports, row.number, cut);
-    });
+    await commit(
+      tables,
+      () => {
+        for (const cut of cuts) removeRow(ports, row.number, cut);
+      },
+      "reclaim",
+    );
   return cuts.reduce((sum, { row, keptFrom }) => sum + keptFrom - row.first, 0);
 }
 

@@ -198,10 +198,14 @@ export async function removeOrphanedStreams(
   const orphaned = [...streamsActive.getKeys({})].filter((key) => !log.doesExist(key));
   if (orphaned.length === 0) return;
   const parts = orphaned.flatMap((key) => [...streamParts.getKeys(partRange(key))]);
-  await commit(tables, () => {
-    for (const key of orphaned) void streamsActive.remove(key);
-    for (const key of parts) void streamParts.remove(key);
-  });
+  await commit(
+    tables,
+    () => {
+      for (const key of orphaned) void streamsActive.remove(key);
+      for (const key of parts) void streamParts.remove(key);
+    },
+    "reclaim",
+  );
   onError(
     new Error(
       `${orphaned.length} active streams had rows but no message. They are restored from the WAL.`,

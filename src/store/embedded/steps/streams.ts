@@ -44,16 +44,15 @@ export function createStreams(ports: StreamPorts): StreamStore {
     ...createStreamReads(ports),
 
     async streamEvent(draft) {
-      const error = draftError(draft, maxStreamBytes);
+      const error = draftError(draft, maxStreamBytes) ?? appends.lackOfRoom;
       if (error !== undefined) throw error;
-      if (appends.isFull) throw new BrokerError("overloaded");
       return call((assignments) => rules.event(draft, assignments), draft.data.length);
     },
 
     async cancelStream(key, clientMsgNo) {
       const name = { key, clientMsgNo };
       if (!isStreamName(name)) return { verdict: "missing", state: undefined };
-      if (appends.isFull) throw new BrokerError("overloaded");
+      if (appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
       return call((assignments) => rules.cancel(name, assignments), 0);
     },
 

@@ -45,15 +45,19 @@ export function createUsers({
       // Serialised with the user's logins: when this call is answered, every login that was checked
       // against the old token is visible.
       return lock.run(userLock(uid), () =>
-        transact(tables, () => {
-          const before = read(uid, flag);
-          const newest = logins.get(uid, flag);
-          if (tokenHash.length === 0 && newest !== undefined)
-            logins.put(uid, flag, { ...newest, ended: "logged_out" }, clock());
-          const value = [VERSION, level, Buffer.from(tokenHash)];
-          void tables.devices.put([uid, flag], value);
-          return before;
-        }),
+        transact(
+          tables,
+          () => {
+            const before = read(uid, flag);
+            const newest = logins.get(uid, flag);
+            if (tokenHash.length === 0 && newest !== undefined)
+              logins.put(uid, flag, { ...newest, ended: "logged_out" }, clock());
+            const value = [VERSION, level, Buffer.from(tokenHash)];
+            void tables.devices.put([uid, flag], value);
+            return before;
+          },
+          tokenHash.length === 0 ? "reclaim" : "store",
+        ),
       );
     },
   };
@@ -108,10 +112,15 @@ export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<voi
     lastKey = rows.length < ROWS_PER_SWEEP ? undefined : rows.at(-1)?.key;
     const expired = rows.filter(({ value }) => isExpired(value, nowMs));
     if (expired.length === 0) return;
-    await transact(tables, () => {
-      // The user may have logged in meanwhile.
-      for (const { key } of expired) if (isExpired(logins.get(key), nowMs)) void logins.remove(key);
-    });
+    await transact(
+      tables,
+      () => {
+        // The user may have logged in meanwhile.
+        for (const { key } of expired)
+          if (isExpired(logins.get(key), nowMs)) void logins.remove(key);
+      },
+      "reclaim",
+    );
   };
 }
 

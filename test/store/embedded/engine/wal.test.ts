@@ -182,7 +182,7 @@ t.test(
     fail.write = 1;
     const retriedDraft = { ...draftOf(), clientMsgNo: "n" };
     const sends = [store.append(retriedDraft), store.append(retriedDraft), store.append(draftOf())];
-    t.same(await Promise.all(sends.map(codeOf)), Array(3).fill("unavailable"));
+    t.same(await Promise.all(sends.map(codeOf)), Array(3).fill("disk_full"));
     t.equal(await store.headSeq("2:g"), 1);
     fail.write = 1;
     t.equal(await codeOf(store.ping()), "unavailable");

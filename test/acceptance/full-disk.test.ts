@@ -1,0 +1,235 @@
+// A disk that fills up and is freed again under sends, commands and control-plane writes, with kills
+// in between. Nothing that was acknowledged is lost, the broker never aborts, it says `disk_full`
+// while there is no space, and everything resumes when there is. JINDOU_TEST_FULL_DISKS sets the
+// number of rounds; with JINDOU_TEST_VOLUME=full an ext4 file system is filled as well.
+
+import { setTimeout as pause } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
+import { mountSmallDisk, type SmallDisk } from "../support/small-disk.ts";
+import { volume } from "../support/volume.ts";
+
+const ROUNDS = volume(10, "JINDOU_TEST_FULL_DISKS");
+const IS_FULL_VOLUME = process.env.JINDOU_TEST_VOLUME === "full";
+const DISK_MIB = 48;
+const WRITERS = 8;
+const FULL_MS = 1200;
+const FREE_MS = 1500;
+const RESUME_MS = 15_000;
+const GROUP = { channel_id: "group", channel_type: 2 } as const;
+const TEXT_BYTES = 400;
+
+t.setTimeout(120_000 + ROUNDS * 60_000);
+
+/** What the broker acknowledged. */
+class Ledger {
+  readonly messages = new Map<string, number>();
+  readonly commands = new Set<string>();
+  readonly channels = new Set<string>();
+  readonly tokens = new Map<string, string>();
+  readonly codes = new Map<string, number>();
+
+  reject(code: string): void {
+    this.codes.set(code, (this.codes.get(code) ?? 0) + 1);
+  }
+}
+
+/** Writes of all kinds in a loop, at a broker that may be replaced. */
+class Writers {
+  readonly ledger = new Ledger();
+  broker: ChildBroker | undefined;
+  #isStopped = false;
+  #count = 0;
+  readonly #loops: Promise<void>[] = [];
+
+  start(): void {
+    for (let writer = 0; writer < WRITERS; writer++) this.#loops.push(this.#loop(writer));
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    await Promise.all(this.#loops);
+  }
+
+  async #loop(writer: number): Promise<void> {
+    while (!this.#isStopped) {
+      const number = this.#count++;
+      const isDone = await this.#write(writer % 4, number);
+      if (!isDone) await pause(10);
+    }
+  }
+
+  async #write(kind: number, number: number): Promise<boolean> {
+    const { ledger } = this;
+    const name = `${kind}-${number}`;
+    const payload = textPayload(name.padEnd(TEXT_BYTES, "."));
+    if (kind <= 1) {
+      const body = { ...GROUP, from_uid: "alice", client_msg_no: name, payload };
+      const answer = await this.#post("/message/send", body);
+      if (answer !== undefined) ledger.messages.set(name, answer.message_seq);
+      return answer !== undefined;
+    }
+    if (kind === 2) {
+      const header = { sync_once: 1 };
+      const to = { channel_id: "bob", channel_type: 1, from_uid: "alice" };
+      const answer = await this.#post("/message/send", {
+        ...{ ...to, header, payload, client_msg_no: name },
+      });
+      if (answer !== undefined) ledger.commands.add(name);
+      return answer !== undefined;
+    }
+    const channel = { channel_id: name, channel_type: 2, subscribers: ["alice", "bob"] };
+    if ((await this.#post("/channel", channel)) !== undefined) ledger.channels.add(name);
+    const device = { uid: `user-${number % 20}`, token: name, device_flag: 0 };
+    const token = await this.#post("/user/token", device);
+    // A call that was not acknowledged may have been stored.
+    if (token !== undefined) ledger.tokens.set(device.uid, name);
+    else ledger.tokens.delete(device.uid);
+    return token !== undefined;
+  }
+
+  async #post(path: string, body: unknown) {
+    try {
+      const answer = await this.broker?.call(path, body);
+      if (answer?.status === 200) return answer.body;
+      this.ledger.reject(String(answer?.body?.code ?? answer?.status));
+    } catch {
+      this.ledger.reject("no answer");
+    }
+    return undefined;
+  }
+}
+
+async function startOn(t: Test, disk: SmallDisk): Promise<ChildBroker> {
+  const settings = {
+    JINDOU_COMMANDS_MAX_INBOX: "100000",
+    JINDOU_LOG_LEVEL: "warn",
+    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+  };
+  const { prefix } = disk;
+  for (;;)
+    try {
+      return await spawnBroker(t, { ...settings, JINDOU_LOG_LEVEL: "info" }, `${disk.path}/data`, {
+        prefix,
+      });
+    } catch (error) {
+      // A start may need space, as the manual says.
+      if (!/disk|space/i.test(`${error}`)) throw error;
+      disk.free();
+    }
+}
+
+async function acknowledges(broker: ChildBroker, number: number): Promise<boolean> {
+  const body = {
+    ...{ ...GROUP, from_uid: "alice", client_msg_no: `probe-${number}` },
+    payload: textPayload("probe"),
+  };
+  const answer = await broker.call("/message/send", body).catch(() => undefined);
+  return answer?.status === 200;
+}
+
+/** Acknowledges the oldest command of a user who has some, while there is no space. */
+async function assertAcknowledges(t: Test, broker: ChildBroker): Promise<void> {
+  const { body } = await broker.call("/message/sync", { uid: "carol", limit: 1 });
+  const [command] = body;
+  const ack = { uid: "carol", last_message_seq: command?.message_seq };
+  const { status } = await broker.call("/message/syncack", ack);
+  t.equal(status, 200, "acknowledgements go on");
+  const next = await broker.call("/message/sync", { uid: "carol", limit: 1 });
+  t.not(next.body[0]?.message_seq, command?.message_seq, "the acknowledged command is gone");
+}
+
+/** Compares the history and the channels with the ledger. */
+async function assertAllThere(t: Test, broker: ChildBroker, ledger: Ledger): Promise<void> {
+  const stored = new Map<string, number>();
+  const doubled: string[] = [];
+  let last = 0;
+  for (;;) {
+    const query = `channel_id=group&channel_type=2&from_seq=${last + 1}&limit=500`;
+    const { body } = await broker.call(`/channel/messages?${query}`);
+    const { messages } = body;
+    if (messages.length === 0) break;
+    for (const message of messages) {
+      if (stored.has(message.client_msg_no)) doubled.push(message.client_msg_no);
+      stored.set(message.client_msg_no, message.message_seq);
+      last = message.message_seq;
+    }
+  }
+  t.same(doubled, [], "no message is stored twice");
+  const lost = [...ledger.messages].filter(([name, seq]) => stored.get(name) !== seq);
+  t.same(lost, [], `none of ${ledger.messages.size} acknowledged messages is lost`);
+
+  const lostChannels: string[] = [];
+  for (const name of ledger.channels) {
+    const { body } = await broker.call(`/channel/members?channel_id=${name}&channel_type=2`);
+    if (!JSON.stringify(body).includes("alice")) lostChannels.push(name);
+  }
+  t.same(lostChannels, [], `none of ${ledger.channels.size} acknowledged channels is lost`);
+}
+
+/** Reads and acknowledges all commands, and compares them with the ledger. */
+async function assertAllCommands(t: Test, broker: ChildBroker, ledger: Ledger): Promise<void> {
+  const commands = new Set<string>();
+  for (;;) {
+    const { body } = await broker.call("/message/sync", { uid: "bob", limit: 1000 });
+    if (body.length === 0) break;
+    for (const { client_msg_no } of body) commands.add(client_msg_no);
+    const last_message_seq = body.at(-1).message_seq;
+    const { status } = await broker.call("/message/syncack", { uid: "bob", last_message_seq });
+    t.equal(status, 200, "the commands are acknowledged");
+  }
+  const lostCommands = [...ledger.commands].filter((name) => !commands.has(name));
+  t.same(lostCommands, [], `none of ${ledger.commands.size} acknowledged commands is lost`);
+}
+
+async function fillAndFree(t: Test, disk: SmallDisk): Promise<void> {
+  const writers = new Writers();
+  const { ledger } = writers;
+  let broker = await startOn(t, disk);
+  writers.broker = broker;
+  await broker.call("/channel", { ...GROUP, subscribers: ["alice", "bob"] });
+  for (let number = 0; number < 2 * ROUNDS; number++)
+    await broker.call("/message/send", {
+      ...{ from_uid: "alice", channel_id: "carol", channel_type: 1 },
+      ...{ header: { sync_once: 1 }, payload: textPayload(`for carol ${number}`) },
+    });
+  writers.start();
+  await pause(500);
+  for (let round = 0; round < ROUNDS; round++) {
+    const before = ledger.codes.get("disk_full") ?? 0;
+    disk.fill();
+    await pause(FULL_MS);
+    t.ok((ledger.codes.get("disk_full") ?? 0) > before, "writes are rejected with disk_full");
+    const { status } = await broker.call("/channel/messages?channel_id=group&channel_type=2");
+    t.equal(status, 200, "reads go on");
+    await assertAcknowledges(t, broker);
+    if (round % 2 === 1) {
+      await broker.kill();
+      broker = await startOn(t, disk);
+      writers.broker = broker;
+    }
+    disk.free();
+    const until = performance.now() + RESUME_MS;
+    while (!(await acknowledges(broker, round)) && performance.now() < until) await pause(50);
+    t.ok(await acknowledges(broker, round), "writes resume when there is space");
+    await pause(FREE_MS);
+  }
+  await writers.stop();
+  t.equal(broker.process.exitCode, null, "the broker did not end by itself");
+  t.equal(broker.process.signalCode, null, "the broker was not aborted");
+  t.comment(JSON.stringify(Object.fromEntries(ledger.codes)));
+  await assertAllThere(t, broker, ledger);
+  await broker.kill();
+  broker = await startOn(t, disk);
+  await assertAllThere(t, broker, ledger);
+  await assertAllCommands(t, broker, ledger);
+}
+
+t.test("a disk that fills up loses nothing acknowledged", async (t) => {
+  await fillAndFree(t, await mountSmallDisk(t, DISK_MIB));
+});
+
+if (IS_FULL_VOLUME)
+  t.test("an ext4 disk that fills up loses nothing acknowledged", async (t) => {
+    await fillAndFree(t, await mountSmallDisk(t, DISK_MIB, "ext4"));
+  });

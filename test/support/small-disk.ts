@@ -1,0 +1,92 @@
+// A small disk of its own for a test: a file system in a mount namespace that only the test and the
+// processes it starts there can see (Linux). A process of the test keeps the namespace alive, so the
+// disk survives the death of a broker.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, ftruncateSync, openSync, rmSync, statfsSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Test } from "tap";
+import { tempFolder } from "./broker.ts";
+import { tieToParent } from "./child.ts";
+
+const MIB = 1024 * 1024;
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const FILLER = "filler";
+
+export interface SmallDisk {
+  /** Path of the disk, as the processes in the namespace see it. */
+  readonly path: string;
+  /** Starts a command in the namespace when it is put in front of it. */
+  readonly prefix: readonly string[];
+  /** Free bytes of the disk. */
+  freeBytes(): number;
+  /** Fills the disk with a file, except `leftBytes`. */
+  fill(leftBytes?: number): void;
+  /** Removes the file that fills the disk. */
+  free(): void;
+}
+
+/**
+ * Mounts a tmpfs of `sizeMib` MiB, or an ext4 file system in a file. Throws if this machine does
+ * not allow it.
+ */
+export async function mountSmallDisk(
+  t: Test,
+  sizeMib: number,
+  kind: "tmpfs" | "ext4" = "tmpfs",
+): Promise<SmallDisk> {
+  const folder = await tempFolder(t);
+  const path = join(folder, "disk");
+  const image = join(folder, "image");
+  const mount =
+    kind === "tmpfs"
+      ? `mount -t tmpfs -o size=${sizeMib}m tmpfs ${path}`
+      : `truncate -s ${sizeMib}M ${image} && mkfs.ext4 -q -m 0 ${image} && mount -o loop ${image} ${path}`;
+  const script = `mkdir ${path} && ${mount} && echo mounted && exec sleep infinity`;
+  const user = process.getuid?.() === 0 ? [] : ["--user", "--map-root-user"];
+  const holder = spawn(
+    ...tieToParent("unshare", [...user, "--mount", "--propagation=private", "sh", "-ec", script]),
+    { stdio: ["ignore", "pipe", "inherit"] },
+  );
+  t.teardown(() => holder.kill("SIGKILL"));
+  const mounted = once(holder.stdout ?? holder, "data");
+  const ended = once(holder, "exit").then(() => {
+    throw new Error(`a ${kind} of ${sizeMib} MiB cannot be mounted in a namespace here`);
+  });
+  await Promise.race([mounted, ended]);
+  ended.catch(() => undefined); // it is killed at the end of the test
+
+  const outside = `/proc/${holder.pid}/root${path}`;
+  const filler = join(outside, FILLER);
+  const freeBytes = () => {
+    const { bavail, bsize } = statfsSync(outside);
+    return bavail * bsize;
+  };
+  return {
+    path,
+    prefix: ["nsenter", `--mount=/proc/${holder.pid}/ns/mnt`, `--wd=${ROOT}`, "--"],
+    freeBytes,
+    fill(leftBytes = 0) {
+      const fd = openSync(filler, "a");
+      try {
+        for (;;) {
+          const free = freeBytes() - leftBytes;
+          if (free <= 0) return;
+          if (writeSync(fd, Buffer.alloc(Math.min(free, MIB))) === 0) return;
+        }
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== "ENOSPC") throw error;
+      } finally {
+        closeSync(fd);
+      }
+    },
+    free() {
+      const fd = openSync(filler, "a");
+      ftruncateSync(fd, 0);
+      closeSync(fd);
+      rmSync(filler, { force: true });
+    },
+  };
+}
