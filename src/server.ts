@@ -125,7 +125,8 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   node.status = "draining";
   if (wasReady) {
     await pause(node.config.drain.noticeMs);
-    await gateway.drain(node.config.drain.timeoutMs * DRAIN_SHARE);
+    const spreadMs = (await hasSuccessor(node)) ? node.config.drain.timeoutMs * DRAIN_SHARE : 0;
+    await gateway.drain(spreadMs);
   }
   for (const listener of listeners) listener.stopAccepting();
   node.followers.close();
@@ -137,4 +138,17 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   await node.cluster.close();
   await node.drivers.close();
   node.status = "closed";
+}
+
+/**
+ * Returns true if another node can accept this node's clients. Their reconnects are spread over the
+ * drain only then: without another node, they would just be offline for longer.
+ */
+async function hasSuccessor({ cluster }: Node): Promise<boolean> {
+  try {
+    const [, ...others] = await cluster.nodes();
+    return others.some(({ isDraining }) => !isDraining);
+  } catch {
+    return true; // the other nodes are unknown while Redis is away
+  }
 }

@@ -71,6 +71,8 @@ export class Connector {
   #connection: Connection | undefined;
   /** Number of reconnects since the last stable session. */
   #failures = 0;
+  /** Number of attempts since the last open session for which no socket opened. */
+  #refusals = 0;
   /** Time at which the session was opened (monotonic clock). */
   #openedAt = 0;
   /** Maximum number of channels in CONNECT, lowered when a server rejects more. */
@@ -178,6 +180,7 @@ export class Connector {
 
   #opened(connection: Connection, connack: Connack): void {
     this.#openedAt = performance.now();
+    this.#refusals = 0;
     this.#session = connack.sessionId;
     this.#maxFrameBytes = connack.limits.maxFrameBytes;
     this.#setStatus("online");
@@ -214,6 +217,7 @@ export class Connector {
     const error = end.error ?? (isFailed ? connectFailure(end) : undefined);
     if (error !== undefined) this.#ports.emit("error", error);
     if (timing === "never") this.#kicked(end);
+    else if (!end.isConnectSent) this.#retryRefused();
     else this.#reconnect(timing);
   }
 
@@ -241,6 +245,17 @@ export class Connector {
     const delayMs = reconnectDelayMs(this.#failures, this.#ports.settings.reconnect);
     this.#failures += 1;
     this.#connectAfter(atOnce ? 0 : delayMs);
+  }
+
+  /**
+   * Connects again after an attempt for which no socket opened. A server that restarts refuses
+   * connections for a second or two, which costs it nothing, so the first delays are short.
+   */
+  #retryRefused(): void {
+    if (this.#status === "closed") return; // a handler closed the client
+    const delayMs = refusedDelayMs(this.#refusals, this.#ports.settings.reconnect);
+    this.#refusals += 1;
+    this.#connectAfter(delayMs);
   }
 
   #connectAfter(ms: number): void {
@@ -297,4 +312,18 @@ export function reconnectDelayMs(
 ): number {
   const full = Math.min(maxMs, minMs * 2 ** Math.min(attempt, 30));
   return attempt === 0 ? random() * full : full * (0.5 + random() / 2);
+}
+
+/**
+ * Returns the delay in milliseconds after refused connection number `attempt`, where 0 is the first
+ * one. With the default settings it is 50 to 150 ms, and doubles twice. If the server stays away for
+ * more than about four seconds, it doubles further up to `maxMs`.
+ */
+export function refusedDelayMs(
+  attempt: number,
+  { minMs, maxMs }: { readonly minMs: number; readonly maxMs: number },
+  random: () => number = Math.random,
+): number {
+  const doublings = Math.min(attempt, Math.max(2, attempt - 9));
+  return Math.min((minMs / 5) * 2 ** doublings, maxMs / 1.5) * (0.5 + random());
 }

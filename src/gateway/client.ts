@@ -67,6 +67,8 @@ export class Client implements ConnectionHandler {
    */
   #record: SessionRecord | undefined;
   #inFlight = 0;
+  /** Why the connection ends once its requests in progress are answered. */
+  #finishing: CloseReason | undefined;
 
   constructor(connection: Connection, codec: Codec | CodecSelector, context: ClientContext) {
     const { authTimeoutMs } = context.limits;
@@ -81,7 +83,7 @@ export class Client implements ConnectionHandler {
   }
 
   received(data: Uint8Array, isText: boolean): void {
-    if (this.#isOver()) return;
+    if (this.#isOver() || this.#finishing !== undefined) return;
     this.#metrics().frameIn(data.length);
     const nowMs = this.#now();
     const waitMs = this.#rate.frame(data.length, nowMs);
@@ -142,6 +144,15 @@ export class Client implements ConnectionHandler {
     this.#connection.end(code, message);
   }
 
+  /**
+   * Ends the connection once its requests in progress are answered. Frames that arrive from now on
+   * are ignored: the client sends them again after it has reconnected.
+   */
+  finish(reason: CloseReason): void {
+    this.#finishing ??= reason;
+    if (this.#inFlight === 0) this.end(reason);
+  }
+
   #handle(operation: Operation, bytes: number, nowMs: number): void {
     if (this.#isOver()) return;
     if (this.#status === "open" && this.#session !== undefined)
@@ -194,6 +205,7 @@ export class Client implements ConnectionHandler {
       this.#replyFailure(ref, error);
     } finally {
       this.#inFlight -= 1;
+      if (this.#finishing !== undefined) this.finish(this.#finishing);
     }
   }
 

@@ -25,13 +25,16 @@ interface GatewayOptions {
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
-   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. The close reason
-   * makes clients reconnect to another node.
+   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 ends all of them
+   * at once. A session with requests in progress ends when they are answered, at the latest after
+   * `REQUESTS_MS`. The close reason makes clients reconnect at once.
    */
   drain(spreadMs: number): Promise<void>;
 }
 
 const DRAIN_STEP_MS = 50;
+/** Maximum time that the end of a session waits for its requests in progress. */
+const REQUESTS_MS = 2000;
 
 /**
  * Creates the gateway. A connection uses the first of `protocols` that its client offered as a
@@ -87,9 +90,11 @@ export function createGateway(
       const count = clients.size;
       const startMs = performance.now();
       while (clients.size > 0) {
-        const nextMs = performance.now() - startMs + DRAIN_STEP_MS;
-        const remaining = Math.max(0, Math.floor(count * (1 - nextMs / spreadMs)));
-        for (const client of firstOf(clients, clients.size - remaining)) client.end("draining");
+        const passedMs = performance.now() - startMs;
+        const share = spreadMs === 0 ? 1 : (passedMs + DRAIN_STEP_MS) / spreadMs;
+        const remaining = Math.max(0, Math.floor(count * (1 - share)));
+        for (const client of firstOf(clients, clients.size - remaining)) client.finish("draining");
+        if (passedMs > spreadMs + REQUESTS_MS) for (const client of clients) client.end("draining");
         if (clients.size > 0) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
       }
     },

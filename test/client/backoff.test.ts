@@ -1,7 +1,7 @@
 // Reconnecting: which close codes allow it, and how long the client waits.
 
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
-import { reconnectDelayMs, reconnectTiming } from "../../src/client/connector.ts";
+import { reconnectDelayMs, reconnectTiming, refusedDelayMs } from "../../src/client/connector.ts";
 import { RETRYABLE } from "../../src/client/errors.ts";
 import { t } from "../support/suite.ts";
 
@@ -30,4 +30,15 @@ t.test("the SDK and the server agree on which error codes may be retried", async
     retryable,
   );
   t.ok(retryable.length > 0);
+});
+
+t.test("a refused connection is retried after 50 to 150 ms, then after up to 600 ms", async (t) => {
+  const bounds = { minMs: 500, maxMs: 30_000 };
+  const range = (attempt: number) =>
+    [0, 1].map((random) => Math.round(refusedDelayMs(attempt, bounds, () => random)));
+  t.same(range(0), [50, 150], "first delay");
+  t.same(range(1), [100, 300], "second delay");
+  for (const attempt of [2, 5, 11]) t.same(range(attempt), [200, 600], `delay ${attempt}`);
+  t.same(range(12), [400, 1200], "the delay doubles again if the server stays away");
+  t.same(range(99), [10_000, 30_000], "the delay ends at maxMs");
 });

@@ -178,8 +178,7 @@ function assertFormat(format: Stored | undefined, newestFormat: number): void {
 /**
  * Commits the puts and removes that `steps` issues synchronously as one transaction, and waits for
  * the commit. Throws `disk_full` if the disk has no space for a write of this purpose, and
- * `unavailable` on any other failure, for example if another process
- * owns the folder.
+ * `unavailable` on any other failure, for example if another process owns the folder.
  */
 export async function commit(
   database: WritableDatabase,
@@ -280,8 +279,7 @@ export async function persist(
  * Steps run in the order of the calls, and after commits that were issued before them. A commit
  * that is issued later may be written before them. If a step throws, nothing is written and its
  * `BrokerError` is thrown. Throws `disk_full` if the disk has no space for a write of this purpose,
- * and `unavailable` on any other failure, for example if another process
- * owns the folder.
+ * and `unavailable` on any other failure, for example if another process owns the folder.
  */
 export async function transact<Result>(
   database: Database,
