@@ -28,6 +28,7 @@ const LETTER_WEIGHT = 4000;
 /**
  * Matches the files of `bench` that are started as programs. Exports of other files may be renamed.
  */
+const PARTS = ["src", "bench", "test/support", ".ci", "package.json", "tsconfig.json"];
 const BENCH_PROGRAM = /^bench\/([^/]+|support\/.*-(process|server))\.ts$/;
 
 const git = (...args) => execFileSync("git", args, { encoding: "utf8", maxBuffer: 1 << 28 }).trim();
@@ -50,11 +51,10 @@ function checkOut(ref) {
   const folder = join(work, ref ?? "tree");
   if (existsSync(folder)) return folder;
   mkdirSync(folder);
-  const parts = ["src", "bench", "test/support", ".ci", "package.json", "tsconfig.json"];
   if (ref === undefined) {
-    for (const part of parts) cpSync(join(root, part), join(folder, part), { recursive: true });
+    for (const part of PARTS) cpSync(join(root, part), join(folder, part), { recursive: true });
   } else {
-    const archive = execFileSync("git", ["archive", ref, ...parts], {
+    const archive = execFileSync("git", ["archive", ref, ...PARTS], {
       cwd: root,
       maxBuffer: 1 << 28,
     });
@@ -131,8 +131,13 @@ function withoutComments(lua) {
 }
 
 /** Returns the names of the programs and Lua files that differ between two checkouts. */
+/** Hashes by folder of the checkout: in a range, each commit is compared with two others. */
+const hashes = new Map();
+
 async function differences(before, after, order) {
-  const [oldHashes, newHashes] = [await hashesOf(before, order), await hashesOf(after, order)];
+  for (const folder of [before, after])
+    if (!hashes.has(folder)) hashes.set(folder, await hashesOf(folder, order));
+  const [oldHashes, newHashes] = [hashes.get(before), hashes.get(after)];
   const names = new Set([...oldHashes.keys(), ...newHashes.keys()]);
   return [...names].filter((name) => oldHashes.get(name) !== newHashes.get(name));
 }
@@ -156,7 +161,8 @@ try {
     const order = writeOrder(checkOut(git("rev-parse", range.split("..")[0])));
     for (const commit of commits) {
       const parent = git("rev-parse", `${commit}^`);
-      const names = await differences(checkOut(parent), checkOut(commit), order);
+      const isSame = git("diff", "--name-only", parent, commit, "--", ...PARTS) === "";
+      const names = isSame ? [] : await differences(checkOut(parent), checkOut(commit), order);
       if (report(git("log", "-1", "--format=%h %s", commit), names)) equalCommits += 1;
       else isEqual = false;
       rmSync(resolve(work, parent), { recursive: true, force: true });
