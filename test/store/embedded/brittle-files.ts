@@ -5,7 +5,7 @@ import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
 
 /** Returns file calls that work, and the settings that make them fail. */
 export function brittleFiles() {
-  const fail = { write: 0, short: 0, truncate: false, sync: false };
+  const fail = { write: 0, short: 0, truncate: false, sync: false, folderSync: false };
   const files: WalFiles = {
     writeSync(fd, data, offset, length, position) {
       if (fail.short > 0) {
@@ -25,6 +25,10 @@ export function brittleFiles() {
     fdatasync(fd, done) {
       if (fail.sync) setImmediate(done, new Error("EIO"));
       else fs.fdatasync(fd, done);
+    },
+    fsyncSync(fd) {
+      if (fail.folderSync) throw new Error("EIO");
+      fs.fsyncSync(fd);
     },
   };
   return { fail, files };

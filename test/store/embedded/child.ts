@@ -61,6 +61,7 @@ const store = createEmbeddedStore({
             return count;
           },
           ftruncateSync: fs.ftruncateSync,
+          fsyncSync: fs.fsyncSync,
           fdatasync: (fd, done) =>
             fs.fdatasync(fd, (error) => {
               pausePoint("after the sync");

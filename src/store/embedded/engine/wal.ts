@@ -21,6 +21,8 @@ export interface WalFiles {
   writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
   fdatasync(fd: number, done: (error: Error | null) => void): void;
+  /** Waits until the disk has the names in the folder that was opened as `fd`. */
+  fsyncSync(fd: number): void;
 }
 
 interface WalOptions {
@@ -219,7 +221,7 @@ export class Wal {
     const segment: OpenSegment = { index, fd, salt, end: 0 };
     try {
       this.#writeAtEnd(segment, header);
-      if (this.#writer.synced) syncFolder(this.#folder);
+      if (this.#writer.synced) this.#syncFolder();
     } catch (error) {
       fs.closeSync(fd);
       fs.rmSync(path, { force: true });
@@ -269,6 +271,16 @@ export class Wal {
     }
   }
 
+  /** Makes the names of new segments durable. */
+  #syncFolder(): void {
+    const fd = fs.openSync(this.#folder, "r");
+    try {
+      this.#files.fsyncSync(fd);
+    } finally {
+      fs.closeSync(fd);
+    }
+  }
+
   /** Removes everything after the valid data. */
   #truncate(segment: OpenSegment): void {
     try {
@@ -279,15 +291,5 @@ export class Wal {
         cause,
       );
     }
-  }
-}
-
-/** Makes created and deleted file names durable. */
-function syncFolder(folder: string): void {
-  const fd = fs.openSync(folder, "r");
-  try {
-    fs.fsyncSync(fd);
-  } finally {
-    fs.closeSync(fd);
   }
 }

@@ -1,0 +1,112 @@
+// What the disk must have before the store answers a call or deletes a file. A process that is killed
+// loses nothing that it handed to the kernel, so only the order of the file and database calls shows
+// what a power loss would lose.
+
+import * as fs from "node:fs";
+import { basename } from "node:path";
+import { draftOf } from "../../../contract/store-fixture.ts";
+import { t } from "../../../support/suite.ts";
+import { brittleDatabase } from "../brittle-database.ts";
+import { brittleFiles } from "../brittle-files.ts";
+import { openStore, seqsIn, storeIn, testFolder, walFiles } from "../folder.ts";
+
+/** Returns the name of the open file or folder. */
+const nameOf = (fd: number) => basename(fs.readlinkSync(`/proc/self/fd/${fd}`));
+
+/** Returns file calls that add what the disk has after each of them to `log`. */
+function loggedFiles(log: string[]) {
+  const { fail, files } = brittleFiles();
+  return {
+    fail,
+    files: {
+      ...files,
+      fdatasync(fd: number, done: (error: Error | null) => void) {
+        const segment = nameOf(fd);
+        files.fdatasync(fd, (error) => {
+          log.push(segment);
+          done(error);
+        });
+      },
+      fsyncSync(fd: number) {
+        files.fsyncSync(fd);
+        log.push(nameOf(fd));
+      },
+    },
+  };
+}
+
+t.test(
+  "with durability disk, a message is acknowledged after the disk has its segment and the segment's name",
+  async (t) => {
+    const log: string[] = [];
+    const store = await openStore(t, testFolder(t), {
+      ...{ durability: "disk", segmentBytes: 1, files: loggedFiles(log).files },
+    });
+    t.same(log, ["journal"], "the folder is synced after the first segment is created");
+    for (const segment of ["00000002.log", "00000003.log"]) {
+      log.length = 0;
+      await store.append(draftOf());
+      t.same(log, ["journal", segment], "the folder is synced, then the segment");
+    }
+  },
+);
+
+t.test("with durability process, no file and no folder is synced", async (t) => {
+  const log: string[] = [];
+  const store = await openStore(t, testFolder(t), {
+    ...{ segmentBytes: 1, files: loggedFiles(log).files },
+  });
+  await store.append(draftOf());
+  t.same(log, []);
+});
+
+t.test("a segment whose name cannot be made durable is not used", async (t) => {
+  const path = testFolder(t);
+  const log: string[] = [];
+  const problems: string[] = [];
+  const { fail, files } = loggedFiles(log);
+  const onError = (_: Error, what: string) => void problems.push(what);
+  const store = await openStore(t, path, {
+    ...{ durability: "disk", segmentBytes: 1, files, onError },
+  });
+  fail.folderSync = true;
+  const before = walFiles(path);
+  t.equal((await store.append(draftOf())).messageSeq, 1, "the message is acknowledged");
+  t.same(walFiles(path), before, "it is in the segment before");
+  t.same(problems, ["The next WAL segment could not be opened"]);
+});
+
+t.test("an orderly shutdown deletes the WAL only after the disk has its messages", async (t) => {
+  const path = testFolder(t);
+  const { fail, databaseWrites } = brittleDatabase();
+  const problems: string[] = [];
+  const onError = (_: Error, what: string) => void problems.push(what);
+  const store = storeIn(path, { databaseWrites, onError });
+  await store.start();
+  await store.append(draftOf());
+  fail.flush = true;
+  await store.close();
+  t.same(problems, ["The last checkpoint before the shutdown failed"]);
+  t.equal(walFiles(path).length, 1, "the segment is kept if the disk did not take the database");
+  const next = await openStore(t, path);
+  t.same(await seqsIn(next), [1], "the next start has the message");
+});
+
+t.test("segments are deleted only after the disk has the checkpoint", async (t) => {
+  const path = testFolder(t);
+  const { fail, databaseWrites } = brittleDatabase();
+  const problems: string[] = [];
+  const onError = (_: Error, what: string) => void problems.push(what);
+  const store = storeIn(path, { databaseWrites, onError, segmentBytes: 1 });
+  await store.start();
+  for (let count = 0; count < 3; count++) {
+    await store.append(draftOf());
+    await new Promise(setImmediate); // each message in a frame of its own
+  }
+  const before = walFiles(path);
+  fail.flush = true;
+  await store.checkpoint();
+  await store.close();
+  t.ok(problems.includes("Old WAL segments could not be deleted"), "the deletion is given up");
+  t.same(walFiles(path), before, "every segment is kept");
+});

@@ -1,0 +1,61 @@
+// Message ids after a batch whose write failed. Ids must grow across the failure and a crash, also
+// those of messages that are not stored: clients use them to recognise repeated messages.
+
+import type { Test } from "tap";
+import { codeOf, draftOf } from "../../contract/store-fixture.ts";
+import { t } from "../../support/suite.ts";
+import { brittleFiles } from "./brittle-files.ts";
+import { crashedCopy, openStore, testFolder } from "./folder.ts";
+
+const UNSTORED = { header: { noPersist: true, redDot: false } };
+/** A clock that stands still, as after a clock was set back: only the store makes ids grow. */
+const clock = () => Date.UTC(2026, 0, 1);
+
+async function openBrittle(t: Test) {
+  const path = testFolder(t);
+  const { fail, files } = brittleFiles();
+  const store = await openStore(t, path, { clock, files });
+  const send = async (over = {}) => (await store.append(draftOf(over))).messageId;
+  const failOne = async (over = {}) => {
+    fail.write = 1;
+    const code = await codeOf(store.append(draftOf(over)));
+    if (code === undefined) throw new Error("the write did not fail");
+  };
+  /** Returns the id of the next message after a crash now. */
+  const idAfterCrash = async (over = {}) => {
+    const next = await openStore(t, await crashedCopy(t, path), { clock });
+    return (await next.append(draftOf(over))).messageId;
+  };
+  return { store, send, failOne, idAfterCrash };
+}
+
+t.test(
+  "an id of an unstored message is not repeated after a failed batch and a crash",
+  async (t) => {
+    const { send, failOne, idAfterCrash } = await openBrittle(t);
+    const first = await send();
+    await failOne(UNSTORED);
+    const second = await send(UNSTORED);
+    t.ok(second > first, "ids grow after the failure");
+    t.ok((await idAfterCrash(UNSTORED)) > second, "ids grow after the crash");
+  },
+);
+
+t.test("an id is not repeated if a failed batch followed an earlier reservation", async (t) => {
+  const { store, send, failOne, idAfterCrash } = await openBrittle(t);
+  await send(UNSTORED);
+  await failOne();
+  const last = await send(UNSTORED);
+  t.ok((await idAfterCrash()) > last, "ids grow after a crash before the checkpoint");
+  await store.checkpoint();
+  t.ok((await idAfterCrash()) > last, "ids grow after a crash that follows the checkpoint");
+});
+
+t.test("a checkpoint keeps the reservation for unstored messages that come after it", async (t) => {
+  const { store, send, idAfterCrash } = await openBrittle(t);
+  await send(UNSTORED);
+  await send();
+  await store.checkpoint();
+  const last = await send(UNSTORED);
+  t.ok((await idAfterCrash()) > last);
+});
