@@ -1,0 +1,77 @@
+// The exact bounds of what is sent again to a client that does not acknowledge: bytes of messages,
+// and unread bytes. Tested at the session, because a socket has buffers of unknown size.
+
+import type { Message } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
+import { seeded } from "./random.ts";
+import { type Joiner, World } from "./world.ts";
+
+const AFTER_MS = 100;
+const MIB = 1_048_576;
+/** Largest number of unread bytes with which a client is sent messages again. */
+const MAX_UNREAD_BYTES = 65_536;
+
+/** Returns a session that has been pushed messages with payloads of these sizes. */
+function pushed(sizes: readonly number[]) {
+  const world = new World(seeded(1));
+  const joiner = world.session({ uid: "alice", acknowledges: true, resendAfterMs: AFTER_MS });
+  t.teardown(() => joiner.session.disconnected("goodbye"));
+  push(joiner, sizes);
+  return joiner;
+}
+
+function push({ session, connection }: Joiner, sizes: readonly number[]): void {
+  const first = connection.frames.length + 1;
+  for (const [at, size] of sizes.entries())
+    session.push({
+      ...{ kind: "message", channel: { id: "bob", type: 1 } },
+      message: messageOf(first + at, size),
+    });
+}
+
+function messageOf(number: number, size: number): Message {
+  return {
+    ...{ messageId: number, messageSeq: number, key: "1:alice@bob" },
+    ...{ channel: { id: "alice", type: 1 }, fromUid: "bob", clientMsgNo: `n${number}` },
+    ...{ timestampMs: Date.now(), header: { noPersist: false, redDot: true }, expireS: 0 },
+    ...{ streamNo: undefined, tagKey: undefined, stream: undefined },
+    payload: new Uint8Array(size),
+  };
+}
+
+/** Returns the numbers of the messages of the first round in which messages are sent again. */
+async function sentAgain({ connection }: Joiner): Promise<readonly string[]> {
+  const before = connection.frames.length;
+  while (connection.frames.length === before)
+    await new Promise((resolve) => setTimeout(resolve, AFTER_MS / 10));
+  return connection.messageNos.slice(before);
+}
+
+t.test("exactly 1 MiB of unacknowledged messages is sent again", async (t) => {
+  t.same(await sentAgain(pushed([MIB / 2, MIB / 2])), ["n1", "n2"]);
+});
+
+t.test("the oldest message is not sent again if all exceed 1 MiB by a byte", async (t) => {
+  t.same(await sentAgain(pushed([1, MIB / 2, MIB / 2])), ["n2", "n3"]);
+  t.same(await sentAgain(pushed([MIB + 1, 10])), ["n2"], "a larger message is not sent again");
+});
+
+t.test("an acknowledged message does not count for the 1 MiB", async (t) => {
+  const alice = pushed([MIB / 2, MIB / 2]);
+  alice.session.acknowledged(1);
+  push(alice, [MIB / 2]);
+  t.same(await sentAgain(alice), ["n2", "n3"]);
+});
+
+t.test("a message that was dropped for its size does not count for the 1 MiB", async (t) => {
+  t.same(await sentAgain(pushed([MIB, MIB, MIB / 2, MIB / 2])), ["n3", "n4"]);
+});
+
+t.test("a client with 65,536 unread bytes is sent messages again, with one more not", async (t) => {
+  const [reading, lagging] = [pushed([10]), pushed([10])];
+  reading.connection.unread = MAX_UNREAD_BYTES;
+  lagging.connection.unread = MAX_UNREAD_BYTES + 1;
+  t.same(await sentAgain(reading), ["n1"]);
+  lagging.connection.unread = MAX_UNREAD_BYTES;
+  t.same(await sentAgain(lagging), ["n1"], "it is sent again once the client has read");
+});
