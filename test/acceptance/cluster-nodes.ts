@@ -3,7 +3,12 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
-import { type ChildBroker, type Settings, spawnBroker } from "../support/broker.ts";
+import {
+  type ChildBroker,
+  type LaunchOptions,
+  type Settings,
+  spawnBroker,
+} from "../support/broker.ts";
 import type { Random } from "../support/random.ts";
 import { freePort } from "../support/redis.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
@@ -35,12 +40,16 @@ export const CALM: Settings = {
 
 interface NodeSlot {
   readonly settings: Settings;
+  readonly launch: LaunchOptions;
+  /** `undefined` means a new folder. */
+  readonly dataPath: string | undefined;
   readonly apiPort: number;
   readonly clientPort: number;
   broker: ChildBroker | undefined;
 }
 
 export interface ClusterNodesOptions {
+  /** An empty address means the embedded store, which needs `count` 1. */
   readonly redisUrl: string;
   /** Redis URL of the first node, if it differs. */
   readonly firstRedisUrl?: string;
@@ -48,6 +57,10 @@ export interface ClusterNodesOptions {
   /** Number of nodes. Default: 3. */
   readonly count?: number;
   readonly settings?: Settings;
+  /** How the processes of the nodes are started. */
+  readonly launch?: LaunchOptions;
+  /** Data folder of the nodes. Default: a new folder for each node. */
+  readonly dataPath?: string;
 }
 
 export class ClusterNodes {
@@ -63,7 +76,7 @@ export class ClusterNodes {
 
   static async start(t: Test, options: ClusterNodesOptions): Promise<ClusterNodes> {
     const { redisUrl, random, count = 3, settings = {} } = options;
-    const { firstRedisUrl = redisUrl } = options;
+    const { firstRedisUrl = redisUrl, launch = {}, dataPath } = options;
     const numbers = Array.from({ length: count }, (_, at) => at);
     const slots = await Promise.all(
       numbers.map(async (at) => {
@@ -75,7 +88,7 @@ export class ClusterNodes {
           JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}`,
         };
         const merged = { ...SETTINGS, ...settings, ...own };
-        return { settings: merged, apiPort, clientPort, broker: undefined };
+        return { settings: merged, launch, dataPath, apiPort, clientPort, broker: undefined };
       }),
     );
     const nodes = new ClusterNodes(t, random, slots);
@@ -101,17 +114,20 @@ export class ClusterNodes {
     return this.#random.below(this.count);
   }
 
-  async start(at: number): Promise<void> {
+  /** Starts a node that does not run. `overrides` are settings for this start only. */
+  async start(at: number, overrides: Settings = {}): Promise<void> {
     const slot = this.#slot(at);
-    const { dataPath } = slot.broker ?? {};
+    const settings = { ...slot.settings, ...overrides };
+    const dataPath = slot.broker?.dataPath ?? slot.dataPath;
     for (let tries = 1; ; tries++)
       try {
-        slot.broker = await spawnBroker(this.#t, slot.settings, dataPath);
+        slot.broker = await spawnBroker(this.#t, settings, dataPath, slot.launch);
         return;
       } catch (error) {
-        const isSlow = /Redis cannot be used: (Command timed out|Redis was not ready in time)/.test(
-          `${error}`,
-        );
+        const isSlow =
+          /Redis cannot be used: (Command timed out|Redis was not ready in time)|Redis has not answered for a while/.test(
+            `${error}`,
+          );
         if (!isSlow || tries === MAX_STARTS) throw error; // a busy machine is not a fault: start again, as a supervisor does
       }
   }

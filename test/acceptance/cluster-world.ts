@@ -15,7 +15,7 @@ import {
 } from "../support/history-checker.ts";
 import { Random } from "../support/random.ts";
 import { ClusterCommands } from "./cluster-commands.ts";
-import { ClusterNodes } from "./cluster-nodes.ts";
+import { ClusterNodes, type ClusterNodesOptions } from "./cluster-nodes.ts";
 import { ClusterReader, type ReconnectHabit } from "./cluster-reader.ts";
 import { ClusterSender } from "./cluster-sender.ts";
 import { ClusterStreams } from "./cluster-streams.ts";
@@ -43,6 +43,8 @@ export interface ClusterWorldOptions {
   readonly redisUrl: string;
   readonly seed: number;
   readonly settings?: Settings;
+  /** Number and start of the nodes. */
+  readonly nodes?: Pick<ClusterNodesOptions, "count" | "firstRedisUrl" | "launch" | "dataPath">;
   /** True if readers never close their connections by themselves. Default: some readers do. */
   readonly keepsConnections?: boolean;
   /** True if the load has no streams and no commands. Default: both. */
@@ -92,11 +94,11 @@ export class ClusterWorld {
     const { redisUrl, seed, settings = {} } = options;
     t.comment(`seed ${seed}`);
     const random = new Random(seed + 3);
-    const nodes = await ClusterNodes.start(t, { redisUrl, random, settings });
+    const nodes = await ClusterNodes.start(t, { ...options.nodes, redisUrl, random, settings });
     const world = new ClusterWorld(nodes, options);
     t.teardown(() => {
       if (!t.passing()) world.#printLogs(t);
-      return world.#close();
+      return world.close();
     });
     await world.#begin(options.hasOnlyMessages ?? false);
     return world;
@@ -189,7 +191,7 @@ export class ClusterWorld {
     const isOver = () => this.#isOver;
     this.#loads.push(...this.senders.map((sender) => sender.run(isOver)));
     if (!hasOnlyMessages) this.#loads.push(...this.#play(isOver));
-    // `settle` and `#close` report rejections.
+    // `settle` and `close` report rejections.
     for (const activity of [this.#reading, ...this.#loads]) activity.catch(() => undefined);
     const deadline = Date.now() + WAIT_MS;
     while (checker.acknowledgedCount < LOAD_RUNNING) {
@@ -240,7 +242,8 @@ export class ClusterWorld {
       t.comment(`node ${at}: ${this.nodes.output(at).slice(-LOG_LENGTH)}`);
   }
 
-  async #close(): Promise<void> {
+  /** Ends the load and closes all connections. Safe to call twice. */
+  async close(): Promise<void> {
     this.#isOver = true;
     for (const reader of this.readers) reader.close();
     for (const sender of this.senders) await sender.close();
