@@ -56,8 +56,12 @@ export const METRICS = {
   ),
   socketsRefused: counter(
     "sockets_refused_total",
-    "Connections closed as soon as they were accepted, by reason (max: the node has too many sockets; address: one client address has too many unauthenticated sockets; descriptors: the process or the system has no free file descriptors)",
+    "Connections closed as soon as they were accepted, by reason (max: the node has too many sockets; address: one address has too many silent connections or calls without a credential; descriptors: the process or the system has no free file descriptors)",
     ["reason"],
+  ),
+  socketsDisplaced: counter(
+    "sockets_displaced_total",
+    "Client sockets closed because they had sent nothing for 3 s and their address had more than sockets.maxUnauthenticatedPerAddress unauthenticated ones",
   ),
   bodiesPending: gauge(
     "http_bodies_pending_bytes",

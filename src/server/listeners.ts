@@ -18,7 +18,7 @@ import { reasonOf, StartError } from "./start-error.ts";
  * can still be managed. `SocketLimits` lowers it to an eighth of all sockets.
  */
 const SPARE_SOCKETS = 64;
-/** Minimum time between two log lines about refused sockets with the same reason. */
+/** Minimum time between two log lines about closed sockets with the same reason. */
 const REFUSAL_LOG_MS = 10_000;
 
 /** Creates the listeners. If both addresses are equal, one listener serves both. */
@@ -69,7 +69,13 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
   const { families } = metrics;
   const { max, maxUnauthenticatedPerAddress } = config.sockets;
   const log = roomLogger(logger, "transport");
-  const nextLogMs = { max: 0, address: 0, descriptors: 0 };
+  const nextLogMs = { max: 0, address: 0, descriptors: 0, silent: 0 };
+  const warn = (reason: keyof typeof nextLogMs, address: string, message: string) => {
+    const nowMs = performance.now();
+    if (nowMs < nextLogMs[reason]) return;
+    nextLogMs[reason] = nowMs + REFUSAL_LOG_MS;
+    log.warn({ reason, address }, message);
+  };
   const limits = new SocketLimits({
     maxUnauthenticatedPerAddress,
     reserve: new DescriptorReserve(),
@@ -84,10 +90,15 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
     },
     onRefused(reason, address) {
       families.socketsRefused.of(reason).add();
-      const nowMs = performance.now();
-      if (nowMs < nextLogMs[reason]) return;
-      nextLogMs[reason] = nowMs + REFUSAL_LOG_MS;
-      log.warn({ reason, address }, "New sockets are closed because a limit is reached");
+      warn(reason, address, "New sockets are closed because a limit is reached");
+    },
+    onDisplaced(address) {
+      families.socketsDisplaced.of().add();
+      warn(
+        "silent",
+        address,
+        "Silent client sockets are closed because their address has too many unauthenticated ones",
+      );
     },
   });
   families.sockets.of().from(() => limits.open);

@@ -7,6 +7,7 @@
 import type { WebSocket } from "uWebSockets.js";
 import type { GracefulCloses } from "./graceful-closes.ts";
 import { frameBytes, type Reader } from "./slow-readers.ts";
+import type { Place, SocketLimits } from "./socket-limits.ts";
 import type { TurnEnd, TurnTask } from "./turn-end.ts";
 import type { Connection, ConnectionHandler, ListenerSpec, SocketEndpoint } from "./types.ts";
 
@@ -24,6 +25,7 @@ export interface ConnectionContext {
   readonly maxBufferedBytes: number;
   readonly lagBytes: number;
   readonly slowReader: SocketEndpoint["slowReader"];
+  readonly limits: SocketLimits;
   readonly onError: ListenerSpec["onError"];
   /** Publishes to all subscribers of the topic. */
   publish(topic: string, frame: Frame): void;
@@ -64,28 +66,26 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   #isSubscriber = false;
   #isDropped = false;
   /**
-   * Function that stops counting this socket against its address. `undefined` after the peer has
-   * authenticated.
+   * Count of this socket against its address. `undefined` after the peer has authenticated.
    */
-  #release: (() => void) | undefined;
+  #place: Place | undefined;
   #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
 
   static #lastId = 0;
 
-  /** `release` stops counting the socket against its address. */
-  constructor(remoteAddress: string, release: () => void, context: ConnectionContext) {
+  constructor(remoteAddress: string, context: ConnectionContext) {
     SocketConnection.#lastId += 1;
     this.id = SocketConnection.#lastId;
     this.remoteAddress = remoteAddress;
-    this.#release = release;
     this.#context = context;
   }
 
   // --- Called by the owner ---
 
   authenticated(): void {
-    this.#release?.();
-    this.#release = undefined;
+    if (this.#place === undefined) return;
+    this.#context.limits.leave(this.#place);
+    this.#place = undefined;
   }
 
   send(frame: Frame): void {
@@ -137,8 +137,16 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   // --- Called by native events ---
 
   /**
-   * Handles the end of the handshake. The handler that `open` returns receives all later events.
+   * Counts the socket against its address until the peer has authenticated. Returns false if it must
+   * be closed at once.
    */
+  enter(address: string): boolean {
+    // The peer may never confirm a close frame, so the socket is closed without one.
+    this.#place = this.#context.limits.enter(address, () => this.#socket?.close());
+    return this.#place !== undefined;
+  }
+
+  /** Handles the end of the handshake. The handler that `open` returns gets all later events. */
   opened(socket: WebSocket<SocketData>, open: (connection: Connection) => ConnectionHandler): void {
     this.#socket = socket;
     try {
@@ -152,6 +160,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   received(data: ArrayBuffer, isText: boolean): void {
     const handler = this.#handler;
     if (handler === undefined || this.#endCode !== 0) return;
+    if (this.#place !== undefined) this.#context.limits.heard(this.#place);
     this.#context.receiving = this;
     try {
       handler.received(new Uint8Array(data), isText);

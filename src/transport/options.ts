@@ -18,7 +18,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Maximum number of unauthenticated sockets of one client address (an IPv4 address or an IPv6 /64). Further connections are closed at once. The limit is at most half of the limit of all sockets. Behind a proxy all clients have the address of the proxy: raise this value, or set 0 (no limit) and limit connections at the proxy.",
+        "Number of unauthenticated client sockets of one address (an IPv4 address or an IPv6 /64) above which sockets that have sent nothing for 3 seconds are closed, oldest first. New client sockets are always accepted. It is also the maximum number of HTTP calls of one address that wait for a reply and have no valid credential; further calls are closed. The limit is at most half of the limit of all sockets. Connections of one address that have not sent a request yet are limited to three quarters of the limit of all sockets. 0 means no limit by address.",
     }),
   },
   { additionalProperties: false },

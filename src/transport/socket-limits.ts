@@ -1,14 +1,18 @@
-// Limits the connections of a node: all of them by file descriptors, unauthenticated ones by client
-// address. State: the number of open sockets, and the unauthenticated sockets per address. The
-// listeners of a node share one instance.
+// Limits the connections of a node: all of them by file descriptors, unauthenticated ones by
+// address. State: the number of open sockets, the unauthenticated sockets per address, and the
+// client sockets that have sent nothing. The listeners of a node share one instance.
 //
 // uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
-// request a connection occupies a slot, which is released when the connection closes. After that,
-// each call without a credential counts until its reply, and its connection is closed with the
-// reply. A slot that is not released expires after one to two rounds; a round is longer than the
-// time for which uWebSockets.js lets a connection stay silent. A request releases the oldest slot
-// of its address, because the slot of its own connection is not known. The address of a request is
-// read only while some address has many slots.
+// request a connection occupies a slot of its peer, which is released when the connection closes. A slot
+// that is not released expires after one to two rounds; a round is longer than the time for which
+// uWebSockets.js lets a connection stay silent. A request releases the oldest slot of its peer, because the slot of its
+// own connection is not known. The peer of a request is read only while some address has many
+// slots.
+//
+// After that, each call without a credential counts until its reply, and its connection is closed
+// with the reply. A client socket without a credential counts until it is authenticated. It is never
+// refused because of its address: if the address has too many, those that have sent nothing give
+// way.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
@@ -18,26 +22,53 @@ type SocketRefusal = "max" | "address" | "descriptors";
 interface SocketLimitsPorts {
   /** Returns the limit of all sockets. Called once, at the first `start`. */
   readonly capacity: () => number;
-  /** Maximum number of unauthenticated sockets per address. 0 means no limit. */
+  /**
+   * Maximum number of unauthenticated client sockets per address, and of calls without a
+   * credential. 0 means no limit by address.
+   */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
   /** Called when a new connection was refused and closed. */
   onRefused(reason: SocketRefusal, address: string): void;
+  /** Called when a client socket without a credential was closed, because it gave way. */
+  onDisplaced(address: string): void;
 }
 
-/** Number of unauthenticated sockets of one address. */
+/** Unauthenticated sockets of one address. */
 interface Tally {
-  /** Slots occupied since this round began. */
+  readonly address: string;
+  /** Connections without a request yet. */
+  readonly slots: Rounds;
+  /** Refused connections that stay open until they close by themselves. */
+  readonly lateCloses: Rounds;
+  /** Calls without a credential. */
+  calls: number;
+  /** Client sockets without a credential. */
+  sockets: number;
+  /** Those of the client sockets that have sent nothing. */
+  silent: number;
+}
+
+/** Number of connections of which it is not known when they close. */
+interface Rounds {
+  /** Connections since this round began. */
   young: number;
-  /** Slots occupied in the previous round. */
+  /** Connections of the previous round. */
   old: number;
-  /** Calls and client sockets without a credential. */
-  held: number;
+}
+
+/** A client socket without a credential. */
+export interface Place {
+  readonly tally: Tally;
+  /** Number of ticks when the socket was opened. */
+  readonly sinceTick: number;
+  /** Closes the socket. `leave` must be called before the function returns. */
+  readonly close: () => void;
 }
 
 /** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
 const ROUND_MS = 15_000;
-/** Divisor: requests are watched while some address uses more than a quarter of its limit. */
+/** Requests are watched while some address uses more than a quarter of its slots. */
 const WATCHED_SHARE = 4;
 /**
  * Maximum number of addresses with an entry. Above a quarter of this number all requests are
@@ -46,17 +77,32 @@ const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;
 /** Divisor: at most an eighth of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
+/** Fraction of all sockets that the silent connections of one address may occupy. */
+const SILENT_SHARE = 3 / 4;
+const TICK_MS = 250;
+/**
+ * Number of whole ticks after which a silent client socket gives way: 3 s. A stalled event loop runs
+ * one tick at most, so the time in which the node could not read does not count.
+ */
+const SILENT_TICKS = 3000 / TICK_MS;
 
 export class SocketLimits {
   readonly #ports: SocketLimitsPorts;
   readonly #tallies = new Map<string, Tally>();
   #max = Number.POSITIVE_INFINITY;
   #maxPerAddress = Number.POSITIVE_INFINITY;
+  #maxSilentPerAddress = Number.POSITIVE_INFINITY;
   #isStarted = false;
   #open = 0;
   #round = 0;
   #rounds: NodeJS.Timeout | undefined;
   #isWatching = false;
+  /** Client sockets that have sent nothing, the oldest first. */
+  readonly #silent = new Set<Place>();
+  /** Number of addresses with more client sockets than they may have. */
+  #crowded = 0;
+  #tick = 0;
+  #ticks: NodeJS.Timeout | undefined;
 
   constructor(ports: SocketLimitsPorts) {
     this.#ports = ports;
@@ -84,37 +130,42 @@ export class SocketLimits {
     this.#ports.reserve.start();
     this.#max = this.#ports.capacity();
     const { maxUnauthenticatedPerAddress: limit } = this.#ports;
-    if (limit > 0) this.#maxPerAddress = Math.max(1, Math.min(limit, Math.floor(this.#max / 2)));
+    if (limit === 0) return;
+    this.#maxPerAddress = Math.max(1, Math.min(limit, Math.floor(this.#max / 2)));
+    this.#maxSilentPerAddress = Math.max(1, Math.floor(this.#max * SILENT_SHARE));
   }
 
   /** Stops the timers and releases the reserve. Safe to call again. */
   stop(): void {
     this.#ports.reserve.stop();
     clearInterval(this.#rounds);
+    clearInterval(this.#ticks);
   }
 
   /**
-   * Counts a connection that was accepted. `spare` sockets, at most an eighth of all, are left free
-   * for other listeners. Returns `undefined` if the connection must be closed at once. Otherwise
-   * returns a function to call if the connection closes before its first request. In both cases,
-   * `closed` must be called when the connection closes.
+   * Counts a connection that was accepted. `peer` is its address, also if it is a proxy. `spare`
+   * sockets, at most an eighth of all, are left free for other listeners. Returns `undefined` if the
+   * connection must be closed at once. Otherwise returns a function to call if the connection closes
+   * before its first request. `closed` must be called in any case.
    */
-  accepted(address: string, spare: number): (() => void) | undefined {
+  accepted(peer: string, spare: number): (() => void) | undefined {
     this.#open += 1;
-    if (this.#ports.reserve.isExhausted) return this.#refuse("descriptors", address);
+    if (this.#ports.reserve.isExhausted) return this.#refuse("descriptors", peer);
     const reserved = Math.min(spare, this.#max / SPARE_SHARE);
-    if (this.#open > this.#max - reserved) return this.#refuse("max", address);
-    if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return noop;
-    const tally = this.#tally(address);
-    if (tally === undefined) return this.#refuse("max", address);
-    if (total(tally) >= this.#maxPerAddress) return this.#refuse("address", address);
-    tally.young += 1;
-    if (total(tally) * WATCHED_SHARE > this.#maxPerAddress) this.#isWatching = true;
+    if (this.#open > this.#max - reserved) return this.#refuse("max", peer);
+    if (!this.#isLimited) return noop;
+    const tally = this.#tally(peer);
+    if (tally === undefined) return this.#refuse("max", peer);
+    const { slots } = tally;
+    if (sum(slots) + tally.silent >= this.#maxSilentPerAddress)
+      return this.#refuse("address", peer);
+    slots.young += 1;
+    if (sum(slots) * WATCHED_SHARE > this.#maxSilentPerAddress) this.#isWatching = true;
     const round = this.#round;
     return () => {
-      if (round === this.#round) tally.young = decremented(tally.young);
-      else if (round === this.#round - 1) tally.old = decremented(tally.old);
-      this.#dropEmpty(address, tally);
+      if (round === this.#round) slots.young = decremented(slots.young);
+      else if (round === this.#round - 1) slots.old = decremented(slots.old);
+      this.#dropEmpty(tally);
     };
   }
 
@@ -123,29 +174,28 @@ export class SocketLimits {
     this.#open -= 1;
   }
 
-  /** Releases a slot of the address, because one of its connections sent a request. */
-  requested(address: string): void {
-    const tally = this.#tallies.get(address);
+  /** Releases a slot of the peer, because one of its connections sent a request. */
+  requested(peer: string): void {
+    const tally = this.#tallies.get(peer);
     if (tally === undefined) return;
-    if (tally.old > 0) tally.old -= 1;
-    else tally.young = decremented(tally.young);
-    this.#dropEmpty(address, tally);
+    if (tally.slots.old > 0) tally.slots.old -= 1;
+    else tally.slots.young = decremented(tally.slots.young);
+    this.#dropEmpty(tally);
   }
 
   /**
-   * Counts a connection without a credential against its address until the returned function is
-   * called, once. Returns `undefined` if the address is at its limit; the connection must then be
-   * closed.
+   * Counts a call without a credential against its address until the returned function is called,
+   * once. Returns `undefined` if the address is at its limit; the connection must then be closed.
    */
   hold(address: string): (() => void) | undefined {
-    if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return noop;
+    if (!this.#isLimited) return noop;
     const tally = this.#tally(address);
     if (tally === undefined) return this.#refuse("max", address);
-    if (total(tally) >= this.#maxPerAddress) return this.#refuse("address", address);
-    tally.held += 1;
+    if (!this.#allowsCall(tally)) return this.#refuse("address", address);
+    tally.calls += 1;
     return () => {
-      tally.held -= 1;
-      this.#dropEmpty(address, tally);
+      tally.calls -= 1;
+      this.#dropEmpty(tally);
     };
   }
 
@@ -154,11 +204,52 @@ export class SocketLimits {
    * counted against its address. False means that it must be closed now.
    */
   allowLateClose(address: string): boolean {
-    if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return true;
+    if (!this.#isLimited) return true;
     const tally = this.#tally(address);
-    if (tally === undefined || total(tally) >= this.#maxPerAddress) return false;
-    tally.young += 1;
+    if (tally === undefined || !this.#allowsCall(tally)) return false;
+    tally.lateCloses.young += 1;
     return true;
+  }
+
+  /**
+   * Counts a client socket without a credential against its address until `leave`. `close` closes
+   * the socket; it is called later, if the socket must give way. Returns `undefined` if the
+   * connection must be closed at once, because too many addresses are counted.
+   */
+  enter(address: string, close: () => void): Place | undefined {
+    if (!this.#isLimited) return UNCOUNTED;
+    const tally = this.#tally(address);
+    if (tally === undefined) return this.#refuse("max", address);
+    const place = { tally, sinceTick: this.#tick, close };
+    if (tally.sockets === this.#maxPerAddress) this.#crowded += 1;
+    tally.sockets += 1;
+    tally.silent += 1;
+    this.#silent.add(place);
+    this.#ticks ??= setInterval(() => this.#nextTick(), TICK_MS).unref();
+    return place;
+  }
+
+  /** Records that the client socket sent a frame. It no longer gives way. */
+  heard(place: Place): void {
+    if (this.#silent.delete(place)) place.tally.silent -= 1;
+  }
+
+  /** Stops counting a client socket: it is authenticated or closed. Must be called once. */
+  leave(place: Place): void {
+    if (place === UNCOUNTED) return;
+    const { tally } = place;
+    this.heard(place);
+    tally.sockets -= 1;
+    if (tally.sockets === this.#maxPerAddress) this.#crowded -= 1;
+    this.#dropEmpty(tally);
+  }
+
+  get #isLimited(): boolean {
+    return this.#maxPerAddress !== Number.POSITIVE_INFINITY;
+  }
+
+  #allowsCall({ calls, lateCloses }: Tally): boolean {
+    return calls + sum(lateCloses) < this.#maxPerAddress;
   }
 
   /** Returns the counts of the address, `undefined` if too many addresses are counted. */
@@ -167,28 +258,49 @@ export class SocketLimits {
     if (existing !== undefined) return existing;
     if (this.#tallies.size >= MAX_ADDRESSES) return undefined;
     if (this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES) this.#isWatching = true;
-    const tally: Tally = { young: 0, old: 0, held: 0 };
+    const tally = newTally(address);
     this.#tallies.set(address, tally);
     this.#rounds ??= setInterval(() => this.#nextRound(), ROUND_MS).unref();
     return tally;
   }
 
-  #dropEmpty(address: string, tally: Tally): void {
-    if (total(tally) === 0 && this.#tallies.get(address) === tally) this.#tallies.delete(address);
+  #dropEmpty(tally: Tally): void {
+    const { address } = tally;
+    if (isEmpty(tally) && this.#tallies.get(address) === tally) this.#tallies.delete(address);
   }
 
   #nextRound(): void {
     this.#round += 1;
     this.#isWatching = this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES;
     for (const [address, tally] of this.#tallies) {
-      tally.old = tally.young;
-      tally.young = 0;
-      if (total(tally) === 0) this.#tallies.delete(address);
-      else if (total(tally) * WATCHED_SHARE > this.#maxPerAddress) this.#isWatching = true;
+      age(tally.slots);
+      age(tally.lateCloses);
+      if (isEmpty(tally)) this.#tallies.delete(address);
+      else if (sum(tally.slots) * WATCHED_SHARE > this.#maxSilentPerAddress)
+        this.#isWatching = true;
     }
     if (this.#tallies.size > 0) return;
     clearInterval(this.#rounds);
     this.#rounds = undefined;
+  }
+
+  #nextTick(): void {
+    this.#tick += 1;
+    if (this.#crowded > 0) this.#displaceSilent();
+    if (this.#silent.size > 0) return;
+    clearInterval(this.#ticks);
+    this.#ticks = undefined;
+  }
+
+  /** Closes silent client sockets, the oldest first, of each address that has too many. */
+  #displaceSilent(): void {
+    for (const { tally, sinceTick, close } of this.#silent) {
+      // The tick in which the socket was opened was not a whole one.
+      if (this.#tick - sinceTick <= SILENT_TICKS) return;
+      if (tally.sockets <= this.#maxPerAddress) continue;
+      close();
+      this.#ports.onDisplaced(tally.address);
+    }
   }
 
   #refuse(reason: SocketRefusal, address: string): undefined {
@@ -197,10 +309,33 @@ export class SocketLimits {
   }
 }
 
+function newTally(address: string): Tally {
+  return {
+    address,
+    slots: { young: 0, old: 0 },
+    lateCloses: { young: 0, old: 0 },
+    calls: 0,
+    sockets: 0,
+    silent: 0,
+  };
+}
+
+/** Place of a socket while there is no limit by address. */
+const UNCOUNTED: Place = { tally: newTally(""), sinceTick: 0, close: noop };
+
 function noop(): void {}
 
-function total({ young, old, held }: Tally): number {
-  return young + old + held;
+function isEmpty({ slots, lateCloses, calls, sockets }: Tally): boolean {
+  return sum(slots) + sum(lateCloses) + calls + sockets === 0;
+}
+
+function sum({ young, old }: Rounds): number {
+  return young + old;
+}
+
+function age(rounds: Rounds): void {
+  rounds.old = rounds.young;
+  rounds.young = 0;
 }
 
 function decremented(count: number): number {

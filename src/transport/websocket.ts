@@ -4,6 +4,7 @@
 // payloads are often encrypted anyway.
 
 import type { TemplatedApp } from "uWebSockets.js";
+import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
 import { type ConnectionContext, SocketConnection, type SocketData } from "./connection.ts";
 import { GracefulCloses } from "./graceful-closes.ts";
@@ -43,6 +44,7 @@ export function serveSockets(
     maxBufferedBytes,
     lagBytes,
     slowReader,
+    limits,
     onError,
     publish,
     published: (frame) => slowReaders.published(frame),
@@ -77,8 +79,7 @@ export function serveSockets(
     idleTimeout: endpoint.idleTimeoutS,
     sendPingsAutomatically: true,
     upgrade(res, req, nativeContext) {
-      const network = networkText(res.getRemoteAddress());
-      limits.requested(network);
+      limits.requested(networkText(res.getRemoteAddress()));
       const problem = head.problem(req);
       if (problem !== undefined)
         return writeReplyAndClose(res, http?.malformed(problem) ?? MALFORMED);
@@ -90,10 +91,9 @@ export function serveSockets(
       };
       const answer = decide(upgrade, head.value("sec-websocket-version"));
       if (typeof answer !== "string") return writeReplyAndClose(res, answer);
-      const release = limits.hold(network);
-      if (release === undefined) return void res.close();
       const { remoteAddress } = upgrade;
-      const connection = new SocketConnection(remoteAddress, release, context);
+      const connection = new SocketConnection(remoteAddress, context);
+      if (!connection.enter(networkOf(remoteAddress))) return void res.close();
       const key = head.value("sec-websocket-key");
       upgrading = upgrade;
       res.upgrade<SocketData>({ connection }, key, answer, "", nativeContext);

@@ -10,8 +10,10 @@ import type { HttpReply, HttpRoute } from "../../src/transport/types.ts";
 import { tieToParent } from "../support/child.ts";
 import { t } from "../support/suite.ts";
 import {
+  type Client,
   HOST,
   httpEndpoint,
+  openClient,
   RawClient,
   socketEndpoint,
   socketLimits,
@@ -225,6 +227,122 @@ t.test(
     await until(() => limits.open === 15);
     const call = ["GET / HTTP/1.1\r\nhost: x\r\n\r\n"];
     t.equal(await ask(t, api.port, call), "200", "a new socket is accepted after one closed");
+  },
+);
+
+// --- Silent sockets ------------------------------------------------------------------------------
+
+const SILENT_MS = 3000;
+
+/** Starts a listener for client sockets with a limit of `LIMIT` unauthenticated ones per address. */
+async function serveSockets(t: Test) {
+  const displaced: string[] = [];
+  const refused: string[] = [];
+  const limits = socketLimits({
+    ...{ maxUnauthenticatedPerAddress: LIMIT, capacity: () => 400 },
+    onDisplaced: (address) => displaced.push(address),
+    onRefused: (reason) => refused.push(reason),
+  });
+  const { seen, endpoint } = socketEndpoint({
+    received: ({ connection }, data) => {
+      if (data === "right") connection.authenticated();
+    },
+  });
+  const { port } = await startListener(t, { sockets: endpoint, limits });
+  return { port, seen, displaced, refused };
+}
+
+async function openMany(t: Test, port: number, count: number): Promise<readonly Client[]> {
+  const clients: Client[] = [];
+  while (clients.length < count) clients.push(await openClient(t, port));
+  return clients;
+}
+
+const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const isClosed = ({ closed }: Client) => closed.length > 0;
+
+t.test(
+  "silent client sockets up to the limit stay open, and with one more the oldest one is closed",
+  async (t) => {
+    const { port, displaced, refused } = await serveSockets(t);
+    const startMs = performance.now();
+    const [oldest, ...others] = await openMany(t, port, LIMIT);
+    if (oldest === undefined) throw new Error("the client is missing");
+    await wait(SILENT_MS + 1000);
+    t.notOk(isClosed(oldest), "the limit is not exceeded");
+    const [newest] = await openMany(t, port, 1);
+    await until(() => isClosed(oldest));
+    t.ok(performance.now() - startMs > SILENT_MS);
+    await wait(SILENT_MS + 1000);
+    t.same(displaced, ["127.0.0.1"]);
+    t.equal(others.filter(isClosed).length, 0, "the other sockets stay open");
+    t.notOk(newest === undefined || isClosed(newest), "the newest socket stays open");
+    t.same(refused, []);
+  },
+);
+
+t.test(
+  "client sockets over the limit that sent something within 3 seconds are not closed",
+  async (t) => {
+    const { port, displaced, refused } = await serveSockets(t);
+    const clients = await openMany(t, port, 2 * LIMIT);
+    const [silent, ...speaking] = clients.slice(LIMIT / 2);
+    for (const { socket } of [...clients.slice(0, LIMIT / 2), ...speaking]) socket.send("wrong");
+    await wait(SILENT_MS + 1000);
+    t.equal(clients.filter(isClosed).length, 1);
+    t.ok(silent !== undefined && isClosed(silent), "the silent socket gives way");
+    t.same(displaced, ["127.0.0.1"]);
+    t.same(refused, []);
+  },
+);
+
+t.test("authenticated client sockets do not count against their address", async (t) => {
+  const { port, displaced } = await serveSockets(t);
+  const authenticated = await openMany(t, port, 2 * LIMIT);
+  for (const { socket } of authenticated) socket.send("right");
+  const silent = await openMany(t, port, LIMIT);
+  await wait(SILENT_MS + 1000);
+  t.equal([...authenticated, ...silent].filter(isClosed).length, 0);
+  t.same(displaced, []);
+});
+
+t.test("the time in which the event loop was stalled does not count as silence", async (t) => {
+  const { port, displaced } = await serveSockets(t);
+  const clients = await openMany(t, port, 3 * LIMIT);
+  for (const { socket } of clients) socket.send("right");
+  // The node and the clients of this test share the loop, so the frames are read after the stall.
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, SILENT_MS + 1000);
+  await wait(1000);
+  t.equal(clients.filter(isClosed).length, 0);
+  t.same(displaced, []);
+});
+
+t.test(
+  "silent connections of one address may occupy three quarters of all sockets, and one more is closed",
+  { skip: process.platform === "linux" ? false : "needs the loopback addresses of Linux" },
+  async (t) => {
+    const reasons: string[] = [];
+    const limits = socketLimits({
+      ...{ maxUnauthenticatedPerAddress: LIMIT, capacity: () => 40 },
+      onRefused: (reason) => reasons.push(reason),
+    });
+    const routes = [{ method: "GET", path: "/", handle: ok }] as const;
+    const { port } = await startListener(t, { http: httpEndpoint(routes), limits });
+    const silent = Array.from({ length: 30 }, () => new RawClient(t, port, HOST, "127.0.0.2"));
+    await until(() => limits.open === 30);
+    t.same(reasons, []);
+    const surplus = new RawClient(t, port, HOST, "127.0.0.2");
+    await surplus.closed();
+    t.same(reasons, ["address"]);
+    t.equal(silent.filter(({ isClosed }) => isClosed).length, 0);
+    const call = ["GET / HTTP/1.1\r\nhost: x\r\n\r\n"];
+    t.equal(await ask(t, port, call), "200", "another address is served");
+    silent[0]?.socket.destroy();
+    await until(() => limits.open === 29);
+    const next = new RawClient(t, port, HOST, "127.0.0.2");
+    next.write(call[0] ?? "");
+    await next.has("ok");
+    t.same(reasons, ["address"], "a closed connection leaves its place to a new one");
   },
 );
 

@@ -75,6 +75,7 @@ export function socketLimits(
     maxUnauthenticatedPerAddress: 0,
     reserve: new DescriptorReserve(),
     onRefused: () => undefined,
+    onDisplaced: () => undefined,
     ...ports,
   });
 }
@@ -108,8 +109,8 @@ export class RawClient {
   received = Buffer.alloc(0);
   isClosed = false;
 
-  constructor(t: Test, port: number, host = HOST) {
-    this.socket = connect({ port, host, noDelay: true });
+  constructor(t: Test, port: number, host = HOST, localAddress?: string) {
+    this.socket = connect({ port, host, noDelay: true, ...(localAddress && { localAddress }) });
     this.socket.on("data", (data) => {
       this.received = Buffer.concat([this.received, data]);
     });
