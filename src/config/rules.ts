@@ -4,6 +4,7 @@
 import { isIP } from "node:net";
 import { refusalToStart } from "../api/protected-mode.ts";
 import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/address.ts";
+import { parseNetwork } from "../lib/network-list.ts";
 import type { Config } from "./schema.ts";
 
 /**
@@ -25,6 +26,8 @@ export function inconsistencies(config: Config): readonly string[] {
     ...migration(config),
     ...accounts(config.managers),
     ...origins(config.client.allowedOrigins),
+    ...proxies("api.trustedProxies", config.api.trustedProxies),
+    ...proxies("client.trustedProxies", config.client.trustedProxies),
   ];
 }
 
@@ -61,10 +64,15 @@ function sharedListener({ api, client }: Config): readonly string[] {
   const addresses = [parseAddress(api.listen), parseAddress(client.listen)];
   const [apiAddress, clientAddress] = addresses;
   if (apiAddress === undefined || clientAddress === undefined) return [];
-  if (!sameAddress(apiAddress, clientAddress) || isEqual(api.tls, client.tls)) return [];
-  return [
-    "api.listen and client.listen are the same address, so api.tls and client.tls must be equal.",
+  if (!sameAddress(apiAddress, clientAddress)) return [];
+  const differing = [
+    ...(isEqual(api.tls, client.tls) ? [] : ["tls"]),
+    ...(hasSameEntries(api.trustedProxies, client.trustedProxies) ? [] : ["trustedProxies"]),
   ];
+  return differing.map(
+    (key) =>
+      `api.listen and client.listen are the same address, so api.${key} and client.${key} must be equal.`,
+  );
 }
 
 /** Returns a problem if other machines can reach the API and no credential is configured. */
@@ -87,6 +95,10 @@ function isEqual(a: Config["api"]["tls"], b: Config["api"]["tls"]): boolean {
     a.caFile === b.caFile &&
     a.passphrase === b.passphrase
   );
+}
+
+function hasSameEntries(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((entry) => b.includes(entry));
 }
 
 function sizes({ messages, client, api }: Config): readonly string[] {
@@ -180,5 +192,14 @@ function origins(entries: readonly string[]): readonly string[] {
     .map(
       (entry) =>
         `client.allowedOrigins contains ${JSON.stringify(entry)}, which is neither an origin like https://chat.example.com nor a host pattern like *.example.com.`,
+    );
+}
+
+function proxies(name: string, entries: readonly string[]): readonly string[] {
+  return entries
+    .filter((entry) => parseNetwork(entry) === undefined)
+    .map(
+      (entry) =>
+        `${name} contains ${JSON.stringify(entry)}, which is neither an IP address like 10.0.0.5 nor a network in CIDR form like 10.0.0.0/8 or fd00::/8.`,
     );
 }

@@ -41,6 +41,11 @@ export const clientOptions = Type.Object(
       },
       { additionalProperties: false },
     ),
+    trustedProxies: Type.Array(Type.String({ minLength: 1 }), {
+      default: [],
+      description:
+        "Proxies in front of this listener: networks in CIDR form (`10.0.0.0/8`, `fd00::/8`) or single addresses. If the peer of a connection is one of them, the client's address is the rightmost address in `X-Forwarded-For` that is not one of them, or the address in the header of the PROXY protocol, version 2. It is used for limits by address, for logs and in `/connz`. An empty list means that the client's address is always the address of the peer.",
+    }),
     allowedOrigins: Type.Array(Type.String({ minLength: 1 }), {
       default: [],
       description:

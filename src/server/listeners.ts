@@ -44,6 +44,7 @@ export function createListeners(
     ...addressOf(config.api.listen),
     http,
     tls: tlsFiles(config.api.tls),
+    trustedProxies: config.api.trustedProxies,
     spareSockets: 0,
   };
   const clientAddress = addressOf(config.client.listen);
@@ -59,6 +60,7 @@ export function createListeners(
       http: viewers,
       sockets,
       tls: tlsFiles(config.client.tls),
+      trustedProxies: config.client.trustedProxies,
       spareSockets: SPARE_SOCKETS,
     }),
   };

@@ -3,7 +3,9 @@
 // abort, nor the native request after the constructor.
 
 import type { HttpResponse, HttpRequest as NativeRequest } from "uWebSockets.js";
+import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
+import { type ClientAddresses, FORWARDED_FOR, hasProxyHeader } from "./client-addresses.ts";
 import type { AnnouncedBody, HeadCheck } from "./http-head.ts";
 import {
   BARE_500,
@@ -37,6 +39,8 @@ interface CallTarget {
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
   readonly limits: SocketLimits;
+  /** `undefined` if no proxy is trusted. */
+  readonly addresses: ClientAddresses | undefined;
 }
 
 type Outcome = HttpReply | HttpStream;
@@ -55,7 +59,15 @@ export class HttpCall implements HttpRequest {
   #res: HttpResponse | undefined;
   /** Body of the reply if it is a stream. */
   #stream: StreamBody | undefined;
+  readonly #addresses: ClientAddresses | undefined;
+  #forwardedFor = "";
   #remoteAddress: string | undefined;
+  /**
+   * Whether the reply is written in a later turn and closes the connection. It does if the
+   * connection sent a PROXY header, because uWebSockets.js also accepts such a header in front of the
+   * next request. A client of a trusted proxy could choose its address there. See `writeReplyAlone`.
+   */
+  #isolation: "none" | "due" | "deferred" = "none";
   /** True if `requested` was called for the connection. */
   #isReported = false;
   #release: (() => void) | undefined;
@@ -74,14 +86,21 @@ export class HttpCall implements HttpRequest {
     this.#onError = target.onError;
     this.#turnEnd = target.turnEnd;
     this.#limits = target.limits;
+    this.#addresses = target.addresses;
     this.#res = res;
+    if (target.addresses !== undefined) {
+      this.#forwardedFor = target.head.value(FORWARDED_FOR);
+      if (hasProxyHeader(res)) this.#isolation = "due";
+    }
     if (target.limits.isWatching) this.#report(res);
   }
 
   get remoteAddress(): string {
     if (this.#remoteAddress !== undefined) return this.#remoteAddress;
     if (this.#res === undefined) return "";
-    this.#remoteAddress = addressText(this.#res.getRemoteAddress());
+    this.#remoteAddress =
+      this.#addresses?.of(this.#res, this.#forwardedFor) ??
+      addressText(this.#res.getRemoteAddress());
     return this.#remoteAddress;
   }
 
@@ -207,7 +226,8 @@ export class HttpCall implements HttpRequest {
   #answerAndCloseLater(res: HttpResponse, reply: HttpReply): void {
     this.release();
     const isBare = reply.status === 204 || this.method === "HEAD";
-    if (isBare || !this.#limits.allowLateClose(this.#report(res)))
+    this.#report(res);
+    if (isBare || !this.#limits.allowLateClose(networkOf(this.remoteAddress)))
       return this.#answerAndClose(res, reply);
     const closing = withHeader(reply, "connection", "close");
     res.cork(() => this.#answer(closing, writeReply));
@@ -226,10 +246,16 @@ export class HttpCall implements HttpRequest {
   #answer(reply: Outcome, write: WriteReply): void {
     const res = this.#res;
     if (res === undefined) return dismiss(reply);
+    if (this.#isolation === "due") {
+      this.#isolation = "deferred";
+      setImmediate(() => this.#answerLater(reply, write));
+      return;
+    }
     this.#res = undefined;
     this.release();
     try {
       if ("opened" in reply) this.#open(reply, res);
+      else if (this.#isolation !== "none" && write === writeReply) writeReplyAndClose(res, reply);
       else write(res, reply);
     } catch (error) {
       this.#onError(error, `Could not handle ${this.method} ${this.path}`);
@@ -240,6 +266,7 @@ export class HttpCall implements HttpRequest {
   #open(stream: HttpStream, res: HttpResponse): void {
     this.#stream = new StreamBody(stream, res, {
       turnEnd: this.#turnEnd,
+      closesConnection: this.#isolation !== "none",
       onError: this.#onError,
       failure: `Could not handle ${this.method} ${this.path}`,
     });
@@ -258,19 +285,16 @@ export class HttpCall implements HttpRequest {
 
   /** Counts the call against its address. Returns false if the address is at its limit. */
   #reserve(res: HttpResponse): boolean {
-    this.#release ??= this.#limits.hold(this.#report(res));
+    this.#report(res);
+    this.#release ??= this.#limits.hold(networkOf(this.remoteAddress));
     return this.#release !== undefined;
   }
 
-  /**
-   * Reports the request of this connection to the limits, once, and returns the network of the
-   * peer.
-   */
-  #report(res: HttpResponse): string {
-    const network = networkText(res.getRemoteAddress());
-    if (!this.#isReported) this.#limits.requested(network);
+  /** Reports the request of this connection to the limits, once. */
+  #report(res: HttpResponse): void {
+    if (this.#isReported) return;
     this.#isReported = true;
-    return network;
+    this.#limits.requested(networkText(res.getRemoteAddress()));
   }
 }
 

@@ -4,6 +4,7 @@
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
+import { FORWARDED_FOR } from "./client-addresses.ts";
 
 /** Kind of body that the head of a request announces. */
 export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
@@ -35,14 +36,16 @@ export class HeadCheck {
   }
 
   /**
-   * Records a header. It is called for all headers, because a separate native call for each needed
-   * header would cost more.
+   * Records a header. It is called for all headers, because one native call for each header to read
+   * would cost more. The values of a repeated X-Forwarded-For are joined, because some proxies add a
+   * header instead of extending it.
    */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);
     if (index === undefined) return;
     const count = this.#counts[index] ?? 0;
     if (count === 0) this.#values[index] = value;
+    else if (name === FORWARDED_FOR) this.#values[index] += `,${value}`;
     this.#counts[index] = count + 1;
   };
 
@@ -67,7 +70,10 @@ export class HeadCheck {
     return undefined;
   }
 
-  /** Returns the first header of this name in the last checked request, `""` if there is none. */
+  /**
+   * Returns the first header of this name in the last checked request, `""` if there is none. Of
+   * X-Forwarded-For, returns all values.
+   */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }

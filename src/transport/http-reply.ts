@@ -1,5 +1,5 @@
 // Writes a reply to an open HTTP response. No state. Each writer is called once per response, while
-// it is corked, and ends the response.
+// it is corked, and ends the response, `writeReplyAlone` in the next turn.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { STATUS_CODES } from "node:http";
@@ -26,6 +26,21 @@ export const writeReply: WriteReply = (res, reply) => {
 export const writeReplyAndClose: WriteReply = (res, reply) => {
   writeHead(res, reply);
   res.end(reply.body, true);
+};
+
+/**
+ * Writes a reply in the next turn and closes the connection. Until then uWebSockets.js closes a
+ * connection that sends its next request. It would still serve a next request that was received
+ * together with this one if the reply were written now.
+ */
+export const writeReplyAlone: WriteReply = (res, reply) => {
+  let isOpen = true;
+  res.onAborted(() => {
+    isOpen = false;
+  });
+  setImmediate(() => {
+    if (isOpen) res.cork(() => writeReplyAndClose(res, reply));
+  });
 };
 
 /**

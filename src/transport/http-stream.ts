@@ -12,6 +12,8 @@ interface StreamContext {
   /** Log message for an error of the stream. */
   readonly failure: string;
   readonly onError: ListenerSpec["onError"];
+  /** True if the connection must be closed after the reply. */
+  readonly closesConnection: boolean;
 }
 
 /** Queue length above which the queue is written before the turn ends. */
@@ -97,7 +99,8 @@ export class StreamBody implements HttpBody, TurnTask {
     const last = this.#takeQueue();
     res.cork(() => {
       if (last !== "") res.write(last);
-      res.end();
+      if (this.#context.closesConnection) res.end("", true);
+      else res.end();
     });
     this.#runCallback(() => this.#stream.closed());
   }

@@ -7,6 +7,7 @@
 
 import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";
+import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
 import { type BodyBudget, BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
 import { type AnnouncedBody, HeadCheck } from "./http-head.ts";
@@ -24,6 +25,8 @@ interface HttpContext {
   readonly head: HeadCheck;
   readonly limits: SocketLimits;
   readonly bodies: BodyBudget;
+  /** `undefined` if no proxy is trusted. */
+  readonly addresses: ClientAddresses | undefined;
 }
 
 type NativeHandler = (res: HttpResponse, req: NativeRequest) => void;
@@ -34,17 +37,19 @@ const NO_PARAMS: readonly string[] = [];
 export function serveHttp(
   app: TemplatedApp,
   endpoint: HttpEndpoint,
-  shared: Pick<ListenerSpec, "onError" | "limits" | "bodies">,
+  shared: Pick<ListenerSpec, "onError" | "limits" | "bodies"> & Pick<HttpContext, "addresses">,
 ): void {
-  const { onError, limits, bodies } = shared;
+  const { onError, limits, bodies, addresses } = shared;
   const context: HttpContext = {
     endpoint,
     onError,
     limits,
     bodies,
+    addresses,
     allowed: createAllowedMethods(endpoint.routes),
     turnEnd: new TurnEnd(),
     head: new HeadCheck([
+      ...(addresses === undefined ? [] : [FORWARDED_FOR]),
       ...endpoint.headers,
       ...endpoint.routes.flatMap(({ headers = [] }) => headers),
     ]),
@@ -55,15 +60,15 @@ export function serveHttp(
   app.any("/*", (res, req) => serveOther(res, req, context));
 }
 
+const SOCKETS_ONLY: HttpReply = {
+  status: 426,
+  headers: { upgrade: "websocket", "content-type": "text/plain" },
+  body: "This address serves WebSocket connections only.\n",
+};
+
 /** Refuses every HTTP call on a listener that serves sockets only. */
-export function refuseHttp(app: TemplatedApp): void {
-  app.any("/*", (res) => {
-    res
-      .writeStatus("426 Upgrade Required")
-      .writeHeader("upgrade", "websocket")
-      .writeHeader("content-type", "text/plain")
-      .end("This address serves WebSocket connections only.\n", true);
-  });
+export function refuseHttp(app: TemplatedApp, addresses: ClientAddresses | undefined): void {
+  app.any("/*", (res) => refusalWriter(res, addresses)(res, SOCKETS_ONLY));
 }
 
 function serveGet(route: HttpRoute, context: HttpContext): NativeHandler {
@@ -227,7 +232,7 @@ class PostCall implements BodyOwner {
  */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
-  { endpoint, onError, turnEnd, head, limits }: HttpContext,
+  { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,
 ): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const headerNames = [...endpoint.headers, ...headers];
@@ -240,6 +245,7 @@ function callOpener(
     onError,
     turnEnd,
     limits,
+    addresses,
   };
   if (paramCount === 0) return (res, req) => new HttpCall(res, req, target);
   return (res, req) => {
@@ -261,7 +267,7 @@ function readParams(req: NativeRequest, count: number): readonly string[] | unde
 
 /** Refuses a call whose path or method has no route. The body, if any, is not read. */
 function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext): void {
-  const { endpoint, allowed, onError, turnEnd, limits, head } = context;
+  const { endpoint, allowed, onError, turnEnd, limits, addresses, head } = context;
   if (refuseMalformed(res, req, context)) return;
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
@@ -274,6 +280,7 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
     onError,
     turnEnd,
     limits,
+    addresses,
   };
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
@@ -300,12 +307,12 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
 function refuseMalformed(
   res: HttpResponse,
   req: NativeRequest,
-  { head, endpoint, limits }: HttpContext,
+  { head, endpoint, limits, addresses }: HttpContext,
 ): boolean {
   const problem = head.problem(req);
   if (problem === undefined) return false;
   limits.requested(networkText(res.getRemoteAddress()));
-  writeReplyAndClose(res, endpoint.malformed(problem));
+  refusalWriter(res, addresses)(res, endpoint.malformed(problem));
   return true;
 }
 

@@ -13,6 +13,7 @@ import {
   us_socket_local_port,
 } from "uWebSockets.js";
 import { networkText } from "./address.ts";
+import { ClientAddresses } from "./client-addresses.ts";
 import { refuseHttp, serveHttp } from "./http.ts";
 import { tlsOptions, whyCannotListen } from "./listen-checks.ts";
 import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
@@ -43,10 +44,13 @@ export function createListener(
   function mount(options: AppOptions | undefined): TemplatedApp {
     const mounted = options === undefined ? App() : SSLApp(options);
     countConnections(mounted, spec);
+    const { trustedProxies } = spec;
+    const addresses = trustedProxies.length > 0 ? new ClientAddresses(trustedProxies) : undefined;
+    const shared = { ...spec, addresses };
     if (spec.sockets !== undefined)
-      sockets = serveSockets(mounted, spec.sockets, spec, closeTimeoutMs);
-    if (spec.http === undefined) refuseHttp(mounted);
-    else serveHttp(mounted, spec.http, spec);
+      sockets = serveSockets(mounted, spec.sockets, shared, closeTimeoutMs);
+    if (spec.http === undefined) refuseHttp(mounted, addresses);
+    else serveHttp(mounted, spec.http, shared);
     return mounted;
   }
 
@@ -102,8 +106,9 @@ export function createListener(
  */
 function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerSpec): void {
   const opened = (res: HttpResponse) => {
-    const network = networkText(res.getRemoteAddress());
-    const release = limits.accepted(network, spareSockets);
+    const peer = networkText(res.getRemoteAddress());
+    const release = limits.accepted(peer, spareSockets);
+    // A response that is kept must not be closed later: after the first request that closes others.
     if (release === undefined) res.close();
     else res.onAborted(release); // called only if it closes before its first request
   };

@@ -11,9 +11,9 @@ export interface HttpRequest {
   /** Raw query string without the `?`. */
   readonly query: string;
   /**
-   * Address of the peer as text, `""` after the end of the call. Must be read before the first
-   * `await`. It is looked up on the first read, because the lookup costs as much as the rest of the
-   * call.
+   * Address of the client as text, `""` after the end of the call. It is the address of the peer, or
+   * what a trusted proxy reports. Must be read before the first `await`. It is looked up on the
+   * first read, because the lookup costs as much as the rest of the call.
    */
   readonly remoteAddress: string;
   /**
@@ -115,6 +115,7 @@ export interface HttpEndpoint {
 export interface Connection {
   /** Number that is unique in the process and never reused. */
   readonly id: number;
+  /** Address of the client: the address of the peer, or what a trusted proxy reports. */
   readonly remoteAddress: string;
   /**
    * Marks the peer as authenticated, so that it no longer counts against its address. Safe to call
@@ -228,6 +229,11 @@ export interface ListenerSpec {
   readonly sockets: SocketEndpoint | undefined;
   /** Socket limits, shared by the listeners of a node. */
   readonly limits: SocketLimits;
+  /**
+   * Networks in CIDR form, or single addresses, of the proxies whose X-Forwarded-For and PROXY
+   * headers are used.
+   */
+  readonly trustedProxies: readonly string[];
   /** Number of sockets to leave free for the other listener. */
   readonly spareSockets: number;
   /** Budget for partial bodies, shared by the listeners of a node. */

@@ -6,10 +6,11 @@
 import type { TemplatedApp } from "uWebSockets.js";
 import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
+import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
 import { type ConnectionContext, SocketConnection, type SocketData } from "./connection.ts";
 import { GracefulCloses } from "./graceful-closes.ts";
 import { HeadCheck } from "./http-head.ts";
-import { BARE_500, writeReplyAndClose } from "./http-reply.ts";
+import { BARE_500 } from "./http-reply.ts";
 import { nativeLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
@@ -31,10 +32,12 @@ const MALFORMED: HttpReply = { status: 400, body: "" };
 export function serveSockets(
   app: TemplatedApp,
   endpoint: SocketEndpoint,
-  spec: Pick<ListenerSpec, "http" | "limits" | "onError">,
+  spec: Pick<ListenerSpec, "http" | "limits" | "onError"> & {
+    readonly addresses: ClientAddresses | undefined;
+  },
   closeTimeoutMs: number,
 ): TopicPublisher {
-  const { http, limits, onError } = spec;
+  const { http, limits, onError, addresses } = spec;
   const { maxBufferedBytes, lagBytes, slowReader } = endpoint;
   const connections = new Set<SocketConnection>();
   const slowReaders = new SlowReaders(connections, Math.min(lagBytes, maxBufferedBytes));
@@ -50,7 +53,7 @@ export function serveSockets(
     published: (frame) => slowReaders.published(frame),
     receiving: undefined,
   };
-  const head = new HeadCheck(HEADERS);
+  const head = new HeadCheck(addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR]);
   let upgrading: Upgrade | undefined;
 
   function publish(topic: string, frame: Uint8Array | string): void {
@@ -82,15 +85,16 @@ export function serveSockets(
       limits.requested(networkText(res.getRemoteAddress()));
       const problem = head.problem(req);
       if (problem !== undefined)
-        return writeReplyAndClose(res, http?.malformed(problem) ?? MALFORMED);
+        return refusalWriter(res, addresses)(res, http?.malformed(problem) ?? MALFORMED);
       const upgrade: Upgrade = {
         path: req.getUrl(),
         origin: head.value("origin"),
         subprotocols: namesOf(head.value("sec-websocket-protocol")),
-        remoteAddress: addressText(res.getRemoteAddress()),
+        remoteAddress:
+          addresses?.of(res, head.value(FORWARDED_FOR)) ?? addressText(res.getRemoteAddress()),
       };
       const answer = decide(upgrade, head.value("sec-websocket-version"));
-      if (typeof answer !== "string") return writeReplyAndClose(res, answer);
+      if (typeof answer !== "string") return refusalWriter(res, addresses)(res, answer);
       const { remoteAddress } = upgrade;
       const connection = new SocketConnection(remoteAddress, context);
       if (!connection.enter(networkOf(remoteAddress))) return void res.close();

@@ -78,6 +78,23 @@ t.test("an entry of client.allowedOrigins must be an origin or a host pattern", 
     t.equal(problemsOf({ "client.allowedOrigins": origin }).length, 1, origin);
 });
 
+for (const key of ["api.trustedProxies", "client.trustedProxies"])
+  t.test(`an entry of ${key} must be an IP address or a network`, async (t) => {
+    const valid = "10.0.0.5,10.0.0.0/8,0.0.0.0/0,::1,fd00::/8,2001:db8::1/128";
+    t.same(problemsOf({ [key]: valid }), []);
+    const invalid = ["10.0.0.0/33", "fd00::/129", "10.0.0.0/", "10.0.0.0/8/8", "10.0.0", "proxy"];
+    for (const entry of [...invalid, "fe80::1%eth0", "::ffff:10.0.0.0/104", "10.0.0.0/-1"])
+      t.match(problemsOf({ [key]: entry }), [new RegExp(`^${key} contains "${entry}"`)], entry);
+  });
+
+t.test("two listeners on one address must trust the same proxies", async (t) => {
+  const shared = { "api.listen": "127.0.0.1:5200", "client.listen": "127.0.0.1:5200" };
+  const proxies = { "api.trustedProxies": "10.0.0.1,10.0.0.2" };
+  t.match(problemsOf({ ...shared, ...proxies }), [/api\.trustedProxies and client\.trusted/]);
+  const same = { ...proxies, "client.trustedProxies": "10.0.0.2,10.0.0.1" };
+  t.same(problemsOf({ ...shared, ...same }), []);
+});
+
 t.test("an invalid Redis address is rejected, and the error does not quote it", async (t) => {
   const invalid = [
     "http://hunter2",

@@ -32,6 +32,7 @@ const spec = (overrides: Partial<ListenerSpec>): ListenerSpec => ({
   http: hello(),
   sockets: undefined,
   limits: socketLimits(),
+  trustedProxies: [],
   spareSockets: 0,
   bodies: new BodyBudget(0),
   onError: () => undefined,

@@ -55,6 +55,7 @@ export async function startListener(
       http: undefined,
       sockets: undefined,
       limits: socketLimits(),
+      trustedProxies: [],
       spareSockets: 0,
       bodies: new BodyBudget(Number.POSITIVE_INFINITY),
       onError: (error, message) => errors.push({ error, message }),

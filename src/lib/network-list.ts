@@ -1,0 +1,59 @@
+// A list of IP networks, and the parsing of its entries and of the addresses that are looked up.
+// State: the networks, which never change.
+
+import { BlockList, isIPv4, isIPv6, SocketAddress } from "node:net";
+
+/** An IP network. A single address is a network with the longest prefix. */
+interface Network {
+  readonly address: string;
+  readonly prefix: number;
+  readonly family: "ipv4" | "ipv6";
+}
+
+const MAPPED = "::ffff:";
+
+/**
+ * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. Returns `undefined`
+ * if the text is neither. An IPv4 address mapped into IPv6 is not accepted, because addresses are
+ * compared as IPv4 addresses.
+ */
+export function parseNetwork(text: string): Network | undefined {
+  const [, address = "", digits] = /^([^/%]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
+  const canonical = canonicalAddress(address);
+  if (canonical === undefined || (isIPv4(canonical) && !isIPv4(address))) return undefined;
+  const family = isIPv4(address) ? "ipv4" : "ipv6";
+  const bits = family === "ipv4" ? 32 : 128;
+  const prefix = digits === undefined ? bits : Number(digits);
+  return prefix <= bits ? { address, prefix, family } : undefined;
+}
+
+/**
+ * Returns the usual notation of an IP address (IPv6 as in RFC 5952), without a zone. Returns
+ * `undefined` if the text is not an address. An IPv4 address mapped into IPv6 becomes IPv4.
+ */
+export function canonicalAddress(text: string): string | undefined {
+  if (isIPv4(text)) return text;
+  if (!isIPv6(text)) return undefined;
+  const [unzoned = ""] = text.split("%");
+  const { address } = new SocketAddress({ address: unzoned, family: "ipv6" });
+  const mapped = address.startsWith(MAPPED) ? address.slice(MAPPED.length) : "";
+  return isIPv4(mapped) ? mapped : address;
+}
+
+export class NetworkList {
+  readonly #networks = new BlockList();
+
+  /** Throws if an entry is not a network. */
+  constructor(entries: readonly string[]) {
+    for (const entry of entries) {
+      const network = parseNetwork(entry);
+      if (network === undefined) throw new Error(`${JSON.stringify(entry)} is not an IP network`);
+      this.#networks.addSubnet(network.address, network.prefix, network.family);
+    }
+  }
+
+  /** Returns true if one of the networks contains the address, which must be canonical. */
+  includes(address: string): boolean {
+    return this.#networks.check(address, isIPv4(address) ? "ipv4" : "ipv6");
+  }
+}
