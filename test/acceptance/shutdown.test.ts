@@ -21,6 +21,7 @@ import { HistoryChecker, Reader } from "../support/history-checker.ts";
 import { connectNative, openNative } from "../support/native-client.ts";
 import { Random } from "../support/random.ts";
 import { measureStalls } from "../support/stalls.ts";
+import { connectWkproto, openWkproto } from "../support/wkproto-client.ts";
 import { Sender, type Shutdown } from "./crash-load.ts";
 import {
   largestShareWithin,
@@ -168,6 +169,23 @@ t.test(
 
 /** Starts a broker only to find a free port. */
 const freePort = (t: Test) => spawnBroker(t);
+
+t.test(
+  "a WKProto client of a node that drains is closed without a DISCONNECT, which it would take for a kick",
+  async (t) => {
+    const broker = await spawnBroker(t, drainWithin(500));
+    const options = { port: broker.clientPort, uid: "wk" };
+    const connected = await connectWkproto(t, options);
+    const unconnected = await openWkproto(t, { ...options, uid: "wk-2" });
+    await connected.ping();
+    const before = connected.received.length;
+    t.same(await broker.stop("SIGTERM"), { code: 0, signal: null });
+    t.equal(await connected.closed(), DRAINING);
+    t.equal(await unconnected.closed(), DRAINING);
+    t.same(connected.received.slice(before), []);
+    t.same(unconnected.received, []);
+  },
+);
 
 t.test("SIGINT drains like SIGTERM", async (t) => {
   const broker = await spawnBroker(t, drainWithin(500));
