@@ -105,6 +105,31 @@ t.test(
 );
 
 t.test(
+  "tokens of a network are checked half a second apart after exactly as many wrong ones as the limit [decisions: Failed credentials]",
+  async (t) => {
+    const networks = ["127.0.0.11", "127.0.0.12", "127.0.0.13"];
+    const freeMs: number[] = [];
+    for (const from of networks) {
+      const attempts = Array.from({ length: LIMIT + 3 }, () => guess("nobody", from));
+      const sockets = await Promise.all(attempts.map(open));
+      const startsMs: number[] = [];
+      for (const socket of sockets) {
+        startsMs.push(performance.now());
+        t.equal(await codeOf(socket.connect()), "unauthorized", "the token was checked");
+      }
+      const elapsed = (first: number, last: number) =>
+        (startsMs[last + 1] ?? performance.now()) - (startsMs[first] ?? 0);
+      // The first token after the limit has no other one to wait for.
+      freeMs.push(elapsed(LIMIT - 1, LIMIT));
+      const slowMs = elapsed(LIMIT, LIMIT + 2);
+      t.ok(slowMs >= 2 * SLOW_MS - 1, `the tokens after the limit took ${slowMs} ms`);
+    }
+    const leastMs = Math.min(...freeMs);
+    t.ok(leastMs < SLOW_MS, `the last token within the limit and the next took ${leastMs} ms`);
+  },
+);
+
+t.test(
   "most of 100 CONNECTs with wrong tokens that are sent at once are refused without a check if 3 failures are allowed [decisions: Failed credentials]",
   async (t) => {
     const attempts = Array.from({ length: 100 }, (_, at) => guess(`victim${at}`, "127.0.0.6"));
