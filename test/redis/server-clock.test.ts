@@ -1,11 +1,13 @@
 // The estimate of a server's clock after a reply that this node read late. Tested at the part itself:
 // at the store, one late reply among many shows only as a rare write that is rejected as too late.
 
+import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { ServerClocks } from "../../src/redis/server-clock.ts";
 import { startRedis } from "../support/redis.ts";
 
 const STALL_MS = 400;
+const WAIT_MS = 20_000;
 /** More than a reply on this machine takes, also under load, and much less than the stall. */
 const TOLERANCE_MS = STALL_MS / 2;
 
@@ -41,4 +43,19 @@ t.test("the clock is unknown after the connection was closed", async (t) => {
   await redis.stop();
   await closed;
   t.equal(clocks.now(server), undefined, "the next connection may lead to another server");
+});
+
+t.test("every server is asked for its time again and again", async (t) => {
+  const redis = await startRedis(t);
+  const [server, other] = [redis.client(), redis.client()];
+  const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 100 });
+  t.teardown(() => clocks.close());
+  clocks.watch();
+  const questions = async () => {
+    const [, count = "0"] = /cmdstat_time:calls=(\d+)/.exec(await other.info("commandstats")) ?? [];
+    return Number(count);
+  };
+  const until = performance.now() + WAIT_MS;
+  while ((await questions()) < 5 && performance.now() < until) await pause(20);
+  t.ok((await questions()) >= 5, "the server was asked at least five times");
 });
