@@ -70,3 +70,18 @@ t.test("the number of remembered users without a session is limited", async (t) 
   t.ok(rates.size <= 10_001, `${rates.size} users are remembered, at most 10,001`);
   t.equal(rates.waitMs("u0", 0), 0);
 });
+
+t.test(
+  "a connection that sends one burst of frames while its user is in debt is exhausted",
+  async (t) => {
+    const { connect, pass } = stage();
+    connect("a").charge(150);
+    const again = connect("a");
+    for (let frame = 1; frame < LIMITS.connection.burst; frame++) {
+      if (again.frame(1, pass(0)) === 0) t.fail(`frame ${frame} is not refused`);
+      if (again.isExhausted) t.fail(`the connection is exhausted after ${frame} frames`);
+    }
+    again.frame(1, pass(0));
+    t.ok(again.isExhausted, "the connection does not slow down");
+  },
+);
