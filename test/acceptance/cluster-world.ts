@@ -34,6 +34,8 @@ const MAX_BETWEEN_MS = 400;
 const WAIT_MS = 120_000;
 /** Number of characters of a node's output that are printed after a failure. */
 const LOG_LENGTH = 3000;
+/** Number of errors of a node that are printed after a failure. */
+const MAX_ERRORS = 10;
 
 const groups: readonly ChannelRef[] = GROUPS.map((id) => ({ id, type: 2 }));
 const persons = (uids: readonly string[]): readonly ChannelRef[] =>
@@ -236,10 +238,14 @@ export class ClusterWorld {
     }
   }
 
-  /** Prints the end of each node's output, to find the cause of a failure. */
+  /** Prints the errors and the end of each node's output, to find the cause of a failure. */
   #printLogs(t: Test): void {
-    for (let at = 0; at < this.nodes.count; at++)
-      t.comment(`node ${at}: ${this.nodes.output(at).slice(-LOG_LENGTH)}`);
+    for (let at = 0; at < this.nodes.count; at++) {
+      const output = this.nodes.output(at);
+      const errors = output.split("\n").filter((line) => /^\{"level":"(error|fatal)"/.test(line));
+      for (const line of errors.slice(0, MAX_ERRORS)) t.comment(`node ${at}: ${line}`);
+      t.comment(`node ${at}: ${output.slice(-LOG_LENGTH)}`);
+    }
   }
 
   /** Ends the load and closes all connections. Safe to call twice. */
