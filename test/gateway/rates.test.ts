@@ -85,3 +85,13 @@ t.test(
     t.ok(again.isExhausted, "the connection does not slow down");
   },
 );
+
+t.test("a user keeps its budget while one of its sessions is open", async (t) => {
+  const { rates, connect, pass, leave } = stage();
+  const remaining = connect("a");
+  connect("a");
+  leave("a");
+  remaining.charge(150);
+  t.equal(rates.waitMs("a", pass(0)), 5100, "the work of the open session counts for the user");
+  t.ok(connect("a").frame(1, pass(0)) > 0, "also for a new session");
+});

@@ -20,12 +20,16 @@ function pushed(sizes: readonly number[]) {
   return joiner;
 }
 
-function push({ session, connection }: Joiner, sizes: readonly number[]): void {
+function push(
+  { session, connection }: Joiner,
+  sizes: readonly number[],
+  over: Partial<Message> = {},
+): void {
   const first = connection.frames.length + 1;
   for (const [at, size] of sizes.entries())
     session.push({
       ...{ kind: "message", channel: { id: "bob", type: 1 } },
-      message: messageOf(first + at, size),
+      message: { ...messageOf(first + at, size), ...over },
     });
 }
 
@@ -74,4 +78,11 @@ t.test("a client with 65,536 unread bytes is sent messages again, with one more 
   t.same(await sentAgain(reading), ["n1"]);
   lagging.connection.unread = MAX_UNREAD_BYTES;
   t.same(await sentAgain(lagging), ["n1"], "it is sent again once the client has read");
+});
+
+t.test("a message that has expired is not sent again", async (t) => {
+  const alice = pushed([10]);
+  push(alice, [10], { expireS: 60, timestampMs: Date.now() - 60_000 });
+  push(alice, [10], { expireS: 60 });
+  t.same(await sentAgain(alice), ["n1", "n3"]);
 });
