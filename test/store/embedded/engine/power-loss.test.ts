@@ -4,7 +4,7 @@
 
 import * as fs from "node:fs";
 import { basename } from "node:path";
-import { draftOf } from "../../../contract/store-fixture.ts";
+import { codeOf, draftOf } from "../../../contract/store-fixture.ts";
 import { t } from "../../../support/suite.ts";
 import { brittleDatabase } from "../brittle-database.ts";
 import { brittleFiles } from "../brittle-files.ts";
@@ -110,3 +110,24 @@ t.test("segments are deleted only after the disk has the checkpoint", async (t) 
   t.ok(problems.includes("Old WAL segments could not be deleted"), "the deletion is given up");
   t.same(walFiles(path), before, "every segment is kept");
 });
+
+t.test(
+  "with durability disk, a change of the control plane is answered after the disk has it",
+  async (t) => {
+    for (const durability of ["disk", "process"] as const) {
+      const { fail, databaseWrites } = brittleDatabase();
+      const store = await openStore(t, testFolder(t), { databaseWrites, durability });
+      const expected = durability === "disk" ? "unavailable" : undefined;
+      const expiresAtMs = Date.now() + 60_000;
+      fail.flush = true;
+      const changes = {
+        "a put": store.putAccessToken(Buffer.from("hash"), "admin", expiresAtMs),
+        "a removal": store.removeAccessToken(Buffer.from("hash")),
+        "a step that reads": store.putPasswordOnce("admin", { passwordHash: "hash" }),
+      };
+      for (const [what, change] of Object.entries(changes))
+        t.equal(await codeOf(change), expected, `${what} with durability ${durability}`);
+      fail.flush = false;
+    }
+  },
+);
