@@ -233,7 +233,8 @@ export class RedisLink {
       server = this.#route(key === undefined ? key : String(key));
       if (options.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
-      if (script?.isWriting) args.push(this.#deadline(server, options));
+      if (script?.isWriting)
+        args.push(this.#deadline(server, options) ?? (await this.#awaitDeadline(server, options)));
       const loading = script && this.#load(script, server, options);
       const reply = send(server, command, args, options);
       if (loading !== undefined) await Promise.all([loading, reply]);
@@ -248,12 +249,20 @@ export class RedisLink {
   }
 
   /**
-   * Returns the time, by the server's clock, at which this call is rejected as unanswered. Throws
-   * `unavailable` if the server has not answered for so long that its clock is unknown.
+   * Returns the time, by the server's clock, at which this call is rejected as unanswered.
+   * `undefined` if the server's clock is unknown.
    */
-  #deadline(server: Redis, { timeoutMs = this.settings.timeoutMs }: SendOptions): number {
+  #deadline(server: Redis, { timeoutMs = this.settings.timeoutMs }: SendOptions) {
     const nowMs = this.#clocks.now(server);
-    if (nowMs !== undefined) return nowMs + timeoutMs;
+    return nowMs === undefined ? undefined : nowMs + timeoutMs;
+  }
+
+  /** Like `#deadline`, but asks for an unknown clock. Throws `unavailable` if no reply arrives. */
+  async #awaitDeadline(server: Redis, options: SendOptions): Promise<number> {
+    const askedAt = performance.now();
+    await this.#clocks.ensure(server);
+    const deadline = this.#deadline(server, options);
+    if (deadline !== undefined) return deadline - (performance.now() - askedAt);
     throw new BrokerError("unavailable", {
       message: "Redis has not answered for a while. Nothing is written until it answers",
     });

@@ -19,6 +19,9 @@ const SAMPLES_PER_AGE = 5;
 const MIN_INTERVAL_MS = 20;
 const MAX_INTERVAL_MS = 1000;
 
+/** Time for which `ensure` waits for a reply. */
+const REPLY_MS = 200;
+
 /** The servers to ask, and how long their replies count. */
 interface ServerClocksPorts {
   /** Connections to all servers that hold data. */
@@ -31,7 +34,7 @@ interface ServerClocksPorts {
 export class ServerClocks {
   readonly #ports: ServerClocksPorts;
   readonly #samples = new WeakMap<Redis, readonly Sample[]>();
-  readonly #asking = new WeakSet<Redis>();
+  readonly #asking = new WeakMap<Redis, Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(ports: ServerClocksPorts) {
@@ -45,7 +48,7 @@ export class ServerClocks {
       MAX_INTERVAL_MS,
     );
     this.#timer ??= setInterval(() => {
-      for (const server of this.#ports.servers()) this.#askOnce(server);
+      for (const server of this.#ports.servers()) void this.#askOnce(server);
     }, intervalMs).unref();
   }
 
@@ -53,13 +56,19 @@ export class ServerClocks {
     clearInterval(this.#timer);
   }
 
-  /** Asks a server for its time, unless an earlier question waits for its reply. */
-  #askOnce(server: Redis): void {
-    if (this.#asking.has(server)) return;
-    this.#asking.add(server);
-    this.ask(server)
-      .catch(() => undefined) // nothing is written to a server whose clock is unknown
-      .finally(() => this.#asking.delete(server));
+  /**
+   * Asks a server for its time, unless an earlier question waits for its reply. Resolves when it is
+   * answered or has failed.
+   */
+  #askOnce(server: Redis): Promise<void> {
+    let asking = this.#asking.get(server);
+    if (asking === undefined) {
+      asking = this.ask(server)
+        .catch(() => undefined) // nothing is written to a server whose clock is unknown
+        .finally(() => this.#asking.delete(server));
+      this.#asking.set(server, asking);
+    }
+    return asking;
   }
 
   /** Asks one server for its time. Rejects with the library's errors. */
@@ -76,21 +85,31 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, `undefined` if the server has not answered for
-   * `maxAgeMs`; then the server is asked. The estimate never runs ahead of the server's clock unless that clock is set back:
-   * it counts from the arrival of a reply, which comes after the server read its clock.
+   * Returns the server's time in Unix milliseconds, `undefined` if the server has not told it within
+   * `maxAgeMs`. The estimate never runs ahead of the server's clock, unless that clock is set back:
+   * it counts from the arrival of a reply, and the server reads its clock before it replies.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
     const nowMs = performance.now();
     const newestMs = samples?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
-    if (samples === undefined || nowMs - newestMs > this.#ports.maxAgeMs) {
-      this.#askOnce(server);
-      return undefined;
-    }
+    if (samples === undefined || nowMs - newestMs > this.#ports.maxAgeMs) return undefined;
     let offsetMs = Number.NEGATIVE_INFINITY;
     for (const { serverMs, arrivedMs } of samples)
       offsetMs = Math.max(offsetMs, serverMs - arrivedMs);
     return nowMs + offsetMs;
+  }
+
+  /**
+   * Asks a server whose time is unknown, and waits for the reply for `REPLY_MS` at most. Without it,
+   * a node that was busy for longer than `maxAgeMs` would reject its next call.
+   */
+  async ensure(server: Redis): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, REPLY_MS);
+    });
+    await Promise.race([this.#askOnce(server), timeout]);
+    clearTimeout(timer);
   }
 }

@@ -103,7 +103,7 @@ t.test("nothing is written while the server's clock is unknown, and reads go on"
   await pause(400);
   const before = performance.now();
   t.equal(await codeOf(link.write("set", "key", "2")), "unavailable", "the write is refused");
-  t.ok(performance.now() - before < 200, "at once, without waiting for the server");
+  t.ok(performance.now() - before < 1500, "after a moment, not after redis.timeoutMs");
   const read = link.call("get", "key");
   proxy.resume();
   t.equal(String(await read), "1", "the read is answered");
