@@ -129,7 +129,10 @@ function copyTypes() {
     const text = readFileSync(join(TYPES, file), "utf8");
     for (const [, path] of text.matchAll(/ from "(\..*?)\.ts"/g))
       files.add(join(dirname(file), `${path}.d.ts`));
-    put(join("types", file), text.replaceAll(/( from "\..*?)\.ts"/g, '$1.js"'));
+    const declarations = text
+      .replaceAll(/( from "\..*?)\.ts"/g, '$1.js"')
+      .replaceAll(/^(?: {4})+/gm, (indent) => "\t".repeat(indent.length / 4)); // smaller
+    put(join("types", file), declarations);
   }
 }
 

@@ -14,12 +14,14 @@ import {
   type BrokerProcess,
   type ChildBroker,
   launchBroker,
+  type Settings,
   spawnBroker,
   tempFolder,
 } from "../support/broker.ts";
 import { HistoryChecker, Reader } from "../support/history-checker.ts";
 import { connectNative, openNative } from "../support/native-client.ts";
 import { Random } from "../support/random.ts";
+import { startRedis } from "../support/redis.ts";
 import { measureStalls } from "../support/stalls.ts";
 import { connectWkproto, openWkproto } from "../support/wkproto-client.ts";
 import { Sender, type Shutdown } from "./crash-load.ts";
@@ -66,6 +68,16 @@ async function startSending(broker: ChildBroker, shutdown: Shutdown) {
 }
 
 /**
+ * Starts a Redis and a node on it that can accept the clients of another node. Returns the settings
+ * of that other node. A node without a successor closes all its sockets at once.
+ */
+async function startWithSuccessor(t: Test): Promise<Settings> {
+  const settings = { JINDOU_REDIS_URL: (await startRedis(t)).url };
+  await spawnBroker(t, { ...WITHOUT_TOKENS, ...settings });
+  return settings;
+}
+
+/**
  * Starts a broker on the same folder, repeats the sends that were not answered, and asserts that
  * every acknowledged message is in history.
  */
@@ -73,9 +85,10 @@ async function checkAfterRestart(
   t: Test,
   before: ChildBroker,
   load: Pick<Awaited<ReturnType<typeof startSending>>, "checker" | "senders">,
+  settings: Settings = {},
 ): Promise<void> {
   const { checker, senders } = load;
-  const broker = await spawnBroker(t, WITHOUT_TOKENS, before.dataPath);
+  const broker = await spawnBroker(t, { ...WITHOUT_TOKENS, ...settings }, before.dataPath);
   for (const sender of senders) {
     await sender.connect(broker);
     await sender.retry();
@@ -88,9 +101,10 @@ async function checkAfterRestart(
 }
 
 t.test(
-  `SIGTERM makes a node with ${CROWD} sockets close them over the drain time and exit with code 0 without losing an acknowledged message`,
+  `SIGTERM makes one of two nodes close its ${CROWD} sockets over the drain time and exit with code 0 without losing an acknowledged message`,
   async (t) => {
-    const broker = await spawnBroker(t, drainWithin(DRAIN_MS));
+    const store = await startWithSuccessor(t);
+    const broker = await spawnBroker(t, { ...drainWithin(DRAIN_MS), ...store });
     const clients = await openCrowd(broker, CROWD);
     const shutdown: Shutdown = { isBegun: false, isComplete: false };
     const { checker, senders, done } = await startSending(broker, shutdown);
@@ -138,7 +152,7 @@ t.test(
     t.comment(`exit after ${Math.round(tookMs)} ms`);
     t.ok(tookMs < DRAIN_MS * 3 + 10 * stalls.totalMs(), "the process exits soon after the drain");
     await done;
-    await checkAfterRestart(t, broker, { checker, senders });
+    await checkAfterRestart(t, broker, { checker, senders }, store);
   },
 );
 
@@ -150,6 +164,7 @@ t.test(
     const address = `127.0.0.1:${port}`;
     const broker = await spawnBroker(t, {
       ...drainWithin(DRAIN_MS),
+      ...(await startWithSuccessor(t)),
       JINDOU_API_LISTEN: address,
       JINDOU_CLIENT_LISTEN: address,
     });
@@ -197,7 +212,8 @@ t.test("SIGINT drains like SIGTERM", async (t) => {
 t.test(
   "a second SIGTERM ends the drain at once with exit code 1, and no acknowledged message is lost",
   async (t) => {
-    const broker = await spawnBroker(t, drainWithin(60_000));
+    const store = await startWithSuccessor(t);
+    const broker = await spawnBroker(t, { ...drainWithin(60_000), ...store });
     await openCrowd(broker, 20);
     const shutdown: Shutdown = { isBegun: false, isComplete: false };
     const { checker, senders, done } = await startSending(broker, shutdown);
@@ -212,7 +228,7 @@ t.test(
     t.same(exit, { code: 1, signal: null });
     t.ok(performance.now() - started < 20_000, "the process exits long before the drain time");
     await done;
-    await checkAfterRestart(t, broker, { checker, senders });
+    await checkAfterRestart(t, broker, { checker, senders }, store);
   },
 );
 

@@ -15,6 +15,7 @@ export const SUITES = {
     "format-rules",
     "formats",
     "guessing",
+    "trusted-proxies",
     "limits",
     "listeners",
     "managers",

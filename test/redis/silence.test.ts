@@ -23,18 +23,21 @@ async function startProxy(t: Test, { port }: RedisServer) {
   const heldReplies: (() => void)[] = [];
   let connectionCount = 0;
   let writeCount = 0;
+  let heldCount = 0;
   let isHeld = false;
   const proxy = net.createServer((near) => {
     const far = net.connect(port, "127.0.0.1");
     connectionCount += 1;
     connections.set(near, far);
     near.on("data", (data) => {
-      writeCount += 1;
+      if (!isTimeCommand(data)) writeCount += 1;
       if (connections.has(near)) far.write(data);
     });
     far.on("data", (data) => {
-      if (isHeld) heldReplies.push(() => near.write(data));
-      else if (connections.has(near)) near.write(data);
+      if (isHeld) {
+        heldReplies.push(() => near.write(data));
+        if (!isTimeReply(data)) heldCount += 1;
+      } else if (connections.has(near)) near.write(data);
     });
     // The other side closed the connection.
     for (const end of [near, far]) end.on("error", () => {});
@@ -49,13 +52,15 @@ async function startProxy(t: Test, { port }: RedisServer) {
   return {
     url: `redis://127.0.0.1:${(proxy.address() as net.AddressInfo).port}`,
     connectionCount: () => connectionCount,
-    /** Number of writes by clients. */
+    /** Number of writes by clients, without those of TIME. */
     writeCount: () => writeCount,
     hold() {
       isHeld = true;
     },
-    heldCount: () => heldReplies.length,
+    /** Number of held replies, without those of TIME. */
+    heldCount: () => heldCount,
     release() {
+      heldCount = 0;
       for (const write of heldReplies.splice(0)) write();
     },
     freeze() {
@@ -63,6 +68,15 @@ async function startProxy(t: Test, { port }: RedisServer) {
       connections.clear();
     },
   };
+}
+
+/** Nodes ask a server for its TIME periodically, independently of calls. */
+function isTimeCommand(data: Buffer): boolean {
+  return /^\*1\r\n\$4\r\ntime\r\n$/.test(data.toString("latin1"));
+}
+
+function isTimeReply(data: Buffer): boolean {
+  return /^\*2\r\n\$10\r\n\d{10}\r\n\$\d\r\n\d+\r\n$/.test(data.toString("latin1"));
 }
 
 /** Appends messages until one is accepted, and returns the error codes of the others. */

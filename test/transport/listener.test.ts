@@ -207,7 +207,7 @@ t.test("a process exits after its listeners are closed", async (t) => {
     import { BodyBudget } from ${JSON.stringify(new URL("../../dist/transport/http-body.js", import.meta.url).href)};
     import { SocketLimits } from ${JSON.stringify(new URL("../../dist/transport/socket-limits.js", import.meta.url).href)};
     const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
-    const listener = createListener({ limits, spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+    const listener = createListener({ limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
       http: { routes: [], headers: [], maxBodyBytes: 1, notFound: () => ({ status: 404, body: "" }), wrongMethod() {}, tooLarge() {} } });
     const port = await listener.start();
     const { status } = await fetch("http://${HOST}:" + port, { headers: { connection: "close" } });
