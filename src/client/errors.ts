@@ -11,7 +11,7 @@ export const CLIENT_MESSAGES = {
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
   no_websocket: "This platform has no WebSocket: pass the option webSocket",
-  queue_full: "The number of waiting calls has reached maxQueued",
+  queue_full: "maxQueued calls are waiting",
   timeout: "The server did not respond in time",
   token_failed: "The token function failed",
 } as const;

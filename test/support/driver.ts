@@ -12,6 +12,7 @@ export const DRIVER = readDriver();
 
 /** Settings whose effect only shows on a single node. A broker with one of them has one node. */
 const SINGLE_NODE_SETTINGS = [
+  "JINDOU_CLIENT_TRUSTED_PROXIES",
   "JINDOU_API_LISTEN",
   "JINDOU_DRAIN_TIMEOUT_MS",
   "JINDOU_CLIENT_MAX_CONNECTIONS",
