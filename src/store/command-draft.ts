@@ -6,7 +6,7 @@ import type { CommandDraft } from "../broker/ports.ts";
 
 /**
  * Maximum length of a uid or label of a command. An inbox key and a label of this length fit in one
- * key of the database. The limits of the callers are much lower.
+ * key of the database. The callers enforce much lower limits.
  */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;

@@ -1,5 +1,5 @@
-// Sizes of messages, conversations and events of streams as they count against the limits of memory
-// and of reads. All stores count the same way. Pure.
+// Sizes of messages, conversations and stream events, as they are counted against the limits on
+// memory and on reads. All stores count in the same way. Pure.
 
 import {
   type Message,

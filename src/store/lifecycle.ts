@@ -7,12 +7,13 @@ import { BrokerError } from "../broker/errors.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 
 type Status = "new" | "starting" | "running" | "closing" | "closed";
-/** Actions of the driver. */
+/** Actions that the driver provides. */
 interface LifecycleSteps<Running> {
   /** Opens the store. `start` rethrows its error. */
   readonly open: () => Promise<Running>;
   /**
-   * Shuts the store down. No new calls are accepted. `idle` resolves once no call is in progress.
+   * Shuts the store down. New calls are already being rejected. `idle` resolves once no call is in
+   * progress.
    */
   readonly shut: (running: Running, idle: () => Promise<void>) => Promise<void>;
   /** True if a closed store can be started again. */
@@ -29,13 +30,13 @@ export interface Lifecycle<Running> {
   close(): Promise<void>;
   /** Returns the opened store, `undefined` while the store accepts no calls. */
   running(): Running | undefined;
-  /** Returns the error for a call while the store is not running. */
+  /** Returns the error with which calls are rejected while the store is not running. */
   notRunning(): BrokerError;
   /** Runs the step of a call immediately. Rejects the call if the store is not running. */
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
   /**
-   * Runs a step like `use`, but returns no promise if the step returns none. Meant for calls that
-   * are made for every message.
+   * Runs a step like `use`, but returns the result itself if the step does not return a promise.
+   * Meant for calls that are made for every message.
    */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }

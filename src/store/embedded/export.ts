@@ -1,6 +1,7 @@
 // Opens the folder of an embedded store as the source of a move, and decodes its binary rows. The
 // folder is opened in the same way as by a node: only one process can use it, and the WAL is
-// written to the database. The only row that is added is an id of the data. State: the open store.
+// written to the database. The only row that the move adds is the id of the data. State: the open
+// store.
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";

@@ -339,8 +339,8 @@ async function openOwned(
 }
 
 /**
- * Returns a publisher that reports errors of the receiver instead of throwing them. The event is
- * already stored, so the call that caused it must still be answered.
+ * Wraps `publisher` so that its errors are reported instead of thrown. The event is already stored,
+ * so the call that caused it must still be answered.
  */
 function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {
   return {
@@ -348,7 +348,7 @@ function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onEr
       try {
         publisher.publish(event);
       } catch (error) {
-        onError(error as Error, "A stored event could not be published"); // a bug in the receiver
+        onError(error as Error, "A stored event could not be published"); // a bug in `publisher`
       }
     },
   };

@@ -91,7 +91,7 @@ export class Checkpoint {
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
   #dropping: Promise<void> | undefined;
-  /** Number of the first segment that is not deleted or being deleted. */
+  /** Number of the first segment that is neither deleted nor being deleted. */
   #firstKeptSegment = 0;
   #failing = false;
   #count = 0;

@@ -13,8 +13,8 @@ import type { Tables } from "./tables.ts";
 const EXPIRY_VALUE = Buffer.from([1]);
 
 /**
- * The memtable and the parts that store rows of the database. Every `put…` method must be called
- * inside `commit`.
+ * The memtable, and the parts of the store that put rows into the database. Every `put…` method
+ * must be called inside `commit`.
  */
 export interface FlushPorts {
   readonly tables: Tables;

@@ -34,7 +34,7 @@ const LEASE_MS = 3000;
 const ANSWER_MS = 4000;
 /** Maximum time for which a start waits for a killed process to end. */
 const EXIT_WAIT_MS = 500;
-/** Time between two checks whether the killed process has ended. */
+/** Time between two checks of whether the killed process has ended. */
 const EXIT_CHECK_MS = 50;
 
 /**

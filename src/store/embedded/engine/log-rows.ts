@@ -110,7 +110,7 @@ export class LogRows {
     }
   }
 
-  /** Returns the row that contains the seq. */
+  /** Returns the row that contains the seq, `undefined` if there is none. */
   #rowWith(number: number, seq: number): LogRow | undefined {
     const row = this.#lastRowFrom(number, seq);
     return row !== undefined && row.last >= seq ? row : undefined;
@@ -143,8 +143,9 @@ export class LogRows {
 }
 
 /**
- * Returns how many of the records from `start` to before `end` fit in one row. Their seqs must be
- * consecutive, and none of them may need a row of its own.
+ * Returns how many of the records from index `start` up to, but not including, index `end` fit in
+ * one row. The seqs of these records must be consecutive, and none of them may need a row of its
+ * own.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
@@ -179,8 +180,8 @@ export function countIn(value: Uint8Array): number {
 }
 
 /**
- * Creates a row from a value that was read. `fast` may be lmdb's shared buffer, which is larger
- * than its `length`.
+ * Creates a row from a value that was read. `fast` may be lmdb's shared buffer, which holds more
+ * bytes than its `length` says.
  */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);

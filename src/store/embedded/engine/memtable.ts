@@ -11,8 +11,9 @@ import type { EncodedRecord } from "./log-rows.ts";
 import { CLIENT_MSG_NO, FROM_UID, peekCounted, peekText, type StoredRecord } from "./record.ts";
 
 /**
- * Maximum number of channels without records that stay in memory for their heads. Beyond this
- * number the oldest are dropped. A single database read loads a dropped channel again.
+ * Number of channels in memory above which channels without records are dropped, oldest first.
+ * Channels without records are kept only for their heads. Loading a dropped channel again takes one
+ * database read.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 /**
@@ -277,8 +278,8 @@ export class Memtable {
   }
 
   /**
-   * Drops channels without records, oldest first, if more than MAX_IDLE_CHANNELS channels are in
-   * memory.
+   * If more than MAX_IDLE_CHANNELS channels are in memory, examines as many of the oldest ones as
+   * exceed that number, and drops those that have no records.
    */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;

@@ -1,6 +1,6 @@
 // Restricts the data folder to its owner: folders get the mode 0700 and files 0600, including those
-// that an older build or a copy left readable for other users. Touches only the folders and files
-// of the store. No state.
+// that an older build or a copy left readable by other users. Touches only the folders and files of
+// the store. No state.
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";

@@ -15,7 +15,7 @@ export const DATA_FORMAT = 4;
 
 /**
  * Maximum length of a channel's key. Together with a label it fits in a database key (1978 bytes).
- * The limits of the callers are much lower.
+ * The callers enforce much lower limits.
  */
 export const MAX_KEY_UNITS = 603;
 /** Maximum length of an id or label. */

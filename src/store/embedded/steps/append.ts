@@ -205,7 +205,7 @@ export class Appends {
     call.resolve({ ...firstMessage(first), duplicate: true });
   }
 
-  /** Returns true if the sender may not send. Answers the call with the reason. */
+  /** Returns true if the sender may not send. In that case, answers the call with the reason. */
   #answerRefusal(call: PendingCall): boolean {
     const refused = this.#ports.checkPermission(call.draft);
     if (refused === undefined) return false;

@@ -1,6 +1,7 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
-// Writes must be called inside a transaction. State: a cache of channels and their permission bits
-// for sends. A change of a channel drops its cache entry. No rule is checked here.
+// Writes must be called inside a transaction. State: a cache of the channels, and of the bits of
+// their uids, that are read for each send, and a cache of group lists. A change of a channel drops
+// its cache entry and all cached group lists. No rule is checked here.
 
 import {
   type ChannelInfo,
@@ -34,7 +35,10 @@ const MAX_CACHED_UIDS = 128;
  */
 const MAX_CACHED_USERS = 1024;
 
-/** Bits of a uid in a channel: kinds of membership, and lists, which have a table of their own. */
+/**
+ * Bits of a uid in a channel. `PERMANENT` and `TEMPORARY` are kinds of membership (table
+ * `members`), `DENYLIST` and `ALLOWLIST` are lists (table `lists`).
+ */
 export const PERMANENT = 1;
 export const TEMPORARY = 2;
 export const MEMBER = PERMANENT | TEMPORARY;
@@ -57,7 +61,7 @@ export interface BitChange {
 /** A group that a user belongs to. */
 interface GroupOfUser {
   readonly id: string;
-  /** Newest seq of the channel when the user joined. */
+  /** Newest seq of the channel when the user joined. 0 if the row has version 1. */
   readonly joinSeq: number;
 }
 
@@ -76,7 +80,7 @@ interface CachedChannel {
   readonly bits: BoundedMap<string, number>;
 }
 
-/** The tables of channels, with a cache of the rows that sends read. */
+/** The tables of channels, with a cache of the rows that are read for each send. */
 export class ChannelTables {
   readonly #tables: Tables;
   readonly #cache: Record<ChannelType, BoundedMap<string, CachedChannel>> = {
@@ -109,7 +113,7 @@ export class ChannelTables {
   }
 
   /**
-   * Runs a step that may change the channel inside a transaction (see `transact`). The channel is
+   * Runs a step inside a transaction (see `transact`). The step may change the channel, which is
    * not cached meanwhile.
    */
   async change<Answer>({ type, id }: ChannelRef, step: () => Answer): Promise<Answer> {
@@ -188,7 +192,7 @@ export class ChannelTables {
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /** Returns all uids that have `bit`, with their bits in the table. */
+  /** Returns all uids that have one of the bits in `bit`, with all of their bits in the table. */
   uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
     const uids = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
@@ -269,8 +273,8 @@ export class ChannelTables {
   }
 
   /**
-   * True if the group exists and is not disbanded. Does not cache the group: most groups of a user
-   * who logs in are not being sent to.
+   * True if the group exists and is not disbanded. Does not cache the group: no messages are being
+   * sent to most groups of a user who logs in.
    */
   #isOpen(id: string): boolean {
     const cached = this.#cache[GROUP_CHANNEL].get(id);

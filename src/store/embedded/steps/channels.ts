@@ -25,7 +25,7 @@ import {
 import { groupFacts, personFacts } from "./permissions.ts";
 
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
-/** Maximum length of an id. Three ids fit in one key. The limits of the callers are much lower. */
+/** Maximum length of an id. Three ids fit in one key. The callers enforce much lower limits. */
 const MAX_ID_UNITS = 256;
 /** Maximum number of uids of a channel that are read in one event-loop turn. */
 const UIDS_PER_TURN = 500;

@@ -62,8 +62,8 @@ export interface CommandPorts {
 }
 
 /**
- * Creates the step that appends a command, and assigns the next message id to it. Must be called in
- * the order in which steps are queued.
+ * Creates the step that appends a command. Assigns the next message id to the command. Must be
+ * called in the order in which steps are queued.
  */
 export function appendStep(
   draft: CommandDraft,

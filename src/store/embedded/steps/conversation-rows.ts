@@ -190,7 +190,9 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/** Returns the two users of a personal channel. Ids contain no `@`. */
+/**
+ * Returns the two users of a personal channel, `undefined` for other channels. Ids contain no `@`.
+ */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");

@@ -118,7 +118,7 @@ export class ConversationStates {
     return { channel, position, readSeq, deletedSeq };
   }
 
-  /** Returns the newest message after `deletedSeq` that is shown. */
+  /** Returns the newest shown message after `deletedSeq`, `undefined` if there is none. */
   #last({ channel, deletedSeq }: ConversationState): MessageHead | undefined {
     const { clock, retentionMs } = this.#ports;
     const fromSeq = this.#unread.firstKeptSeq(channel, deletedSeq + 1);

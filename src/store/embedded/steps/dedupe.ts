@@ -155,8 +155,8 @@ export class DedupeIndex {
   }
 
   /**
-   * Returns the first message with this sender and clientMsgNo in the channel, if it is within the
-   * window.
+   * Returns the first message with this sender and clientMsgNo in the channel, `undefined` if there
+   * is none within the window.
    */
   find(number: number, sender: SenderKey, nowMs: number): FirstMessage | undefined {
     const size = writeKey(this.#key, number, sender);
@@ -164,8 +164,8 @@ export class DedupeIndex {
   }
 
   /**
-   * Returns the command with this sender and clientMsgNo in the channel, if it is within the window
-   * or not committed yet.
+   * Returns the command with this sender and clientMsgNo in the channel, `undefined` if there is
+   * none that is within the window or not committed yet.
    */
   findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));

@@ -122,7 +122,7 @@ export class InboxBatch {
     return expiryOf(command);
   }
 
-  /** Stores a command once, with the keys of its copies. */
+  /** Stores a command, and the keys of all of its copies. */
   putCommand(
     command: Buffer,
     { record, copies }: { record: Buffer; copies: readonly Buffer[] },
@@ -205,8 +205,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns the number of inboxes that hold the command, `undefined` if the command is not stored
-   * any more. `copies` is set if this batch adds the command.
+   * Returns the number of inboxes that hold the command, `undefined` if the command is no longer
+   * stored. `copies` is set if this batch adds the command.
    */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);
@@ -226,7 +226,8 @@ export class InboxBatch {
   }
 
   /**
-   * Stores the number of inboxes that still hold a command. Removes the command with its last copy.
+   * Stores the number of inboxes that still hold a command. Removes the command if no inbox holds
+   * it any longer.
    */
   #putRemaining({ command: key, hasRow, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;

@@ -175,8 +175,8 @@ export class InboxQueue {
   }
 
   /**
-   * Publishes and answers a committed step. `failure` is set if the commit may not be on the disk
-   * although it must be.
+   * Publishes and answers a committed step. `failure` is set if the commit must be on the disk but
+   * may not be there.
    */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (step.kind === "command") {

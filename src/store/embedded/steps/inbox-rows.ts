@@ -170,7 +170,10 @@ export function readLeft(value: Buffer): number {
   return value.readUInt32BE(1);
 }
 
-/** Returns the uid and inboxSeq of each copy of a command. */
+/**
+ * Returns the uid and inboxSeq of each copy of a command, an empty list if the command is no longer
+ * stored.
+ */
 export function readCopies(
   value: Buffer | undefined,
 ): { readonly uid: string; readonly seq: number }[] {

@@ -94,7 +94,7 @@ export class LiveStream {
     return this.#end?.ending;
   }
 
-  /** True if reads return the stream as active. */
+  /** True if a reader sees the stream as active. */
   get isShownActive(): boolean {
     return this.#shown >= 0 && !this.isEndedBefore(this.#shown);
   }
@@ -164,7 +164,7 @@ export class LiveStream {
     return this.#offsets[index] ?? this.#text.length;
   }
 
-  /** Returns the stream as reads see it. */
+  /** Returns the stream with its visible events, as a reader sees it. */
   snapshot(): StreamSnapshot {
     this.#snapshot ??= this.#createSnapshot();
     return this.#snapshot;

@@ -48,7 +48,7 @@ export class LiveStreams {
     for (const streams of this.#byChannel.values()) yield* streams;
   }
 
-  /** Returns the number of streams that reads return as active. */
+  /** Returns the number of streams that a reader sees as active. */
   countActive(): number {
     let count = 0;
     for (const stream of this) if (stream.isShownActive) count++;
@@ -65,12 +65,15 @@ export class LiveStreams {
     return this.#byChannel.get(key)?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
-  /** Returns the channel's stream that accepts events, committed or not. */
+  /**
+   * Returns the channel's stream that accepts events, committed or not, `undefined` if there is
+   * none.
+   */
   openStream(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.ending === undefined);
   }
 
-  /** Returns the channel's stream that reads return as active. */
+  /** Returns the channel's stream that a reader sees as active, `undefined` if there is none. */
   visibleActive(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.isShownActive);
   }

@@ -1,6 +1,7 @@
-// The sweep removes data that reads no longer show, and the rows that belong to it: expired
-// messages, messages beyond the limits on age and number, expired commands, access tokens and
-// logins. Reads hide expired data at once; the sweep only frees its space in the database file.
+// The sweep removes data that is no longer shown to readers, and the rows that belong to it:
+// expired messages, messages beyond the limits on age and number, expired commands, access tokens
+// and logins. Expired data is hidden from readers at once; the sweep only frees its space in the
+// database file.
 //
 // It works in short steps, each of which is one transaction. A row of the log is removed by age
 // once its newest message is beyond the age limit. A row with messages beyond the limit on number

@@ -84,7 +84,8 @@ export function decideLogin(
 
 /**
  * Returns the order of the login that the session continues, `undefined` if the session is a new
- * login.
+ * login. Returns 0 if the session continues a login that is older than the newest main login,
+ * because only the label of such a login is stored, not its order.
  */
 function claimedOrder(
   claim: Claim | undefined,

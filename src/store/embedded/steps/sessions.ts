@@ -203,7 +203,10 @@ function failure(cause: unknown): Confirmation {
   return { kind: "failed", error: toBrokerError(cause) };
 }
 
-/** Returns the level that the session gets, `undefined` if the token is not the device's. */
+/**
+ * Returns the level that the session gets, `undefined` if a token was sent that the device does not
+ * have.
+ */
 function levelOf(
   requested: SessionRecord,
   tokenHash: Uint8Array | undefined,

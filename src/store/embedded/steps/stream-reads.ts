@@ -27,7 +27,10 @@ export interface StreamReadsPorts {
 export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   const { live, streamRows: rows } = ports;
 
-  /** Returns an ended stream from the database, `undefined` if its message is no longer shown. */
+  /**
+   * Returns an ended stream from the database, `undefined` if there is none or its message is no
+   * longer shown.
+   */
   function findEnded(
     key: ChannelKey,
     clientMsgNo: string,

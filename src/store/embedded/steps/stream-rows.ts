@@ -80,7 +80,7 @@ export class StreamRows {
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /** Removes an ended stream. Must be called inside `commit`. */
+  /** Removes the rows of an ended stream. Must be called inside `commit`. */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames } = this.#tables;
     const { messageSeq, clientMsgNo } = decodeRecord(record).message;
@@ -90,7 +90,7 @@ export class StreamRows {
     void streamNames.remove(nameKey(number, clientMsgNo));
   }
 
-  /** Returns the ended stream with this clientMsgNo. */
+  /** Returns the ended stream with this clientMsgNo, `undefined` if there is none. */
   find(key: ChannelKey, clientMsgNo: string): EndedStream | undefined {
     const number = this.#rows.get(key)?.number;
     if (number === undefined) return undefined;
@@ -117,8 +117,9 @@ export class StreamRows {
   }
 
   /**
-   * Returns the number of UTF-16 units of text before the event at `index` of an ended stream,
-   * `undefined` if the stream has no such event.
+   * Returns the number of UTF-16 units of text before the event at `index` of an ended stream. If
+   * `index` is the number of events, returns the length of the text. Returns `undefined` for a
+   * negative or higher index, or if the stream is not stored.
    */
   textOffset(position: StreamPosition, index: number): number | undefined {
     const bytes = this.#trace(position)?.[0];
@@ -158,7 +159,7 @@ export class StreamRows {
 
   /**
    * Yields every active stream: its message, its events, and the first event index of each of its
-   * parts. Throws `internal` if a message is missing.
+   * parts. Throws `internal` if the message of a stream is missing or a row cannot be decoded.
    */
   *active(): Generator<{
     readonly head: StreamHead;
@@ -186,9 +187,9 @@ export class StreamRows {
 
 /**
  * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
- * older build can leave such rows. The WAL still contains these streams, because it is deleted only
- * after a complete checkpoint, so the replay restores them. Must be called before the replay.
- * Throws `unavailable` if the rows cannot be removed.
+ * older build can leave such rows. The replay of the WAL restores these streams: the WAL still
+ * contains them, because its segments are deleted only after a complete checkpoint. Must be called
+ * before the replay. Throws `unavailable` if the rows cannot be removed.
  */
 export async function removeOrphanedStreams(
   tables: Tables,

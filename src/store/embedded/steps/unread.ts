@@ -194,7 +194,7 @@ export class ChannelStates {
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
-  /** Returns the first stored record with a seq of at least `seq`. */
+  /** Returns the first stored record with a seq of at least `seq`, `undefined` if there is none. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#ports;
@@ -205,7 +205,8 @@ export class ChannelStates {
   }
 
   /**
-   * Returns the newest message with a seq of at least `fromSeq` for which `isShown` returns true.
+   * Returns the newest message with a seq of at least `fromSeq` for which `isShown` returns true,
+   * `undefined` if there is none.
    */
   newestVisible(
     state: ChannelState,

@@ -17,7 +17,7 @@ const VERSION = 1;
 /** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
-/** Returns the name of the lock that serialises reads and writes of a user. */
+/** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
 export function createUsers({
