@@ -213,7 +213,7 @@ function atOnce(t: Test, start: Start): void {
   });
 
   t.test(
-    "a channel keeps its order while commands of other channels use all calls in flight",
+    "commands of a channel keep their order while other channels use all calls in flight",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const crowd = Array.from({ length: 200 }, (_, i) => `user-${i}`);
@@ -233,7 +233,7 @@ function atOnce(t: Test, start: Start): void {
   );
 
   t.test(
-    "a large command uses at most redis.maxInFlight calls, and small commands overtake it",
+    "a large command uses at most redis.maxInFlight calls, and small commands of other channels overtake it",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const recipients = Array.from({ length: 3000 }, (_, i) => `user-${i}`);
