@@ -89,10 +89,7 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /**
-   * Returns a stream of a channel. Rejects with `stream_unknown`, `timeout`, `closed` or another
-   * refusal of the server.
-   */
+  /** Returns a stream of a channel. Rejects with the errors of `call`, such as `stream_unknown`. */
   async find(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
     const key = this.#keyOf(channel, clientMsgNo);
     const followed = this.#followed.get(key);

@@ -134,8 +134,8 @@ export class SocketLimits {
 
   /**
    * Counts a connection without a credential against its address until the returned function is
-   * called, once. Returns `undefined` if the address is at its limit; the connection must then be
-   * closed.
+   * called, once. Returns `undefined` if the address is at its limit or too many addresses are
+   * counted; the connection must then be closed.
    */
   hold(address: string): (() => void) | undefined {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return noop;

@@ -87,8 +87,9 @@ const SEND_REF: Ref = 2 ** 37;
 const FLAGS_UNIT = 2 ** 32;
 
 /**
- * Reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet. 0 means that neither is
- * sent, because the client should reconnect, and clients do not reconnect after either packet.
+ * For each close reason, the reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet.
+ * 0 means that neither is sent, because the client should reconnect, and clients do not reconnect
+ * after either packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -225,8 +226,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns the request in a packet, `undefined` if the packet is ignored. Throws fatal
-   * FrameErrors.
+   * Returns the request in a packet, the error if the request is refused, or `undefined` if the
+   * packet is ignored. Throws fatal FrameErrors.
    */
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
     // during the login, only timers of the client send packets, and the timers send them again
@@ -330,8 +331,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns the decrypted payload, `undefined` if its signature is wrong or it is not encrypted
-   * with the connection's key.
+   * Returns the payload, decrypted if the connection is encrypted. Returns `undefined` if the
+   * signature is wrong or the payload is not encrypted with the connection's key.
    */
   #payloadOf(packet: SendPacket): Uint8Array | undefined {
     const { payload, clientSeq, clientMsgNo, channelId, channelType } = packet;
