@@ -65,7 +65,7 @@ function bounds(t: Test, start: Start): void {
     t.equal(await inbox.acknowledgeCommands("bob", [1, 2, 3]), 1);
   });
 
-  t.test("the keys of an idle inbox expire, except its inboxSeq", async (t) => {
+  t.test("all keys of an idle inbox expire, except the key of its inboxSeq", async (t) => {
     const bench = await start(t, { limits: { inboxTtlS: 60 } });
     const { inbox } = bench;
     await inbox.appendCommand(commandOf({ expireS: 10 }));

@@ -94,7 +94,7 @@ t.test("a sweep removes messages past retention, and streams with all their keys
   t.equal(await node.store.sweep(), 1, "a channel whose log was emptied is swept again");
 });
 
-t.test("a retention time that is set later also applies to messages stored before", async (t) => {
+t.test("a retention time that is set later also applies to messages stored earlier", async (t) => {
   const before = await openStore(t, server.url);
   const { prefix } = before.link.settings;
   for (const channel of GROUPS) await send(before, 3, { channel });
