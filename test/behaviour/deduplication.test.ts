@@ -8,7 +8,7 @@ import { eventually, person, range, startWorld, untilReceived } from "./world.ts
 const world = await startWorld(t);
 
 t.test(
-  "a send repeated over HTTP with the same client_msg_no returns the first message and is not stored again [spec: client_msg_no; decisions: Deduplication]",
+  "a message repeated over HTTP with the same client_msg_no is not stored again, and the response names the first message [spec: client_msg_no; decisions: Deduplication]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);

@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "a session whose user is removed during the resume gets no messages sent before the user is back",
+  "a session whose user is removed during the resume gets no messages that were sent while the user was not a member",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

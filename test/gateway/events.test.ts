@@ -165,7 +165,7 @@ t.test(
   },
 );
 
-t.test("a lagging session that joins a group also gets the group's events merged", async (t) => {
+t.test("a session that joins a group while it lags gets the group's events merged", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("the world has no live session");
