@@ -37,14 +37,14 @@ interface Tally {
 
 /** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
 const ROUND_MS = 15_000;
-/** Divisor: requests are watched while some address uses more than a quarter of its limit. */
+/** Requests are watched while an address uses more than 1/`WATCHED_SHARE` of its limit. */
 const WATCHED_SHARE = 4;
 /**
  * Maximum number of addresses with an entry. Above a quarter of this number all requests are
  * watched, so that only silent connections keep an entry.
  */
 const MAX_ADDRESSES = 65_536;
-/** Divisor: at most an eighth of all sockets is left free for other listeners. */
+/** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
 
 export class SocketLimits {
