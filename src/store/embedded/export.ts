@@ -32,7 +32,7 @@ export interface MoveSource {
   readonly tables: Tables;
   /** Highest message id that may have been assigned. */
   readonly lastMessageId: number;
-  /** `undefined` if no stream is stored. Throws `internal` if the data cannot be read. */
+  /** Returns `undefined` if no stream is stored. Throws `internal` if the data cannot be read. */
   stream(number: number, message: Message): SourceStream | undefined;
   /** Safe to call twice. */
   close(): Promise<void>;
@@ -274,7 +274,10 @@ export function messageOf(record: Buffer): SourceMessage {
   };
 }
 
-/** Times of the oldest and the newest message. `undefined` if the channel has no message. */
+/**
+ * Returns the times of the oldest and the newest message, `undefined` if the channel has no
+ * message.
+ */
 export function edgesOf(
   tables: Tables,
   number: number,

@@ -31,7 +31,7 @@ interface CheckpointState {
   readonly lastMessageId: number;
 }
 
-/** `undefined` if there was no checkpoint yet. */
+/** Returns `undefined` if there was no checkpoint yet. */
 export function readCheckpointState(tables: Tables): CheckpointState | undefined {
   const stored = tables.meta.get(STATE);
   if (stored === undefined) return undefined;

@@ -55,7 +55,7 @@ export class FolderLock {
   #timer: NodeJS.Timeout | undefined;
   /** Start of the newest heartbeat that confirmed the ownership, on the monotonic clock. */
   #confirmedAt = Number.NEGATIVE_INFINITY;
-  /** In Unix milliseconds. */
+  /** Time of the last heartbeat, in Unix milliseconds. */
   #heartbeatMs = 0;
   #lost: BrokerError | undefined;
 
@@ -231,7 +231,7 @@ async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
   return processStart(pid) === startedAt;
 }
 
-/** "" if the start time is unknown, `undefined` if the process does not run. */
+/** Returns "" if the start time is unknown, `undefined` if the process does not run. */
 function processStart(pid: number): string | undefined {
   try {
     process.kill(pid, 0);
@@ -257,7 +257,7 @@ function pidScope(): string {
   return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
 }
 
-/** UUID that changes with each boot. `undefined` if the system has none. */
+/** Returns a UUID that changes with each boot, `undefined` if the system has none. */
 export function bootId(): string | undefined {
   if (process.platform !== "linux") return undefined;
   return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();

@@ -46,7 +46,7 @@ export class Frame {
     this.#end = end;
   }
 
-  /** `undefined` if the frame has no record. */
+  /** Returns `undefined` if the frame has no record. */
   finish(): Buffer | undefined {
     return this.#end === this.#start + FRAME_HEADER_BYTES
       ? undefined

@@ -14,7 +14,7 @@ import { fieldsOf, type Stored, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
-/** Maximum number of rows that one sweep examines. The next sweep continues after them. */
+/** The next sweep continues after these rows. */
 const ROWS_PER_SWEEP = 2000;
 
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
@@ -69,7 +69,6 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
   };
 }
 
-/** The newest main login of each user and device flag. */
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
   /** Stores the login for `LOGIN_TTL_MS`. Must be called inside `persist` or `transact`. */
@@ -93,10 +92,7 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   };
 }
 
-/**
- * Returns a function that removes expired logins. Each call examines one part of the table. The
- * function throws `unavailable` if a write fails.
- */
+/** Each call examines one part of the table. Throws `unavailable` if a write fails. */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
   const isExpired = (stored: Stored | undefined, nowMs: number) =>
