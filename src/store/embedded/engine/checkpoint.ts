@@ -20,7 +20,7 @@ const STATE = "journal";
 const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;
 const PUTS_PER_CLOCK_READ = 16;
-/** With more transactions waiting, LMDB blocks the event loop for tens of milliseconds. */
+/** With more waiting transactions, LMDB blocks the event loop for tens of milliseconds. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 

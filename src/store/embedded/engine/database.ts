@@ -18,7 +18,10 @@ export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, followed by its fields. */
 export type Stored = readonly unknown[];
 
-/** The promise resolves to false, and writes nothing, if another process owns the folder. */
+/**
+ * Commits `steps` as one transaction. Resolves to false, and writes nothing, if another process
+ * owns the folder.
+ */
 type RunTransaction = (steps: () => void) => Promise<boolean>;
 
 /** Database calls that tests replace to simulate failures. */

@@ -15,7 +15,7 @@ import type { Tables } from "./tables.ts";
 
 const CHUNK = 0x40;
 export const MAX_RECORDS = 64;
-/** A record that is too large for a chunk has a row of its own. */
+/** Maximum size of a chunk. A larger record has a row of its own. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;
 const END_BYTES = 4;

@@ -26,7 +26,7 @@ const GROUP_VERSION = 2;
 /** The cache holds the channels that are being sent to, not all channels. */
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
-/** The cache serves users who are logging in. */
+/** Maximum number of cached group lists. The cache serves users who are logging in. */
 const MAX_CACHED_USERS = 1024;
 
 /**

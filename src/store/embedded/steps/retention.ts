@@ -23,7 +23,10 @@ import { isTokenValid } from "./managers.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
 const ENTRIES_PER_STEP = 200;
-/** A tenth of the limit is used if that is less. */
+/**
+ * Maximum number of messages by which a channel may exceed its limit before a sweep examines it. A
+ * tenth of the limit is used if that is less.
+ */
 const MAX_TRIM_STEP = 100;
 
 interface SweepPorts {
@@ -262,7 +265,7 @@ function newestMs(row: LogRow): number {
 }
 
 /**
- * Channels that grew enough since the queue was last emptied. After a start it contains all
+ * Queue of channels that grew enough since it was last emptied. After a start it contains all
  * channels, because the limit may have changed. `addIfGrown` is called once per channel and
  * checkpoint, never per message.
  */

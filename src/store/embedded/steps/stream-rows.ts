@@ -174,9 +174,10 @@ export class StreamRows {
 }
 
 /**
- * A failed checkpoint of an older build can leave such rows. The replay of the WAL restores these
- * streams: the WAL still contains them, because its segments are deleted only after a complete
- * checkpoint. Must be called before the replay. Throws `unavailable` if the rows cannot be removed.
+ * Removes the rows of active streams whose message is not in the log, which a failed checkpoint of
+ * an older build can leave. The replay of the WAL restores these streams, because segments are
+ * deleted only after a complete checkpoint. Must be called before the replay. Throws `unavailable`
+ * if the rows cannot be removed.
  */
 export async function removeOrphanedStreams(
   tables: Tables,

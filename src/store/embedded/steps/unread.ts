@@ -23,7 +23,10 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
-/** Some of the expiring messages may have expired but not been removed yet. */
+/**
+ * Maximum number of rows that are read for a count. Some of the messages may have expired but not
+ * been removed yet.
+ */
 const MAX_LOOKED_AT = 5000;
 
 interface UnreadPorts {

@@ -14,7 +14,7 @@ import { fieldsOf, type Stored, transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
-/** The next sweep continues after these rows. */
+/** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
