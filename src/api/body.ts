@@ -160,7 +160,7 @@ function refuse(message: string): ReadResult<never> {
 
 /**
  * Returns the error for an array with too many items, or `undefined` if there is no such array.
- * Runs before the items are validated, because explaining 500,000 invalid items takes a second.
+ * Must be called before `explain`, because explaining 500,000 invalid items takes a second.
  */
 function arrayOverLimit(
   schema: TSchema,

@@ -114,7 +114,7 @@ export function refuseUntyped(body: unknown): HttpReply | undefined {
   return isUntyped(body) ? errorReply("event_type_empty", TYPE_EMPTY) : undefined;
 }
 
-/** Returns true if the body has no event, or an event without a type. */
+/** Returns true if the body is an object without an event, or with an event without a type. */
 function isUntyped(body: unknown): boolean {
   if (!isRecord(body)) return false;
   const { event } = body;

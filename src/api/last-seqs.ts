@@ -56,8 +56,8 @@ function endsIn(text: string): readonly EntryEnd[] {
 }
 
 /**
- * The names of the known channels and the lengths of their ids. The lengths reject most candidates
- * without a look-up.
+ * The names of the known channels and the lengths of their ids. Most candidates are rejected by
+ * their length, without a look-up of the name.
  */
 class ChannelNames {
   readonly #names: ReadonlySet<string>;

@@ -71,9 +71,9 @@ export function createServe({
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
 /**
- * Returns the step with its exceptions and rejections turned into replies, and all replies
- * translated to the dialect. A reply is counted and timed. A step without a reply is not counted,
- * because a later step will reply.
+ * Returns a step that runs `step`, turns its exceptions and rejections into replies, and translates
+ * complete replies to the dialect. A reply is counted and timed. A step without a reply is not
+ * counted, because a later step will reply.
  */
 function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
@@ -109,8 +109,9 @@ function guarded<Result extends RouteReply | undefined>(
 }
 
 /**
- * Returns the step with a header in all replies that lets web pages of any origin read them. This
- * is safe because a browser does not add the credential of these calls by itself.
+ * Returns a step that runs `step` and adds a header to its reply, so that web pages of any origin
+ * can read it. This is safe because a browser does not add the credential of these calls by
+ * itself.
  */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>

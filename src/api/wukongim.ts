@@ -53,7 +53,7 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
 
 // --- Replies -------------------------------------------------------------------------------------
 
-/** Statuses of the broker's errors that this dialect does not change. */
+/** HTTP statuses that this dialect keeps for the broker's errors. All others become 400. */
 const KEPT_STATUSES: ReadonlySet<number> = new Set([400, 401, 429, 500, 503]);
 
 /** Returns the HTTP status of an error code of the broker: one of `KEPT_STATUSES`, or 400. */
@@ -76,7 +76,7 @@ function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
   return {
     status: isBrokerError ? statusOf(code) : status,
     headers,
-    // The status in the body is 403 if a permission is missing.
+    // If a permission is missing, the HTTP status is 400 but the status in the body is 403.
     body: JSON.stringify({
       msg: error,
       status: isBrokerError && code !== "forbidden" ? statusOf(code) : status,
@@ -99,7 +99,7 @@ function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
 
 type Shape = (reply: HttpReply, nowMs: number) => HttpReply;
 
-/** Conversions of successful replies with another shape, by path. */
+/** Conversions of the successful replies that have another shape in this dialect, by path. */
 const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ["/message/send", (reply) => ({ ...reply, body: `${SUCCESS},"data":${reply.body}}` })],
   [
@@ -127,7 +127,7 @@ const errorBody = Type.Object(
 );
 
 const status = Type.Literal(200);
-/** Schemas of reply bodies in this dialect, by the schema in the table. */
+/** Schemas of reply bodies in this dialect, by the schema of the reply in the route table. */
 const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | undefined, TSchema>([
   [replies.statusBody, Type.Object({ status }, { title: "Done", examples: [{ status: 200 }] })],
   [
@@ -193,8 +193,8 @@ const FLAGS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Converts a body to the form of the table. `null` means absent, and a missing field has the
- * default of WuKongIM.
+ * Converts a body to the form of the table. A field with the value `null` counts as missing, and
+ * missing fields get the defaults of WuKongIM.
  */
 function adapt(path: string, body: unknown): unknown {
   if (!isRecord(body)) return body;
@@ -381,7 +381,7 @@ function channelRows(
   ];
 }
 
-/** Paths of calls that remove something. They succeed if the channel does not exist. */
+/** Paths of calls that remove something. They succeed even if the channel does not exist. */
 const REMOVALS: ReadonlySet<string> = new Set([
   "/channel/delete",
   "/channel/subscriber_remove_all",
@@ -391,7 +391,7 @@ const REMOVALS: ReadonlySet<string> = new Set([
   ]),
 ]);
 
-/** Returns a copy of the row that succeeds if the channel does not exist. */
+/** Returns a copy of the row. Its calls succeed even if the channel does not exist. */
 function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   return {
     ...row,

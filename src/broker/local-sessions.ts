@@ -11,7 +11,10 @@ export class LocalSessions {
   readonly #byUid = new Map<string, readonly LoggedInSession[]>();
   /** Ids of sessions that may have been ended, or may be missing in the store. */
   readonly unconfirmed = new Set<string>();
-  /** Ids of sessions that become unconfirmed at `confirmDeferred`, unless confirmed earlier. */
+  /**
+   * Ids of sessions that `confirmDeferred` marks as unconfirmed, unless they are confirmed
+   * earlier.
+   */
   readonly #deferred = new Set<string>();
   /** Position at which the next call of `confirmNextSoon` continues. */
   #cursor: Iterator<LoggedInSession> | undefined;

@@ -1,8 +1,8 @@
 // Limits the guessing of managers' passwords. Each client network may make a limited number of
 // failed attempts in a time window. Concurrent attempts count as failures until they are finished.
 // A username with too many failures is only slowed down, because its owner must still be able to
-// log in from another network. State: the attempts in progress per network, and the pairs of
-// network and username that logged in before. The counts are in the `Throttle`.
+// log in from another network. State: the attempts in progress per network, and the pairs of a
+// network and a username that has logged in from it. The counts are in the `Throttle`.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
@@ -71,7 +71,7 @@ interface LoginName {
   readonly address: string;
 }
 
-/** The password checks of one node. */
+/** Gate through which the password checks of one node pass. */
 export class LoginGate {
   readonly #throttle: Throttle;
   readonly #limits: LoginLimits;

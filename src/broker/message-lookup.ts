@@ -76,7 +76,7 @@ async function* lookups(
   yield* newestNamed(store, key, names);
 }
 
-/** Searches the channel for a message id by bisection. */
+/** Finds the message with this id by bisection. Returns `undefined` if there is none. */
 async function byId(
   store: MessageReads,
   key: ChannelKey,

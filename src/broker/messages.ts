@@ -77,7 +77,7 @@ export interface SendResult {
 
 /** A page of a channel's history. */
 export interface HistoryPage extends HistorySlice {
-  /** Seq of the newest message in the channel. */
+  /** Seq of the newest message in the channel, 0 if it has none. */
   readonly headSeq: number;
 }
 
@@ -96,7 +96,7 @@ export interface Messages {
   history(view: ChannelView, range: HistoryRange): Promise<HistoryPage>;
   /** Returns the seq of the channel's newest message, 0 if it has none. Throws `bad_id`. */
   headSeq(view: ChannelView): Promise<number>;
-  /** Returns single messages in seq order. Throws `bad_id`. */
+  /** Returns the messages that match the query, in seq order. Throws `bad_id`. */
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 

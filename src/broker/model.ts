@@ -15,7 +15,7 @@ export const SECONDARY_DEVICE = 0;
 export const MAIN_DEVICE = 1;
 /**
  * Level of a device: `0` secondary, `1` main. Only one main session per user and flag can be
- * online: a new login ends the old one [spec: Rule].
+ * online: a new login ends the old session [spec: Rule].
  */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
@@ -96,7 +96,7 @@ export type SubscriberRemoval =
   | { readonly kind: "disbanded" }
   | {
       readonly kind: "not_members";
-      /** Uids that are not members of this kind. Nobody was removed. */
+      /** Uids without this kind of membership. Nobody was removed. */
       readonly uids: readonly string[];
     };
 
@@ -286,7 +286,7 @@ export interface InboxCommand {
 export interface Conversation {
   /** The channel as the user names it. */
   readonly channel: ChannelRef;
-  /** Seq of the newest message in the channel. */
+  /** Seq of the newest message in the channel, 0 if it has none. */
   readonly headSeq: number;
   /** Seq of the last message that counts as read. All earlier ones are read too. */
   readonly readSeq: number;

@@ -94,7 +94,7 @@ export class PasswordChecker {
     } finally {
       const next = this.#waiting.shift();
       if (next === undefined) this.#running--;
-      else next.go(); // keeps #running, because the next check takes over its slot
+      else next.go(); // #running stays the same, because the next check uses the slot
     }
   }
 

@@ -940,7 +940,7 @@ export interface NodeInfo {
 export interface NodeRegistry {
   /**
    * Returns the live nodes, this one first. Throws `unavailable` while the other nodes consider
-   * this node dead, because it does not know the state of the other nodes then.
+   * this node dead, because this node does not know their state then.
    */
   nodes(): Promise<readonly NodeInfo[]>;
 }
@@ -964,9 +964,9 @@ interface Liveness {
 /** Methods of the node that the cluster calls when events may have been missed. */
 export interface ResyncHandler {
   /**
-   * Ends those sessions of these users that may not continue, and returns the users whose sessions
-   * could not be checked. It is called before the missed events of these users are delivered. It
-   * rejects with `unavailable` if the sessions of no user could be checked.
+   * Checks the sessions of these users and ends the sessions that may not continue. Returns the
+   * users whose sessions could not be checked. It is called before the missed events of these users
+   * are delivered. It rejects with `unavailable` if no session could be checked.
    */
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;

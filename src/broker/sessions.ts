@@ -51,9 +51,10 @@ export type OpenResult =
 /** The use cases of sessions. */
 export interface Sessions {
   /**
-   * Opens a session. A login of a main device ends the other main sessions of that flag as
-   * `kicked`, and any session of the same device as `replaced` [decisions: Kick rule]. A session
-   * that continues an earlier session ends only that session [decisions: resume is no login].
+   * Opens a session. A login of a main device ends the user's other main sessions of that flag with
+   * the reason `kicked`, and sessions of the same device with the reason `replaced` [decisions:
+   * Kick rule]. A session that continues an earlier session ends only that session [decisions:
+   * resume is no login].
    * Throws `unauthorized`, `reserved_uid`, `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;

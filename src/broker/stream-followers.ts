@@ -135,8 +135,8 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   }
 
   /**
-   * Reads events from the store until none was published during the last read. Then sets the status
-   * `live`.
+   * Pushes events from the store until a read during which no event was published, and then sets
+   * the status `live`. Returns earlier if the sink pauses or the follower is removed.
    */
   async function catchUp(follower: Follower): Promise<void> {
     follower.status = "reading";
@@ -273,7 +273,10 @@ function hasLeft({ status }: Follower): boolean {
   return status === "left";
 }
 
-/** Returns the topics of the stream's events and of changes to the viewer's permissions. */
+/**
+ * Returns the topics under which events of the stream and changes to the viewer's permissions are
+ * published.
+ */
 function topicsOf(
   { channel, uid }: ChannelView,
   viewer: FollowViewer | undefined,

@@ -23,8 +23,8 @@ export interface StreamCursor {
 }
 
 /**
- * Returns the events from `cursor` to the snapshot's nextIndex, in order. Merged and reconstructed
- * events have the time at which the stream started.
+ * Returns the events from `cursor` to the snapshot's nextIndex, in order. The timestamp of merged
+ * and reconstructed events is the time at which the stream started.
  */
 export function eventsFrom(
   snapshot: StreamSnapshot,

@@ -35,9 +35,9 @@ export type EventInput = Omit<StreamDraft, "key">;
 /** The use cases of streams and other events. */
 export interface Streams {
   /**
-   * Applies one event and returns the state of its stream, if it belongs to a stream. The state
-   * `cancelled` means that a viewer stopped the stream and the event was not added. Resolves when
-   * the event is durable. A custom event is not stored; it is only published to online sessions.
+   * Applies one event and returns the state of its stream, `undefined` if there is no stream. The
+   * state `cancelled` means that a viewer stopped the stream and the event was not added. Resolves
+   * when the event is durable. A custom event is not stored, but only published to online sessions.
    * Throws `event_type_empty`, `stream_running`, `stream_not_found`, `stream_closed`,
    * `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded` or `unavailable`.
    */

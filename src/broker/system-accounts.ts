@@ -54,8 +54,8 @@ export class SystemAccounts {
   }
 
   /**
-   * Makes users system accounts, immediately on this node and soon on the others. Throws `bad_id`,
-   * `reserved_uid`, `too_large` or `unavailable`.
+   * Turns users into system accounts, immediately on this node and soon on the others. Throws
+   * `bad_id`, `reserved_uid`, `too_large` or `unavailable`.
    */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
@@ -68,8 +68,8 @@ export class SystemAccounts {
   }
 
   /**
-   * Makes system accounts ordinary users again, immediately on this node and soon on the others.
-   * Throws `bad_id`, `reserved_uid` or `unavailable`.
+   * Turns system accounts back into ordinary users, immediately on this node and soon on the
+   * others. Throws `bad_id`, `reserved_uid` or `unavailable`.
    */
   async remove(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);

@@ -59,7 +59,7 @@ interface SlowQueue {
   nextTurnMs: number;
 }
 
-/** The token checks of one node. */
+/** Gate through which the token checks of one node pass. */
 export class TokenGate {
   readonly #ports: TokenGatePorts;
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);

@@ -97,7 +97,7 @@ export function createUsers(ports: {
             session.flag === flag &&
             session.level === MAIN_DEVICE &&
             session.tokenTag !== tag &&
-            !(isEqual && session.tokenTag === ""), // "": it logged in without a token
+            !(isEqual && session.tokenTag === ""), // "" if it logged in without a token
         );
     },
 

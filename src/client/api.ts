@@ -185,8 +185,8 @@ export interface ConversationPage {
   /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
   /**
-   * True if there are more conversations, even if this page has fewer than `limit`. The next
-   * `offset` is the offset of this page plus its number of conversations.
+   * True if more conversations follow, which is possible even if this page has fewer than `limit`.
+   * The next `offset` is the offset of this page plus its number of conversations.
    */
   readonly more: boolean;
 }

@@ -21,12 +21,9 @@ interface ChannelsPorts extends SequencerPorts {
   readonly cursors: readonly Cursor[];
 }
 
-/**
- * Maximum number of channels with a sequencer. Above it, the least recently used one is removed.
- */
+/** Maximum number of channels. Above it, the least recently used one is removed. */
 const MAX_CHANNELS = 10_000;
 
-/** The channels of one client. */
 export class Channels {
   readonly #ports: ChannelsPorts;
   readonly #sequencers = new Map<ChannelKey, Sequencer>();
@@ -38,14 +35,9 @@ export class Channels {
    * used channel raises this time.
    */
   #sinceMs: number | undefined;
-  /**
-   * True while the client looks for missed messages. Meanwhile, new sequencers buffer their
-   * messages.
-   */
+  /** True while missed messages are looked for. Meanwhile, new sequencers buffer messages. */
   #isCatchingUp = false;
-  /**
-   * Number of connections lost so far. A catch-up that was started on an earlier connection stops.
-   */
+  /** Number of lost connections. A catch-up of an earlier connection stops. */
   #epoch = 0;
 
   constructor(ports: ChannelsPorts) {
@@ -84,32 +76,25 @@ export class Channels {
     void this.#catchUp(isPartial);
   }
 
-  /** Handles the loss of the connection. */
   lost(): void {
     this.#epoch += 1;
     this.#isCatchingUp = false;
     for (const sequencer of this.#sequencers.values()) sequencer.lost();
   }
 
-  /** Handles a pushed message. */
   message(channel: ChannelRef, message: Message): void {
     this.#use(channel).receive(message);
   }
 
-  /** Handles a pushed range of messages that the client has missed. */
   range(range: MessageRange): void {
     this.#use(range.channel).receiveRange(range);
   }
 
-  /** Handles the SENDACK of a message that this client sent. */
   acked(channel: ChannelRef, ack: Position): void {
     if (ack.messageSeq > 0) this.#use(channel).acked(ack);
   }
 
-  /**
-   * Finds channels with messages that the client has missed, and starts their delivery. Looks at
-   * channels without a cursor and, if `isPartial`, at all channels that the server did not resume.
-   */
+  /** Finds missed messages in channels without a cursor and, if `isPartial`, in all not resumed. */
   async #catchUp(isPartial: boolean): Promise<void> {
     const epoch = this.#epoch;
     const missedChannels = findMissedChannels({
@@ -137,7 +122,6 @@ export class Channels {
     for (const sequencer of this.#sequencers.values()) sequencer.release(undefined);
   }
 
-  /** Forgets a group that the user left while offline, and reports it. */
   #forget(channel: ChannelRef): void {
     this.#sequencers.delete(this.#keyOf(channel));
     const message = `The user is no longer a member of ${channel.id}`;
@@ -148,9 +132,6 @@ export class Channels {
     return channelKey(channel, this.#ports.uid);
   }
 
-  /**
-   * Returns the channel's sequencer and makes it the most recently used one. Creates it if needed.
-   */
   #use(channel: ChannelRef): Sequencer {
     const key = this.#keyOf(channel);
     const sequencer = this.#sequencers.get(key) ?? this.#create(channel);
@@ -167,10 +148,7 @@ export class Channels {
     return sequencer;
   }
 
-  /**
-   * Removes the least recently used sequencer if there are too many. Raises `#sinceMs` to the time
-   * of its last message, so that its messages do not count as missed later.
-   */
+  /** Raises `#sinceMs`, so that the removed channel's messages do not count as missed later. */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;
     const [oldest] = this.#sequencers;
@@ -181,7 +159,6 @@ export class Channels {
   }
 }
 
-/** A channel with messages that the client has missed. */
 interface MissedChannel {
   readonly channel: ChannelRef;
   /** Seq after which delivery starts, `undefined` if the client has a cursor for the channel. */
@@ -189,17 +166,12 @@ interface MissedChannel {
   readonly headSeq: number;
 }
 
-/** Query for `findMissedChannels`. */
 interface MissedQuery {
   readonly ask: RequestFunction;
-  /**
-   * Unix milliseconds, server time. In channels without a cursor only later messages count as
-   * missed.
-   */
+  /** Unix milliseconds, server time. */
   readonly sinceMs: number;
   /** If true, conversations without a message later than `sinceMs` are checked too. */
   readonly all: boolean;
-  /** Returns true if the client has a cursor for the channel. */
   hasCursor(channel: ChannelRef): boolean | undefined;
 }
 
@@ -234,10 +206,7 @@ async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChan
   }
 }
 
-/**
- * Returns the seq before the oldest visible message that is later than `sinceMs`. Looks back at
- * most `MAX_HISTORY_PAGES` pages; older missed messages are not delivered.
- */
+/** Returns the seq before the first missed message, at most `MAX_HISTORY_PAGES` pages back. */
 async function startSeqOf(
   { channel, headSeq, deletedSeq }: Conversation,
   { ask, sinceMs }: MissedQuery,

@@ -11,43 +11,28 @@ import type { Handler } from "./events.ts";
 import { receivedCommand } from "./messages.ts";
 
 interface CommandsPorts {
-  /** Sends a request; repeats it after a temporary failure. */
   readonly ask: RequestFunction;
-  /** Returns the app's `command` handlers. */
   handlers(): readonly Handler<Command>[];
   onError(error: JindouError): void;
 }
 
-/** A command that is not handled yet. */
 interface PendingCommand {
-  /**
-   * Position in the user's inbox. 0 means that the command is not in the inbox and needs no
-   * acknowledgement.
-   */
+  /** Position in the user's inbox. 0 means that the command needs no acknowledgement. */
   inboxSeq: number;
   readonly command: Command;
-  /** Number of attempts in which a handler threw. */
   failures: number;
   timer?: ReturnType<typeof setTimeout>;
 }
 
-/**
- * Maximum number of unhandled commands. Further ones are dropped; the next session receives them
- * again.
- */
+/** Maximum number of unhandled commands. The next session receives further ones again. */
 const MAX_OPEN = 10_000;
-/** Maximum number of handled commands whose ids are remembered. */
 const MAX_HANDLED = 10_000;
-/**
- * Maximum number of retries of a failed command. They follow after 1, 2, 4, 8 and 16 s. If the last
- * one fails, the next session receives the command again.
- */
+/** Maximum number of retries: after 1, 2, 4, 8 and 16 s, then at the next session. */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
 /** Maximum number of inbox positions that the server accepts in one COMMANDACK. */
 const MAX_ACKS = 1000;
 
-/** The commands of one client. */
 export class Commands {
   readonly #ports: CommandsPorts;
   /** Commands that are not handled yet, by messageId, in order of arrival. */
@@ -55,7 +40,6 @@ export class Commands {
   readonly #handled = new BoundedMap<number, true>(MAX_HANDLED);
   /** Commands to handle next, without those that wait for a retry. */
   #queue: PendingCommand[] = [];
-  /** Inbox positions to acknowledge. */
   #acks: number[] = [];
   #isRunning = false;
   #isAcking = false;
@@ -65,7 +49,6 @@ export class Commands {
     this.#ports = ports;
   }
 
-  /** Queues a pushed command, unless it is already queued or was handled before. */
   receive(channel: ChannelRef, inboxSeq: number, message: Message): void {
     const { messageId } = message;
     const open = this.#open.get(messageId);
@@ -80,15 +63,11 @@ export class Commands {
     }
   }
 
-  /**
-   * Handles the queued commands. Must be called after the first handler was added, because commands
-   * wait while there is no handler.
-   */
+  /** Must be called after the first handler was added, because commands wait for a handler. */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }
 
-  /** Drops all commands that are not handled yet. */
   close(): void {
     this.#isClosed = true;
     this.#queue = [];
@@ -123,8 +102,7 @@ export class Commands {
   }
 
   /**
-   * Schedules a retry of a failed command. Drops the command after its last retry, or at once if it
-   * is not in the inbox. Other commands are handled meanwhile.
+   * Schedules a retry. Drops the command after the last one, or at once if it is not in the inbox.
    */
   #retryLater(pending: PendingCommand): void {
     pending.failures += 1;
@@ -145,10 +123,7 @@ export class Commands {
     if (!this.#isAcking) void this.#sendAcks();
   }
 
-  /**
-   * Sends the acknowledgements, one frame at a time. Acknowledgements that are added meanwhile
-   * share the next frame.
-   */
+  /** Sends one frame at a time. Acknowledgements that are added meanwhile share the next frame. */
   async #sendAcks(): Promise<void> {
     this.#isAcking = true;
     await Promise.resolve();

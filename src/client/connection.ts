@@ -26,13 +26,11 @@ interface ReplyKinds {
 
 export type RequestKind = keyof ReplyKinds;
 
-/** An operation without its `ref`, which the connection adds. */
 export type Request<K extends RequestKind> = Omit<
   Extract<Operation, { readonly kind: K }>,
   "ref"
 > & { readonly kind: K };
 
-/** Reply to a request of kind `K`. */
 export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: ReplyKinds[K] }>;
 
 /**
@@ -44,10 +42,8 @@ export type RequestFunction = <K extends RequestKind>(
   seen?: (reply: ReplyTo<K>) => void,
 ) => Promise<ReplyTo<K>>;
 
-/** Reply to a successful CONNECT. */
 export type Connack = Extract<Reply, { readonly kind: "connack" }>;
 
-/** How a connection ended. */
 export interface ConnectionEnd {
   /** WebSocket close code, 1006 if there was no close handshake. */
   readonly code: number;
@@ -56,11 +52,9 @@ export interface ConnectionEnd {
    * server or the network ended it.
    */
   readonly error: JindouError | undefined;
-  /** True if CONNECT was sent. */
   readonly isConnectSent: boolean;
 }
 
-/** Socket, settings and callbacks of a connection. */
 export interface ConnectionPorts {
   readonly socket: SocketLike;
   readonly uid: string;
@@ -71,7 +65,6 @@ export interface ConnectionPorts {
     readonly pingMs: number;
     readonly pongMs: number;
   };
-  /** Called when the server has accepted CONNECT. */
   opened(connack: Connack): void;
   /** Called with each frame that is not a reply. */
   pushed(push: Push): void;
@@ -79,21 +72,17 @@ export interface ConnectionPorts {
   ended(end: ConnectionEnd): void;
 }
 
-/** Close code of a connection that ended without a close handshake. */
 const ABNORMAL_CLOSURE = 1006;
 /** Maximum wait for the server to close the connection after DISCONNECT. */
 const DISCONNECT_MS = 1000;
-/** Minimum time between two heartbeat checks. */
 const MIN_HEARTBEAT_MS = 10;
 
-/** A connection to the server on an open or connecting socket. */
 export class Connection {
   readonly #ports: ConnectionPorts;
   readonly #requests: OpenRequests;
   #status: "opening" | "open" | "closed" = "opening";
   /** Maximum size of a frame to the server, as set by CONNACK. */
   #maxFrameBytes = Number.POSITIVE_INFINITY;
-  /** The server's refusal of CONNECT. */
   #refusal: JindouError | undefined;
   #isConnectSent = false;
   /** Deadline of CONNACK, then the next heartbeat check. */
@@ -121,8 +110,7 @@ export class Connection {
   }
 
   /**
-   * Sends a request and resolves with its reply. Rejects with the server's refusal, `timeout`,
-   * `connection_lost`, `too_large` or `bad_request`.
+   * Rejects with the server's refusal, `timeout`, `connection_lost`, `too_large` or `bad_request`.
    */
   async request<K extends RequestKind>(
     request: Request<K>,
@@ -143,18 +131,12 @@ export class Connection {
     if (this.#status === "open") this.#heartbeat(0);
   }
 
-  /**
-   * Drops the connection and passes the error to `ended`. Has no effect if the connection has
-   * already ended.
-   */
+  /** Drops the connection, unless it has already ended. */
   fail(error: JindouError): void {
     this.#end({ code: ABNORMAL_CLOSURE, error });
   }
 
-  /**
-   * Sends DISCONNECT and resolves when the server has closed the connection, or after
-   * `DISCONNECT_MS`.
-   */
+  /** Resolves when the server has closed the connection, or after `DISCONNECT_MS`. */
   async disconnect(): Promise<void> {
     if (this.#status !== "open") return this.#end({ code: ABNORMAL_CLOSURE });
     const { socket } = this.#ports;
@@ -268,15 +250,13 @@ class OpenRequests {
   }
 
   /**
-   * Returns a ref that no open request uses. Refs repeat only after 2^32 - 1 requests, and no
-   * request stays open that long.
+   * Returns an unused ref. Refs repeat only after 2^32 - 1 requests, longer than any stays open.
    */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
     return this.#lastRef;
   }
 
-  /** Registers a request and returns the promise of its reply. */
   expect<K extends RequestKind>(
     kind: K,
     ref: number,
@@ -292,7 +272,6 @@ class OpenRequests {
     return answer.promise as Promise<ReplyTo<K>>; // `settle` rejects every other kind of reply
   }
 
-  /** Resolves or rejects the request that the reply belongs to. */
   settle(reply: Reply): void {
     const open = this.#open.get(reply.ref);
     if (open === undefined) return; // the request timed out
@@ -303,7 +282,6 @@ class OpenRequests {
     open.answer.resolve(reply);
   }
 
-  /** Rejects all open requests. */
   fail(error: JindouError): void {
     for (const { answer, timer } of this.#open.values()) {
       clearTimeout(timer);
@@ -313,16 +291,13 @@ class OpenRequests {
   }
 }
 
-/** A request that waits for its reply. */
 interface OpenRequest {
-  /** Kind of the expected reply. */
   readonly kind: Reply["kind"];
   readonly seen: ((reply: never) => void) | undefined;
   readonly answer: Deferred<Reply>;
   readonly timer: ReturnType<typeof setTimeout>;
 }
 
-/** Returns the error for a reply that is not of the expected kind. */
 function refusal(reply: Reply): JindouError {
   if (reply.kind !== "error")
     return new JindouError("internal", { message: `Unexpected reply ${reply.kind}` });

@@ -17,20 +17,15 @@ import { asJindouError, JindouError, kickedEventOf } from "./errors.ts";
 import { randomId, type Settings } from "./options.ts";
 import { drop, openSocket } from "./socket.ts";
 
-/** Settings and callbacks of a connector. */
 interface ConnectorPorts {
   readonly settings: Settings;
   /** Returns at most `limit` channels to resume, most recently used first. */
   resume(limit: number): readonly ResumePoint[];
-  /** Called when the session is open on a new connection. */
   opened(connection: Connection, connack: Connack): void;
-  /** Called when the server pushed a frame. */
   readonly pushed: ConnectionPorts["pushed"];
-  /** Called when the connection of an open session was lost. */
   lost(): void;
   /** Called when the client is closed. All waiting calls must be rejected with `error`. */
   closed(error: JindouError): void;
-  /** Calls the app's handlers of an event. */
   emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;
 }
 
@@ -42,9 +37,7 @@ const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 const MAX_RESUME_CHANNELS = 1000;
 /** Maximum size of a frame that a server accepts by default. */
 const MAX_FRAME_BYTES = 128 * 1024;
-/**
- * Fraction of the maximum frame size that resume points may use. The rest is for the other fields.
- */
+/** Fraction of the frame for resume points. The rest is for the other fields. */
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;
@@ -56,15 +49,12 @@ const PAUSE_FROM = 4100;
 const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
 
-/** One attempt to connect. */
 interface Attempt {
   readonly connectFrame: Uint8Array;
-  /** Number of channels that CONNECT names. */
   readonly resumed: number;
   readonly token: string;
 }
 
-/** The connections of one client. */
 export class Connector {
   readonly #ports: ConnectorPorts;
   #status: Status = "connecting";
@@ -87,10 +77,7 @@ export class Connector {
    * repeating an attempt whose CONNACK was lost does not count as a second login.
    */
   #session = randomId();
-  /**
-   * Token of the session, or of the first CONNECT that may have opened it; `undefined` if there is
-   * none.
-   */
+  /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
 
   constructor(ports: ConnectorPorts) {
@@ -101,10 +88,7 @@ export class Connector {
     return this.#status;
   }
 
-  /**
-   * Connects without waiting for the rest of the reconnect delay. If a connection exists, sends a
-   * ping instead.
-   */
+  /** Skips the reconnect delay. If a connection exists, sends a ping instead. */
   connectNow(): void {
     if (this.#status === "closed") return;
     if (this.#connection !== undefined) return this.#connection.probe();
@@ -146,7 +130,6 @@ export class Connector {
     }
   }
 
-  /** Returns a new attempt with its encoded CONNECT. */
   #attemptWith(token: string): Attempt {
     const { settings, resume } = this.#ports;
     const resumePoints = pointsWithin(
@@ -168,10 +151,6 @@ export class Connector {
     return { connectFrame, resumed: resumePoints.length, token };
   }
 
-  /**
-   * Handles an attempt that failed before there was a connection: no token or no socket was
-   * available.
-   */
   #attemptFailed(error: JindouError): void {
     if (error.retry) this.#reconnect("pause");
     else this.#finish(error);
@@ -278,7 +257,6 @@ export class Connector {
   }
 }
 
-/** Returns the first points that together fit into `maxBytes`. */
 function pointsWithin(points: readonly ResumePoint[], maxBytes: number): readonly ResumePoint[] {
   const encoder = new TextEncoder();
   let bytes = 0;
@@ -288,13 +266,11 @@ function pointsWithin(points: readonly ResumePoint[], maxBytes: number): readonl
   });
 }
 
-/** Returns the error to report for a failed attempt that has none. */
 function connectFailure({ code }: ConnectionEnd): JindouError {
   const message = `The connection was closed with code ${code} before a session was open`;
   return new JindouError("connection_lost", { message });
 }
 
-/** Returns when to reconnect after a connection was closed with `code`. */
 export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
   if (code >= NEVER_FROM && code <= NEVER_TO) return "never";
   return code >= AT_ONCE_FROM && code < PAUSE_FROM ? "at_once" : "pause";
@@ -302,8 +278,8 @@ export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
 
 /**
  * Returns the delay in milliseconds before reconnect number `attempt`, where 0 is the first one
- * after a stable session. Half of the delay is random, so that clients that lost their connections
- * together do not reconnect together.
+ * after a stable session. Half of it (all of it for 0) is random, so that clients that were
+ * disconnected together do not reconnect together.
  */
 export function reconnectDelayMs(
   attempt: number,

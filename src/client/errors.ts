@@ -4,7 +4,6 @@
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
 import { closeReasonOf } from "../protocol/native/errors.ts";
 
-/** Codes of the SDK itself and their messages. */
 export const CLIENT_MESSAGES = {
   bad_option: "An option is invalid",
   closed: "The client is closed",
@@ -22,8 +21,7 @@ export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
 /**
- * Codes of errors after which the same call may succeed later. The server's codes are copied from
- * its table of errors, because the table would be a tenth of the SDK. A test compares the two.
+ * Codes copied from the server's table, which would be a tenth of the SDK. A test compares both.
  */
 export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "connection_lost",
@@ -76,12 +74,10 @@ export function kickedEventOf(code: number): {
   return { reason, code, message: CLOSE_REASONS[reason].message };
 }
 
-/** True if the request failed because its connection was lost. */
 export function isConnectionLost(error: unknown): boolean {
   return error instanceof JindouError && error.code === "connection_lost";
 }
 
-/** Returns a JindouError as it is, and any other error wrapped in a JindouError with `code`. */
 export function asJindouError(error: unknown, code: ClientErrorCode): JindouError {
   if (error instanceof JindouError) return error;
   const message = error instanceof Error ? error.message : String(error);

@@ -10,7 +10,6 @@ export type Handler<T> = (value: T) => unknown;
 
 type EventName = keyof ClientEvents;
 
-/** Event handlers of one client. */
 export class Events {
   readonly #handlers: { [E in EventName]: Handler<ClientEvents[E]>[] } = {
     message: [],
@@ -24,10 +23,7 @@ export class Events {
     error: [],
   };
 
-  /**
-   * Adds a handler and returns a function that removes it. A handler that was added twice is called
-   * twice. Throws `bad_option` if the event does not exist.
-   */
+  /** Adds a handler; one that is added twice is called twice. Throws `bad_option`. */
   on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
     checkName("on", event, Object.keys(this.#handlers).join(" "));
     if (typeof handler !== "function")
@@ -45,12 +41,10 @@ export class Events {
     return [...this.#handlers[event]];
   }
 
-  /** Calls the event's handlers in the order they were added. */
   emit<E extends EventName>(event: E, value: ClientEvents[E]): void {
     for (const handler of this.handlers(event)) this.call(handler, value, event);
   }
 
-  /** Calls one handler and reports its failure as `emit` does. */
   call<T>(handler: Handler<T>, value: T, event?: EventName): void {
     const report = (error: unknown) => this.#report(error, event);
     try {

@@ -1,7 +1,6 @@
 // Loads the WebSocket class of the package `ws`, for Node versions without a global one. Bundles
 // for browsers contain no-socket.ts instead (`browser` in the package.json of `jindou-client`).
 
-/** Loads `ws` when it is first needed and returns its WebSocket class. */
 export async function findSocket(): Promise<unknown> {
   const { WebSocket } = await import("ws");
   return WebSocket;

@@ -82,7 +82,6 @@ export function connect(options: ConnectOptions): Client {
   };
 }
 
-/** The components of one client. */
 type Components = ReturnType<typeof createComponents>;
 
 function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
@@ -167,7 +166,6 @@ function createConnector(settings: Settings, components: Components): Connector 
   });
 }
 
-/** Passes a push to the component that handles it. */
 function route(push: Push, components: Components): void {
   const { events, streams, channels, receiver } = components;
   switch (push.kind) {
@@ -197,10 +195,7 @@ type Queries = Pick<
   "history" | "conversations" | "markRead" | "setUnread" | "deleteConversation" | "presence"
 >;
 
-/**
- * Returns the methods of a client that are plain requests. Each of them is idempotent, so it can be
- * repeated after a lost connection.
- */
+/** Returns the methods that are idempotent and can be repeated after a lost connection. */
 function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
   const changeConversation = async (
     channel: ChannelRef,
@@ -244,10 +239,7 @@ function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
   };
 }
 
-/**
- * Calls `listener` when a browser reports that the network is back, so that the client need not
- * wait for the rest of its reconnect delay. Returns a function that removes `listener`.
- */
+/** Calls `listener` when the network is back. Returns a function that removes `listener`. */
 function onNetworkReturn(listener: () => void): () => void {
   // in Node the global object is not an EventTarget
   const page = globalThis as Partial<EventTarget>;

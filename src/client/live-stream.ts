@@ -18,7 +18,6 @@ import type { JindouError } from "./errors.ts";
 /** Function that returns the stream that a message starts, `undefined` if it starts none. */
 export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
-/** Fields of a stream that change while it is followed. */
 type StreamFields = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;
 
 const EMPTY: StreamFields = {
@@ -33,7 +32,6 @@ const EMPTY: StreamFields = {
   notes: [],
 };
 
-/** A stream that the client follows. */
 export class LiveStream implements Stream {
   readonly channel: ChannelRef;
   readonly clientMsgNo: string;
@@ -95,10 +93,7 @@ export class LiveStream implements Stream {
     return this.#read(from === "now" ? this.text.length : 0);
   }
 
-  /**
-   * Replaces all fields with a snapshot, unless the snapshot is older. Returns the tool-call events
-   * that the stream did not have yet.
-   */
+  /** Replaces all fields, unless the snapshot is older. Returns the new tool-call events. */
   replace(snapshot: StreamFields): readonly StreamNote[] {
     const { nextIndex } = this.#fields;
     if (snapshot.nextIndex < nextIndex) return [];
@@ -106,10 +101,7 @@ export class LiveStream implements Stream {
     return snapshot.notes.filter(({ index }) => index >= nextIndex);
   }
 
-  /**
-   * Applies the next event. Returns `gap` if an earlier event is missing, `old` if the event was
-   * applied before, and otherwise `applied`.
-   */
+  /** Returns `gap` if an earlier event is missing, and `old` if the event was applied before. */
   append(event: ChannelEvent): "applied" | "old" | "gap" {
     const { nextIndex, text } = this.#fields;
     const position = event.stream;
@@ -145,10 +137,7 @@ export class LiveStream implements Stream {
     this.#change = undefined;
   }
 
-  /**
-   * Yields the text from offset `from` until the stream ends. A slow reader needs no queue: its
-   * next piece is all text it has not read.
-   */
+  /** Yields text from offset `from`. A slow reader's next piece is all text it has not read. */
   async *#read(from: number): AsyncGenerator<string, void> {
     let offset = from;
     for (;;) {
@@ -167,7 +156,6 @@ export class LiveStream implements Stream {
   }
 }
 
-/** Returns the fields that the next event changes. */
 function fieldsChangedBy(
   { type, data, fromUid, eventId, timestampMs }: ChannelEvent,
   { index, textOffset, messageSeq }: StreamPlace,

@@ -47,28 +47,22 @@ export function draftOf(
 
 const ENCODER = new TextEncoder();
 
-/**
- * Returns the payload bytes of a message's content. Bytes are copied, because the app may change
- * them while the message is queued.
- */
+/** Copies bytes, because the app may change them while the message is queued. */
 function payloadOf(content: string | Content | Uint8Array): Uint8Array {
   if (content instanceof Uint8Array) return content.slice();
   const body = typeof content === "string" ? { type: 1, content } : content;
   return ENCODER.encode(JSON.stringify(body));
 }
 
-/** Returns a key that identifies a message or stream among all channels of user `uid`. */
 export function messageKey(uid: string, channel: ChannelRef, clientMsgNo: string): string {
   return `${channelKey(channel, uid)}\n${clientMsgNo}`;
 }
 
-/** Converts records of the server into the objects that the app receives. */
 export interface Receiver {
   message(message: Message): ReceivedMessage;
   conversation(conversation: Conversation): ConversationView;
 }
 
-/** Returns the conversions for user `uid`. `streamFor` returns the stream that a message starts. */
 export function createReceiver(uid: string, streamFor: StreamFor): Receiver {
   const message: Receiver["message"] = (received) => {
     const { key: _, header, ...fields } = received;
@@ -86,7 +80,6 @@ export function createReceiver(uid: string, streamFor: StreamFor): Receiver {
   };
 }
 
-/** Returns the command that a message of the inbox holds. */
 export function receivedCommand(channel: ChannelRef, message: Message): Command {
   const { messageId, fromUid, clientMsgNo, timestampMs, payload } = message;
   return {
@@ -102,10 +95,7 @@ export function receivedCommand(channel: ChannelRef, message: Message): Command 
 
 const UTF8 = new TextDecoder();
 
-/**
- * Returns the content object in a payload, `undefined` if the payload holds none. A server may be
- * configured not to check payloads, so they can hold any bytes.
- */
+/** Returns the content, `undefined` for other bytes: a server may not check payloads. */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {
     const value: unknown = JSON.parse(UTF8.decode(payload));

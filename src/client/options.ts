@@ -186,12 +186,10 @@ export function checkName(subject: string, name: string, allowed: string): void 
     throw badOption(`${subject}: "${name}" is not one of ${allowed}`);
 }
 
-/** Returns the error for an invalid option or argument. */
 export function badOption(message: string): JindouError {
   return new JindouError("bad_option", { message });
 }
 
-/** Returns the error for an invalid id. `name` is the option or argument that holds it. */
 export function badId(name: string): JindouError {
   return new JindouError("bad_id", {
     message: `${name} must have 1 to 128 characters, no control characters and none of @ # &`,
@@ -200,10 +198,7 @@ export function badId(name: string): JindouError {
 
 const RANDOM_BYTES = 12;
 
-/**
- * Returns 24 random hex digits. `crypto.randomUUID` is not used, because pages without a secure
- * context do not have it.
- */
+/** Returns 24 hex digits. `crypto.randomUUID` needs a secure context. */
 export function randomId(): string {
   let name = "";
   for (const byte of crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)))

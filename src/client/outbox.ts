@@ -11,30 +11,22 @@ import { asJindouError, JindouError } from "./errors.ts";
 import { messageKey } from "./messages.ts";
 import { Timer } from "./waiting.ts";
 
-/** Request that sends a message. */
 type Draft = Request<"send">;
 
-/** Settings and callbacks of an outbox. */
 interface OutboxPorts {
   readonly uid: string;
-  /** Maximum number of messages without a SENDACK. */
   readonly maxQueued: number;
   /** Maximum time until a message is acknowledged. 0 means no limit. */
   readonly sendMs: number;
-  /** Called when a message was acknowledged. */
   acked(channel: ChannelRef, ack: Sent): void;
 }
 
-/** A message without a SENDACK. */
 interface QueuedMessage {
   /** Key of the message among all channels, see `messageKey`. */
   readonly id: string;
-  /** Key of its channel. */
   readonly key: ChannelKey;
   readonly draft: Draft;
-  /** Result of `send`. */
   readonly answer: Deferred<Sent>;
-  /** Rejects the message when `sendMs` is over. */
   timer?: ReturnType<typeof setTimeout>;
 }
 
@@ -43,7 +35,6 @@ const MAX_IN_FLIGHT = 256;
 /** Delay before a retry if the refusal sets none. */
 const RETRY_MS = 1000;
 
-/** The unacknowledged messages of one client. */
 export class Outbox {
   readonly #ports: OutboxPorts;
   readonly #queues = new Map<ChannelKey, QueuedMessage[]>();
@@ -51,7 +42,6 @@ export class Outbox {
   readonly #entries = new Map<string, QueuedMessage>();
   /** Channels whose first queued message may be sent. */
   readonly #ready = new Set<ChannelKey>();
-  /** Channels whose first queued message is in flight or waits for its retry. */
   readonly #sending = new Set<ChannelKey>();
   /** The open connection, `undefined` while offline. */
   #connection: Connection | undefined;
@@ -92,38 +82,32 @@ export class Outbox {
     return answer.promise;
   }
 
-  /** True if the message waits for its SENDACK. */
   has(channel: ChannelRef, clientMsgNo: string): boolean {
     return this.#entries.has(messageKey(this.#ports.uid, channel, clientMsgNo));
   }
 
-  /** True if a message of the channel is in flight or waits for its retry. */
   isSending(channel: ChannelRef): boolean {
     return this.#sending.has(channelKey(channel, this.#ports.uid));
   }
 
-  /** Starts to send all unacknowledged messages on the new connection. */
   opened(connection: Connection): void {
     this.#connection = connection;
     for (const key of this.#queues.keys()) this.#ready.add(key);
     this.#sendReady();
   }
 
-  /** Handles the loss of the connection. The messages wait for the next connection. */
   lost(): void {
     this.#connection = undefined;
     this.#sending.clear();
     this.#rateLimit.stop();
   }
 
-  /** Rejects all messages, and later calls of `send`. */
   close(error: JindouError): void {
     this.lost();
     this.#closed = error;
     for (const queued of this.#entries.values()) this.#reject(queued, error);
   }
 
-  /** Sends the first message of each ready channel, up to `MAX_IN_FLIGHT`. */
   #sendReady(): void {
     for (const key of this.#ready) {
       const isFull = this.#sending.size >= MAX_IN_FLIGHT;
@@ -136,7 +120,6 @@ export class Outbox {
     }
   }
 
-  /** Sends a message and handles its acknowledgement or refusal. */
   async #transmit(queued: QueuedMessage, connection: Connection): Promise<void> {
     const { key, draft, answer } = queued;
     let waitMs = 0;
@@ -159,10 +142,7 @@ export class Outbox {
     else setTimeout(() => this.#release(key, connection), waitMs);
   }
 
-  /**
-   * Allows the channel to send its next message. Has no effect if the connection was lost
-   * meanwhile.
-   */
+  /** Allows the channel's next message. Has no effect if the connection was lost meanwhile. */
   #release(key: ChannelKey, connection: Connection): void {
     if (connection !== this.#connection) return;
     this.#sending.delete(key);

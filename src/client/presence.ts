@@ -8,18 +8,14 @@ import { isConnectionLost, JindouError } from "./errors.ts";
 import type { Handler } from "./events.ts";
 import { badId } from "./options.ts";
 
-/** Callbacks of the presence watches. */
 interface PresencePorts {
-  /** Sends a request; repeats it after a temporary failure. */
   readonly ask: RequestFunction;
-  /** Called when the presence of a watched user changed. */
   changed(presence: Presence): void;
   onError(error: JindouError): void;
   /** Calls a handler of the app. Reports its error if it throws. */
   call(handler: Handler<Presence>, presence: Presence): void;
 }
 
-/** One watch of the app. */
 interface Watch {
   readonly uids: ReadonlySet<string>;
   readonly handler: Handler<Presence>;
@@ -30,25 +26,18 @@ interface Watch {
 /** Maximum number of watched users that the server accepts per connection. */
 const MAX_WATCHED = 200;
 
-/** The presence watches of one client. */
 export class PresenceWatches {
   readonly #ports: PresencePorts;
   readonly #watches = new Set<Watch>();
-  /** Last presence of each watched user. */
   readonly #lastPresences = new Map<string, Presence>();
-  /** True while a WATCH request is open. */
   #isSending = false;
-  /** True if the watches changed since they were last sent. */
   #isStale = false;
 
   constructor(ports: PresencePorts) {
     this.#ports = ports;
   }
 
-  /**
-   * Adds a watch and returns a function that ends it. Throws `too_large` if too many users would be
-   * watched, and `bad_id` if a uid is invalid.
-   */
+  /** Throws `too_large` if too many users would be watched, and `bad_id` if a uid is invalid. */
   watch(uids: readonly string[], handler: Handler<Presence>): () => void {
     if (!uids.every(isId)) throw badId("each of uids");
     const watch: Watch = { uids: new Set(uids), handler, notified: new Set() };
@@ -63,12 +52,10 @@ export class PresenceWatches {
     };
   }
 
-  /** Sends the watches on a new connection. */
   opened(): void {
     if (this.#watches.size > 0) this.#watchesChanged();
   }
 
-  /** Handles the presence of users, pushed or from a reply. */
   receive(presences: readonly Presence[]): void {
     const watchedUids = this.#watchedUids();
     for (const presence of presences) if (watchedUids.has(presence.uid)) this.#notify(presence);
@@ -87,12 +74,10 @@ export class PresenceWatches {
     if (isChange && previous !== undefined) this.#ports.changed(presence);
   }
 
-  /** Returns the users of all watches. */
   #watchedUids(): ReadonlySet<string> {
     return new Set([...this.#watches].flatMap(({ uids }) => [...uids]));
   }
 
-  /** Forgets users that are no longer watched and sends the new list. */
   #watchesChanged(): void {
     this.#isStale = true;
     const watchedUids = this.#watchedUids();
@@ -101,9 +86,7 @@ export class PresenceWatches {
     if (!this.#isSending) void this.#send();
   }
 
-  /**
-   * Sends the list of watched users, one request at a time, until the server has the newest list.
-   */
+  /** Sends one request at a time, until the server has the newest list. */
   async #send(): Promise<void> {
     this.#isSending = true;
     await Promise.resolve(); // changes made in one turn of the event loop share a request

@@ -1,29 +1,23 @@
 // Requests on the current connection, and the limits on them. `Calls` sends the app's requests,
-// except `send`. They are idempotent: each waits for a connection, is sent again after a lost
-// connection or a `rate_limited` refusal, and times out. `Background` sends the client's own
-// requests. It sends fewer than the server's rate limit allows, so that they never delay the app's
-// calls. After a temporary failure they are retried on the same connection. When that connection is
-// lost they are rejected, and their callers start again on the next connection.
+// except `send`; they are sent again after a lost connection or a `rate_limited` refusal.
+// `Background` sends the client's own requests, at less than the server's rate limit so that they
+// never delay the app's calls. They are rejected when their connection is lost, and their callers
+// start again.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Connection, ReplyTo, Request, RequestFunction, RequestKind } from "./connection.ts";
 import { asJindouError, isConnectionLost, JindouError } from "./errors.ts";
 import { sleep, Timer, within } from "./waiting.ts";
 
-/** Delay before a retry if the refusal sets none. */
 const RETRY_MS = 500;
 /** Time between two calls that are repeated after `rate_limited`. */
 const REPEAT_MS = 20;
 
-/** Limits of the app's calls. */
 interface CallLimits {
-  /** Maximum number of calls that wait for a reply. */
   readonly maxQueued: number;
-  /** Maximum duration of a call. */
   readonly requestMs: number;
 }
 
-/** A call that waits for its reply. */
 interface Call extends Pick<Deferred<never>, "reject"> {
   send(connection: Connection): void;
 }
@@ -37,7 +31,6 @@ export class Calls {
   #closed: JindouError | undefined;
   /** Resolves when a connection is open. Replaced when it is lost. */
   #connected = deferred<void>();
-  /** Calls to repeat when the delay after a `rate_limited` refusal is over. */
   readonly #rateLimited = new Set<Call>();
   readonly #rateLimitTimer = new Timer(() => this.#sendNext());
 
@@ -45,10 +38,7 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /**
-   * Sends a request of the app. Rejects with the server's refusal, `timeout`, `queue_full`, or the
-   * reason the client was closed.
-   */
+  /** Rejects with the server's refusal, `timeout`, `queue_full`, or why the client was closed. */
   readonly call: RequestFunction = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -76,14 +66,12 @@ export class Calls {
     }
   };
 
-  /** Sends all open calls on a new connection. */
   opened(connection: Connection): void {
     this.#connection = connection;
     this.#connected.resolve();
     for (const { send } of this.#openCalls) send(connection);
   }
 
-  /** Handles the loss of the connection. Open calls wait for the next connection. */
   lost(): void {
     this.#connection = undefined;
     this.#rateLimited.clear();
@@ -91,7 +79,6 @@ export class Calls {
     this.#connected = deferred();
   }
 
-  /** Rejects all open and later calls with `error`. */
   close(error: JindouError): void {
     this.#connection = undefined;
     this.#rateLimitTimer.stop();
@@ -106,10 +93,7 @@ export class Calls {
     return this.#connected.promise;
   }
 
-  /**
-   * Repeats a call after a delay with jitter, so that several clients of a user do not repeat their
-   * calls at the same time.
-   */
+  /** Repeats a call with jitter, so that clients of a user do not repeat at the same time. */
   #retry(call: Call, retryAfterMs: number): void {
     if (!this.#openCalls.has(call)) return; // the call timed out
     this.#rateLimited.add(call);
@@ -126,12 +110,8 @@ export class Calls {
   }
 }
 
-/**
- * Maximum number of requests in flight: twice the number that a server handles at a time for one
- * connection.
- */
+/** Maximum in flight: twice the number that a server handles at a time for one connection. */
 const MAX_IN_FLIGHT = 8;
-/** Number of requests after which there is a pause. */
 const PACE_REQUESTS = 16;
 /**
  * Divided by the server's limit of frames per second, this is the pause in milliseconds after
@@ -149,7 +129,6 @@ const SLOW_DOWN: readonly string[] = [
   "disk_full",
 ];
 
-/** The client's own requests. */
 export class Background {
   #connection: Connection | undefined;
   /** Duration of the pause after every `PACE_REQUESTS` requests. 0 means no pause. */
@@ -161,10 +140,7 @@ export class Background {
   /** No request is sent while this timer runs. */
   readonly #pause = new Timer(() => this.#sendNext());
 
-  /**
-   * Sends a request of the client. Rejects with `connection_lost` when the connection ends, and
-   * with refusals that a retry would not change.
-   */
+  /** Rejects with `connection_lost`, and with refusals that a retry would not change. */
   readonly ask: RequestFunction = async (request, seen) => {
     const connection = this.#connection;
     for (let failures = 0; ; failures++) {
@@ -187,15 +163,12 @@ export class Background {
     }
   };
 
-  /**
-   * Starts to use a new connection. `maxFramesPerSecond` is the server's limit, 0 if it has none.
-   */
+  /** Uses a new connection. `maxFramesPerSecond` is 0 if the server has no limit. */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
   }
 
-  /** Rejects the requests that wait for their turn with `connection_lost`. */
   lost(): void {
     this.#connection = undefined;
     this.#pause.stop();
@@ -204,10 +177,7 @@ export class Background {
     for (const turn of queue) turn.reject(new JindouError("connection_lost"));
   }
 
-  /**
-   * Resolves when the request may be sent. History requests are sent after all others, because
-   * their replies can be long.
-   */
+  /** Waits for a turn. History requests come last, because their replies can be long. */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
     if (isHistory) this.#queue.push(turn);
@@ -228,10 +198,7 @@ export class Background {
   }
 }
 
-/**
- * Returns the delay before a retry. It has jitter, so that clients that were refused at the same
- * time do not retry at the same time.
- */
+/** Returns a delay with jitter, so that clients refused together do not retry together. */
 function retryDelay({ retryAfterMs }: JindouError, failures: number): number {
   const doublings = Math.min(failures, MAX_DOUBLINGS);
   const ms = retryAfterMs || RETRY_MS * 2 ** doublings;

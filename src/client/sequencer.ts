@@ -9,49 +9,27 @@ import type { RequestFunction } from "./connection.ts";
 import { isConnectionLost, JindouError } from "./errors.ts";
 import { sleep } from "./waiting.ts";
 
-/** A range of a channel's messages, pushed by the server. */
 export type MessageRange = Extract<Push, { readonly kind: "messages" }>;
 
-/**
- * Seq of a message, and its id, which distinguishes it from another message with the same (reused)
- * seq.
- */
+/** Seq and id of a message. The id distinguishes messages with the same (reused) seq. */
 export type Position = Pick<Message, "messageSeq" | "messageId">;
 
-/** Callbacks of a sequencer. */
 export interface SequencerPorts {
-  /** Sends a request; repeats it after a temporary failure. */
   readonly ask: RequestFunction;
-  /** Delivers a message to the app. */
   deliver(message: Message): void;
-  /**
-   * True if this client sent the message and `send` resolves with its SENDACK. Such a message is
-   * not delivered.
-   */
+  /** True if `send` resolves for the message, which is then not delivered. */
   isOwn(message: Message): boolean;
-  /**
-   * True if messages to the channel wait for their SENDACK. A gap may then consist of these
-   * messages.
-   */
+  /** True if a gap may consist of this client's messages, which wait for their SENDACK. */
   isSending(channel: ChannelRef): boolean;
   onError(error: JindouError): void;
 }
 
-/**
- * Maximum number of messages in the reorder buffer. Further messages are read from history later.
- */
+/** Maximum number of buffered messages. Further ones are read from history later. */
 const MAX_BUFFERED = 500;
-/**
- * Maximum number of entries in `#ownIds`. Above it, earlier messages are read from history, so that
- * the cursor can pass the entries.
- */
+/** Maximum size of `#ownIds`. Above it, history is read so that the cursor can pass the entries. */
 const MAX_OWN = 100;
-/**
- * Delay before a gap is read while messages of this client are unacknowledged. Their SENDACKs may
- * arrive after later messages and close the gap.
- */
+/** Delay for SENDACKs that arrive after later messages and close the gap. */
 const SENDACK_DELAY_MS = 100;
-/** Number of messages per history request. */
 const PAGE_SIZE = 200;
 /** Delay before a page of history that held no new message is read again. It doubles up to 32 s. */
 const RETRY_MS = 500;
@@ -59,7 +37,6 @@ const MAX_DOUBLINGS = 6;
 /** Number of consecutive pages without a new message after which an error is reported. */
 const REPORT_AFTER = 3;
 
-/** The messages of one channel, in order. */
 export class Sequencer {
   readonly channel: ChannelRef;
   /** Server time of the last delivered message, 0 if there is none. */
@@ -74,18 +51,13 @@ export class Sequencer {
    * a seq has a higher id.
    */
   #lastId: number;
-  /** Highest seq that the server is known to have. */
   #headSeq = 0;
-  /**
-   * Ids of acknowledged messages that this client sent, by seq. Only messages after the cursor, and
-   * messages that reuse an earlier seq.
-   */
+  /** Ids of own messages by seq: those after the cursor, and those that reuse an earlier seq. */
   readonly #ownIds = new Map<number, number>();
   /** Reorder buffer: messages after the cursor, by seq. */
   readonly #buffer = new Map<number, Message>();
   /** True while messages are only buffered, because the seq at which delivery starts is unknown. */
   #isHeld = false;
-  /** True while `#fillGap` runs. */
   #isFilling = false;
   /** Number of resets so far. Replies to requests from before the last reset are ignored. */
   #epoch = 0;
@@ -97,7 +69,6 @@ export class Sequencer {
     this.#lastId = cursor?.lastId ?? 0;
   }
 
-  /** Position to resume from, `undefined` if unknown. */
   get cursor(): Cursor | undefined {
     const { channel } = this;
     const lastSeq = this.#cursor ?? Math.min(...this.#ownIds.keys()) - 1;
@@ -105,12 +76,10 @@ export class Sequencer {
     return lastSeq < Infinity ? { channel, lastSeq, lastId } : undefined;
   }
 
-  /** True if the position is known from delivered messages or from the app. */
   get hasCursor(): boolean {
     return this.#cursor !== undefined;
   }
 
-  /** Handles a message from the server, live or from a range. */
   receive(message: Message): void {
     const { messageSeq } = message;
     // a message that is not stored has no order
@@ -121,10 +90,7 @@ export class Sequencer {
     this.#drain();
   }
 
-  /**
-   * Handles a range: all messages of the channel with a seq greater than `afterSeq`, up to and
-   * including `throughSeq`.
-   */
+  /** Handles all messages with a seq greater than `afterSeq`, up to and including `throughSeq`. */
   receiveRange({ afterSeq, throughSeq, messages }: MessageRange): void {
     this.#cursor ??= afterSeq;
     if (afterSeq > this.#cursor) {
@@ -136,7 +102,6 @@ export class Sequencer {
     this.#drain();
   }
 
-  /** Records that the server has messages up to `headSeq`, and reads the missing messages. */
   setHead(headSeq: number): void {
     this.#headSeq = Math.max(this.#headSeq, headSeq);
     this.#drain();
@@ -162,28 +127,19 @@ export class Sequencer {
     this.#isHeld = this.#cursor === undefined;
   }
 
-  /**
-   * Ends `hold`. Delivers the messages after `afterSeq`, or from the first buffered one if
-   * `afterSeq` is `undefined`.
-   */
+  /** Ends `hold`. Without `afterSeq`, delivery starts with the first buffered message. */
   release(afterSeq: number | undefined): void {
     this.#isHeld = false;
     this.#cursor ??= afterSeq;
     this.#drain();
   }
 
-  /**
-   * Handles a resume on a new connection. A `headSeq` below the cursor means that the server has
-   * lost messages, so the cursor moves back to it.
-   */
+  /** Moves the cursor back to a lower `headSeq`: the server has lost messages. */
   resumed(headSeq: number): void {
     if (this.#cursor !== undefined) this.#cursor = Math.min(this.#cursor, headSeq);
   }
 
-  /**
-   * Handles the loss of the connection. Drops the buffered messages, because the next connection
-   * delivers them again.
-   */
+  /** Drops the buffered messages, because the next connection delivers them again. */
   lost(): void {
     this.#epoch += 1;
     this.#buffer.clear();
@@ -211,10 +167,6 @@ export class Sequencer {
     return false;
   }
 
-  /**
-   * Delivers the buffered messages that follow the cursor without a gap. Starts to read the next
-   * gap.
-   */
   #drain(): void {
     if (this.#isHeld) return;
     this.#cursor ??= this.#startSeq();
@@ -229,28 +181,19 @@ export class Sequencer {
     if (this.#headSeq > this.#cursor && !this.#isFilling) void this.#fillGap();
   }
 
-  /**
-   * Returns the buffered message that follows the cursor, `own` if this client sent that message,
-   * or `undefined` if it has not arrived.
-   */
+  /** Returns `own` for a message that this client sent, `undefined` if none has arrived. */
   #nextInOrder(): Message | "own" | undefined {
     const seq = (this.#cursor ?? 0) + 1;
     return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);
   }
 
-  /**
-   * Returns the seq before the first message seen, `undefined` if no message of the channel was
-   * seen. A SENDACK alone does not count, because an earlier message may still arrive.
-   */
+  /** Returns `undefined` after only a SENDACK, because an earlier message may still arrive. */
   #startSeq(): number | undefined {
     if (this.#headSeq === 0) return undefined;
     return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;
   }
 
-  /**
-   * Moves the cursor to a message and delivers it. Does not deliver a message again, nor a message
-   * that this client sent.
-   */
+  /** Moves the cursor. Delivers neither a repeated message nor one that this client sent. */
   #deliver(message: Message): void {
     if (this.#checkDelivered(message)) return;
     const { messageSeq, messageId } = message;
@@ -261,7 +204,6 @@ export class Sequencer {
     if (!isOwn) this.#ports.deliver(message);
   }
 
-  /** Moves the cursor forward to `seq`. */
   #moveTo(seq: number): void {
     if (seq <= (this.#cursor ?? -1)) return;
     this.#cursor = seq;
@@ -273,7 +215,6 @@ export class Sequencer {
       if (bufferedSeq <= seq) this.#buffer.delete(bufferedSeq);
   }
 
-  /** Reads history page by page up to `#headSeq`. Waits after a page without a new message. */
   async #fillGap(): Promise<void> {
     const epoch = this.#epoch;
     this.#isFilling = true;
@@ -289,7 +230,6 @@ export class Sequencer {
     if (epoch === this.#epoch) this.#isFilling = false;
   }
 
-  /** Waits before a page is read again, and reports repeated failures. */
   async #backOff(failures: number): Promise<void> {
     const message = `Messages are missing from the history of ${this.channel.id}: reading it again`;
     if (failures + 1 === REPORT_AFTER)
@@ -297,7 +237,6 @@ export class Sequencer {
     await sleep(RETRY_MS * 2 ** Math.min(failures, MAX_DOUBLINGS));
   }
 
-  /** Reads one page of history after the cursor. */
   async #fillPage(cursor: number): Promise<void> {
     const epoch = this.#epoch;
     const buffered = [...this.#buffer.keys()];

@@ -21,13 +21,9 @@ export interface SocketLike {
 
 type SocketHandler<T> = { handle(event: T): void }["handle"];
 
-/** A WebSocket class. */
 export type SocketConstructor = new (url: string, protocols: string[]) => SocketLike;
 
-/**
- * Returns a socket that starts to connect. Rejects with `no_websocket` if there is no class, and
- * with `bad_option` if the address is invalid.
- */
+/** Rejects with `no_websocket`, or with `bad_option` if the address is invalid. */
 export async function openSocket(
   url: string,
   socketClass: SocketConstructor | undefined,
@@ -42,7 +38,6 @@ export async function openSocket(
   }
 }
 
-/** Loads the WebSocket class of `ws`. */
 async function loadSocketClass(): Promise<SocketConstructor> {
   try {
     // the class of `ws` has wider event types and a narrower `binaryType` than SocketLike
@@ -52,9 +47,7 @@ async function loadSocketClass(): Promise<SocketConstructor> {
   }
 }
 
-/**
- * Closes a socket without waiting for the other side. None of its handlers is called afterwards.
- */
+/** Closes a socket at once. None of its handlers is called afterwards. */
 export function drop(socket: SocketLike): void {
   socket.onopen = null;
   socket.onmessage = null;

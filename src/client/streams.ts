@@ -17,40 +17,30 @@ import { LiveStream, type StreamFor } from "./live-stream.ts";
 import { messageKey } from "./messages.ts";
 import { Timer } from "./waiting.ts";
 
-/** Callbacks of the streams. */
 interface StreamsPorts {
   readonly uid: string;
-  /** Sends a request of the app. */
   readonly call: RequestFunction;
-  /** Sends a request of the client; repeats it after a temporary failure. */
   readonly ask: RequestFunction;
-  /** Called when the client starts to follow an active stream. */
   onStream(stream: Stream): void;
-  /** Called with each custom event and tool-call event. */
   onEvent(event: ReceivedEvent): void;
 }
 
-/** A stream that the client follows. */
 interface FollowedStream {
   readonly stream: LiveStream;
   /** True once a snapshot or an event was applied and the stream was announced to the app. */
   isAnnounced: boolean;
-  /** True if an event was received since the last sweep. */
   isFresh: boolean;
   /** Events received during a resync, `undefined` if no resync is in progress. */
   buffer: ChannelEvent[] | undefined;
 }
 
-/**
- * Maximum number of followed streams. To follow another, the client stops following the oldest one.
- */
+/** Maximum number of followed streams. Above it, the oldest one is no longer followed. */
 const MAX_FOLLOWED = 1000;
 /** Maximum number of events buffered during a resync. If there are more, the resync is repeated. */
 const MAX_BUFFERED = 1000;
 /** Minimum time between two sweeps. With jitter, a silent stream is resynced after 30 to 75 s. */
 const SWEEP_MS = 30_000;
 
-/** The streams of one client. */
 export class Streams {
   readonly #ports: StreamsPorts;
   readonly #followed = new Map<string, FollowedStream>();
@@ -62,13 +52,9 @@ export class Streams {
     this.#ports = ports;
   }
 
-  /** Returns the stream that a message starts, `undefined` if it starts none. */
   readonly startedBy: StreamFor = (channel, { stream }) => stream && this.snapshot(channel, stream);
 
-  /**
-   * Handles a snapshot, pushed or part of a message or reply. Returns its stream. A stream that has
-   * ended is not followed.
-   */
+  /** Handles a snapshot and returns its stream. A stream that has ended is not followed. */
   snapshot(channel: ChannelRef, snapshot: StreamSnapshot): Stream {
     const { clientMsgNo, state } = snapshot;
     const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
@@ -79,7 +65,6 @@ export class Streams {
     return ended;
   }
 
-  /** Handles an event. Follows its stream if it is not followed yet. */
   event(channel: ChannelRef, event: ChannelEvent): void {
     const { clientMsgNo, stream: position, type } = event;
     if (position === undefined) return this.#emit(channel, event, undefined);
@@ -89,10 +74,7 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /**
-   * Returns a stream of a channel. Rejects with `stream_unknown`, `timeout`, `closed` or another
-   * refusal of the server.
-   */
+  /** Returns a stream of a channel. Rejects with the errors of `call`, such as `stream_unknown`. */
   async find(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
     const key = this.#keyOf(channel, clientMsgNo);
     const followed = this.#followed.get(key);
@@ -106,36 +88,30 @@ export class Streams {
     }
   }
 
-  /** Resyncs all followed streams on a new connection. */
   opened(): void {
     this.#resyncAll(() => true);
   }
 
-  /** Handles the loss of the connection. */
   lost(): void {
     this.#sweep.stop();
   }
 
-  /** Fails all followed streams with `error`. */
   close(error: JindouError): void {
     this.lost();
     for (const followed of this.#followed.values()) this.#fail(followed, error);
   }
 
-  /** Resyncs the streams without an event since the last sweep. */
   #sweepNow(): void {
     this.#resyncAll(({ isFresh }) => !isFresh);
     for (const followed of this.#followed.values()) followed.isFresh = false;
   }
 
-  /** Resyncs the streams for which `isDue` returns true, and schedules the next sweep. */
   #resyncAll(isDue: (followed: FollowedStream) => boolean): void {
     for (const followed of this.#followed.values())
       if (followed.buffer === undefined && isDue(followed)) void this.#resync(followed);
     this.#sweep.start(SWEEP_MS * (1 + Math.random() / 4));
   }
 
-  /** Requests a stream from the server. */
   #lookUp(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
     const { promise, resolve, reject } = deferred<Stream>();
     this.#ports
@@ -146,7 +122,6 @@ export class Streams {
     return promise;
   }
 
-  /** Applies an event, or buffers it during a resync. Starts a resync if an event is missing. */
   #apply(followed: FollowedStream, event: ChannelEvent): void {
     const { stream, buffer } = followed;
     followed.isFresh = true;
@@ -164,8 +139,7 @@ export class Streams {
   }
 
   /**
-   * Requests a snapshot of a stream. Events that arrive meanwhile are buffered; `first` is the
-   * event that revealed the gap.
+   * Requests a snapshot and buffers events meanwhile. `first` is the event that revealed the gap.
    */
   async #resync(followed: FollowedStream, first?: ChannelEvent): Promise<void> {
     const { channel, clientMsgNo } = followed.stream;
@@ -180,7 +154,6 @@ export class Streams {
     }
   }
 
-  /** Applies a requested snapshot and the buffered events. */
   #resynced(followed: FollowedStream, snapshot: StreamSnapshot): void {
     const buffered = followed.buffer ?? [];
     followed.buffer = undefined;
@@ -189,7 +162,6 @@ export class Streams {
     for (const event of buffered) this.#apply(followed, event);
   }
 
-  /** Applies a snapshot, and emits the tool-call events that the stream did not have yet. */
   #replace(followed: FollowedStream, snapshot: StreamSnapshot): Stream {
     const { stream } = followed;
     const { channel, fromUid, clientMsgNo } = stream;
@@ -201,14 +173,12 @@ export class Streams {
     return stream;
   }
 
-  /** Announces an active stream to the app once. */
   #announce(followed: FollowedStream): void {
     if (followed.isAnnounced) return;
     followed.isAnnounced = true;
     if (followed.stream.state === "active") this.#ports.onStream(followed.stream);
   }
 
-  /** Emits an event of a producer to the app. */
   #emit(
     channel: ChannelRef,
     event: Omit<ReceivedEvent, "channel" | "stream">,
@@ -227,7 +197,6 @@ export class Streams {
     });
   }
 
-  /** Starts to follow a stream. If there are too many, stops following the oldest. */
   #follow(channel: ChannelRef, clientMsgNo: string): FollowedStream {
     const [oldest] = this.#followed.values();
     if (oldest !== undefined && this.#followed.size >= MAX_FOLLOWED)
@@ -250,13 +219,11 @@ export class Streams {
     });
   }
 
-  /** Stops following a stream and fails its readers with `error`. */
   #fail(followed: FollowedStream, error: JindouError): void {
     followed.stream.fail(error);
     this.#forget(followed);
   }
 
-  /** Stops following a stream that has ended. */
   #forgetEnded(followed: FollowedStream): void {
     if (followed.stream.state !== "active") this.#forget(followed);
   }

@@ -3,7 +3,6 @@
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/** Settles like `work`, but rejects with `code` if `work` takes longer than `ms`. */
 export async function within<T>(
   ms: number,
   code: ClientErrorCode,
@@ -18,7 +17,6 @@ export async function within<T>(
   }
 }
 
-/** A timer that can be restarted and stopped. */
 export class Timer {
   readonly #onTimeout: () => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -31,7 +29,6 @@ export class Timer {
     return this.#timer !== undefined;
   }
 
-  /** Starts the timer, or restarts it if it is running. */
   start(ms: number): void {
     this.stop();
     this.#timer = setTimeout(() => {

@@ -92,7 +92,10 @@ export function describe(schema: OptionSchema): string {
   }
 }
 
-/** Returns the unit of a key from its schema or from the ending of its name, if it has one. */
+/**
+ * Returns the unit of a key, from its schema or from the ending of its name. Returns `undefined` if
+ * neither names a unit.
+ */
 export function unitOf(key: ConfigKey): string | undefined {
   const ending = /[A-Z][a-z]*$/.exec(key.name)?.[0] ?? "";
   return key.schema.unit ?? UNITS[ending];

@@ -50,8 +50,9 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
 }
 
 /**
- * Returns the first problem that the schema finds in a setting, or an empty array. Further problems
- * that the schema finds are consequences of the first one. The text never contains a secret value.
+ * Returns a list with the first problem that the schema finds in a setting, or an empty list.
+ * Further problems that the schema finds are consequences of the first one. The text never contains
+ * a secret value.
  */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);

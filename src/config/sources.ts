@@ -246,7 +246,8 @@ function keyNamed(name: string): ConfigKey | undefined {
 
 /**
  * Returns the key or section whose name is closest to `name`. If `name` is only the last part of a
- * key (`listen`), returns the first key that ends with it.
+ * key (`listen`), returns the first key that ends with it. Returns `undefined` if no name is
+ * similar.
  */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);
@@ -263,7 +264,7 @@ export function didYouMean(name: string | undefined): string {
   return name === undefined ? "; see jindou --help." : `; did you mean ${name}?`;
 }
 
-/** Returns the message of an error without its full stop, to end a sentence with it. */
+/** Returns the message of an error without its full stop, for the end of a longer sentence. */
 function reasonOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   return text.replace(/\.$/, "");

@@ -99,8 +99,8 @@ export class CatchUps {
 
   /**
    * Makes a session live after `enter`. In its personal channels it goes live after the channels in
-   * `resumedPersonal` were read. In a group that it is about to join it goes live at once, unless
-   * it resumes there: then it first reads the missed messages. Rejects with `unavailable`.
+   * `resumedPersonal` were read. In a group where it resumes, it first reads the missed messages.
+   * In the other groups that it is about to join, it goes live at once. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;

@@ -128,8 +128,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Returns false if the read failed. The requests are then rejected, and the changed users are
-   * read again.
+   * Reads the state of the changed users and answers the next requests. Returns false if the read
+   * failed. The requests are then rejected, and the changed users are read again.
    */
   async #readSome(): Promise<boolean> {
     const requests = this.#nextRequests();

@@ -21,7 +21,7 @@ interface Flow<Item> {
   credit: number;
 }
 
-/** Amount of work of one turn of a key. A larger item waits for several turns. */
+/** Amount of work that a key may do in one turn. A larger item waits for several turns. */
 const QUANTUM = 500;
 /**
  * Minimum number of removed items that are deleted from an array together. Deleting each of them
@@ -116,8 +116,8 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Adds the credit of `rounds` rounds to all keys, and moves the keys that precede `next` to the
-   * end.
+   * Adds the credit of `rounds` rounds to all keys. The keys that precede `next` also get the
+   * credit of the current round, and are moved to the end.
    */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;

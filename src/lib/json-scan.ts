@@ -127,7 +127,10 @@ function skipSpace(bytes: Uint8Array, from: number): number {
   }
 }
 
-/** Returns the index after the colon that follows the field name at `at`. */
+/**
+ * Returns the index after the colon that follows the field name at `at`, `INVALID` if the name or
+ * the colon is missing.
+ */
 function endOfName(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return INVALID;
   const end = endOfString(bytes, at);
@@ -151,7 +154,7 @@ function endOfScalar(bytes: Uint8Array, at: number): number {
   }
 }
 
-/** Returns the index after the closing quote of the string at `from`. */
+/** Returns the index after the string at `from`, `INVALID` if the string is not valid. */
 function endOfString(bytes: Uint8Array, from: number): number {
   let at = from + 1;
   for (;;) {

@@ -7,7 +7,10 @@ export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();
   readonly #followers: "go_on" | "fail";
 
-  /** Creates sequences. `followers` determines whether later calls fail when a `ready` rejects. */
+  /**
+   * Creates sequences. `followers` determines whether a call fails if the `ready` promise of an
+   * earlier call rejects.
+   */
   constructor(followers: "go_on" | "fail" = "go_on") {
     this.#followers = followers;
   }

@@ -1,6 +1,6 @@
-// A Bloom filter for pairs of strings, in the split-block layout: a lookup reads one block of eight
-// words, with one bit in each, which fits in a cache line. State: the bits. Each added pair sets
-// some of them, and `clear` resets all.
+// A Bloom filter for pairs of strings, in the split-block layout: a lookup tests one bit in each of
+// the eight words of one block, and a block fits in a cache line. State: the bits. Each added pair
+// sets some of them, and `clear` resets all.
 
 import { charCode } from "./char-code.ts";
 

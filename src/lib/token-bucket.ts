@@ -49,7 +49,7 @@ export class TokenBucket {
     return missing <= 0 ? 0 : Math.ceil((missing * 1000) / perSecond);
   }
 
-  /** Removes the cost of work that was done, even into debt. A negative cost adds tokens. */
+  /** Removes the cost of completed work, which may leave a debt. A negative cost adds tokens. */
   charge(cost: number): void {
     const { burst } = this.#limit;
     const tokens = Math.min(burst, this.#tokens - cost);

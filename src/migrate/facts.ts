@@ -1,5 +1,5 @@
-// Writes and checks the migrated data in Redis. Each row of the folder becomes facts, each of which
-// states what one key of Redis must hold. One script writes a fact, idempotently, or checks it. The
+// Writes and checks the migrated data in Redis. Each row of the folder is turned into facts. A fact
+// states what one key in Redis must hold. A script writes a fact, idempotently, or checks it. The
 // values in Redis are also counted, to find data that the facts do not cover. State: a semaphore
 // and the counts.
 
@@ -107,9 +107,9 @@ export interface MoveRow extends RowFacts {
 /** Facts and counts that result from one row of the folder. */
 export interface RowFacts {
   readonly facts?: readonly Fact[];
-  /** Kinds in which this row counts as one value. */
+  /** Kinds of which this row counts as one value. */
   readonly counts?: readonly CountedKind[];
-  /** Kinds in which this row counts as one expired value, which may still be in Redis. */
+  /** Kinds of which this row counts as one expired value. The value may still be in Redis. */
   readonly expired?: readonly CountedKind[];
   /** Keys whose values are counted. */
   readonly sizes?: readonly (readonly [CountedKind, string])[];
@@ -202,11 +202,11 @@ export interface RowCount {
 /** Counts values in the folder and in Redis, and compares the numbers. */
 export class MoveCounts {
   readonly #target: Pick<MoveTarget, "call">;
-  /** Values in the folder. */
+  /** Number of values in the folder, by kind. */
   readonly #expected = new Map<CountedKind, number>();
-  /** Expired values in the folder. Redis may still hold them. */
+  /** Number of expired values in the folder, by kind. Redis may still hold them. */
   readonly #allowed = new Map<CountedKind, number>();
-  /** Values in Redis. */
+  /** Number of values in Redis, by kind. */
   readonly #stored = new Map<CountedKind, number>();
   /**
    * The last key counted for each kind. The rows of a key are consecutive, so that a repeated key

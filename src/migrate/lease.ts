@@ -69,12 +69,12 @@ export class Lease {
 
   /**
    * Returns the fence for writes to a key, in Unix milliseconds of the clock of the key's server.
-   * Throws `unavailable` if the lease was lost.
+   * Throws `unavailable` if the lease was lost or the server has no fence yet.
    */
   fenceOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#fences.get(this.#link.primaryOf(key));
-    if (untilMs === undefined) throw lostLease(); // a new server, until the next renewal
+    if (untilMs === undefined) throw lostLease(); // new servers get a fence at a renewal
     return untilMs;
   }
 

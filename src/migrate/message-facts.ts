@@ -75,7 +75,7 @@ function recordOf(message: Message): Buffer {
 
 /**
  * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message, and
- * `edges` is `undefined` if it no longer stores any.
+ * `edges` is `undefined` if the channel no longer stores any.
  */
 export function headFacts(
   context: MoveContext,

@@ -52,7 +52,10 @@ export interface MoveEvents
    * retrying cannot help.
    */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
-  /** Called at each poll while this process does not copy. */
+  /**
+   * Called at each poll while this process waits. After `onFailure` reported that retrying cannot
+   * help, this callback is not called until another process copies or the migration is abandoned.
+   */
   readonly onWaiting: (other: OtherMove) => void;
   /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
@@ -136,9 +139,9 @@ export class Migration {
   }
 
   /**
-   * Returns true if the node must wait for a migration. While Redis is unreachable, this is false
-   * for a node without a folder. Throws `internal` if Redis contains data that this build cannot
-   * use.
+   * Returns true if the node must wait for a migration. While Redis is unreachable, returns true
+   * only for a node that has a folder. Throws `internal` if Redis contains data that this build
+   * cannot use.
    */
   async isPending(): Promise<boolean> {
     await this.#readSummary();
@@ -272,8 +275,8 @@ export class Migration {
 
   /**
    * Returns true if the data is already in Redis, or if there is nothing to migrate. In these
-   * cases, also sets the status. Returns false if the data of another folder is in Redis. The
-   * attempt then fails.
+   * cases, also sets the status. Returns false if data still has to be migrated, or if Redis
+   * contains the data of another folder, in which case the attempt fails later.
    */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;

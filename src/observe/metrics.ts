@@ -93,8 +93,8 @@ function createFamilies(): Families {
       ? new Family(row, () => new Histogram(DURATION_BOUNDS_S))
       : new Family(row, () => new Cell()),
   ]);
-  // Object.fromEntries loses the types of the families. The kind of the row selected each type
-  // above.
+  // Object.fromEntries loses the types of the families. The cast is safe, because the kind of each
+  // row selected the right type above.
   return Object.fromEntries(entries) as Families;
 }
 

@@ -2,7 +2,6 @@
 
 import { Type } from "typebox";
 
-/** Section `protocol` of the configuration. */
 export const protocolOptions = Type.Object(
   {
     wkproto: Type.Object(

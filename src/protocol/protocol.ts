@@ -19,32 +19,22 @@ import type {
 /** Number with which a client identifies a request, repeated in the reply. 0 means none. */
 export type Ref = number;
 
-/**
- * Maximum number of characters of a token. It is large because a token may be a signed document.
- */
+/** Maximum length of a token, which may be a signed document. */
 export const MAX_TOKEN_LENGTH = 4096;
 /** Maximum number of characters of a session id, which contains the id of a node. */
 export const MAX_SESSION_LENGTH = 256;
-/** Maximum number of conversations in one reply. */
 export const MAX_CONVERSATIONS = 500;
 
-/** Limits on the fields of a request. */
 export interface RequestLimits {
   /** Maximum number of characters of an id, `clientMsgNo`, `streamNo` or `tagKey`. */
   readonly maxIdLength: number;
-  /** Maximum size of a message's payload. */
   readonly maxPayloadBytes: number;
-  /** Maximum number of channels to resume in a connect. */
   readonly maxResumePoints: number;
-  /** Maximum number of uids in a presence request. */
   readonly maxPresenceUids: number;
-  /** Maximum number of uids in a watch request. */
   readonly maxWatchedUids: number;
-  /** Maximum number of commands in a commandack. */
   readonly maxCommandAcks: number;
 }
 
-/** A channel to resume, and the client's position in it. */
 export interface ResumePoint {
   readonly channel: ChannelRef;
   /** Seq of the newest message that the client has. The client receives all later messages. */
@@ -56,12 +46,10 @@ export interface ResumePoint {
   readonly lastId?: number;
 }
 
-/** A request of a client. */
 export type Operation =
   | {
       readonly kind: "connect";
       readonly ref: Ref;
-      /** Protocol version, which the codec supports. */
       readonly version: number;
       readonly uid: string;
       readonly token: string;
@@ -124,7 +112,6 @@ export type Operation =
       readonly clientMsgNo: string;
     }
   | {
-      /** Cancels a stream. */
       readonly kind: "cancel";
       readonly ref: Ref;
       readonly channel: ChannelRef;
@@ -157,10 +144,7 @@ export type Operation =
   | { readonly kind: "ping"; readonly ref: Ref }
   | { readonly kind: "disconnect"; readonly ref: Ref };
 
-/**
- * A change of a conversation. Same as `ConversationChange` of the broker's ports, which this folder
- * may not import.
- */
+/** Same as `ConversationChange` of the broker's ports, which this folder may not import. */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }
@@ -168,7 +152,6 @@ export type ConversationChange =
 
 export type OperationKind = Operation["kind"];
 
-/** Result for one channel that the client resumes. */
 export interface ResumeResult {
   readonly channel: ChannelRef;
   /** `denied` if the user is not a member of the channel. */
@@ -181,7 +164,6 @@ export interface ResumeResult {
   readonly headSeq: number;
 }
 
-/** Limits of a connection that the server announces in CONNACK. */
 export interface ConnectionLimits {
   readonly maxFrameBytes: number;
   readonly maxPayloadBytes: number;
@@ -189,7 +171,6 @@ export interface ConnectionLimits {
   readonly maxFramesPerSecond: number;
 }
 
-/** A reply of the server. `ref` is the ref of the request. */
 export type Reply =
   | {
       readonly kind: "connack";
@@ -213,7 +194,6 @@ export type Reply =
       readonly ref: Ref;
       readonly channel: ChannelRef;
       readonly headSeq: number;
-      /** True if the range holds more messages than the limit. */
       readonly more: boolean;
       readonly messages: readonly Message[];
     }
@@ -237,7 +217,6 @@ export type Reply =
   | {
       readonly kind: "conversations";
       readonly ref: Ref;
-      /** True if there are more conversations after the last one. */
       readonly more: boolean;
       readonly conversations: readonly Conversation[];
     }
@@ -249,7 +228,6 @@ export type Reply =
   | {
       readonly kind: "commandack";
       readonly ref: Ref;
-      /** Number of commands that were acknowledged. */
       readonly count: number;
     }
   | {
@@ -270,7 +248,6 @@ export type Reply =
       readonly retryAfterMs: number;
     };
 
-/** A frame that the server sends without a request. */
 export type Push =
   | {
       readonly kind: "message";
@@ -316,7 +293,6 @@ export type Push =
       readonly message: Message;
     }
   | {
-      /** Another session of the user changed the conversation. */
       readonly kind: "conversation";
       readonly change: ConversationChange["kind"];
       readonly conversation: Conversation;
@@ -338,8 +314,7 @@ export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;
   /**
-   * True if the connection must be closed, because frame boundaries are lost or the client uses
-   * another protocol.
+   * True if the connection must be closed: frame boundaries are lost, or the protocol is another.
    */
   readonly fatal: boolean;
 
@@ -352,21 +327,14 @@ export class FrameError extends Error {
   }
 }
 
-/** The wire format of one connection. */
 export interface Codec {
-  /**
-   * Name of the encoding. Codecs with the same name encode a push to the same bytes, so their
-   * sessions share the encoded frame, unless `isPrivate` is true.
-   */
+  /** Name of the encoding. Codecs with the same name share frames, unless `isPrivate` is true. */
   readonly format: string;
   /** True if frames are encrypted for one client and cannot be shared with other sessions. */
   readonly isPrivate: boolean;
   /** Protocol version agreed with the client. */
   readonly version: number;
-  /**
-   * True if clients acknowledge stored messages and expect unacknowledged messages to be sent
-   * again.
-   */
+  /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
   readonly acknowledges: boolean;
   /**
    * Returns the requests that are complete after this data, in order; a request that is refused is
@@ -383,9 +351,7 @@ export interface Codec {
   encodePush(push: Push): Frames;
 }
 
-/** A wire protocol of the server. */
 export interface Protocol {
-  /** WebSocket subprotocol with which a client selects this protocol. */
   readonly name: string;
   /** True if the first frame of a client that selected no subprotocol belongs to this protocol. */
   speaks(data: Uint8Array, isText: boolean): boolean;

@@ -22,15 +22,11 @@ const REASONS = {
   sendBanned: 25,
 } as const;
 
-/** Reason code of a successful reply. */
 export const SUCCESS_REASON = REASONS.success;
 /** Reason code of a disconnect after which the client must not reconnect. */
 export const KICKED_REASON = REASONS.kicked;
 
-/**
- * Reason code of each error code. Error codes without a matching reason use the system error, which
- * clients may retry.
- */
+/** Reasons of error codes. A code without one uses the system error, which clients may retry. */
 const BY_CODE = {
   bad_request: REASONS.systemError,
   bad_id: REASONS.badChannelId,
@@ -67,7 +63,6 @@ const BY_CODE = {
   internal: REASONS.systemError,
 } as const satisfies Record<ErrorCode, number>;
 
-/** Returns the reason code of an error code. */
 export function reasonOf(code: ErrorCode): number {
   return BY_CODE[code];
 }

@@ -10,11 +10,9 @@ import {
   type StreamSnapshot,
 } from "../broker/model.ts";
 
-/** Bits of a message's setting that are stored and passed on to receivers. */
 export const RECEIPT_BIT = 0x80;
 export const SIGNAL_BIT = 0x20;
 
-/** An event as clients of these protocols receive it. */
 export interface ClientEvent {
   readonly id: string;
   readonly type: string;
@@ -23,12 +21,10 @@ export interface ClientEvent {
 }
 
 /**
- * Events that are sent with the stream's `clientMsgNo` as their id, because clients match events to
- * streams by this id [decisions: Event id].
+ * Events with the stream's `clientMsgNo` as id, by which clients match them [decisions: Event id].
  */
 const STREAM_EVENTS: ReadonlySet<string> = new Set([STREAM_START, STREAM_CONTENT, STREAM_END]);
 
-/** Returns an event in the form for these clients. */
 export function clientEvent(event: ChannelEvent): ClientEvent {
   const { type, timestampMs, data, clientMsgNo, eventId } = event;
   const id = STREAM_EVENTS.has(type) ? clientMsgNo : eventId;
@@ -49,8 +45,7 @@ export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[]
 }
 
 /**
- * Returns a node's id as an integer below 2^31, the form of node ids in WuKongIM. An id that is not
- * numeric is hashed.
+ * Returns the id as an integer below 2^31, WuKongIM's form. An id that is not numeric is hashed.
  */
 export function nodeNumber(nodeId: string): number {
   if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);

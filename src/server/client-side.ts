@@ -37,7 +37,7 @@ const MAX_WATCHED_UIDS = 200;
 /** Maximum number of commands that one frame may acknowledge. */
 const MAX_COMMAND_ACKS = 1000;
 
-/** Number of seconds of `maxStoredBytesPerSecond` that a user may store at once. */
+/** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
 const STORED_BURST_S = 10;
 
 /** Microseconds in a millisecond. The login time of a session (`since`) is in microseconds. */

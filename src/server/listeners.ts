@@ -15,7 +15,7 @@ import { reasonOf, StartError } from "./start-error.ts";
 
 /**
  * Number of sockets that only the listener of the API may use, so that a node without free sockets
- * can still be managed. `SocketLimits` lowers it to an eighth of all sockets.
+ * can still be managed. `SocketLimits` reserves at most an eighth of all sockets.
  */
 const SPARE_SOCKETS = 64;
 /** Minimum time between two log lines about closed sockets with the same reason. */

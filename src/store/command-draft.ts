@@ -6,12 +6,11 @@ import type { CommandDraft } from "../broker/ports.ts";
 
 /**
  * Maximum length of a uid or label of a command. An inbox key and a label of this length fit in one
- * key of the database. The limits of the callers are much lower.
+ * database key.
  */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
 
-/** True if the text is too long for an inbox key or a label. */
 export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;
 }

@@ -1,5 +1,5 @@
-// Sizes of messages, conversations and events of streams as they count against the limits of memory
-// and of reads. All stores count the same way. Pure.
+// Sizes of messages, conversations and stream events, as they are counted against the limits on
+// memory and on reads. All stores count in the same way. Pure.
 
 import {
   type Message,
@@ -10,15 +10,10 @@ import {
   type StreamSnapshot,
 } from "../broker/model.ts";
 
-/** Approximate size of a conversation without its last message. */
 export const CONVERSATION_BYTES = 256;
-/** Approximate size of a note without its strings. */
 const NOTE_BYTES = 48;
 
-/**
- * Returns the size of a message: its payload, which includes the text of a stream, and the other
- * content of its stream.
- */
+/** Returns the size of a message: its payload and the other content of its stream. */
 export function contentBytes({ payload, stream }: Message): number {
   return payload.length + (stream === undefined ? 0 : streamBytes(stream));
 }
@@ -29,16 +24,14 @@ function streamBytes({ startData, endData, notes }: StreamSnapshot): number {
   return bytes;
 }
 
-/** Fields of an event that its size depends on. `eventId` is missing if the producer chose none. */
 type CountedEvent = Pick<StreamNote, "type" | "data"> & {
   readonly eventId?: string | undefined;
 };
 
 /**
- * Returns the size of an event as it counts against the limit of its stream: the bytes that it adds
- * to the snapshot for a viewer who joins, in which text may be encoded as JSON. The result is never
- * 0, so that empty events count too. The same event must always have the same size. Otherwise, a
- * replay could reject an event that was accepted.
+ * Returns the size of an event as it counts against the limit of its stream. It is never 0, so that
+ * empty events count too. The same event must always have the same size. Otherwise, a replay could
+ * reject an event that was accepted.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;
@@ -52,7 +45,6 @@ function noteBytes({ type, data, eventId = "" }: CountedEvent): number {
   return NOTE_BYTES + strings + Buffer.byteLength(data);
 }
 
-/** Returns the size of the text as a JSON string, without the quotes. */
 function jsonBytes(text: string): number {
   return Buffer.byteLength(JSON.stringify(text)) - 2;
 }

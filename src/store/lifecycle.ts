@@ -7,35 +7,24 @@ import { BrokerError } from "../broker/errors.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 
 type Status = "new" | "starting" | "running" | "closing" | "closed";
-/** Actions of the driver. */
 interface LifecycleSteps<Running> {
-  /** Opens the store. `start` rethrows its error. */
   readonly open: () => Promise<Running>;
-  /**
-   * Shuts the store down. No new calls are accepted. `idle` resolves once no call is in progress.
-   */
+  /** Shuts the store down. `idle` resolves once no call is in progress. */
   readonly shut: (running: Running, idle: () => Promise<void>) => Promise<void>;
-  /** True if a closed store can be started again. */
   readonly restarts: boolean;
 }
 
-/** Lifecycle of one store. */
 export interface Lifecycle<Running> {
-  /**
-   * The port's `start` and `close`. Both are safe to call twice, and `close` may be called before
-   * `start`.
-   */
+  /** Safe to call twice. `close` may be called before `start`. */
   start(): Promise<void>;
   close(): Promise<void>;
-  /** Returns the opened store, `undefined` while the store accepts no calls. */
+  /** `undefined` while the store accepts no calls. */
   running(): Running | undefined;
-  /** Returns the error for a call while the store is not running. */
   notRunning(): BrokerError;
-  /** Runs the step of a call immediately. Rejects the call if the store is not running. */
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
   /**
-   * Runs a step like `use`, but returns no promise if the step returns none. Meant for calls that
-   * are made for every message.
+   * Like `use`, but returns the result itself if the step does not return a promise. Meant for
+   * calls that are made for every message.
    */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }
@@ -130,10 +119,6 @@ export function createLifecycle<Running extends object>({
   };
 }
 
-/**
- * Returns the error itself if it is a BrokerError, otherwise an `internal` error that has it as the
- * cause.
- */
 export function toBrokerError(error: unknown): BrokerError {
   return error instanceof BrokerError ? error : new BrokerError("internal", { cause: error });
 }

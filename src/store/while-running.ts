@@ -3,7 +3,6 @@
 
 import type { Lifecycle } from "./lifecycle.ts";
 
-/** Returns the named methods of `part` as calls that are allowed only while the store runs. */
 export function whileRunning<
   Running extends object,
   Part extends object,

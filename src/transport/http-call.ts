@@ -122,8 +122,8 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Counts the call against its address until `release` or its reply. Returns false if the address
-   * is at its limit; the connection is then closed.
+   * Counts the call against its address until `release` or its reply. Returns false if the limits
+   * allow no further call; the connection is then closed.
    */
   hold(): boolean {
     const res = this.#res;
@@ -283,7 +283,7 @@ export class HttpCall implements HttpRequest {
     return BARE_500;
   }
 
-  /** Counts the call against its address. Returns false if the address is at its limit. */
+  /** Counts the call against its address. Returns false if the limits allow no further call. */
   #reserve(res: HttpResponse): boolean {
     this.#report(res);
     this.#release ??= this.#limits.hold(networkOf(this.remoteAddress));

@@ -265,7 +265,7 @@ function readParams(req: NativeRequest, count: number): readonly string[] | unde
   return params;
 }
 
-/** Refuses a call whose path or method has no route. The body, if any, is not read. */
+/** Refuses a call whose path or method has no route. The body, if any, is not kept. */
 function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext): void {
   const { endpoint, allowed, onError, turnEnd, limits, addresses, head } = context;
   if (refuseMalformed(res, req, context)) return;

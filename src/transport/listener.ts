@@ -27,7 +27,9 @@ const EXCLUSIVE_PORT = 1;
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
 
-/** Time within which the peer of a closing connection must read the frames sent before. */
+/**
+ * Time within which the peer of a closing connection must read the frames sent before the close.
+ */
 const CLOSE_TIMEOUT_MS = 5000;
 
 /** Creates a listener, which does nothing until `start`. Only tests set `closeTimeoutMs`. */

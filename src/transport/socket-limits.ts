@@ -75,7 +75,7 @@ const WATCHED_SHARE = 4;
  * watched, so that only silent connections keep an entry.
  */
 const MAX_ADDRESSES = 65_536;
-/** Divisor: at most an eighth of all sockets is left free for other listeners. */
+/** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
 /** Fraction of all sockets that the silent connections of one address may occupy. */
 const SILENT_SHARE = 3 / 4;

@@ -24,7 +24,7 @@ const RESTARTS = [
   { fsync: "everysec", signals: ["SIGTERM"] },
 ] as const;
 
-t.test("a restart of Redis loses and duplicates no message, stream event or command", async (t) => {
+t.test("a restart of Redis loses or duplicates no message, stream event or command", async (t) => {
   const { fsync, signals } = new Random(SEED).pick(RESTARTS);
   const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", fsync]]);
   const world = await ClusterWorld.open(t, { redisUrl: redis.url, seed: SEED });
@@ -40,7 +40,7 @@ t.test("a restart of Redis loses and duplicates no message, stream event or comm
 });
 
 t.test(
-  "a lost subscriber connection loses and duplicates no message, stream event or command",
+  "no message, stream event or command is lost or duplicated when a subscriber connection breaks",
   async (t) => {
     const redis = await startRedis(t);
     const world = await ClusterWorld.open(t, { redisUrl: redis.url, seed: SEED });

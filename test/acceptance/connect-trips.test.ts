@@ -132,7 +132,7 @@ t.test(
 );
 
 t.test(
-  "a later login, a new token or a removal on another node takes effect while a client connects",
+  "a later login, a new token or a change of membership on another node takes effect on a client that is still connecting",
   async (t) => {
     const { redis, node, settings, longTimeouts } = await delayedNode(t);
     const other = await spawnBroker(t, {

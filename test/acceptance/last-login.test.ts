@@ -122,7 +122,7 @@ async function playAll(t: Test, world: World, rounds: number): Promise<void> {
 }
 
 t.test(
-  "the device that logged in last stays online on three nodes while connections break at random",
+  "the device that logged in last stays online in a cluster of three nodes when connections break at random",
   async (t) => {
     const redis = await startRedis(t);
     const client = redis.client();
@@ -173,7 +173,7 @@ async function registerMain(node: Pick<ChildBroker, "call">, uid: string): Promi
 }
 
 t.test(
-  "the device that logged in last stays online on one node that is killed and restarted",
+  "the device that logged in last stays online when the only node is killed and restarted",
   async (t) => {
     const node = await startAlone(t);
     const port = () => node.clientPort;

@@ -255,14 +255,14 @@ async function assertNoticed(t: Test, lose: (uid: string) => void): Promise<void
 const isLast = (text: string) => text.includes('"last"');
 
 t.test(
-  "a node notices that the last publication was lost with its subscriber connection",
+  "a node notices the loss of the last publication if its subscriber connection goes silent",
   async (t) => {
     await assertNoticed(t, () => proxy.silenceSubscribers());
   },
 );
 
 t.test(
-  "a node notices that the last publication was lost with a single subscription",
+  "a node notices the loss of the last publication if only one subscription is lost",
   async (t) => {
     await assertNoticed(t, (uid) => proxy.unsubscribe(`jd:{u:${uid}}:t`));
   },

@@ -250,7 +250,7 @@ t.test(
 );
 
 t.test(
-  "a device quit during concurrent logins ends every session of the device and revokes its token",
+  "a logout of all devices during concurrent logins ends every session of the user and revokes the token",
   async (t) => {
     const broker = await spawnBroker(t);
     await raceLogin(t, broker, {

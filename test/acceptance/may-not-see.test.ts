@@ -355,7 +355,7 @@ async function start(t: Test, url: string, servers: readonly RedisServer[]): Pro
 }
 
 t.test(
-  "a user who lost the permission to read sees no later content with a single Redis server",
+  "a user who has lost the permission to read sees no later content if the store is a single Redis server",
   async (t) => {
     const server = await startRedis(t);
     const world = await start(t, server.url, [server]);
@@ -388,7 +388,7 @@ t.test(
 );
 
 t.test(
-  "a user who lost the permission to read sees no later content with a Redis Cluster",
+  "a user who has lost the permission to read sees no later content if the store is a Redis Cluster",
   async (t) => {
     const servers = await startRedisCluster(t);
     const world = await start(t, servers.url, servers.primaries);

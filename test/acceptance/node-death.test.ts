@@ -23,7 +23,7 @@ const [alive, dying] = await Promise.all([
   spawnBroker(t, { ...settings, JINDOU_NODE_ID: "dying" }),
 ]);
 
-t.test("sessions of a dead node count as offline, and their entries expire", async (t) => {
+t.test("sessions of a dead node count as offline, and their Redis entries expire", async (t) => {
   await connectNative(t, { port: alive.clientPort, uid: "here" });
   await connectNative(t, { port: dying.clientPort, uid: "there" });
   const uids = ["here", "there"];

@@ -48,7 +48,7 @@ async function connect(uid: string): Promise<NativeClient> {
 const textsOf = ({ messages }: NativeClient) => messages.map(textOf);
 
 t.test(
-  "a frozen node that resumes delivers no unstored message that was sent meanwhile",
+  "unstored messages that are sent while a node is frozen are not delivered when the node resumes",
   async (t) => {
     await nodes.untilReady();
     const [active, idle] = await Promise.all([connect("active"), connect("idle")]);

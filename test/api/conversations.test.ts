@@ -183,7 +183,7 @@ t.test("/conversation/sync limits the total size of the messages in all `recents
   t.equal(historyCalls(api).length, 2);
 });
 
-t.test("/conversation/sync names the invalid field of a body", async (t) => {
+t.test("/conversation/sync rejects an invalid field of a body and names it", async (t) => {
   const api = await startApi();
   for (const [body, path] of [
     [{ uid: "a@b" }, "uid"],

@@ -157,7 +157,7 @@ t.test(
   },
 );
 
-t.test("POST /event names the invalid field of a body", async (t) => {
+t.test("POST /event rejects an invalid field of a body and names it", async (t) => {
   const api = await startApi();
   const detailsOf = async (change: object) =>
     (await inject(api, TARGET, { body: { ...EVENT, ...change } })).json.details;

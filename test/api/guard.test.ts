@@ -28,7 +28,7 @@ t.test(
 );
 
 t.test(
-  "the process does not start without a password or token if other machines can reach the API, and names the keys to set [decisions: Protected mode]",
+  "the process does not start without a password or token if other machines can reach the API, and the error names the keys to set [decisions: Protected mode]",
   async (t) => {
     const withoutCredential = {
       listensBeyondLoopback: true,

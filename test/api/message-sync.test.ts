@@ -99,7 +99,7 @@ t.test(
 
 type Json = Readonly<Record<string, unknown>>;
 
-t.test("the message of a stream contains the reason of the stream's end", async (t) => {
+t.test("the message of a stream contains the reason for the stream's end", async (t) => {
   const cases: readonly (readonly [StreamState, Json])[] = [
     ["active", {}],
     ["closed", { end: 1 }],

@@ -95,7 +95,7 @@ t.test("GET /stream returns 404 for an unknown stream", async (t) => {
   });
 });
 
-t.test("history contains a stream with its message", async (t) => {
+t.test("GET /channel/messages returns a message together with its stream", async (t) => {
   const api = await startApi();
   addEvents(api);
   const stream = api.stream.snapshot();

@@ -116,7 +116,7 @@ t.test("POST /user/token rejects the system uid with 400 [decisions: System uid]
 });
 
 t.test(
-  "POST /user/device_quit logs out the devices with this flag, or all devices with -1",
+  "POST /user/device_quit logs out the device with the flag device_flag, or all devices if device_flag is -1",
   async (t) => {
     const api = await startApi();
     for (const [device_flag, flags] of [

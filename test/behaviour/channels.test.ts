@@ -303,7 +303,7 @@ t.test(
 );
 
 t.test(
-  "a backend can read a channel's state, its members and lists in pages, and a user's groups",
+  "a backend can read a channel's state, pages of its members, denylist and allowlist, and a user's groups",
   async (t) => {
     const uids = ["a", "b", "c", "日本"].map((word) => world.name(word)).sort();
     const [first = "", second = "", third = "", guest = ""] = uids;

@@ -249,7 +249,7 @@ t.test(
 );
 
 t.test(
-  "an app that resumes, lists and scrolls stays within the default rate limit [issue 8: point 8]",
+  "an app that resumes channels, lists conversations and scrolls through history stays within the default rate limit [issue 8: point 8]",
   async (t) => {
     await world.register("reader");
     const groups = await Promise.all(range(1, 200).map(() => world.newGroup(["reader"])));
@@ -281,7 +281,7 @@ t.test(
 );
 
 t.test(
-  "sends over the in-flight limit are refused as overloaded, and the other sends are stored without a gap [issue: In-flight bound]",
+  "messages over the in-flight limit are refused as overloaded, and the other messages are stored without a gap [issue: In-flight bound]",
   async (t) => {
     const narrow = await startWorld(t, {
       JINDOU_CLIENT_MAX_IN_FLIGHT_SENDS: "2",
@@ -348,7 +348,7 @@ t.test(
 );
 
 t.test(
-  "a device can replace its own session, and a main device can kick another one, even at the limit of a user's sessions [issue: Client sockets; decisions: Kick rule]",
+  "a device can replace its own session, and a main device can kick another main device, even if the user is at the session limit [issue: Client sockets; decisions: Kick rule]",
   async (t) => {
     const small = await startWorld(t, {
       JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "1",

@@ -141,7 +141,7 @@ t.test(
 );
 
 t.test(
-  "a message with red_dot 0 does not count as unread and can be the last message [issue: Unread red_dot 0; spec: header red_dot]",
+  "a message with red_dot 0 does not count as unread but can be the last message of a conversation [issue: Unread red_dot 0; spec: header red_dot]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);
@@ -182,7 +182,7 @@ t.test(
 );
 
 t.test(
-  "a change on one device is pushed only to the user's other devices, at once [issue: Pushed at once]",
+  "a change on one device is pushed at once, and only to the user's other devices [issue: Pushed at once]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const phone = await world.join(t, alice);
@@ -272,7 +272,7 @@ t.test(
 );
 
 t.test(
-  "an expired message is neither unread nor the last message [issue: Unread; spec: expire]",
+  "an expired message neither counts as unread nor is listed as the last message [issue: Unread; spec: expire]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const client = await world.join(t, alice);

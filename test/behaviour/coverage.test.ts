@@ -34,7 +34,7 @@ t.test("every row of the specification is covered by a behaviour test", async (t
 });
 
 t.test(
-  "every specification row that the title of a behaviour test names is in the list of rows",
+  "every specification row named in the title of a behaviour test is in the list of rows",
   async (t) => {
     const listed = new Set(all);
     const unknown = [...named].filter((row) => !listed.has(row));

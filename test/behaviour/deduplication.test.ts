@@ -8,7 +8,7 @@ import { eventually, person, range, startWorld, untilReceived } from "./world.ts
 const world = await startWorld(t);
 
 t.test(
-  "a send repeated over HTTP with the same client_msg_no returns the first message and is not stored again [spec: client_msg_no; decisions: Deduplication]",
+  "a message repeated over HTTP with the same client_msg_no is not stored again, and the response names the first message [spec: client_msg_no; decisions: Deduplication]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);
@@ -23,7 +23,7 @@ t.test(
 );
 
 t.test(
-  "parallel sends over HTTP and socket with one client_msg_no store one message [decisions: Deduplication]",
+  "parallel requests over HTTP and socket with one client_msg_no store one message [decisions: Deduplication]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, alice);
@@ -45,7 +45,7 @@ t.test(
 );
 
 t.test(
-  "sends with a different sender, channel or client_msg_no are different messages [decisions: Deduplication]",
+  "messages with a different sender, channel or client_msg_no are not duplicates [decisions: Deduplication]",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map(world.name) as [
       string,
@@ -92,7 +92,7 @@ t.test(
 );
 
 t.test(
-  "a repeated client_msg_no is a new message after store.dedupeWindowS [decisions: Deduplication]",
+  "a message that repeats a client_msg_no after store.dedupeWindowS is stored as a new message [decisions: Deduplication]",
   async (t) => {
     const short = await startWorld(t, { JINDOU_STORE_DEDUPE_WINDOW_S: "1" });
     const retry = async () => {

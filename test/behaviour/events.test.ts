@@ -16,7 +16,7 @@ const TOOL_CALL = [
 
 for (const kind of KINDS) {
   t.test(
-    `___TextMessageStart starts a stream and pushes its message and event in a ${kind} channel [spec: ___TextMessageStart; spec: POST /event 200]`,
+    `___TextMessageStart in a ${kind} channel starts a stream and pushes its message and event [spec: ___TextMessageStart; spec: POST /event 200]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob, eve } = fixture;
@@ -63,7 +63,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `___TextMessageContent appends exactly its text in a ${kind} channel [spec: ___TextMessageContent]`,
+    `___TextMessageContent in a ${kind} channel appends exactly its text [spec: ___TextMessageContent]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -87,7 +87,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `___TextMessageEnd closes a stream and stores the data of the end event in a ${kind} channel [spec: ___TextMessageEnd]`,
+    `___TextMessageEnd in a ${kind} channel closes a stream and stores the data of the end event [spec: ___TextMessageEnd]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       for (const [no, data] of [
@@ -116,7 +116,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `a tool call during a stream keeps its position in the text in a ${kind} channel [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
+    `a tool call during a stream of a ${kind} channel keeps its position in the text [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -153,7 +153,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `a tool call outside a stream is pushed and not stored in a ${kind} channel [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
+    `a tool call in a ${kind} channel is pushed but not stored if no stream is active [spec: ___ToolCallStart; spec: ___ToolCallArgs; spec: ___ToolCallEnd; spec: ___ToolCallResult; decisions: Tool-call events]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       for (const [type, data] of TOOL_CALL) {
@@ -173,7 +173,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `a custom event is pushed to online members and not stored in a ${kind} channel [spec: custom event; decisions: Custom events]`,
+    `a custom event in a ${kind} channel is pushed to online members but not stored [spec: custom event; decisions: Custom events]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob } = fixture;
@@ -259,7 +259,7 @@ t.test(
 );
 
 t.test(
-  "a new member is pushed the events after the addition, and a removed member is pushed no more events [decisions: After removal]",
+  "a new member receives the events after the addition, and a removed member receives no more events [decisions: After removal]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, eve, channel } = fixture;

@@ -111,7 +111,7 @@ for (const format of FORMATS) {
     );
   });
 
-  t.test(`sends in flight are stored in order over ${name}`, async (t) => {
+  t.test(`messages in flight are stored in order over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
     const peer = await world.join(t, ben);
@@ -161,7 +161,7 @@ for (const format of FORMATS) {
   );
 
   t.test(
-    `a client that does not read is disconnected, and the messages it has received have no gap over ${name}`,
+    `a client that uses ${name} but does not read is disconnected, and the messages it has received have no gap`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const channel = await world.newGroup([ann, ben]);

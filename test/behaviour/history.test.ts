@@ -133,7 +133,7 @@ t.test(
 );
 
 t.test(
-  "a history page has at most 500 messages, and reading on by seq returns each message once [issue: History limit]",
+  "a history page has at most 500 messages, and reading page after page by seq returns each message once [issue: History limit]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);

@@ -138,7 +138,7 @@ async function assertNotifications(
   t.same(sorted(received().map(comparable)), sorted(expected));
 }
 
-t.test("two captured clients exchange the same messages as on WuKongIM's server", async (t) => {
+t.test("two replayed clients exchange the same messages as on WuKongIM's server", async (t) => {
   const captured = await startWorld(t);
   const [g1, g2] = [group("g1"), group("g2")];
   await captured.ok("/channel", { ...wire(g1), subscribers: ["ann", "ben"] });
@@ -188,7 +188,7 @@ t.test("two captured clients exchange the same messages as on WuKongIM's server"
   for (const participant of participants) await assertNotifications(t, participant, /^recv/);
 });
 
-t.test("events are pushed in the form of WuKongIM 2.2.3", async (t) => {
+t.test("events are pushed in the same form as by WuKongIM 2.2.3", async (t) => {
   const captured = await startWorld(t);
   const names = ["easysdk-events-2.2.3", "easysdk-events-2.2.3-from"];
   const participants = await replay(t, captured, names);
@@ -224,7 +224,7 @@ t.test(
   },
 );
 
-t.test("a client of the extended form resumes from its last position", async (t) => {
+t.test("a client that uses the extended form resumes from its last position", async (t) => {
   const [ann, ben] = [world.name("ann"), world.name("ben")];
   const channel = await world.newGroup([ann, ben]);
   const channelFields = { channelId: channel.id, channelType: channel.type };

@@ -214,7 +214,7 @@ t.test(
 );
 
 t.test(
-  "a message sent over HTTP is also pushed to all devices of its sender [issue: Sender's other devices]",
+  "a message sent over HTTP is pushed to all devices of its sender as well [issue: Sender's other devices]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, alice);
@@ -226,7 +226,7 @@ t.test(
 );
 
 t.test(
-  "a message to the sender's own uid is pushed once to each other device [issue: Sender's other devices]",
+  "a message to the sender's own uid is pushed once to each of the sender's other devices [issue: Sender's other devices]",
   async (t) => {
     const alice = world.name("alice");
     const phone = await world.join(t, alice);
@@ -255,7 +255,7 @@ t.test(
 );
 
 t.test(
-  "sends of one connection are stored in order, even if many are in flight [decisions: Sequence; issue: Order]",
+  "messages of one connection are stored in order, even if many are in flight [decisions: Sequence; issue: Order]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -271,7 +271,7 @@ t.test(
 );
 
 t.test(
-  "every member is pushed the messages of many senders in the order of their seqs [decisions: Sequence]",
+  "every member receives the messages of many senders in the order of their seqs [decisions: Sequence]",
   async (t) => {
     const senders = ["a", "b", "c"].map((name) => world.name(name));
     const watchers = [world.name("w"), world.name("w")];

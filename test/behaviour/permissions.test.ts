@@ -143,7 +143,7 @@ t.test(
 );
 
 t.test(
-  "a personal channel with disband 1 refuses sends in both directions and sends by the system uid [spec: disband]",
+  "a personal channel with disband 1 refuses messages in both directions, even from the system uid [spec: disband]",
   async (t) => {
     const [uid, alice] = [await createOwner({ disband: 1 }), world.name("alice")];
     t.equal(await post(alice, person(uid)), "403 channel_disbanded");
@@ -153,7 +153,7 @@ t.test(
 );
 
 t.test(
-  "a change of a channel's rules applies to the next send of a live session [issue: channel/info]",
+  "a change of a channel's rules applies to the next message that a live session sends [issue: channel/info]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -267,7 +267,7 @@ t.test("a denylist or allowlist call is refused for an unknown or disbanded grou
 });
 
 t.test(
-  "a user receives messages only from users on the user's allowlist, from the user's own uid and from the system uid if messages.friendsOnly is true",
+  "if messages.friendsOnly is set, a user receives messages only from users on the user's allowlist, the user's own uid and the system uid",
   async (t) => {
     const target = await startWorld(t, { JINDOU_MESSAGES_FRIENDS_ONLY: "true" });
     const own = wire(person("owner"));

@@ -46,7 +46,7 @@ t.test(
 );
 
 t.test(
-  "a second device that does not change the user's status is not pushed to watchers [issue: presence watch]",
+  "the login of a second device is not pushed to watchers if it does not change the user's status [issue: presence watch]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const watcher = await world.join(t, alice);

@@ -58,7 +58,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `a reader of server-sent events gets the existing events, live events and the end in a ${kind} channel [issue: server-sent events]`,
+    `a reader of server-sent events in a ${kind} channel gets the existing events, live events and the end [issue: server-sent events]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1", { event: { data: "meta" } });

@@ -12,7 +12,7 @@ const FORCE = { query: "?force=1" };
 
 for (const kind of KINDS) {
   t.test(
-    `a start makes a new stream active if no other stream is active in the ${kind} channel [spec: Stream none start]`,
+    `a start in a ${kind} channel makes a new stream active if no other stream is active there [spec: Stream none start]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       t.equal((await fixture.read("s1")).status, 404, "the stream does not exist before its start");
@@ -54,7 +54,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `a start with force=1 cancels the active stream and keeps its text in a ${kind} channel [spec: Stream none start force; spec: query force; decisions: force=1]`,
+    `a start with force=1 in a ${kind} channel cancels the active stream and keeps its text [spec: Stream none start force; spec: query force; decisions: force=1]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -134,7 +134,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `content or an end without a start is refused and not pushed in a ${kind} channel [spec: Stream none content or end]`,
+    `content or an end without a start in a ${kind} channel is refused and not pushed [spec: Stream none content or end]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       t.equal(await outcomeOf(fixture.addText("s1", "x")), "400 stream_not_found");
@@ -145,7 +145,7 @@ for (const kind of KINDS) {
   );
 
   t.test(
-    `content of a closed stream is refused and leaves its text unchanged in a ${kind} channel [spec: Stream closed content]`,
+    `content for a closed stream in a ${kind} channel is refused and leaves the stream's text unchanged [spec: Stream closed content]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");

@@ -10,7 +10,7 @@ const world = await startWorld(t);
 
 for (const kind of KINDS)
   t.test(
-    `a viewer that joins late gets the text so far and then live chunks in a ${kind} channel [decisions: Who joins late; issue: Late join]`,
+    `a late viewer of a stream in a ${kind} channel gets the text so far and then live chunks [decisions: Who joins late; issue: Late join]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1", { event: { data: "meta" } });
@@ -99,7 +99,7 @@ t.test(
 );
 
 t.test(
-  "a user who becomes a member during a stream gets its text so far and then live chunks [decisions: Who joins late]",
+  "a user who becomes a member during a stream gets the stream's text so far and then live chunks [decisions: Who joins late]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { eve, channel } = fixture;
@@ -145,7 +145,7 @@ t.test(
 
 for (const kind of KINDS)
   t.test(
-    `a viewer can cancel a stream, and the producer's next call returns the state cancelled in a ${kind} channel [issue: Stop button]`,
+    `a viewer can cancel a stream in a ${kind} channel, and the producer's next call returns the state cancelled [issue: Stop button]`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob } = fixture;

@@ -236,17 +236,17 @@ const everywhere = (check: (t: Test, launch: AppLauncher) => Promise<void>) =>
 const where = PLACES.map(([place]) => place).join(" and ");
 const options = { timeout: 300_000 };
 t.test(
-  `WuKongIM's SDK does not reconnect after a wrong token in ${where}`,
+  `WuKongIM's SDK in ${where} does not reconnect after a wrong token`,
   options,
   everywhere(assertRefused),
 );
 t.test(
-  `WuKongIM's SDK does not reconnect after a kick in ${where}`,
+  `WuKongIM's SDK in ${where} does not reconnect after a kick`,
   options,
   everywhere(assertKicked),
 );
 t.test(
-  `WuKongIM's SDK sends, receives, pings and reconnects in ${where}`,
+  `WuKongIM's SDK in ${where} sends, receives, pings and reconnects`,
   options,
   everywhere(assertTalks),
 );

@@ -108,7 +108,7 @@ t.test(
   },
 );
 
-t.test("refusing a command does not read the list of members", async (t) => {
+t.test("the list of members is not read when a command is refused", async (t) => {
   const { channels, store } = await startNode(t);
   await channels.create(rules(group("g")), ["bob", "carol"]);
   let reads = 0;

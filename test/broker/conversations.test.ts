@@ -31,7 +31,7 @@ async function nodeWithMessages(t: Parameters<typeof startNode>[0], count = 1) {
 }
 
 t.test(
-  "the conversation list is read in pages, newest message first, and names each channel as its user does",
+  "the conversation list is read in pages, newest message first, and names each personal channel by the uid of the other user",
   async (t) => {
     const { conversations, messages, channels, clock } = await nodeWithMessages(t);
     await channels.create(rules(group("g")), ["alice", "bob"]);

@@ -20,7 +20,7 @@ function viewer(uid = "alice") {
   return { viewer: { uid, mayStay }, waiting, check };
 }
 
-t.test("a viewer gets no events before the permission to read was checked", async (t) => {
+t.test("a viewer gets no events until the permission to read is checked", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store);
   const alice = viewer();

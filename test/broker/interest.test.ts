@@ -94,7 +94,7 @@ t.test("a second owner waits until the node listens to the topic", async (t) => 
   t.same(order, ["first", "second"]);
 });
 
-t.test("an owner gets the error of a failed listen", async (t) => {
+t.test("an owner gets the error if listening to a topic fails", async (t) => {
   const shared = shareInterest({
     listen: () => Promise.reject(new Error("no cluster")),
     subscribe: () => Promise.reject(new Error("no cluster")),

@@ -36,7 +36,7 @@ t.test("a configured admin password is used, but neither shown nor stored", asyn
 });
 
 t.test(
-  "configured accounts log in with a hashed or plain password, and there is no account admin",
+  "configured accounts log in with a hashed or plain password, and no account named admin is created",
   async (t) => {
     const { managers, announced } = testManagers({
       ...ADMIN,

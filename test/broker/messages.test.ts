@@ -217,7 +217,7 @@ t.test("payloads are checked with the configured validation", async (t) => {
 });
 
 t.test(
-  "sends of one origin to one channel keep their order while permissions of commands are checked",
+  "messages from one origin to one channel keep their order while permissions of commands are checked",
   async (t) => {
     const { store, channels, cluster } = await startNode(t);
     await channels.create(rules(group("g")), ["alice"]);

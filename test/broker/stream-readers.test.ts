@@ -62,7 +62,7 @@ t.test("only a user who may send can cancel a stream, and the stream must exist"
   matchObject(t, await streams.read(GROUP, "n1"), { state: "active" });
 });
 
-t.test("both users of a personal channel read and cancel the same stream", async (t) => {
+t.test("both users of a personal channel can read and cancel the same stream", async (t) => {
   const node = await nodeOfProducer(t);
   const { streams } = node;
   await node.start({ channel: person("bob") });
@@ -110,7 +110,7 @@ t.test(
 );
 
 t.test(
-  "a stream without events is interrupted, keeps its text, and allows a new stream",
+  "a stream that receives no further events is interrupted, keeps its text, and allows a new stream",
   async (t) => {
     const node = await nodeOfProducer(t);
     await node.start();
@@ -133,7 +133,7 @@ t.test(
   },
 );
 
-t.test("a failure to end silent streams is reported, and the call is repeated", async (t) => {
+t.test("a failed attempt to end silent streams is reported and repeated", async (t) => {
   const node = await nodeOfProducer(t);
   const errors: unknown[] = [];
   let calls = 0;

@@ -83,7 +83,7 @@ t.test("a changed token ends only the main sessions of the flag", async (t) => {
 });
 
 t.test(
-  "registering an unchanged token again ends the sessions of an older token that a failed call left open",
+  "if a failed call left sessions with an older token open, registering the new token again ends them",
   async (t) => {
     const { users, events, directory } = await startNode(t);
     await users.setToken({ uid: "alice", token: "two", ...MAIN });

@@ -75,7 +75,7 @@ async function waitTurns(): Promise<void> {
 }
 
 t.test(
-  "missed messages are read in a few channels at a time and do not delay the app's calls",
+  "missed messages are read from a few channels at a time and do not delay the app's calls",
   async (t) => {
     const { server, client, socket, answer, seen, errors } = await start(t);
     await server.received("history", 7);
@@ -93,7 +93,7 @@ t.test(
 );
 
 t.test(
-  "after `rate_limited` all background requests wait for the time that the server sets",
+  "after `rate_limited`, all background requests wait for the time that the server sets",
   async (t) => {
     const { server, socket, answer, seen, errors } = await start(t);
     await server.received("history", 7);

@@ -146,7 +146,7 @@ for (const { order, own, pushed } of [
   { order: "among the new messages", own: [4, 6, 7], pushed: [5, 8] },
 ])
   t.test(
-    `the client's own message that is stored ${order} is not delivered and hides no other message`,
+    `the client's own message, stored ${order}, is not delivered and hides no other message`,
     async (t) => {
       const position = { lastSeq: 3, lastId: 1003 };
       const { client, seen, send, socket, until } = await start(t, position);

@@ -229,7 +229,7 @@ t.test(
   },
 );
 
-t.test("a stream that can no longer be followed fails its readers", async (t) => {
+t.test("reading a stream that can no longer be followed rejects with the reason", async (t) => {
   const fixture = await start(t, () => "not_in_channel");
   fixture.socket.push(snapshot(2));
   const stream = await firstStream(fixture);
@@ -297,7 +297,7 @@ t.test(
   },
 );
 
-t.test("closing the client fails its open streams", async (t) => {
+t.test("closing the client rejects the readers of its open streams", async (t) => {
   const fixture = await start(t);
   fixture.socket.push(snapshot(2));
   const stream = await firstStream(fixture);

@@ -102,7 +102,7 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
     t.same(sorted(await sessionsOf(store, uid)), sorted([second, newer]));
   });
 
-  t.test("ending a session removes it, and each call publishes its end", async (t) => {
+  t.test("ending a session removes it, and each call publishes the session's end", async (t) => {
     const { cluster, directory, store, events } = await driver.open(t);
     const user = uniqueUid();
     const [ended, remaining] = [{}, secondary].map((kind) => sessionOf(cluster, user, kind)) as [

@@ -111,7 +111,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
 }
 
 export async function time(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a message can be read until it expires, also after a restart", async (t) => {
+  t.test("a message can be read until it expires, even after a restart", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.append(draftOf({ expireS: 10 }));
     await fixture.store.append(draftOf());

@@ -211,7 +211,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
 
 function order(t: Test, createFixture: FixtureFactory): void {
   t.test(
-    "each user's commands are published in the order of the calls, before their calls return and before a read returns them",
+    "each user's commands are published in call order, before the calls return and before the commands can be read",
     async (t) => {
       const fixture = await createFixture(t);
       const publishedUids = new Map<number, string[]>();
@@ -308,7 +308,7 @@ function order(t: Test, createFixture: FixtureFactory): void {
 }
 
 function commandRetries(t: Test, createFixture: FixtureFactory): void {
-  t.test("a retry returns the result of the first command, also after a restart", async (t) => {
+  t.test("a retry returns the result of the first command, even after a restart", async (t) => {
     const fixture = await createFixture(t);
     const first = await fixture.store.appendCommand(commandRetryOf("c-1"));
     const retryResult = { ...first, duplicate: true };

@@ -159,7 +159,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   );
 
   t.test(
-    "the denylist and the allowlist of a channel can be changed and read, also after a restart",
+    "the denylist and the allowlist of a channel can be read and changed before and after a restart",
     async (t) => {
       const fixture = await createFixture(t);
       const g = { id: "g", type: 2 } as const;

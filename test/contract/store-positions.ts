@@ -96,7 +96,7 @@ function membership(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a position change concurrent with the removal of the member stores no position",
+    "no position is stored if a member's position changes while the member is removed",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;

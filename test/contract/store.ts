@@ -85,7 +85,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
     managers(t, createFixture),
   );
   if (!driver.supportsClock) return;
-  t.test(`${driver.name}: messages, retries and access tokens expire`, (t) =>
+  t.test(`${driver.name}: messages, dedupe records and access tokens expire`, (t) =>
     time(t, createFixture),
   );
   t.test(`${driver.name}: streams are removed with the messages of their channel`, (t) =>
@@ -166,7 +166,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
 async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
   const hash = (byte: number) => new Uint8Array(32).fill(byte);
 
-  t.test("a device is returned as stored, also after a restart", async (t) => {
+  t.test("a device is returned as stored, even after a restart", async (t) => {
     const fixture = await createFixture(t);
     const device = {
       uid: "alice",

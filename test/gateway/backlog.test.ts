@@ -67,7 +67,7 @@ const contents = ({ connection }: Joiner): readonly string[] =>
   });
 
 t.test(
-  "a joining session is pushed the snapshot of a stream and the events after it",
+  "a joining session receives the snapshot of a stream and then the events after it",
   async (t) => {
     const alice = joiner();
     const backlog = added(alice);

@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "a session whose user is removed during the resume gets no messages sent before the user is back",
+  "a session whose user is removed during the resume gets no messages that were sent while the user was not a member",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -225,7 +225,7 @@ t.test(
 );
 
 t.test(
-  "a late notification of a removal does not keep a user out who was added again, and no message is missed",
+  "a late notification of a removal does not keep out a user who was added again, and no message is missed",
   async (t) => {
     const world = new World(seeded(1));
     world.server.setMember("g", "alice", true);
@@ -283,7 +283,7 @@ t.test(
 );
 
 t.test(
-  "groups to which a user is added while the user's session joins are read from the store one at a time",
+  "a joining session whose user is added to several groups reads the groups from the store one at a time",
   async (t) => {
     const world = new World(seeded(1));
     const { store } = world.server;

@@ -165,7 +165,7 @@ t.test(
   },
 );
 
-t.test("events of a group that a session joins while it lags are also merged", async (t) => {
+t.test("a session that joins a group while it lags gets the group's events merged", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("the world has no live session");

@@ -62,7 +62,7 @@ t.test("a session that leaves while it joins leaves nothing behind", async (t) =
   t.equal(alice.session.joining, undefined);
 });
 
-t.test("a message is not encoded in a wire format that no member uses any more", async (t) => {
+t.test("a message is not encoded in a wire format that members no longer use", async (t) => {
   const g = new Group("g");
   const [a1, a2, b] = [live("a"), live("a"), live("b")];
   for (const joiner of [a1, a2, b]) add(g, joiner);

@@ -136,7 +136,7 @@ t.test("a session that is joining gets no held copy of its own message", async (
   t.same(alice.connection.messageNos, [other]);
 });
 
-t.test("a session is not pushed unstored messages from before its CONNACK", async (t) => {
+t.test("unstored messages from before a session's CONNACK are not pushed to it", async (t) => {
   const { world } = await liveWorld(["bob"]);
   const alice = world.session({ uid: "alice" });
   const before: string[] = [];

@@ -124,7 +124,7 @@ t.test("an inbox is pushed no faster than the client reads", async (t) => {
 });
 
 t.test(
-  "commands that another device acknowledges while the client is slow are not pushed",
+  "commands are not pushed to a slow client after another device has acknowledged them",
   async (t) => {
     const world = new World(seeded(1));
     const send = () =>

@@ -99,7 +99,7 @@ t.test("later uses wait if a cost is charged after the work", async (t) => {
   t.notOk(bucket.exhausted);
 });
 
-t.test("refused uses count with their cost", async (t) => {
+t.test("refused uses add their whole cost to the debt", async (t) => {
   const bucket = bucketOf(10, 5);
   bucket.take(0, 5);
   bucket.take(0, 4);

@@ -108,7 +108,7 @@ t.test("a lease is left to expire if a write may still reach its server", async 
   t.notMatch(stats, /cmdstat_del:/, "the lease is left to expire");
 });
 
-t.test("a migration stays within redis.maxInFlight", async (t) => {
+t.test("a migration does not exceed redis.maxInFlight", async (t) => {
   const from = testFolder(t);
   const store = await openStore(t, from);
   const uids = Array.from({ length: 300 }, (_, at) => `user ${at}`);

@@ -12,7 +12,7 @@ import { fill } from "./data.ts";
 import { mover, redisStore } from "./mover.ts";
 
 t.test(
-  "one of several processes migrates the data, and the other processes wait for it",
+  "one of several processes migrates the data, and the others wait until it has finished",
   async (t) => {
     const from = testFolder(t);
     const store = await openStore(t, from);

@@ -81,7 +81,7 @@ t.test(
 );
 
 t.test(
-  "a migration whose process died is reported as failed, and another process with the folder resumes it",
+  "a migration whose process died is reported as failed, and another process that has the folder resumes it",
   async (t) => {
     const { redis, client } = await start(t);
     const from = await folderWith(t, "token", Number.MAX_SAFE_INTEGER);
@@ -192,7 +192,7 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
 });
 
 t.test(
-  "the owner of an access token is read from the folder, or from Redis by a process that waits for the migration",
+  "the owner of an access token is read from the folder, but a process that waits for the migration reads it from Redis",
   async (t) => {
     const { server, redis, holdLease, client } = await start(t);
     const untilMs = Date.now() + 600_000;

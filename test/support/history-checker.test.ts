@@ -143,7 +143,7 @@ t.test("a lower message id at a higher seq is reported as a reorder", (t) => {
 });
 
 t.test(
-  "an acknowledgement of a retry that differs from the first acknowledgement is reported as changed",
+  "a retry whose acknowledgement differs from the first acknowledgement is reported as changed",
   (t) => {
     for (const ack of [
       { ...ackOf(2), messageSeq: 9 },

@@ -72,13 +72,13 @@ t.test("a byte after the frame ends the connection", async (t) => {
     );
 });
 
-t.test("additional fields of a newer client are ignored, whatever their type", async (t) => {
+t.test("additional fields from a newer client are ignored, whatever their type", async (t) => {
   const added = [null, "x", 1.5, -7, [[], ["y", [new Uint8Array(3)]]], 2 ** 40];
   for (const { array, value } of OPERATIONS)
     t.same(decodeClientFrame(msgpackr.pack([...array, ...added])), value, value.kind);
 });
 
-t.test("additional fields of a newer server are ignored, including nested ones", async (t) => {
+t.test("additional fields from a newer server are ignored, including nested ones", async (t) => {
   for (const { array, value } of [...REPLIES, ...PUSHES]) {
     const longer = [...array.map(withNewFields), null, "added", [1]];
     t.same(decodeServerFrame(msgpackr.pack(longer), READER_UID), value, value.kind);

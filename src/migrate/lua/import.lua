@@ -12,8 +12,8 @@
 --       LT                     as for ZADD; an existing lower score remains. Not checked, because
 --                              other facts may have changed the score
 --       RPUSH                  all values of the list
---       XADD                   for each entry: its id, the number of its fields and values, and
---                              these. The ids must ascend
+--       XADD                   for each entry: its id, the number of its fields and values, then
+--                              the fields and values. The ids must ascend
 --       XNEW                   as for XADD; the first entry is the oldest one of the key
 -- Reply 1     written, or equal
 --       0     missing or different
@@ -27,7 +27,7 @@ local function in_chunks(step)
 end
 
 -- Calls step(id, first, last) for each entry with the range of its fields and values, until one
--- call returns false. Returns whether all calls returned true.
+-- call returns false. Returns true if all calls returned true.
 local function each_entry(step)
   local at = 4
   while at < #ARGV do

@@ -28,16 +28,13 @@ const WUKONGIM_VERSION = 5;
 
 const MAX_UINT32 = 0xffff_ffff;
 
-/** A request, and the context in which its params are read. */
 interface MethodInput {
   readonly params: Params;
   readonly ref: Ref;
   readonly limits: RequestLimits;
-  /** True if the connection uses the extended protocol. */
   readonly isExtended: boolean;
 }
 
-/** A method of the protocol. */
 export interface Method {
   /** True if only the extended protocol has the method. */
   readonly isExtended?: boolean;
@@ -63,7 +60,6 @@ export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["commandack", { isExtended: true, read: readCommandack }],
 ]);
 
-/** True if the params of connect select the extended protocol. */
 export function wantsExtended(params: Params): boolean {
   return params.has("protocol");
 }
@@ -99,10 +95,7 @@ function readVersion(params: Params): number {
   );
 }
 
-/**
- * Returns the version of the client. A newer version and 0 are replaced with the newest known
- * version [WuKongIM connect].
- */
+/** Reads the version; 0 and newer ones count as the newest known version [WuKongIM connect]. */
 function readClientVersion(params: Params): number {
   const version = params.uint("version", MAX_UINT32, 0);
   return version === 0 ? WUKONGIM_VERSION : Math.min(version, WUKONGIM_VERSION);
@@ -142,10 +135,7 @@ function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
   };
 }
 
-/**
- * Returns the setting bits and topic to pass on, `undefined` if there are none. The topic is used
- * only if the setting `topic` is true.
- */
+/** Returns `undefined` if there is nothing to pass on. The topic needs the setting `topic`. */
 function readPassthrough(params: Params): Passthrough | undefined {
   const settings = params.object("setting");
   const setting =
@@ -155,8 +145,7 @@ function readPassthrough(params: Params): Passthrough | undefined {
 }
 
 /**
- * Reads a recvack. In WuKongIM's form, a recvack of a command holds the position in the inbox as
- * `messageSeq` and becomes a commandack.
+ * Reads a recvack. In WuKongIM's form, that of a command holds the inbox position as `messageSeq`.
  */
 function readRecvack({ params, ref, isExtended }: MethodInput): Operation | undefined {
   const messageSeq = params.uint("messageSeq");
@@ -177,10 +166,7 @@ function readRecvack({ params, ref, isExtended }: MethodInput): Operation | unde
   return { kind: "commandack", ref, inboxSeqs: [messageSeq] };
 }
 
-/**
- * Reads a disconnect. In WuKongIM's form it is ignored, because WuKongIM's clients close the socket
- * themselves. WuKongIM's servers also ignore it.
- */
+/** Ignores WuKongIM's form, as WuKongIM's servers do: its clients close the socket themselves. */
 function readDisconnect({ isExtended }: MethodInput): Operation | undefined {
   return isExtended ? { kind: "disconnect", ref: 0 } : undefined;
 }

@@ -1,7 +1,6 @@
 // Splits a WebSocket message into its JSON documents. There is usually one, but WuKongIM's servers
 // accept several. Never throws: a document that cannot be read is part of the result.
 
-/** Maximum number of documents in one message. */
 const MAX_DOCUMENTS = 100;
 
 /** A parsed JSON document, `undefined` if the text is not valid JSON. */
@@ -25,7 +24,6 @@ export function readDocuments(data: Uint8Array): readonly Document[] {
   return document === undefined ? readEach(text) : [document];
 }
 
-/** Reads a text with several documents, or with invalid JSON. */
 function readEach(text: string): readonly Document[] {
   const documents: Document[] = [];
   for (let offset = 0; offset < text.length; ) {
@@ -48,10 +46,7 @@ function parse(text: string): Document {
   }
 }
 
-/**
- * Returns the offset after the object that begins at `from`, or the end of the text if the object
- * is incomplete.
- */
+/** Returns the offset after the object at `from`, or the end of the text if it is incomplete. */
 function endOfObject(text: string, from: number): number {
   let depth = 0;
   let isQuoted = false;

@@ -15,15 +15,11 @@ import type {
 import type { Push, Reply } from "../protocol.ts";
 import { errorObject, type RpcCode } from "./errors.ts";
 
-/** Returns a successful response. `id` is the id of the request. */
 export function resultResponse(id: string, result: object): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result)}}`;
 }
 
-/**
- * Returns a notification. It has no key `id`, because clients treat every message with `id` as a
- * response.
- */
+/** Omits the key `id`, because clients treat every message with `id` as a response. */
 export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }
@@ -41,12 +37,10 @@ export function errorResponse(
   });
 }
 
-/** Returns bytes in base64, without copying them first. */
 export function base64({ buffer, byteOffset, length }: Uint8Array): string {
   return Buffer.from(buffer, byteOffset, length).toString("base64");
 }
 
-/** Returns the `result` of a response in the extended protocol. */
 export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): object {
   switch (reply.kind) {
     case "connack":
@@ -96,7 +90,6 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
   }
 }
 
-/** Returns a push as a notification of the extended protocol. */
 export function encodeExtended(push: Push): string {
   return notification(push.kind, paramsOf(push));
 }
@@ -184,7 +177,6 @@ function streamFields(channel: ChannelRef, snapshot: StreamSnapshot) {
   };
 }
 
-/** Returns the fields of a stream that its message does not have. */
 function streamRecord({ state, nextIndex, startData, endData, notes }: StreamSnapshot) {
   return { state, nextIndex, startData, endData, notes };
 }

@@ -13,7 +13,6 @@ export const RPC_CODES = {
 
 export type RpcCode = (typeof RPC_CODES)[keyof typeof RPC_CODES];
 
-/** A refusal of a request. */
 interface Refusal {
   readonly code: ErrorCode;
   /** Message for the client. If it is empty, the message of the error table is used. */
@@ -21,10 +20,7 @@ interface Refusal {
   readonly retryAfterMs: number;
 }
 
-/**
- * Returns the error object for a refusal. `rpcCode` is set if the request itself was malformed;
- * otherwise the JSON-RPC error code is derived from `code`.
- */
+/** Derives the JSON-RPC error code from `code`, unless the request itself was malformed. */
 export function errorObject(
   { code, message, retryAfterMs }: Refusal,
   rpcCode: RpcCode | undefined,

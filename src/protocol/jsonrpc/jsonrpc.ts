@@ -26,25 +26,15 @@ const SUBPROTOCOL = "jindou.jsonrpc.v1";
 const EXTENDED_FORMAT = "jsonrpc";
 const WUKONGIM_FORMAT = "jsonrpc-wukongim";
 
-/**
- * Maximum number of characters of a request's id. It is limited because the id is stored until the
- * response.
- */
+/** Maximum length of a request's id, limited because the id is stored until the response. */
 const MAX_ID_LENGTH = 128;
-/**
- * Error codes for which WuKongIM's form responds to a send with a JSON-RPC error, because the
- * request itself is wrong. Other refusals of a send are sent as results.
- */
+/** Codes that WuKongIM's form sends as errors for a send. Other refusals are sent as results. */
 const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_frame"]);
 
 const OPEN_OBJECT = 0x7b;
-/** Space, tab, line feed and carriage return. */
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 
-/**
- * Creates the protocol. A connection without a subprotocol uses it if its first frame begins with
- * `{`.
- */
+/** Creates the protocol. Without a subprotocol, a first frame that begins with `{` selects it. */
 export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   return {
     name: SUBPROTOCOL,
@@ -56,7 +46,6 @@ export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   };
 }
 
-/** A request that has no response yet. */
 interface OpenRequest extends EchoedFields {
   /** Id of the request, `undefined` if it has no valid id or needs no response. */
   readonly id: string | undefined;
@@ -65,7 +54,6 @@ interface OpenRequest extends EchoedFields {
   readonly rpcCode: RpcCode | undefined;
 }
 
-/** Codec of one connection. */
 class JsonRpcCodec implements Codec {
   readonly isPrivate = false;
   readonly #limits: RequestLimits;
@@ -83,10 +71,7 @@ class JsonRpcCodec implements Codec {
     return this.#form === "extended" ? EXTENDED_FORMAT : WUKONGIM_FORMAT;
   }
 
-  /**
-   * True for WuKongIM's form. Clients of the extended form do not acknowledge messages; they resume
-   * channels.
-   */
+  /** True for WuKongIM's form. Clients of the extended form resume channels instead. */
   get acknowledges(): boolean {
     return this.#form !== "extended";
   }
@@ -136,7 +121,6 @@ class JsonRpcCodec implements Codec {
     return this.#form === "wukongim" && request?.method === "send" && !BAD_REQUESTS.has(code);
   }
 
-  /** Stores a request until its response and returns its ref. */
   #register(request: Partial<OpenRequest>): Ref {
     this.#lastRef += 1;
     this.#openRequests.set(this.#lastRef, {
@@ -150,7 +134,6 @@ class JsonRpcCodec implements Codec {
     return this.#lastRef;
   }
 
-  /** Registers a malformed request and returns its error. */
   #malformed(rpcCode: RpcCode, message: string, id: string | undefined): FrameError {
     return new FrameError("malformed_frame", this.#register({ id, rpcCode }), message);
   }
@@ -217,7 +200,6 @@ class JsonRpcCodec implements Codec {
   }
 }
 
-/** Returns the fields of a request that a response in WuKongIM's form repeats. */
 function echoedFieldsOf({ kind }: Operation, params: Params): Partial<EchoedFields> {
   switch (kind) {
     case "connect": {
@@ -233,7 +215,6 @@ function echoedFieldsOf({ kind }: Operation, params: Params): Partial<EchoedFiel
   }
 }
 
-/** Returns the id of a request, `undefined` if it has no valid id. */
 function idOf({ id }: JsonObject): string | undefined {
   const isId = typeof id === "string" && id !== "" && id.length <= MAX_ID_LENGTH;
   return isId ? id : undefined;

@@ -13,20 +13,15 @@ import {
 } from "../../broker/model.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/**
- * Maximum number of levels in an object payload. A deeper object would overflow the stack in
- * JSON.stringify.
- */
+/** Maximum levels of an object payload. A deeper one would overflow the stack in JSON.stringify. */
 const MAX_DEPTH = 100;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** True if the value is an object and not an array. */
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The params of one request, or of an object in them. */
 export class Params {
   readonly #fields: JsonObject;
   readonly #ref: Ref;
@@ -36,20 +31,15 @@ export class Params {
     this.#ref = ref;
   }
 
-  /** Returns an error with the ref of the request. */
   refusal(code: ErrorCode, message: string): FrameError {
     return new FrameError(code, this.#ref, message);
   }
 
-  /** True if the field is present and not null. */
   has(name: string): boolean {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /**
-   * Reads an integer from 0 to `max`. A missing field has the value `absent`; without `absent` the
-   * field is required.
-   */
+  /** Reads an integer. A missing field has the value `absent`; without it the field is required. */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
@@ -63,10 +53,7 @@ export class Params {
     throw this.#mismatch(name, "true or false");
   }
 
-  /**
-   * Reads a string of at most `max` UTF-16 units. A missing field has the value `absent`; without
-   * `absent` the field is required.
-   */
+  /** Reads at most `max` UTF-16 units. Without `absent` the field is required. */
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;
     if (typeof value !== "string") throw this.#mismatch(name, "a string");
@@ -75,7 +62,6 @@ export class Params {
     return value;
   }
 
-  /** Reads a required id. */
   id(name: string): string {
     return this.#id(this.#value(name), name);
   }
@@ -86,12 +72,10 @@ export class Params {
     return value === "" ? "" : this.#id(value, name);
   }
 
-  /** Reads a list of at most `max` ids. */
   ids(name: string, max: number): readonly string[] {
     return this.#list(name, max).map((id) => this.#id(id, `each of ${name}`));
   }
 
-  /** Reads a list of at most `max` unsigned integers. */
   uints(name: string, max: number): readonly number[] {
     const values = this.#list(name, max);
     if (values.every((value) => isUint(value))) return values;
@@ -103,21 +87,18 @@ export class Params {
     return this.text(name, MAX_ID_LENGTH, "") || undefined;
   }
 
-  /** Reads a text that the client chose and that must not be empty. */
   name(name: string): string {
     const value = this.text(name, MAX_ID_LENGTH);
     if (value !== "") return value;
     throw this.refusal("bad_request", `${name} must not be empty`);
   }
 
-  /** Reads the field `limit`, an integer from 1 to `max`. */
   limit(max: number): number {
     const limit = this.#value("limit");
     if (isUint(limit, max) && limit > 0) return limit;
     throw this.#mismatch("limit", `an integer from 1 to ${max}`);
   }
 
-  /** Reads the fields `channelType` and `channelId`. */
   channel(): ChannelRef {
     const type = this.uint("channelType");
     if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
@@ -142,8 +123,7 @@ export class Params {
   }
 
   /**
-   * Reads a message id, as a number or as a string of digits. Returns 0 for a number too large to
-   * be an id of this broker.
+   * Reads a number or string of digits. Returns 0 if it is too large to be an id of this broker.
    */
   messageId(): number {
     const value = this.#value("messageId");
@@ -201,7 +181,6 @@ export class Params {
     return this.#fields[name] ?? undefined;
   }
 
-  /** Returns the error for a field with the wrong type or range. */
   #mismatch(name: string, expected: string): FrameError {
     return this.refusal("bad_request", `${name} must be ${expected}`);
   }
@@ -211,7 +190,6 @@ function isUint(value: unknown, max = Number.MAX_SAFE_INTEGER): value is number 
   return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max;
 }
 
-/** True if the value has more than `levels` levels of objects and arrays. */
 function isDeeper(value: unknown, levels: number): boolean {
   if (typeof value !== "object" || value === null) return false;
   if (levels === 0) return true;

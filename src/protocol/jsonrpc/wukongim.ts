@@ -16,10 +16,7 @@ import {
 } from "../wukongim.ts";
 import { base64, notification } from "./encode.ts";
 
-/**
- * Flags of a message's header, in the order in which WuKongIM writes them. Flags that are false are
- * omitted.
- */
+/** Flags of a message's header in WuKongIM's order. Flags that are false are omitted. */
 const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
@@ -45,15 +42,12 @@ const IS_KICK = {
   goodbye: false,
 } as const satisfies Record<CloseReason, boolean>;
 
-/** Fields of a request that its response repeats. */
 export interface EchoedFields {
-  /** Flags that are set in the header of a send, `undefined` if none is set. */
   readonly header: HeaderFlags | undefined;
   /** Client time in a connect, in Unix milliseconds. 0 if the connect has none. */
   readonly clientTimestamp: number;
 }
 
-/** Returns the flags for which `isSet` returns true, `undefined` if there are none. */
 export function headerFlags(isSet: (flag: string) => boolean): HeaderFlags | undefined {
   const setFlags = HEADER_FLAGS.filter(isSet);
   if (setFlags.length === 0) return undefined;
@@ -89,7 +83,6 @@ export function wukongimResult(
   }
 }
 
-/** Returns the notifications for a push. */
 export function encodeWukongim(push: Push): Frames {
   switch (push.kind) {
     case "message":
@@ -115,10 +108,7 @@ export function encodeWukongim(push: Push): Frames {
   }
 }
 
-/**
- * Returns the `recv` notification of a message. `channel` is the channel as the receiver names it.
- * Fields that are undefined are omitted; the header is always present.
- */
+/** Encodes a message. `channel` is named as the receiver sees it; the header is always present. */
 function recvNotification(
   channel: ChannelRef,
   message: Message,

@@ -23,8 +23,7 @@ import { FrameReader } from "./reader.ts";
 export type ServerFrame = Reply | Push;
 
 /**
- * Returns the reply or push in a frame for the client of user `uid`. Throws FrameError. An error
- * that is not `fatal` means that a newer server sent the frame, which must be ignored.
+ * Throws FrameError; one that is not `fatal` means a newer server's frame, which must be ignored.
  */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);
@@ -38,7 +37,6 @@ export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   return frame;
 }
 
-/** Reads a push. Returns `undefined` if `op` is not a push. */
 function readPush(context: ServerFrameContext, op: number): Push | undefined {
   const { reader } = context;
   switch (op) {
@@ -68,7 +66,6 @@ function readPush(context: ServerFrameContext, op: number): Push | undefined {
   }
 }
 
-/** Reads a reply. Returns `undefined` if `op` is not a reply. */
 function readReply(context: ServerFrameContext, op: number): Reply | undefined {
   const { reader, ref } = context;
   switch (op) {
@@ -162,10 +159,7 @@ function readConversations(context: ServerFrameContext): Reply {
   return { kind: "conversations", ref, more, conversations };
 }
 
-/**
- * Returns the kind of a change. An unknown kind is treated as `read`, because the frame holds the
- * complete new state of the conversation.
- */
+/** Treats an unknown kind as `read`, because the frame holds the complete new state. */
 function changeOf(change: number): ConversationChange["kind"] {
   if (change === CONVERSATION_CHANGES.unread) return "unread";
   return change === CONVERSATION_CHANGES.delete ? "delete" : "read";

@@ -7,7 +7,6 @@ import type { ConversationChange, Operation } from "../protocol.ts";
 import { CLIENT_OPS, CONVERSATION_CHANGES, FLAG_BITS } from "./ops.ts";
 import { FrameWriter, textBytes } from "./writer.ts";
 
-/** A field of a frame: nil, bool, integer, str, bin, or an array of fields. */
 type Field = undefined | boolean | number | string | Uint8Array | readonly Field[];
 
 /** Maximum number of bytes of an integer or of a value's header. */
@@ -23,7 +22,6 @@ export function encodeOperation(operation: Operation): Uint8Array {
   return writer.end().slice();
 }
 
-/** Returns the fields that follow `op` and `ref`. */
 function fieldsOf(operation: Operation): readonly Field[] {
   switch (operation.kind) {
     case "connect": {

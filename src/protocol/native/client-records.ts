@@ -20,13 +20,9 @@ import {
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/**
- * Maximum length of fields that need no limit of their own, because a client trusts its server and
- * the frame's size bounds them.
- */
+/** Maximum of fields without a limit: a client trusts its server, and the frame bounds them. */
 export const ANY = MAX_UINT32;
 
-/** A frame that is being read, and the user of the client. */
 export interface ServerFrameContext {
   readonly reader: FrameReader;
   readonly ref: number;
@@ -71,7 +67,6 @@ export function readMessage({ reader, uid }: ServerFrameContext): {
   return { channel, message: { ...plain, stream } };
 }
 
-/** Reads a message that is part of another frame. */
 export function readMessageRecord(context: ServerFrameContext): Message {
   return context.reader.tuple("message", () => readMessage(context).message);
 }
@@ -141,10 +136,7 @@ export function readPresence(reader: FrameReader): readonly Presence[] {
   return reader.list("presence", ANY, () => reader.tuple("presence", readEntry));
 }
 
-/**
- * Reads a stream's state. An unknown state from a newer server counts as final, because only
- * `active` streams continue.
- */
+/** Reads a state. An unknown one counts as final, because only `active` streams continue. */
 export function readState(reader: FrameReader): StreamState {
   return STREAM_STATES[reader.uint("state")] ?? "interrupted";
 }
@@ -174,7 +166,6 @@ function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): St
   };
 }
 
-/** Returns the text in the payload of a text message, `undefined` for another payload. */
 function textOf(payload: Uint8Array): string | undefined {
   try {
     const { content } = JSON.parse(utf8.decode(payload));
@@ -218,8 +209,7 @@ function readStreamPosition(reader: FrameReader): StreamPlace {
 }
 
 /**
- * Returns the channel as the sender named it. In a personal channel, messages of the other user
- * were sent to this user.
+ * Names the channel as the sender did. The other user's personal messages were sent to this user.
  */
 function channelAsSent(
   channel: ChannelRef,

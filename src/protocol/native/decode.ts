@@ -1,6 +1,6 @@
 // Decodes a client's frames to operations, on the server. Owns the slab into which payloads are
-// copied. Checks every field before it is used. Throws only FrameError, with the request's ref if
-// that was readable. The order of the fields is described in docs/protocol/native.md.
+// copied. Throws only FrameError, with the request's ref if that was readable. The order of the
+// fields is described in docs/protocol/native.md.
 
 import {
   type ChannelRef,
@@ -34,7 +34,6 @@ import {
 } from "./ops.ts";
 import { FrameReader } from "./reader.ts";
 
-/** A frame that is being read, with the limits and memory for its fields. */
 interface RequestContext {
   readonly reader: FrameReader;
   readonly limits: RequestLimits;
@@ -42,10 +41,7 @@ interface RequestContext {
   readonly ref: Ref;
 }
 
-/**
- * Returns a function that decodes the operation in one binary frame. The operation keeps none of
- * the frame's memory.
- */
+/** Returns a decoder whose operations keep none of the frame's memory. */
 export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Operation {
   const copier = new PayloadCopier();
   return (data) => {
@@ -57,14 +53,12 @@ export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Oper
   };
 }
 
-/** Returns the ref of a frame, without reading its other fields. Throws FrameError. */
 export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
 /**
- * Reads `op` and `ref`. If one is missing or invalid, the frame is malformed, but the connection
- * can continue.
+ * Reads `op` and `ref`. If one is invalid, the frame is malformed, but the connection continues.
  */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
@@ -276,22 +270,17 @@ function readId(context: RequestContext, field: string): string {
   return id;
 }
 
-/** Reads a list of at most `max` uids. */
 function readUids(context: RequestContext, max: number): readonly string[] {
   return context.reader.list("uids", max, () => readId(context, "uid"));
 }
 
-/**
- * Reads a text that the client chose; only its length is checked. Returns `undefined` for nil or an
- * empty text.
- */
+/** Reads a text and checks only its length. Returns `undefined` for nil or an empty text. */
 function readLabel(context: RequestContext, field: string): string | undefined {
   const { reader, limits } = context;
   if (reader.absent()) return undefined;
   return reader.text(field, limits.maxIdLength) || undefined;
 }
 
-/** Reads a text that the client chose and that must not be empty. */
 function readName(context: RequestContext, field: string): string {
   const { reader, limits } = context;
   const name = reader.text(field, limits.maxIdLength);
@@ -299,7 +288,6 @@ function readName(context: RequestContext, field: string): string {
   return name;
 }
 
-/** Reads a limit from 1 to `max`. */
 function readLimit({ reader }: RequestContext, max: number): number {
   const limit = reader.uint("limit", max);
   if (limit === 0) throw reader.refusal("bad_request", "limit must not be 0");
@@ -311,8 +299,7 @@ const SLAB_BYTES = 8 * 1024;
 /** Maximum size of a payload that is copied into a slab. A longer payload has its own memory. */
 const MAX_SHARED_BYTES = 1024;
 /**
- * Maximum size of a payload that is copied without a slab, because V8 stores small typed arrays in
- * its own heap, where allocation is cheap.
+ * Maximum size of a copy without a slab: V8 allocates small typed arrays cheaply in its own heap.
  */
 const MAX_ON_HEAP_BYTES = 64;
 

@@ -80,14 +80,11 @@ export function writeHistory(
   writeMessageList(writer, channel, messages);
 }
 
-/**
- * Returns the number of fields that `writeMessage` writes. A message with a stream has one more.
- */
+/** Returns the number of fields of `writeMessage`: one more if the message has a stream. */
 function messageFields(message: Message): number {
   return message.stream === undefined ? MESSAGE_FIELDS : MESSAGE_FIELDS + 1;
 }
 
-/** Returns the maximum size of a message, as a push or inside another frame. */
 function messageBytes(channel: ChannelRef, message: Message): number {
   const { fromUid, clientMsgNo, streamNo, tagKey, payload, stream } = message;
   return (
@@ -120,13 +117,11 @@ function writeMessage(writer: FrameWriter, channel: ChannelRef, message: Message
   if (message.stream !== undefined) writeRecord(writer, message.stream);
 }
 
-/** Writes a message that is part of another frame. */
 function writeMessageRecord(writer: FrameWriter, channel: ChannelRef, message: Message): void {
   writer.array(messageFields(message));
   writeMessage(writer, channel, message);
 }
 
-/** Returns the maximum number of bytes that `writeMessageList` writes. */
 function listBytes(channel: ChannelRef, messages: readonly Message[]): number {
   let bytes = 0;
   for (const message of messages) bytes += messageBytes(channel, message);

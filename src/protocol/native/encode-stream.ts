@@ -41,7 +41,6 @@ export function writeEvent(writer: FrameWriter, channel: ChannelRef, event: Chan
   else writeStreamPosition(writer, stream);
 }
 
-/** Writes a STREAM frame, as a reply or push. */
 export function writeStream(
   writer: FrameWriter,
   head: { readonly op: number; readonly ref: number },
@@ -67,7 +66,6 @@ export function writeStream(
   writeRecord(writer, snapshot);
 }
 
-/** Returns the maximum number of bytes that `writeRecord` writes. */
 export function recordBytes(snapshot: StreamSnapshot): number {
   const { startData, endData, notes } = snapshot;
   let bytes = FIXED_BYTES + textBytes(startData) + textBytes(endData ?? "");
@@ -75,7 +73,6 @@ export function recordBytes(snapshot: StreamSnapshot): number {
   return bytes;
 }
 
-/** Writes the `stream` record: the fields of a stream that its message does not have. */
 export function writeRecord(writer: FrameWriter, snapshot: StreamSnapshot): void {
   const { notes } = snapshot;
   writer.array(5);
@@ -87,7 +84,6 @@ export function writeRecord(writer: FrameWriter, snapshot: StreamSnapshot): void
   for (const note of notes) writeNote(writer, note);
 }
 
-/** Returns the number of a stream's state. */
 export function stateNumber(state: StreamState): number {
   return STREAM_STATES.indexOf(state);
 }

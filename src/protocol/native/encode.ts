@@ -1,7 +1,5 @@
-// Encodes replies and pushes, on the server. Owns a writer whose slab all connections share.
-// MESSAGE, EVENT and SENDACK are written once per message or chunk, in one pass without
-// intermediate arrays. Frames are immutable and may be kept. The order of the fields is described
-// in docs/protocol/native.md.
+// Encodes replies and pushes, on the server. Owns a writer whose slab all connections share. Frames
+// are immutable and may be kept. The order of the fields is described in docs/protocol/native.md.
 
 import { CLOSE_REASONS, ERRORS } from "../../broker/errors.ts";
 import type { Presence } from "../../broker/model.ts";
@@ -21,13 +19,11 @@ import { WIRE_REASONS, wireCodeOf } from "./errors.ts";
 import { PUSH_OPS, REPLY_OPS, RESUME_STATUS } from "./ops.ts";
 import { begin, FIXED_BYTES, FrameWriter, type Head, textBytes } from "./writer.ts";
 
-/** Encodes replies and pushes to frames. */
 interface Encoder {
   reply(reply: Reply): Uint8Array;
   push(push: Push): Uint8Array;
 }
 
-/** Creates an encoder. Its frames share a slab. */
 export function createEncoder(): Encoder {
   const writer = new FrameWriter();
   return {
@@ -117,7 +113,6 @@ function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connac
   }
 }
 
-/** Writes a reply whose only field is a number. */
 function writeNumber(writer: FrameWriter, head: Omit<Head, "fields">, value: number): void {
   begin(writer, { ...head, fields: 1 });
   writer.uint(value);

@@ -3,10 +3,7 @@
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 
-/**
- * Name of each error code in an ERROR frame. 0 means the code itself, which keeps the table small
- * in browser bundles. Whether a retry may help is in the domain's table of errors.
- */
+/** Name of each error code. 0 means the code itself, which keeps the table small in bundles. */
 const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   bad_request: 0,
   bad_id: 0,
@@ -43,7 +40,6 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   internal: 0,
 };
 
-/** Name of each close reason in a DISCONNECT frame. */
 export const WIRE_REASONS = {
   draining: "draining",
   slow_reader: "slow_reader",
@@ -63,23 +59,16 @@ const CODES: ReadonlyMap<string, ErrorCode> = new Map(
   keysOf(NAMES).map((code) => [wireCodeOf(code), code]),
 );
 
-/** Returns the name of an error code in an ERROR frame. */
 export function wireCodeOf(code: ErrorCode): string {
   return NAMES[code] || code;
 }
 
-/**
- * Returns the error code of a name, for clients. An unknown name becomes a code with the same
- * `retry`.
- */
+/** Returns the code of a name. An unknown name becomes a code with the same `retry`. */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return CODES.get(name) ?? (retry ? "unavailable" : "bad_request");
 }
 
-/**
- * Returns the close reason of a close code, for clients. An unknown code becomes a reason of the
- * same range.
- */
+/** Returns the reason of a close code. An unknown code becomes a reason of the same range. */
 export function closeReasonOf(code: number): CloseReason {
   const reasons = keysOf(CLOSE_REASONS);
   const exactReason = reasons.find((reason) => CLOSE_REASONS[reason].code === code);

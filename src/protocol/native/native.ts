@@ -16,7 +16,6 @@ import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "./ops.ts";
 
 export { NATIVE_SUBPROTOCOL };
 
-/** A codec whose frames each hold one request, reply or push. */
 interface NativeCodec extends Codec {
   decode(data: Uint8Array, isText: boolean): readonly Operation[];
   encodeReply(reply: Reply): Uint8Array;
@@ -27,7 +26,6 @@ interface NativeProtocol extends Protocol {
   open(): NativeCodec;
 }
 
-/** Creates the native protocol. */
 export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   const decode = createDecoder(limits);
   const encoder = createEncoder();

@@ -8,13 +8,9 @@
 
 import type { StreamState } from "../../broker/model.ts";
 
-/**
- * Name in the header Sec-WebSocket-Protocol. A client may omit it, because the native protocol is
- * the default.
- */
+/** Subprotocol name. A client may omit it, because the native protocol is the default. */
 export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
-/** Protocol version in CONNECT. */
 export const NATIVE_VERSION = 1;
 
 /** Numbers of operations. Unused: 14 to 63. */
@@ -66,7 +62,6 @@ export const PUSH_OPS = {
 export const FLAG_BITS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
 export const KNOWN_FLAGS = FLAG_BITS.noPersist | FLAG_BITS.redDot | FLAG_BITS.syncOnce;
 
-/** Values of `status` in the resume results of CONNACK. */
 export const RESUME_STATUS = { ok: 0, denied: 1 } as const;
 
 /** States of a stream. The field `state` holds the index in this list. */
@@ -77,7 +72,6 @@ export const STREAM_STATES = [
   "interrupted",
 ] as const satisfies readonly StreamState[];
 
-/** Values of the field `change` of conversations. */
 export const CONVERSATION_CHANGES = { read: 0, unread: 1, delete: 2 } as const;
 
 /** Maximum of refs and counts, which have 32 bits. */

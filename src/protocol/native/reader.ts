@@ -6,26 +6,20 @@
 import type { ErrorCode } from "../../broker/errors.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/**
- * Maximum number of bytes of a string that is decoded in a loop. For longer strings the platform's
- * decoder is faster (about 100 ns for any length).
- */
+/** Maximum bytes decoded in a loop. The platform's decoder takes about 100 ns for any length. */
 const MAX_LOOP_BYTES = 32;
 const NIL = 0xc0;
 
 /** Decoder that rejects invalid UTF-8 and treats a leading U+FEFF as an ordinary character. */
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** A cursor over the values of one frame. */
 export class FrameReader {
   readonly #bytes: Uint8Array;
   #offset: number;
-  /** Number of unread values in the current array. */
   #remaining: number;
   /** Ref of the request, 0 until it was read. It is part of every error. */
   #ref: Ref;
 
-  /** Reads the header of the array that `bytes` must hold. */
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
     this.#offset = 0;
@@ -40,9 +34,7 @@ export class FrameReader {
     this.#ref = ref;
   }
 
-  /**
-   * Returns the error for a field that is readable but not accepted. The connection can continue.
-   */
+  /** Returns an error after which the connection can continue. */
   refusal(code: ErrorCode, message: string): FrameError {
     return new FrameError(code, this.#ref, message);
   }
@@ -71,10 +63,7 @@ export class FrameReader {
     return true;
   }
 
-  /**
-   * Reads an integer from 0 to `max` in any encoding, because some libraries encode large integers
-   * as floats.
-   */
+  /** Reads an integer in any encoding, because some libraries encode large integers as floats. */
   uint(field: string, max = Number.MAX_SAFE_INTEGER): number {
     const token = this.#token(field);
     const value = token < 0x80 ? token : this.#number(token);
@@ -89,9 +78,7 @@ export class FrameReader {
     return token === 0xc3;
   }
 
-  /**
-   * Reads a string of at most `maxLength` UTF-16 units. A longer string is rejected with `code`.
-   */
+  /** Reads at most `maxLength` UTF-16 units. A longer string is rejected with `code`. */
   text(field: string, maxLength: number, code: ErrorCode = "bad_request"): string {
     const length = this.#textHeader(this.#token(field), field);
     const start = this.#advance(length);
@@ -103,9 +90,7 @@ export class FrameReader {
     return text;
   }
 
-  /**
-   * Reads at most `maxBytes` bytes and returns a view into the frame. Throws `too_large` for more.
-   */
+  /** Returns a view into the frame. Throws `too_large` for more than `maxBytes` bytes. */
   bin(field: string, maxBytes: number): Uint8Array {
     const token = this.#token(field);
     if (token < 0xc4 || token > 0xc6) throw this.#mismatch(token, field, "binary");
@@ -117,8 +102,7 @@ export class FrameReader {
   }
 
   /**
-   * Reads an array of at most `max` values. `readItem` must read exactly one value. Throws
-   * `too_large` for a longer array.
+   * Reads an array. `readItem` must read exactly one value. Throws `too_large` for a longer array.
    */
   list<T>(field: string, max: number, readItem: () => T): T[] {
     const outerRemaining = this.#enter(field);
@@ -148,7 +132,6 @@ export class FrameReader {
     return outerRemaining;
   }
 
-  /** Reads the first byte of the next value in the current array. */
   #token(field: string): number {
     if (this.#remaining === 0) throw this.refusal("bad_request", `${field} is missing`);
     this.#remaining--;
@@ -159,8 +142,7 @@ export class FrameReader {
   }
 
   /**
-   * Returns the error for a field with the wrong type. A type outside the protocol makes the whole
-   * frame invalid.
+   * Returns the error for a wrong type. A type outside the protocol makes the whole frame invalid.
    */
   #mismatch(token: number, field: string, expected: string): FrameError {
     return isForeign(token)
@@ -176,7 +158,6 @@ export class FrameReader {
     return this.broken("The frame is incomplete");
   }
 
-  /** Skips `size` bytes and returns their start. */
   #advance(size: number): number {
     const start = this.#offset;
     if (size > this.#bytes.length - start) throw this.#cutShort();
@@ -193,7 +174,6 @@ export class FrameReader {
     return value;
   }
 
-  /** Reads the number that begins with `token`. Returns `undefined` for another type. */
   #number(token: number): number | undefined {
     if (token >= 0xcc && token <= 0xcf) return this.#unsigned(1 << (token - 0xcc));
     if (token >= 0xd0 && token <= 0xd3) {
@@ -209,14 +189,12 @@ export class FrameReader {
     return size === 4 ? view.getFloat32(0) : view.getFloat64(0);
   }
 
-  /** Returns the number of bytes of the string that begins with `token`. */
   #textHeader(token: number, field: string): number {
     if (token >= 0xa0 && token <= 0xbf) return token & 31;
     if (token < 0xd9 || token > 0xdb) throw this.#mismatch(token, field, "a string");
     return this.#unsigned(1 << (token - 0xd9));
   }
 
-  /** Decodes the bytes from `start` to the cursor. */
   #utf8(start: number, field: string): string {
     const end = this.#offset;
     if (end - start <= MAX_LOOP_BYTES) {

@@ -5,16 +5,12 @@
 import { charCode } from "../../lib/char-code.ts";
 
 const SLAB_BYTES = 16 * 1024;
-/**
- * Maximum number of characters of a text that is encoded in a loop. For longer texts the platform's
- * encoder is faster.
- */
+/** Maximum characters encoded in a loop. For longer texts the platform's encoder is faster. */
 const MAX_LOOP_LENGTH = 32;
 
 const NO_BYTES = new Uint8Array(0);
 const utf8 = new TextEncoder();
 
-/** Returns the maximum number of bytes of an encoded text, including its header. */
 export function textBytes(text: string): number {
   return text.length * 3 + 5;
 }
@@ -40,9 +36,7 @@ export class FrameWriter {
     this.#start = this.#offset;
   }
 
-  /**
-   * Returns the finished frame. Throws RangeError if it is larger than the `maxBytes` of `begin`.
-   */
+  /** Returns the frame. Throws RangeError if it is larger than the `maxBytes` of `begin`. */
   end(): Uint8Array {
     const bytes = this.#bytes;
     const start = this.#start;
@@ -58,7 +52,6 @@ export class FrameWriter {
     return bytes.slice(start, end);
   }
 
-  /** Writes the header of an array. The `count` values must follow. */
   array(count: number): void {
     const bytes = this.#bytes;
     if (count < 16) {
@@ -96,7 +89,6 @@ export class FrameWriter {
     if (length > MAX_LOOP_LENGTH || !this.#asciiText(value, length)) this.#anyText(value);
   }
 
-  /** Writes a text, or nil if it is `undefined`. */
   optionalText(value: string | undefined): void {
     if (value === undefined) this.nil();
     else this.text(value);
@@ -124,10 +116,7 @@ export class FrameWriter {
     this.#bytes[this.#offset++] = 0xc0;
   }
 
-  /**
-   * Writes a text if all its characters are ASCII. Otherwise writes nothing and returns false,
-   * because the header may be longer.
-   */
+  /** Writes a text, or writes nothing and returns false if a character is not ASCII. */
   #asciiText(value: string, length: number): boolean {
     const bytes = this.#bytes;
     const start = this.#offset;
@@ -163,7 +152,6 @@ export class FrameWriter {
     if (read < value.length) this.#offset = Number.POSITIVE_INFINITY;
   }
 
-  /** Writes the header of a text of `length` bytes. */
   #textHeader(length: number): void {
     const bytes = this.#bytes;
     if (length < 32) {
@@ -205,7 +193,6 @@ function textHeaderBytes(length: number): number {
 /** Maximum number of bytes of all numbers and headers in a frame, or in a nested record. */
 export const FIXED_BYTES = 80;
 
-/** First values of a frame. */
 export interface Head {
   readonly op: number;
   readonly ref: number;

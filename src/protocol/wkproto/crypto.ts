@@ -19,24 +19,16 @@ const ALGORITHM = "aes-128-cbc";
 const BLOCK_BYTES = 16;
 const KEY_BYTES = 32;
 const SALT_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/**
- * Largest multiple of the number of salt letters that fits in a byte. Random bytes at or above it
- * are dropped, so that all letters are equally likely.
- */
+/** First value of a random byte that is dropped, so that all letters are equally likely. */
 const FAIR_BYTES = 248;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 
-/** Fields of CONNACK with which the client computes the key. */
 export interface ServerKeys {
-  /** The server's public key in base64. */
   readonly serverKey: string;
   readonly salt: string;
 }
 
-/**
- * Agrees on a key with a client. Returns `undefined` if the client's key is not 32 bytes in base64,
- * or if it leads to a predictable secret.
- */
+/** Returns `undefined` if the client's key is malformed or leads to a predictable secret. */
 export function agree(
   clientKey: string,
 ): { readonly keys: ServerKeys; readonly cipher: PayloadCipher } | undefined {
@@ -75,7 +67,6 @@ function secretOf(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefin
   }
 }
 
-/** Returns the AES key for a shared secret, as text. */
 function aesKeyOf(secret: Buffer): string {
   return md5Hex(secret.toString("base64")).slice(0, BLOCK_BYTES);
 }
@@ -89,7 +80,6 @@ function randomSalt(): string {
   return salt;
 }
 
-/** Returns the MD5 of an ASCII text in lower-case hex. */
 function md5Hex(text: string): string {
   return createHash("md5").update(text, "latin1").digest("hex");
 }
@@ -106,7 +96,6 @@ export function pad(prefix: string, text: Uint8Array): Buffer {
   return padded;
 }
 
-/** Returns a text without its padding, `undefined` if the padding is invalid. */
 function unpad(padded: Buffer): Buffer | undefined {
   const padding = padded[padded.length - 1] ?? 0;
   if (padding === 0 || padding > BLOCK_BYTES) return undefined;
@@ -115,17 +104,15 @@ function unpad(padded: Buffer): Buffer | undefined {
   return isValid ? padded.subarray(0, end) : undefined;
 }
 
-/** An AES-CBC context and the last ciphertext block that passed through it. */
 interface Chain<C> {
   readonly context: C;
   readonly last: Buffer;
 }
 
 /**
- * Encrypts and decrypts with a connection's key. Every text begins with the same IV, but creating
- * an AES context costs several times as much as encrypting a message. Therefore one context is kept
- * per direction, and the first block of each text is adjusted so that the result is as if the chain
- * had begun with the IV.
+ * Every text begins with the same IV, but creating an AES context costs several times as much as
+ * encrypting a message. Therefore one context is kept per direction, and the first block of each
+ * text is adjusted so that the result is as if the chain had begun with the IV.
  */
 export class PayloadCipher {
   readonly #key: Buffer;
@@ -176,8 +163,7 @@ export class PayloadCipher {
   }
 
   /**
-   * XORs the first block with `last` and the IV. This converts a block that follows `last` in the
-   * chain to one that follows the IV, or the reverse.
+   * Converts a block that follows `last` in the chain to one that follows the IV, or the reverse.
    */
   #rechain(blocks: Buffer, last: Buffer): void {
     for (let i = 0; i < BLOCK_BYTES; i++)

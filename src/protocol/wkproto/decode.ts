@@ -9,7 +9,6 @@ import { EVENT_VERSION, EXPIRE_VERSION, SETTINGS } from "./packets.ts";
 const MAX_TEXT_BYTES = 32_767;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Fields of CONNECT. */
 export interface ConnectPacket {
   readonly version: number;
   readonly deviceFlag: number;
@@ -21,7 +20,6 @@ export interface ConnectPacket {
   readonly clientKey: string;
 }
 
-/** Fields of SEND. */
 export interface SendPacket {
   readonly setting: number;
   readonly clientSeq: number;
@@ -36,7 +34,6 @@ export interface SendPacket {
   readonly payload: Buffer;
 }
 
-/** Fields of RECVACK. */
 interface RecvackPacket {
   readonly messageId: bigint;
   readonly messageSeq: number;
@@ -58,7 +55,6 @@ export function readConnect(body: Buffer): ConnectPacket {
   return packet;
 }
 
-/** Reads SEND. Its fields depend on the version and the setting. */
 export function readSend(body: Buffer, version: number): SendPacket {
   const reader = new BodyReader(body);
   const setting = reader.u8();
@@ -77,14 +73,12 @@ export function readSend(body: Buffer, version: number): SendPacket {
   };
 }
 
-/** Reads only the `clientSeq` of a SEND. */
 export function readClientSeq(body: Buffer): number {
   const reader = new BodyReader(body);
   reader.u8();
   return reader.u32();
 }
 
-/** Reads RECVACK. */
 export function readRecvack(body: Buffer): RecvackPacket {
   const reader = new BodyReader(body);
   const packet = { messageId: reader.i64(), messageSeq: reader.u32() };
@@ -92,7 +86,6 @@ export function readRecvack(body: Buffer): RecvackPacket {
   return packet;
 }
 
-/** A cursor over the body of one packet. */
 class BodyReader {
   readonly #body: Buffer;
   #offset = 0;
@@ -126,18 +119,15 @@ class BodyReader {
     }
   }
 
-  /** Returns the remaining bytes. */
   rest(): Buffer {
     return this.#body.subarray(this.#offset);
   }
 
-  /** Throws if unread bytes remain. */
   finish(): void {
     if (this.#offset < this.#body.length)
       throw malformed("The packet has bytes after its last field");
   }
 
-  /** Skips a field and returns its start. */
   #skip(bytes: number): number {
     const start = this.#offset;
     if (start + bytes > this.#body.length) throw malformed("The packet ends inside a field");

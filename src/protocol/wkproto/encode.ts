@@ -11,9 +11,7 @@ import {
   SETTINGS,
 } from "./packets.ts";
 
-/** Fields of CONNACK. */
 interface ConnackPacket {
-  /** Protocol version to use with the client. */
   readonly version: number;
   readonly timeDiff: bigint;
   readonly reasonCode: number;
@@ -22,7 +20,6 @@ interface ConnackPacket {
   readonly nodeId: bigint;
 }
 
-/** Fields of SENDACK. */
 interface SendackPacket {
   readonly flags: number;
   readonly messageId: bigint;
@@ -31,7 +28,6 @@ interface SendackPacket {
   readonly reasonCode: number;
 }
 
-/** Fields of RECV. */
 export interface RecvPacket {
   readonly flags: number;
   readonly setting: number;
@@ -49,7 +45,6 @@ export interface RecvPacket {
   readonly payload: Uint8Array;
 }
 
-/** Fields of EVENT. */
 interface EventPacket {
   readonly id: string;
   readonly type: string;
@@ -58,10 +53,8 @@ interface EventPacket {
   readonly data: string;
 }
 
-/** The PONG packet, which has no fields. */
 export const PONG: Uint8Array = Uint8Array.of(PACKETS.pong << 4);
 
-/** Writes CONNACK. Newer versions have more fields. */
 export function writeConnack(packet: ConnackPacket): Uint8Array {
   const { version, reasonCode, serverKey, salt } = packet;
   const isNew = version >= SERVER_VERSION;
@@ -93,7 +86,6 @@ export function writeDisconnect(reasonCode: number, text: string): Uint8Array {
   return writer.end(PACKETS.disconnect);
 }
 
-/** Writes EVENT, whose layout is the same in all versions that have it. */
 export function writeEvent(packet: EventPacket): Uint8Array {
   const writer = new PacketWriter();
   writer.text(packet.id);
@@ -103,15 +95,11 @@ export function writeEvent(packet: EventPacket): Uint8Array {
   return writer.end(PACKETS.event);
 }
 
-/** Writes a RECV without encryption. */
 export function writeRecv(packet: RecvPacket, version: number): Uint8Array {
   return recvFrame(packet, version, { msgKey: "", payload: packet.payload });
 }
 
-/**
- * A RECV that is encrypted for several clients, each with its own key. The parts that are the same
- * for all of them are written once.
- */
+/** A RECV for several clients. The parts that are the same for all of them are written once. */
 export class EncryptedRecv {
   /** The packet, with zeros in place of the msgKey and the encrypted payload. */
   readonly #frame: Buffer;
@@ -135,7 +123,6 @@ export class EncryptedRecv {
     this.#payloadOffset = this.#frame.length - placeholder.length;
   }
 
-  /** Returns the packet, encrypted and signed for one client. */
   encryptFor(cipher: PayloadCipher): Uint8Array {
     const payload = cipher.encrypt(this.#payload);
     this.#signed.write(payload, this.#signedOffset, "latin1");
@@ -147,18 +134,13 @@ export class EncryptedRecv {
   }
 }
 
-/**
- * Placeholder of a msgKey. `indexOf` finds it because no earlier field contains 32 zero bytes in a
- * row.
- */
+/** Placeholder of a msgKey. No earlier field contains 32 zero bytes in a row. */
 const NO_KEY = "\0".repeat(32);
 
-/** Returns the length of the base64 text of `bytes` bytes. */
 function base64Bytes(bytes: number): number {
   return 4 * Math.ceil(bytes / 3);
 }
 
-/** Writes a RECV with this msgKey and payload. */
 function recvFrame(
   packet: RecvPacket,
   version: number,
@@ -180,7 +162,6 @@ function recvFrame(
   return writer.end(PACKETS.recv, packet.flags);
 }
 
-/** Maximum size of the type, flags and length that precede the body. */
 const HEAD_BYTES = 5;
 
 /** Writes one packet into memory that all writers share. `end` returns a copy. */
@@ -229,7 +210,6 @@ class PacketWriter {
     return Buffer.from(shared.subarray(start, this.#offset));
   }
 
-  /** Reserves memory for a field and returns its start. */
   #reserve(bytes: number): number {
     const start = this.#offset;
     this.#offset += bytes;

@@ -18,7 +18,6 @@ export const SERVER_VERSION = 4;
 /** First version with EVENT, and without stream fields in other packets. */
 export const EVENT_VERSION = 5;
 
-/** Packet types. */
 export const PACKETS = {
   connect: 1,
   connack: 2,
@@ -40,17 +39,12 @@ export const HAS_SERVER_VERSION = 1;
 /** Bits of the setting byte in SEND and RECV. */
 export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;
 
-/** Maximum number of bytes of the length field. */
 const MAX_LENGTH_BYTES = 4;
-/**
- * Maximum size of CONNECT. It is lower than for other packets, because the sender is not
- * authenticated yet, but is sufficient for the longest accepted ids and token.
- */
+/** Maximum size of CONNECT, low because the sender is not authenticated yet. */
 const MAX_CONNECT_BYTES = 32 * 1024;
 const MIN_PARTIAL_BYTES = 64;
 const EMPTY = Buffer.alloc(0);
 
-/** A complete packet. */
 export interface Packet {
   readonly type: number;
   readonly flags: number;
@@ -58,13 +52,9 @@ export interface Packet {
   readonly body: Buffer;
 }
 
-/** The packets of one connection. */
 export class PacketStream {
   readonly #maxPacketBytes: number;
-  /**
-   * Start of an incomplete packet. Its memory grows with the received bytes, not with the announced
-   * length.
-   */
+  /** Incomplete packet. Its memory grows with the received bytes, not with the announced length. */
   #partial = EMPTY;
   #partialBytes = 0;
 
@@ -73,10 +63,7 @@ export class PacketStream {
     this.#maxPacketBytes = maxPacketBytes;
   }
 
-  /**
-   * Calls `use` with each packet that is complete after these bytes. Throws FrameError if packet
-   * boundaries are lost.
-   */
+  /** Calls `use` with each complete packet. Throws FrameError if packet boundaries are lost. */
   read(data: Uint8Array, use: (packet: Packet) => void): void {
     let unread = Buffer.from(data.buffer, data.byteOffset, data.length);
     while (unread.length > 0) {
@@ -93,8 +80,7 @@ export class PacketStream {
   }
 
   /**
-   * Adds bytes to the incomplete packet, one at a time until its length is known. Returns the bytes
-   * that follow the packet.
+   * Adds bytes one at a time until the length is known. Returns the bytes that follow the packet.
    */
   #continue(data: Buffer, use: (packet: Packet) => void): Buffer {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));
@@ -110,7 +96,6 @@ export class PacketStream {
     return data.subarray(byteCount);
   }
 
-  /** Appends bytes to the incomplete packet, which will end at `end`. */
   #append(data: Buffer, end: number): void {
     const bytes = this.#partialBytes + data.length;
     if (bytes > this.#partial.length) {
@@ -123,10 +108,7 @@ export class PacketStream {
     this.#partialBytes = bytes;
   }
 
-  /**
-   * Returns the end of the first packet, `undefined` if its length is incomplete. Throws
-   * FrameError.
-   */
+  /** Returns `undefined` if the length is incomplete. Throws FrameError. */
   #endOf(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
@@ -147,10 +129,7 @@ function packetOf(bytes: Buffer): Packet {
   return { type: first >> 4, flags: first & 15, body };
 }
 
-/**
- * Returns the length of the body and its start, `undefined` if the length is incomplete. Throws
- * FrameError.
- */
+/** Returns `undefined` if the length is incomplete. Throws FrameError. */
 function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
   let bytes = 0;
   for (let i = 0; i < MAX_LENGTH_BYTES; i++) {

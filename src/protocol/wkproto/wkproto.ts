@@ -64,9 +64,7 @@ import {
   SETTINGS,
 } from "./packets.ts";
 
-/** Limits of a packet and its fields. */
 interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLength"> {
-  /** Maximum size of a packet. */
   readonly maxPacketBytes: number;
 }
 
@@ -87,8 +85,9 @@ const SEND_REF: Ref = 2 ** 37;
 const FLAGS_UNIT = 2 ** 32;
 
 /**
- * Reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet. 0 means that neither is
- * sent, because the client should reconnect, and clients do not reconnect after either packet.
+ * For each close reason, the reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet.
+ * 0 means that neither is sent, because the client should reconnect, and clients do not reconnect
+ * after either packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -105,10 +104,7 @@ const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   goodbye: 0,
 };
 
-/**
- * Creates the protocol. A connection without a subprotocol uses it if its first packet is a
- * CONNECT.
- */
+/** Creates the protocol. Without a subprotocol, a first packet CONNECT selects it. */
 export function createWkproto(
   limits: WkprotoLimits,
   { encryption }: { readonly encryption: boolean },
@@ -121,7 +117,6 @@ export function createWkproto(
   };
 }
 
-/** A message that was encrypted for one client and can be encrypted for others. */
 interface CachedRecv {
   readonly message: Message;
   readonly channelId: string;
@@ -132,10 +127,8 @@ interface CachedRecv {
 /** Newest encrypted message of each protocol version. */
 type CachedRecvs = Map<number, CachedRecv>;
 
-/** Codec of one connection. */
 class WkprotoCodec implements Codec {
   readonly acknowledges = true;
-  /** True if payloads are encrypted in both directions. */
   readonly isPrivate: boolean;
   readonly #limits: WkprotoLimits;
   readonly #cachedRecvs: CachedRecvs;
@@ -193,10 +186,7 @@ class WkprotoCodec implements Codec {
     return refs;
   }
 
-  /**
-   * Calls `use` with each packet. `use` returns true if the packet is a request, which the client's
-   * rate limit counts. Throws if there are too many other packets.
-   */
+  /** Calls `use`, which returns true if the client's rate limit counts the packet as a request. */
   #read(data: Uint8Array, isText: boolean, use: (packet: Packet) => boolean): void {
     if (isText)
       throw new FrameError(
@@ -214,20 +204,14 @@ class WkprotoCodec implements Codec {
     });
   }
 
-  /**
-   * Returns the error for lost packet boundaries. Until the client is connected, the error refers
-   * to the CONNECT, so that CONNACK reports it.
-   */
+  /** Returns the error. Until the login it refers to the CONNECT, so that CONNACK reports it. */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
     if (this.#status === "connected") return error;
     return new FrameError(error.code, CONNECT_REF, error.message, true);
   }
 
-  /**
-   * Returns the request in a packet, `undefined` if the packet is ignored. Throws fatal
-   * FrameErrors.
-   */
+  /** Returns `undefined` if the packet is ignored. Throws fatal FrameErrors. */
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
     // during the login, only timers of the client send packets, and the timers send them again
     // later
@@ -330,8 +314,7 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns the decrypted payload, `undefined` if its signature is wrong or it is not encrypted
-   * with the connection's key.
+   * Returns `undefined` if the signature is wrong or the payload is not encrypted with this key.
    */
   #payloadOf(packet: SendPacket): Uint8Array | undefined {
     const { payload, clientSeq, clientMsgNo, channelId, channelType } = packet;
@@ -405,7 +388,6 @@ class WkprotoCodec implements Codec {
     });
   }
 
-  /** Returns a CONNACK with a refusal, or nothing if a CONNACK was sent before. */
   #encodeRefusal(reasonCode: number): Frames {
     if (this.#status === "connected" || this.#status === "refused") return NO_FRAMES;
     this.#status = "refused";
@@ -442,10 +424,7 @@ class WkprotoCodec implements Codec {
       : this.#encodeRefusal(code);
   }
 
-  /**
-   * Returns the RECV packet of a message for this client. If the packet of this message is cached,
-   * only its encrypted payload and its signature are computed again for this client.
-   */
+  /** Returns the RECV. From a cached packet, only payload and signature are computed again. */
   #encodeRecv(channel: ChannelRef, message: Message, command = 0): Uint8Array {
     const flags = command | this.#flagsFor(message);
     if (this.#cipher === undefined)
@@ -460,10 +439,7 @@ class WkprotoCodec implements Codec {
     return recv.encryptFor(this.#cipher);
   }
 
-  /**
-   * Returns the flags of a message. The sender's own message has no red dot, unless the frame is
-   * shared with other members of a group.
-   */
+  /** Returns the flags. The sender's copy has no red dot, unless group members share the frame. */
   #flagsFor({ header, fromUid, channel }: Message): number {
     const isShared = channel.type === GROUP_CHANNEL && !this.isPrivate;
     const isOwn = fromUid === this.#uid && !isShared;
@@ -494,10 +470,7 @@ function sendRef(flags: number, clientSeq: number): Ref {
   return SEND_REF + flags * FLAGS_UNIT + clientSeq;
 }
 
-/**
- * Returns the setting bits and the topic to pass on, `undefined` if there are none. Only bits that
- * do not affect the layout of a packet in any version are passed on.
- */
+/** Returns only bits that do not affect the layout of a packet in any version. */
 function passthroughOf({ setting, topic }: SendPacket): Passthrough | undefined {
   const setBits = setting & (RECEIPT_BIT | SIGNAL_BIT);
   return setBits === 0 && topic === "" ? undefined : { setting: setBits, topic };

@@ -1,6 +1,6 @@
-// Opens the folder of an embedded store as the source of a move, and decodes its binary rows. The
-// folder is opened in the same way as by a node: only one process can use it, and the WAL is
-// written to the database. The only row that is added is an id of the data. State: the open store.
+// Opens the folder of an embedded store as the source of a move, and decodes its binary rows. As in
+// a node, only one process can use the folder, and the WAL is written to the database. The only row
+// that the move adds is the id of the data.
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -23,41 +23,32 @@ import { StreamRows } from "./steps/stream-rows.ts";
 const DATA_ID = "moveId";
 const VERSION = 1;
 const NEVER_MS = 2 ** 31 - 1;
-/** Number of rows per read. */
 const CHUNK = 500;
 const NUMBER_BYTES = 6;
 const SEPARATOR = 0x0a;
 
-/** The source of a move. No other process can change it while it is open. */
 export interface MoveSource {
-  /** Id of the data, assigned once per folder. */
   readonly id: string;
   readonly tables: Tables;
   /** Highest message id that may have been assigned. */
   readonly lastMessageId: number;
-  /**
-   * Returns the stream of a message, `undefined` if none is stored. Throws `internal` if the data
-   * cannot be read.
-   */
+  /** Returns `undefined` if no stream is stored. Throws `internal` if the data cannot be read. */
   stream(number: number, message: Message): SourceStream | undefined;
-  /** Releases the folder. Safe to call twice. */
+  /** Safe to call twice. */
   close(): Promise<void>;
 }
 
-/** A stream, and the values that lookups by event need. */
 export interface SourceStream {
   readonly snapshot: StreamSnapshot;
-  /** True if a viewer stopped the stream. */
   readonly stopped: boolean;
   /** Number of UTF-16 units of text before each event. */
   readonly offsets: readonly number[];
-  /** Event ids that the producer chose. */
   readonly eventIds: readonly string[];
 }
 
 /**
- * Opens the folder. Throws `unavailable` if there is no data, if another process uses the folder,
- * or if it cannot be written. Throws `internal` if the data cannot be read.
+ * Throws `unavailable` if there is no data, if another process uses the folder, or if it cannot be
+ * written. Throws `internal` if the data cannot be read.
  */
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
@@ -116,7 +107,6 @@ export async function openMoveSource(
   }
 }
 
-/** Facts about a folder that can be read without opening its store. */
 export interface SourceSummary {
   /** Id of the data (see `MoveSource`), "" if it has none yet. */
   readonly id: string;
@@ -124,10 +114,7 @@ export interface SourceSummary {
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/**
- * Reads the folder `path`, even if another process uses it. Returns `undefined` if there is no
- * data.
- */
+/** Reads the folder even if another process uses it. Returns `undefined` if there is no data. */
 export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
   if (!hasData(path)) return undefined;
   const folder = databaseIn(path);
@@ -145,7 +132,6 @@ export async function readSourceSummary(path: string): Promise<SourceSummary | u
   }
 }
 
-/** Returns the id of the data. Assigns it the first time. */
 async function dataIdOf(tables: Tables): Promise<string> {
   const existing = idIn(tables.meta.get(DATA_ID));
   if (existing !== "") return existing;
@@ -166,13 +152,11 @@ function idIn(stored: Stored | undefined): string {
   return stored === undefined ? "" : String(fieldsOf(stored, VERSION)[0]);
 }
 
-/** The methods of a table that a move uses. */
 export interface RowTable {
   getRange(options: RangeOptions): Iterable<{ readonly key: Key; readonly value: unknown }>;
   getStats(): object;
 }
 
-/** Keys from `start` to before `end`. */
 export type Range = Pick<RangeOptions, "start" | "end">;
 
 /** A row and its position in the table. */
@@ -186,8 +170,8 @@ export interface Row<K, V> {
 }
 
 /**
- * Yields the rows of a table after the watermark `at` ("" for all), in the order of keys. Rows are
- * read in chunks, and no cursor stays open between two chunks.
+ * Yields the rows after the watermark `at` ("" for all), in the order of keys. Rows are read in
+ * chunks, and no cursor stays open between two chunks.
  */
 export function* rowsOf<K, V = Stored>(
   table: RowTable,
@@ -240,8 +224,8 @@ export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Bu
 }
 
 /**
- * Returns the approximate number of messages in the log, in constant time. It assumes that all rows
- * contain as many messages as the first ones.
+ * Estimates the number of messages in constant time. It assumes that all rows contain as many
+ * messages as the first ones.
  */
 export function countRecords({ log }: Tables): number {
   const rows = [...log.getRange({ limit: CHUNK })];
@@ -249,14 +233,12 @@ export function countRecords({ log }: Tables): number {
   return Math.round((entriesOf(log) * records) / Math.max(1, rows.length));
 }
 
-/** Returns the number of rows in a table, in constant time. */
 export function entriesOf(table: { getStats(): object }): number {
   // LMDB's statistics of every table have this field.
   const { entryCount } = table.getStats() as { entryCount?: number };
   return entryCount ?? 0;
 }
 
-/** Returns the range of keys that begin with a channel's number. */
 export function rangeOf(number: number): Range {
   return { start: numberKey(number), end: numberKey(number + 1) };
 }
@@ -267,24 +249,18 @@ function numberKey(number: number): Buffer {
   return key;
 }
 
-/** Returns the channel's number at the start of a key. */
 export function numberIn(key: Buffer): number {
   return key.readUIntBE(0, NUMBER_BYTES);
 }
 
-/** A decoded record of the log. */
 export interface SourceMessage {
   readonly message: Message;
   /** True if the message belongs to a stream. Its payload is empty, and the stream has the text. */
   readonly isStream: boolean;
-  /**
-   * Number of messages up to this one that count as unread permanently (see
-   * `StoredRecord.counted`).
-   */
+  /** Number of messages up to this one that count as unread permanently. */
   readonly counted: number;
 }
 
-/** Decodes a record of the log. */
 export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   const { counted, isCounted } = peekCounted(record);
@@ -299,8 +275,8 @@ export function messageOf(record: Buffer): SourceMessage {
 }
 
 /**
- * Returns the times at which the oldest and the newest message of a channel were accepted, in Unix
- * milliseconds. `undefined` if the channel has no message.
+ * Returns the times of the oldest and the newest message, `undefined` if the channel has no
+ * message.
  */
 export function edgesOf(
   tables: Tables,
@@ -325,12 +301,10 @@ export function ownOf({ key, value }: BinaryRow): {
   };
 }
 
-/** Returns the uid in the key of an inbox. */
 export function uidOf(inbox: Buffer): string {
   return inbox.toString("utf8", 2);
 }
 
-/** Returns the uid and inboxSeq in the key of a command's copy. */
 export function copyOf(key: Buffer): {
   readonly uid: string;
   readonly seq: number;
@@ -355,10 +329,7 @@ export interface FirstRow {
   readonly timestampMs: number;
 }
 
-/**
- * Decodes a dedupe entry. Returns `undefined` if the other generation has a newer entry with this
- * key.
- */
+/** Returns `undefined` if the other generation has a newer entry with this key. */
 export function firstOf(
   { key, value }: BinaryRow,
   { dedupe: [even, odd] }: Tables,

@@ -40,35 +40,26 @@ import { createStreams } from "./steps/streams.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
 import { createLoginSweep, createNewestLogins, createUsers } from "./steps/users.ts";
 
-/**
- * Values of the store's configuration (see `store/options.ts`), and the ports that the store uses.
- */
 export interface EmbeddedOptions {
   readonly path: string;
   readonly durability: "process" | "disk";
   readonly maxMemtableBytes: number;
   readonly dedupeWindowS: number;
   readonly retentionS: number;
-  /** Number of newest messages that each channel keeps. 0 means no limit. */
+  /** 0 means no limit. */
   readonly maxChannelMessages: number;
   readonly sweepIntervalMs: number;
-  /** Maximum size of the events of one stream. */
   readonly maxStreamBytes: number;
-  /** Approximate maximum memory of all streams. */
   readonly maxActiveStreamBytes: number;
-  /** Maximum number of commands in a user's inbox. */
   readonly maxInbox: number;
-  /** Time after which an unacknowledged command is removed. */
   readonly inboxTtlS: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /**
-   * Receives failures that are not reported to any caller. `what` describes the failed activity.
-   */
+  /** Receives failures that are not reported to any caller. */
   readonly onError: (error: Error, what: string) => void;
   /**
    * Called once if another process acquires the data folder while this process is paused. The
-   * callback must end the process immediately. After the call, nothing is written or answered.
+   * callback must end the process immediately.
    */
   readonly onLost: (error: BrokerError) => void;
   /**
@@ -80,37 +71,32 @@ export interface EmbeddedOptions {
   readonly checkpointMs?: number;
   readonly maxMemtableRecords?: number;
   readonly segmentBytes?: number;
-  /** File system calls of the WAL. Only tests set them, to simulate failures. */
+  /** Only tests set the next two options, to simulate failures. */
   readonly files?: WalFiles;
-  /** Database calls. Only tests set them, to simulate failures. */
   readonly databaseWrites?: DatabaseWrites;
 }
 
-/** The engine and the steps of an open store. */
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between checkpoints. A longer time makes a restart slower. A shorter time stores fewer
- * messages of a channel in one row. It must be at most half of the shortest dedupe window (1 s), so
+ * A longer time makes a restart slower. A shorter time stores fewer messages of a channel in one
+ * row. It must be at most half of the shortest dedupe window (1 s), so
  * that a message is in the database before its window ends.
  */
 const CHECKPOINT_MS = 200;
 /**
- * Maximum number of records in the memtable. Needed if messages are small, because a record also
- * uses hundreds of bytes that `maxMemtableBytes` does not count.
+ * Needed if messages are small, because a record also uses hundreds of bytes that
+ * `maxMemtableBytes` does not count.
  */
 const MAX_MEMTABLE_RECORDS = 500_000;
-/**
- * Size of a segment. Equal to the default size of the memtable, so that one or two segments exist
- * at a time.
- */
+/** Equal to the default size of the memtable, so that one or two segments exist at a time. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 const WAL_FOLDER = "journal";
 const DATABASE_FOLDER = "lmdb";
 
 /**
- * Opens the store. Throws `internal` if the data cannot be read, and `unavailable` if the folder is
- * in use or cannot be written.
+ * Throws `internal` if the data cannot be read, and `unavailable` if the folder is in use or cannot
+ * be written.
  */
 export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   const tables = openFolder(options);
@@ -150,8 +136,8 @@ function openFolder(options: EmbeddedOptions): Tables {
 }
 
 /**
- * Releases the folder and closes the database. If the release fails, for example because the disk
- * is full, the owner's row remains, but it is ignored once this process has ended.
+ * If the release fails, for example because the disk is full, the owner's row remains, but it is
+ * ignored once this process has ended.
  */
 async function releaseFolder(
   tables: Tables,
@@ -229,7 +215,6 @@ async function openOwned(
     publisher,
     onError,
   });
-  /** The parts that several steps use. */
   const shared = {
     tables,
     rows,
@@ -299,10 +284,6 @@ async function openOwned(
     );
 
   return {
-    /**
-     * The tables, for a move to Redis. They contain everything that the store held when it was
-     * opened.
-     */
     tables,
     users,
     sessions,
@@ -320,9 +301,6 @@ async function openOwned(
     owner,
     checkpoint,
     sweep,
-    /**
-     * Completes the calls in progress, writes everything to the database and releases the folder.
-     */
     async close() {
       await sweep.close();
       dedupe.close();
@@ -335,10 +313,7 @@ async function openOwned(
     },
   };
 
-  /**
-   * Writes the rest of the WAL to the database and deletes its segments. If that fails, the
-   * segments remain and are replayed at the next start.
-   */
+  /** If this checkpoint fails, the segments remain and are replayed at the next start. */
   async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
     try {
@@ -353,23 +328,18 @@ async function openOwned(
   }
 }
 
-/**
- * Returns a publisher that reports errors of the receiver instead of throwing them. The event is
- * already stored, so the call that caused it must still be answered.
- */
 function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {
   return {
     publish(event) {
       try {
         publisher.publish(event);
       } catch (error) {
-        onError(error as Error, "A stored event could not be published"); // a bug in the receiver
+        onError(error as Error, "A stored event could not be published"); // a bug in `publisher`
       }
     },
   };
 }
 
-/** Replays the WAL and starts a new segment. */
 function openWal(
   { path, segmentBytes = SEGMENT_BYTES, files, onError }: EmbeddedOptions,
   ports: {
@@ -412,7 +382,6 @@ function openWal(
   }
 }
 
-/** Reports the bytes that the recovery truncated. */
 function reportTruncation(
   { droppedBytes, isDataLost }: Recovery,
   onError: EmbeddedOptions["onError"],

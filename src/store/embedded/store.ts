@@ -9,13 +9,11 @@ import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
 export type { EmbeddedOptions } from "./open.ts";
 
-/** Figures for metrics. The counters start at 0 with each start. */
+/** The counters start at 0 with each start. */
 export interface EmbeddedStats {
   /** Number of records in the WAL that are not yet in the database. */
   readonly memtableRecords: number;
-  /** Encoded size of these records. */
   readonly memtableBytes: number;
-  /** Size of the WAL files. */
   readonly walBytes: number;
   /** Free bytes of the disk that holds the data folder. */
   readonly freeBytes: number;
@@ -24,11 +22,9 @@ export interface EmbeddedStats {
   readonly appends: number;
   /** Number of retries that were answered with the first message. */
   readonly duplicates: number;
-  /** Number of accepted commands. */
   readonly commands: number;
   /** Number of copies of commands that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
-  /** Number of active streams. */
   readonly activeStreams: number;
   /**
    * Approximate memory of the streams in memory: active ones, and ended ones that are not
@@ -37,28 +33,20 @@ export interface EmbeddedStats {
   readonly activeStreamBytes: number;
 }
 
-/** The embedded store. */
 export interface EmbeddedStore extends Store {
-  /** Returns the figures for metrics. All of them are 0 while the store is not running. */
+  /** All figures are 0 while the store is not running. */
   stats(): EmbeddedStats;
-  /**
-   * Removes everything that is expired or beyond the limits of history. Resolves to the number of
-   * removed messages. The store does this every `sweepIntervalMs`.
-   */
+  /** Resolves to the number of removed messages. The store does this every `sweepIntervalMs`. */
   sweep(): Promise<number>;
-  /** Writes the memtable to the database now. The store does this every `checkpointMs`. */
+  /** The store does this every `checkpointMs`. */
   checkpoint(): Promise<void>;
 }
 
-/**
- * Time for which `close` waits for queued commands. Commands that are still queued then are
- * rejected.
- */
+/** Time after which `close` rejects commands that are still queued. */
 const COMMANDS_MS = 1500;
 
 type EmbeddedLifecycle = Lifecycle<OpenStore>;
 
-/** Creates the store. Opens nothing before `start`. */
 export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   const lifecycle: EmbeddedLifecycle = createLifecycle({
     open: () =>
@@ -140,8 +128,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
 }
 
 /**
- * Returns the methods that are called for every message or stream event. They return no promise if
- * the result is available at once.
+ * These methods are called for every message or stream event. They return no promise if the result
+ * is available at once.
  */
 function hotCalls(lifecycle: EmbeddedLifecycle) {
   const { useNow } = lifecycle;

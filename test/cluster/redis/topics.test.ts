@@ -43,7 +43,7 @@ t.test("a topic is unsubscribed only after a delay", async (t) => {
 });
 
 t.test(
-  "the oldest delayed unsubscribes are executed at once when their number exceeds the maximum",
+  "the oldest delayed unsubscriptions are executed at once when their number exceeds the maximum",
   async (t) => {
     const { node, channels } = newCluster(t);
     const receiver = await node({ limits: { maxDelayedUnsubscribes: 3 } });

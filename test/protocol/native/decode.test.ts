@@ -279,7 +279,7 @@ t.test("an integer is read in every MessagePack encoding", async (t) => {
     );
 });
 
-t.test("the decoder accepts the uid of the system", async (t) => {
+t.test("the decoder accepts the system uid", async (t) => {
   t.match(decode(pack(withField(CONNECT, 3, "____system"))), {
     uid: "____system",
   });

@@ -94,7 +94,7 @@ t.test("a row has at most 64 records and 16 KiB, or a single larger record", asy
 });
 
 t.test(
-  "a channel whose oldest row a sweep has shortened is read without gaps, also after a restart",
+  "a channel whose oldest row a sweep has shortened is read without gaps, even after a restart",
   async (t) => {
     const path = testFolder(t);
     const over = { maxChannelMessages: 10 };

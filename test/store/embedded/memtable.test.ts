@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "a checkpoint empties the memtable, shortens the WAL and does not change any read",
+  "a checkpoint empties the memtable, shortens the WAL and does not change the result of any read",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, { segmentBytes: 65_536 });
@@ -74,7 +74,7 @@ t.test(
   },
 );
 
-t.test("sends during checkpoints keep their order and stay readable", async (t) => {
+t.test("messages sent during checkpoints keep their order and stay readable", async (t) => {
   const store = await openStore(t, testFolder(t), {
     checkpointMs: 1,
     segmentBytes: 4096,

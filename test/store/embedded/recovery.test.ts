@@ -318,7 +318,7 @@ t.test("a partially written checkpoint is written again", async (t) => {
   t.same(await seqsIn(reopened, "2:h"), [1]);
 });
 
-t.test("a database that is ahead of an empty WAL assigns no seq twice", async (t) => {
+t.test("no seq is assigned twice if the database is ahead of an empty WAL", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   for (let i = 1; i <= 3; i++) await store.append(numbered(i));
@@ -333,7 +333,7 @@ t.test("a database that is ahead of an empty WAL assigns no seq twice", async (t
   t.same(await seqsIn(later), [1, 2, 3, 4]);
 });
 
-t.test("a database that is ahead of a shortened WAL assigns no seq twice", async (t) => {
+t.test("no seq is assigned twice if the database is ahead of a shortened WAL", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   const ends: number[] = [];

@@ -47,7 +47,7 @@ t.test("logins in the same millisecond get increasing order numbers", async (t) 
   t.ok(first < second && second < third, `the orders of the logins increase: ${orders}`);
 });
 
-t.test("a full disk does not prevent the reconnect of a main device", async (t) => {
+t.test("a full disk does not prevent a main device from reconnecting", async (t) => {
   const { fail, databaseWrites } = brittleDatabase();
   const { directory, store } = await startSingleNode(t, { databaseWrites });
   const session = (sessionId: string): SessionRecord => ({

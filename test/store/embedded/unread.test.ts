@@ -4,7 +4,7 @@ import { UnreadCounter } from "../../../src/store/embedded/steps/unread.ts";
 import { t } from "../../support/suite.ts";
 
 t.test(
-  "a count of unread messages reads the rows of at most 1,000 expiring messages, newest first",
+  "counting unread messages reads the rows of at most 1,000 expiring messages, newest first",
   (t) => {
     const rows = 100_000;
     let readRows = 0;

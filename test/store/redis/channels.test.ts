@@ -178,7 +178,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
   });
 
   t.test(
-    "group index entries that were removed before a delayed script added the members are added again",
+    "a group index entry is restored if it is removed before a delayed script adds the member",
     async (t) => {
       let nowMs = Date.now();
       const clock = () => nowMs;
@@ -205,7 +205,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
     },
   );
 
-  t.test("no index entry is added if the channel cannot get members", async (t) => {
+  t.test("a call that adds no group members adds no index entry", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     await store.addSubscribers(group("none"), ["a"], PERMANENT);
     await store.createChannel(person("p"), ["a"]);

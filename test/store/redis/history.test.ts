@@ -49,7 +49,7 @@ t.test("a read of large messages ends only at maxBytes", async (t) => {
   }
 });
 
-t.test("expired messages that are still stored hide no other message", async (t) => {
+t.test("expired messages that are still stored do not hide other messages", async (t) => {
   const node = await openStore(t, server.url);
   await send(node, 1);
   await send(node, 2500, { expireS: 10 });

@@ -123,7 +123,7 @@ export function halfDone(t: Test, start: Start): void {
     await bench.inbox.commands.settle("2:g", 1);
   });
 
-  t.test("a sweep completes a command that no node works on any more", async (t) => {
+  t.test("a sweep completes a command that no node has worked on for a minute", async (t) => {
     const { prefix, repair } = await sendIncomplete(t, start);
     const bench = await start(t, { prefix });
     await repair();
@@ -234,7 +234,7 @@ export function halfDone(t: Test, start: Start): void {
   });
 
   t.test(
-    "a command that too few replicas have is rejected, and its retry is a duplicate",
+    "a command that reached too few replicas is rejected, and its retry is a duplicate",
     async (t) => {
       let failures = 1;
       const waitForReplicas = () =>

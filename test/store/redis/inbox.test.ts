@@ -65,7 +65,7 @@ function bounds(t: Test, start: Start): void {
     t.equal(await inbox.acknowledgeCommands("bob", [1, 2, 3]), 1);
   });
 
-  t.test("the keys of an idle inbox expire, except its inboxSeq", async (t) => {
+  t.test("all keys of an idle inbox expire, except the key of its inboxSeq", async (t) => {
     const bench = await start(t, { limits: { inboxTtlS: 60 } });
     const { inbox } = bench;
     await inbox.appendCommand(commandOf({ expireS: 10 }));
@@ -213,7 +213,7 @@ function atOnce(t: Test, start: Start): void {
   });
 
   t.test(
-    "a channel keeps its order while commands of other channels use all calls in flight",
+    "commands of a channel keep their order while other channels use all calls in flight",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const crowd = Array.from({ length: 200 }, (_, i) => `user-${i}`);
@@ -233,7 +233,7 @@ function atOnce(t: Test, start: Start): void {
   );
 
   t.test(
-    "a large command uses at most redis.maxInFlight calls, and small commands overtake it",
+    "a large command uses at most redis.maxInFlight calls, and small commands of other channels overtake it",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const recipients = Array.from({ length: 3000 }, (_, i) => `user-${i}`);

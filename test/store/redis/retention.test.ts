@@ -94,7 +94,7 @@ t.test("a sweep removes messages past retention, and streams with all their keys
   t.equal(await node.store.sweep(), 1, "a channel whose log was emptied is swept again");
 });
 
-t.test("a retention time that is set later also applies to messages stored before", async (t) => {
+t.test("a retention time that is set later also applies to messages stored earlier", async (t) => {
   const before = await openStore(t, server.url);
   const { prefix } = before.link.settings;
   for (const channel of GROUPS) await send(before, 3, { channel });
@@ -117,7 +117,7 @@ t.test("a retention time that is set later also applies to messages stored befor
   t.equal(await after.store.sweep(), 0);
 });
 
-t.test("a sweep removes messages above maxChannelMessages with their expiry entries", async (t) => {
+t.test("a sweep removes messages above maxChannelMessages and their expiry entries", async (t) => {
   const limits = { maxChannelMessages: 4 };
   const node = await openStore(t, server.url, { limits });
   for (const type of ["___TextMessageStart", "___TextMessageEnd"])
@@ -138,7 +138,7 @@ t.test("a sweep removes messages above maxChannelMessages with their expiry entr
 });
 
 t.test(
-  "a channel is trimmed after each tenth of maxChannelMessages in new messages, and after a day at the latest",
+  "a sweep trims a channel once its new messages reach a tenth of maxChannelMessages, or after a day",
   async (t) => {
     const limits = { maxChannelMessages: 100 };
     const node = await openStore(t, server.url, { limits });

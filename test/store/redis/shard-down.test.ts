@@ -99,7 +99,7 @@ async function leavePending(
 }
 
 // Calls the script directly, because a store puts an expired copy only if it expires in transit.
-t.test("the inbox keys of copies that arrive too late expire", async (t) => {
+t.test("inbox keys expire even if a copy arrives after its command expired", async (t) => {
   const { link, time } = await openStore(t, servers.url);
   const limits = {
     ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
@@ -180,7 +180,7 @@ async function sweepUntilDone(store: RedisStore): Promise<void> {
 }
 
 t.test(
-  "group index entries that a fail-over lost are added again, and the user's sessions are notified",
+  "group index entries that a fail-over lost are restored, and the user's sessions are notified",
   async (t) => {
     const { store, link, time } = await openStore(t, servers.url);
     const index = indexOf(link);
@@ -218,7 +218,7 @@ t.test(
   },
 );
 
-t.test("lost index entries are not added again if redis.minReplicas is set", async (t) => {
+t.test("lost index entries are not restored if redis.minReplicas is set", async (t) => {
   const settings = { minReplicas: 1, timeoutMs: 200 };
   const { store, link } = await openStore(t, servers.url, { settings });
   const creating = store.createChannel(group("g"), ["a"]);
@@ -230,7 +230,7 @@ t.test("lost index entries are not added again if redis.minReplicas is set", asy
 });
 
 t.test(
-  "lost index entries are added again in batches, and a sweep waits once for a silent server",
+  "lost index entries are restored in batches, and a sweep waits only once for a silent server",
   async (t) => {
     const { link, time } = await openStore(t, servers.url);
     const index = indexOf(link);

@@ -207,7 +207,8 @@ export class Channels {
   }
 
   /**
-   * Reads the channel's newest publication number. Returns `undefined` if it cannot be read now.
+   * Reads the channel's newest publication number. If it cannot be read now, reports the error and
+   * returns `undefined`.
    */
   async #publicationSeqOf(sequencer: Sequencer): Promise<number | undefined> {
     const { feed, sequencers } = this.#ports;

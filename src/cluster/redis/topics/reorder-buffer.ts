@@ -72,7 +72,7 @@ export class ReorderBuffer {
     return this.#frames.get(publicationSeq);
   }
 
-  /** Removes and returns the frame. */
+  /** Removes and returns the frame with this number, `undefined` if it is not in the buffer. */
   remove(publicationSeq: number): Buffer | undefined {
     const frame = this.#frames.get(publicationSeq);
     if (frame === undefined) return undefined;
@@ -82,7 +82,7 @@ export class ReorderBuffer {
     return frame;
   }
 
-  /** Returns the frame of the message with this id. */
+  /** Returns the frame of the message with this id, `undefined` if it is not in the buffer. */
   messageFrame(messageId: number): Buffer | undefined {
     for (const frame of this.#frames.values())
       if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId) return frame;

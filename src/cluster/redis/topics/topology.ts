@@ -112,7 +112,7 @@ export class Topology {
     if (!isUnchanged) this.#onChange(sinceMs);
   }
 
-  /** Returns a random server that is connected. */
+  /** Returns a random server that is connected, `undefined` if there is none. */
   #randomServer(): Redis | undefined {
     const ready = this.#link.primaries().filter(({ status }) => status === "ready");
     return ready[Math.floor(Math.random() * ready.length)];

@@ -9,12 +9,11 @@ import type { Tables } from "./tables.ts";
 const ROW_VERSION = 2;
 const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
-/** Number of bytes of each number in a key. Numbers are big-endian, so that keys sort by value. */
+/** Numbers are big-endian, so that keys sort by value. */
 const NUMBER_BYTES = 6;
 
 export interface ChannelRow {
   readonly number: number;
-  /** Newest seq of the channel. */
   readonly head: number;
   /** Value of `counted` in the newest message's record (see record.ts), 0 in rows of version 1. */
   readonly counted: number;
@@ -23,7 +22,6 @@ export interface ChannelRow {
 export class ChannelRows {
   readonly #tables: Tables;
   #next: number;
-  /** Value of the counter that is stored in the database. */
   #storedNext: number;
 
   constructor(tables: Tables) {
@@ -45,8 +43,8 @@ export class ChannelRows {
   }
 
   /**
-   * Returns a number that no channel has. Call `storeCounter` before the first use of the number.
-   * Otherwise, the number could be assigned again after a restart.
+   * Call `storeCounter` before the first use of the number. Otherwise, the number could be assigned
+   * again after a restart.
    */
   nextNumber(): number {
     return this.#next++;
@@ -54,7 +52,7 @@ export class ChannelRows {
 
   /**
    * Stores the counter, so that no number returned so far is ever returned again, even if the
-   * checkpoint fails later. Throws `unavailable` if the counter cannot be stored.
+   * checkpoint fails later. Throws `unavailable` on failure.
    */
   async storeCounter(): Promise<void> {
     const next = this.#next;
@@ -64,14 +62,12 @@ export class ChannelRows {
     this.#storedNext = next;
   }
 
-  /** Stores the row of a channel. Must be called inside `commit`. */
   put(key: ChannelKey, row: ChannelRow): void {
     const { number, head, counted } = row;
     void this.#tables.heads.put(key, [ROW_VERSION, number, head, counted]);
   }
 }
 
-/** Returns the key of a message in the table `log`. */
 export function logKey(number: number, seq: number): Buffer {
   const key = Buffer.allocUnsafe(2 * NUMBER_BYTES);
   key.writeUIntBE(number, 0, NUMBER_BYTES);
@@ -79,15 +75,10 @@ export function logKey(number: number, seq: number): Buffer {
   return key;
 }
 
-/** Returns the seq in a key of the table `log`. */
 export function seqIn(key: Buffer): number {
   return key.readUIntBE(NUMBER_BYTES, NUMBER_BYTES);
 }
 
-/**
- * Returns the key of a message in the table `expiry`: the expiry time, then its key in the table
- * `log`.
- */
 export function expiryKey(expiresAtMs: number, keyInLog: Buffer): Buffer {
   const key = Buffer.allocUnsafe(NUMBER_BYTES + keyInLog.length);
   key.writeUIntBE(Math.min(expiresAtMs, 2 ** 48 - 1), 0, NUMBER_BYTES);
@@ -95,7 +86,6 @@ export function expiryKey(expiresAtMs: number, keyInLog: Buffer): Buffer {
   return key;
 }
 
-/** Returns the key in the table `log` that is part of a key in the table `expiry`. */
 export function logKeyIn(expiry: Buffer): Buffer {
   return expiry.subarray(NUMBER_BYTES);
 }

@@ -21,30 +21,20 @@ const LOST_WRITE =
   "The database reported a write as done and does not have it. Check the disk, then restart: the WAL has what the database lacks";
 const STATE = "journal";
 const STATE_VERSION = 1;
-/** Maximum time that one slice of work may block the event loop. */
 const MAX_SLICE_MS = 2;
-/** Number of records that are written between two reads of the clock. */
 const PUTS_PER_CLOCK_READ = 16;
-/**
- * Maximum number of transactions that wait for LMDB. With more of them, LMDB blocks the event loop
- * for tens of milliseconds.
- */
+/** With more waiting transactions, LMDB blocks the event loop for tens of milliseconds. */
 const MAX_OPEN_TRANSACTIONS = 2;
-/**
- * Maximum time between two checks of whether the memtable needs a checkpoint earlier than the
- * interval requires.
- */
 const MAX_CHECK_MS = 50;
 
-/** Progress of the database: the WAL position and the message id that a restart continues from. */
 interface CheckpointState {
-  /** Position in the WAL. The database contains every record before it. */
+  /** The database contains every record before this position. */
   readonly position: WalPosition;
-  /** Highest message id that may already be in use. A restart must assign higher ids. */
+  /** A restart must assign higher ids. */
   readonly lastMessageId: number;
 }
 
-/** Returns the progress of the last checkpoint, `undefined` if there was no checkpoint yet. */
+/** Returns `undefined` if there was no checkpoint yet. */
 export function readCheckpointState(tables: Tables): CheckpointState | undefined {
   const stored = tables.meta.get(STATE);
   if (stored === undefined) return undefined;
@@ -55,7 +45,6 @@ export function readCheckpointState(tables: Tables): CheckpointState | undefined
   };
 }
 
-/** Stores the progress. Must be called inside `commit`. */
 function putCheckpointState(tables: Tables, { position, lastMessageId }: CheckpointState): void {
   const { segment, offset } = position;
   const value = [STATE_VERSION, segment, offset, lastMessageId];
@@ -69,7 +58,6 @@ interface CheckpointPorts extends FlushPorts {
     rotate(nowMs: number): Promise<void>;
   };
   readonly conversationRows: FlushPorts["conversationRows"] & {
-    /** Called after the rows of the flushed channels are committed. */
     removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void;
   };
   readonly appends: {
@@ -82,19 +70,15 @@ interface CheckpointPorts extends FlushPorts {
   readonly ids: { readonly floor: number };
   readonly clock: Clock;
   readonly intervalMs: number;
-  /**
-   * Receives failures that are not reported to any caller. `what` describes the failed activity.
-   */
   readonly onError: (error: Error, what: string) => void;
 }
 
-/** Runs checkpoints periodically, and when the store starts and stops. */
 export class Checkpoint {
   readonly #ports: CheckpointPorts;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
   #dropping: Promise<void> | undefined;
-  /** Number of the first segment that is not deleted or being deleted. */
+  /** First segment that is neither deleted nor being deleted. */
   #firstKeptSegment = 0;
   #failing = false;
   #count = 0;
@@ -103,27 +87,25 @@ export class Checkpoint {
     this.#ports = ports;
   }
 
-  /** True if the last checkpoint failed. */
   get isFailing(): boolean {
     return this.#failing;
   }
 
-  /** Number of completed checkpoints. */
   get count(): number {
     return this.#count;
   }
 
   /**
-   * Runs the first checkpoint after a start. It writes the replayed records, so that the segments
-   * of the previous process are no longer needed. Throws `unavailable` if a write fails.
+   * Writes the replayed records, so that the segments of the previous process are no longer needed.
+   * Throws `unavailable` if a write fails.
    */
   async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
   }
 
   /**
-   * Runs the last checkpoint of an orderly shutdown. Afterwards everything is in the database and
-   * on the disk, and no segment is needed. Throws `unavailable` if a write fails.
+   * Afterwards everything is in the database and on the disk, and no segment is needed. Throws
+   * `unavailable` if a write fails.
    */
   async runLast(): Promise<void> {
     await this.#flushMemtable(false);
@@ -137,7 +119,6 @@ export class Checkpoint {
     await awaitFlush(tables);
   }
 
-  /** Starts the timer. */
   start(): void {
     const checkMs = Math.min(this.#ports.intervalMs, MAX_CHECK_MS);
     let lastRunAt = performance.now();
@@ -154,9 +135,8 @@ export class Checkpoint {
   }
 
   /**
-   * Writes everything that is committed now. Only one checkpoint runs at a time. If the checkpoint
-   * fails, the failure is reported, the memtable remains unchanged, and the timer starts another
-   * checkpoint later.
+   * Only one checkpoint runs at a time. If it fails, the failure is reported, the memtable remains
+   * unchanged, and the timer starts another checkpoint later.
    */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
@@ -168,7 +148,6 @@ export class Checkpoint {
     }
   }
 
-  /** Stops the timer and waits for the checkpoint in progress. Safe to call twice. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.#running;
@@ -255,7 +234,6 @@ export class Checkpoint {
   }
 }
 
-/** Continues the puts for one slice of time. Returns true if no put is left. */
 function advance(puts: Generator<void>): boolean {
   const stopAt = performance.now() + MAX_SLICE_MS;
   for (;;) {

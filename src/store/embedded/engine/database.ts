@@ -1,40 +1,32 @@
-// Opens an LMDB environment that has a data format and one owner, and commits to it. Keeps no state
-// after opening; each part of the engine uses its own tables. Every write must go through `commit`
-// (puts that are already decided) or `transact` (a step that reads, decides and writes). For a
-// write outside of these functions, lmdb starts a transaction itself. If that transaction fails,
-// lmdb rejects promises that nobody awaits.
+// Opens an LMDB environment that has a data format and one owner, and commits to it. Every write
+// must go through `commit` (puts that are already decided) or `transact` (a step that reads,
+// decides and writes). For other writes, lmdb starts a transaction itself, and if it fails, lmdb
+// rejects promises that nobody awaits.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
 import { DiskSpace, type Purpose } from "./disk-space.ts";
 
-/** Key of the only row in the table `fence`. */
 const FENCE = "owner";
-/** Maximum number of tables in the environment. */
 export const MAX_TABLES = 48;
 
-/** A table of the database. */
 export type Table<Value, Key extends Buffer | string | string[] | (string | number)[]> = LmdbTable<
   Value,
   Key
 >;
-/** A table whose keys and values are bytes. */
 export type BinaryTable = LmdbTable<Buffer, Buffer>;
-/** A view of the database at one moment, for reads. */
 export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, followed by its fields. */
 export type Stored = readonly unknown[];
 
 /**
- * Runs `steps` and commits their puts and removes as one transaction. Resolves to true when the
- * transaction is committed, and to false if another process owns the folder; then nothing is
- * written.
+ * Commits `steps` as one transaction. Resolves to false, and writes nothing, if another process
+ * owns the folder.
  */
 type RunTransaction = (steps: () => void) => Promise<boolean>;
 
 /** Database calls that tests replace to simulate failures. */
 export interface DatabaseWrites {
-  /** Commits one transaction. `write` is the real implementation. */
   batch(env: RootDatabase, steps: () => void, write: RunTransaction): Promise<boolean>;
   /** Resolves when the disk has every transaction that was committed before the call. */
   flushed(env: RootDatabase): Promise<unknown>;
@@ -46,8 +38,8 @@ const REAL_WRITES: DatabaseWrites = {
 };
 
 /**
- * Fencing token of the owner of the folder. LMDB compares it inside every write transaction. So a
- * process that was paused and lost the folder meanwhile cannot write anything when it continues.
+ * Fencing token of the owner, which LMDB compares inside every write transaction. So a process that
+ * was paused and lost the folder meanwhile cannot write anything when it continues.
  */
 class Fence {
   readonly #table: Table<Stored, string>;
@@ -60,8 +52,8 @@ class Fence {
   }
 
   /**
-   * Makes this process the owner and returns its incarnation. Once the surrounding transaction is
-   * committed, no earlier owner can write. Must be called inside a transaction.
+   * Makes this process the owner. Once the surrounding transaction is committed, no earlier owner
+   * can write. Must be called inside a transaction.
    */
   next(): number {
     const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
@@ -69,22 +61,15 @@ class Fence {
     return incarnation;
   }
 
-  /**
-   * Allows this process to write. `onLost` is called when a write fails because the process is no
-   * longer the owner.
-   */
   open(incarnation: number, onLost: () => BrokerError): void {
     this.#incarnation = incarnation;
     this.#onLost = onLost;
   }
 
-  /** Collects the puts and removes of `steps`. LMDB's thread writes them later. */
+  /** LMDB's thread writes the puts and removes of `steps` later. */
   readonly write: RunTransaction = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
 
-  /**
-   * Runs `steps` inside the transaction, so that they read everything written before them. If they
-   * throw, nothing is written.
-   */
+  /** Runs `steps` inside the transaction, so that they read everything written before them. */
   readonly run: RunTransaction = (steps) => {
     const incarnation = this.#owner();
     return this.#table.childTransaction(() => {
@@ -100,13 +85,11 @@ class Fence {
     return this.#incarnation;
   }
 
-  /** Reports the loss of the folder and returns the error for the caller. */
   lost(): BrokerError {
     return this.#onLost?.() ?? new BrokerError("unavailable");
   }
 }
 
-/** The open environment and the settings that every part of the engine needs. */
 export interface Database {
   readonly env: RootDatabase;
   /** True if an acknowledged write must be on the disk. */
@@ -124,10 +107,7 @@ export interface DatabaseOptions {
   readonly writes?: DatabaseWrites | undefined;
 }
 
-/**
- * Opens or creates the environment in `folder`. Throws `internal` if its data format is newer than
- * `format`.
- */
+/** Throws `internal` if the data format is newer than `format`. */
 export function openDatabase(
   folder: string,
   format: number,
@@ -225,8 +205,8 @@ function isFailedWrite(cause: unknown): boolean {
 }
 
 /**
- * Returns the cause of a failed commit. lmdb's error holds a promise that rejects with that cause.
- * The promise must be awaited. Otherwise, Node.js reports an unhandled rejection.
+ * lmdb's error holds a promise that rejects with the cause. The promise must be awaited. Otherwise,
+ * Node.js reports an unhandled rejection.
  */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
@@ -238,9 +218,6 @@ async function causeOf(error: unknown): Promise<unknown> {
   }
 }
 
-/**
- * Waits until the disk has everything committed before the call. Throws `unavailable` on failure.
- */
 export async function awaitFlush(tables: Pick<Database, "env" | "writes">): Promise<void> {
   try {
     await tables.writes.flushed(tables.env);
@@ -249,10 +226,6 @@ export async function awaitFlush(tables: Pick<Database, "env" | "writes">): Prom
   }
 }
 
-/**
- * Waits until everything committed before the call is as durable as `store.durability` requires.
- * Throws `unavailable` on failure.
- */
 export async function ensureDurable(database: Database): Promise<void> {
   if (database.synced) await awaitFlush(database);
 }
@@ -297,10 +270,7 @@ export async function transact<Result>(
   return result.value;
 }
 
-/**
- * Returns the fields of a stored value without its version. Throws `internal` if the version is
- * higher than `newestVersion`.
- */
+/** Throws `internal` if the version is higher than `newestVersion`. */
 export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
   const [version, ...fields] = value;
   if (typeof version === "number" && version <= newestVersion) return fields;
@@ -311,10 +281,8 @@ export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
 
 /** Key part that sorts after every string. */
 const END_OF_STRINGS = Buffer.from([0xff]);
-/** Number of rows per read. */
 const ROWS_PER_PAGE = 128;
 
-/** Returns the end of the range of keys that begin with `prefix`. */
 export function endOfPrefix<Part extends string | number>(prefix: readonly Part[]): Part[] {
   // The key type of a table covers only the parts of stored keys, not this end marker.
   return [...prefix, END_OF_STRINGS] as unknown as Part[];
@@ -322,7 +290,7 @@ export function endOfPrefix<Part extends string | number>(prefix: readonly Part[
 
 /**
  * Yields the rows of a table with two-part keys whose first part is `first`. The caller may run
- * other work between two rows, because each page of rows is read only when it is needed.
+ * other work between two rows.
  */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,

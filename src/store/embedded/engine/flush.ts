@@ -1,7 +1,6 @@
-// The writes of a checkpoint: starts a flush of the committed records, puts them into the tables in
-// the order of keys, and finishes the flush. Has no state of its own. Writing a record twice
-// changes nothing. Some transactions may fail while others are committed. So the puts are made in
-// phases: a row that refers to another row is put only after that row is committed.
+// The writes of a checkpoint. Has no state of its own. Writing a record twice changes nothing. Some
+// transactions may fail while others are committed, so a row that refers to another row is put in a
+// later phase, after that row is committed.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -12,10 +11,7 @@ import type { Tables } from "./tables.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 
-/**
- * The memtable and the parts that store rows of the database. Every `put…` method must be called
- * inside `commit`.
- */
+/** Every `put…` method must be called inside `commit`. */
 export interface FlushPorts {
   readonly tables: Tables;
   readonly memtable: Memtable;
@@ -23,46 +19,35 @@ export interface FlushPorts {
   readonly logRows: LogRows;
   readonly dedupe: { put(number: number, record: MemtableRecord): void };
   readonly conversationRows: {
-    /** Puts the rows of a personal channel that are not stored yet. */
     putChannel(key: ChannelKey): void;
-    /** Puts the row of a message that has a red dot and expires. */
     putMessage(key: Buffer, record: MemtableRecord): void;
-    /** Puts each sender's newest seq. Yields after each row. */
     putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void>;
   };
   readonly live: {
-    /** Starts a flush of all committed events. */
     startFlush(): StreamFlush;
   };
   readonly trimQueue: {
-    /** Queues the channel if its number of messages in the database grew enough. */
     addIfGrown(flushed: ChannelFlush): void;
   };
 }
 
-/** Committed events of streams that a checkpoint writes. */
 interface StreamFlush {
-  /** Puts the events. Yields after each stream. */
   puts(): Generator<void>;
-  /** Drops the events from memory. Called once the database has them. */
+  /** Called once the database has the events. */
   finish(): void;
 }
 
-/** The records and events that one checkpoint writes. */
 interface Flush {
   readonly channels: ChannelFlush[];
   readonly streams: StreamFlush;
 }
 
-/** Starts a flush of everything committed. Also called again after a failed flush. */
+/** Also called again after a failed flush. */
 export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/**
- * Drops the flushed records from memory. Called once the database has them. Yields after each
- * channel.
- */
+/** Called once the database has the records. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,
@@ -73,10 +58,9 @@ export function* finishFlush(
 }
 
 /**
- * Returns the puts of a flush, phase by phase. Every put of a phase must be committed before the
- * next phase begins. Each generator yields after each row and must be advanced inside `commit`.
- * `isFirst` is true for the first checkpoint after a start. The database may then already have some
- * of the replayed records.
+ * Every put of a phase must be committed before the next phase begins. Each generator must be
+ * advanced inside `commit`. `isFirst` is true for the first checkpoint after a start. The database
+ * may then already have some of the replayed records.
  */
 export function phases(
   ports: FlushPorts,
@@ -92,8 +76,8 @@ export function phases(
 }
 
 /**
- * Puts the row of each channel: its number, without which its records cannot be found, and its
- * newest seq, so that no seq is assigned twice.
+ * The number is needed to find a channel's records. The newest seq is stored so that no seq is
+ * assigned twice.
  */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted } of channels) {
@@ -105,11 +89,10 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 }
 
 /**
- * Puts the messages. Consecutive messages share a row. Each message that expires or belongs to a
- * stream has its own row, because it is removed individually. The expiry rows of a message are put
- * together with it, because a sweep, which removes these rows together, may run before the next
- * phase. The checkpoint after a failed one starts at the same records, so it writes the same rows
- * or longer ones.
+ * Consecutive messages share a row. A message that expires or belongs to a stream has its own row,
+ * because it is removed individually. Its expiry rows are put together with it, because a sweep may
+ * run before the next phase. The checkpoint after a failed one starts at the same records, so it
+ * writes the same rows or longer ones.
  */
 function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = ports;
@@ -134,7 +117,6 @@ function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean):
 
 const NO_SEQS: ReadonlySet<number> = new Set();
 
-/** Returns the seqs that the database already contains, starting at the seq of the first record. */
 function seqsInDatabase(
   { logRows }: FlushPorts,
   number: number,
@@ -149,10 +131,6 @@ function isNotIn(seqs: ReadonlySet<number>) {
   return ({ messageSeq }: MemtableRecord) => !seqs.has(messageSeq);
 }
 
-/**
- * Returns the index after the last record that follows the record at `start` without a gap and may
- * share its row.
- */
 function runEnd(log: readonly MemtableRecord[], start: number, end: number): number {
   const first = log[start]?.messageSeq ?? 0;
   let at = start + 1;
@@ -164,14 +142,10 @@ function runEnd(log: readonly MemtableRecord[], start: number, end: number): num
   return at;
 }
 
-/** True if the record needs a row of its own. */
 function isAlone({ bytes, start }: MemtableRecord): boolean {
   return expires(bytes, start) || isStreamRecord(bytes, start);
 }
 
-/**
- * Puts rows that refer to messages: dedupe entries, newest seqs of senders, and events of streams.
- */
 function* putReferences(
   { dedupe, conversationRows }: FlushPorts,
   { channels, streams }: Flush,
@@ -189,8 +163,8 @@ function* putReferences(
 }
 
 /**
- * Yields, in the order of message ids, the records that have a dedupe entry. If a `clientMsgNo` was
- * reused after the dedupe window, the newer record is put later and overwrites the older one.
+ * Yields the records in the order of message ids. If a `clientMsgNo` was reused after the dedupe
+ * window, the newer record overwrites the older one.
  */
 function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
@@ -211,10 +185,7 @@ function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
   return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
 }
 
-/**
- * Assigns numbers to new channels, and stores the counter of numbers before anything is stored
- * under a new number. Throws `unavailable` if the counter cannot be stored.
- */
+/** The counter of numbers is stored before anything is stored under a new number. */
 export async function assignNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],

@@ -17,7 +17,6 @@ import { BrokerError } from "../../../broker/errors.ts";
 import { type Database, fieldsOf } from "./database.ts";
 import { PRIVATE_FILE } from "./private-files.ts";
 
-/** Name of the owner's row. */
 const OWNER = "owner";
 const VERSION = 1;
 /** File whose modification time is the last heartbeat of the owner. */
@@ -32,28 +31,21 @@ const SILENCE_MS = 5000;
 const LEASE_MS = 3000;
 /** Time after a heartbeat during which the owner may answer a write. Shorter than SILENCE_MS. */
 const ANSWER_MS = 4000;
-/** Maximum time for which a start waits for a killed process to end. */
 const EXIT_WAIT_MS = 500;
-/** Time between two checks whether the killed process has ended. */
 const EXIT_CHECK_MS = 50;
 
-/**
- * Flags of the owner's transactions. Every process sees the change at once. The change need not
- * survive a power loss, because no owner survives one.
- */
+/** The change need not survive a power loss, because no owner survives one. */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
-/** The owner's row. */
 interface Owner {
   readonly token: string;
   readonly pid: number;
-  /** Start time of the process as the system reports it, "" if the system does not report it. */
+  /** "" if the system does not report the start time. */
   readonly startedAt: string;
   /** Where the pid is valid: boot id and pid namespace, or the host name. */
   readonly scope: string;
 }
 
-/** Ownership of the data folder by this process. */
 export class FolderLock {
   readonly #tables: Database;
   readonly #folder: string;
@@ -82,8 +74,7 @@ export class FolderLock {
   }
 
   /**
-   * Acquires the folder. Throws `unavailable` if another process uses it, or if the heartbeat
-   * cannot be written.
+   * Throws `unavailable` if another process uses the folder, or if the heartbeat cannot be written.
    */
   async acquire(): Promise<void> {
     let dead: { readonly token: string; readonly beatMs?: number } | undefined;
@@ -115,8 +106,7 @@ export class FolderLock {
 
   /**
    * Throws `unavailable` if this process is not the owner. Must be called before a write outside
-   * the database. The check only compares times, unless the last heartbeat is older than LEASE_MS,
-   * for example after a pause of the process. Then it reads the owner's row again.
+   * the database. Only compares times, unless the last heartbeat is older than LEASE_MS.
    */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
@@ -124,24 +114,18 @@ export class FolderLock {
 
   /**
    * Throws `unavailable` if this process may no longer be the owner. Must be called between a write
-   * outside the database and its answer, because the process may have been paused in between. If it
-   * throws, the write must not be answered.
-   *
-   * If it returns, no other process has begun to read the WAL. Another process acquires the folder
-   * only after SILENCE_MS without a heartbeat, or else waits until this lease has ended (see
-   * `acquire`). So that process will find the write in the WAL, and the answer remains true
-   * regardless of when it is sent.
+   * outside the database and its answer, because the process may have been paused in between.
+   * Another process acquires the folder only after SILENCE_MS without a heartbeat, or else waits
+   * until this lease has ended (see `acquire`). So it will find the write in the WAL.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
   }
 
-  /** Throws `unavailable` if this process is not the owner. Always reads the owner's row. */
   assertHeldNow(): void {
     this.#confirm();
   }
 
-  /** Releases the folder. Safe to call twice. */
   release(): void {
     clearInterval(this.#timer);
     const { env, meta } = this.#tables;
@@ -189,7 +173,6 @@ export class FolderLock {
     this.#confirmedAt = startedAt;
   }
 
-  /** Records the loss of the folder and returns the error. Calls `onLost` the first time. */
   #markLost(): BrokerError {
     if (this.#lost !== undefined) return this.#lost;
     clearInterval(this.#timer);
@@ -238,8 +221,7 @@ function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
 }
 
 /**
- * Returns true if the process still runs after EXIT_WAIT_MS. A process that was just killed needs a
- * moment to end, and a restart must not fail because of it.
+ * A process that was just killed needs a moment to end, and a restart must not fail because of it.
  */
 async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
   for (let waitedMs = 0; waitedMs < EXIT_WAIT_MS; waitedMs += EXIT_CHECK_MS) {
@@ -249,10 +231,7 @@ async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
   return processStart(pid) === startedAt;
 }
 
-/**
- * Returns the start time of the process, "" if it is unknown, `undefined` if the process does not
- * run.
- */
+/** Returns "" if the start time is unknown, `undefined` if the process does not run. */
 function processStart(pid: number): string | undefined {
   try {
     process.kill(pid, 0);
@@ -272,16 +251,13 @@ function processStart(pid: number): string | undefined {
   }
 }
 
-/** Returns the scope in which pids of this process are valid. */
 function pidScope(): string {
   const boot = bootId();
   if (boot === undefined) return hostname();
   return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
 }
 
-/**
- * Returns a UUID that changes with each boot of the machine, `undefined` if the system has none.
- */
+/** Returns a UUID that changes with each boot, `undefined` if the system has none. */
 export function bootId(): string | undefined {
   if (process.platform !== "linux") return undefined;
   return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();

@@ -13,25 +13,20 @@
 import { logKey, seqIn } from "./channel-rows.ts";
 import type { Tables } from "./tables.ts";
 
-/** First byte of a chunk. */
 const CHUNK = 0x40;
-/** Maximum number of records in a row. */
 export const MAX_RECORDS = 64;
-/** Maximum size of a chunk. A record that is too large for a chunk has a row of its own. */
+/** Maximum size of a chunk. A larger record has a row of its own. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;
 const END_BYTES = 4;
-/** Highest seq that a key can hold. */
 export const MAX_SEQ = 2 ** 48 - 1;
 
-/** Position of an encoded record in a buffer. */
 export interface EncodedRecord {
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;
 }
 
-/** A record and its seq. */
 interface LogRecord {
   readonly seq: number;
   readonly bytes: Buffer;
@@ -44,7 +39,6 @@ export interface LogRow {
   readonly value: Buffer;
 }
 
-/** The table `log`. */
 export class LogRows {
   readonly #log: Tables["log"];
 
@@ -52,21 +46,18 @@ export class LogRows {
     this.#log = log;
   }
 
-  /**
-   * Puts a row that begins with the seq `first`. `records` must fit in one row. Must be called
-   * inside `commit`.
-   */
+  /** `records` must fit in one row. Must be called inside `commit`. */
   put(number: number, first: number, records: readonly EncodedRecord[]): void {
     void this.#log.put(logKey(number, first), rowValue(records));
   }
 
-  /** Removes a row. Must be called inside `commit`. */
+  /** Must be called inside `commit`. */
   remove(number: number, { first }: LogRow): void {
     void this.#log.remove(logKey(number, first));
   }
 
   /**
-   * Returns the first record with a seq of at least `seq` and below `endSeq`. Its bytes are valid
+   * Returns the first record from `seq` up to, but not including, `endSeq`. Its bytes are valid
    * only until the next read.
    */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
@@ -77,7 +68,7 @@ export class LogRows {
     return { seq: at, bytes: recordAt(row, at) };
   }
 
-  /** Yields the records with seqs from `from` to `to`, both included. */
+  /** Both `from` and `to` are included. */
   *scan(number: number, from: number, to: number): Generator<LogRecord> {
     for (const row of this.scanRows(number, from, to)) {
       const last = Math.min(row.last, to);
@@ -86,7 +77,6 @@ export class LogRows {
     }
   }
 
-  /** Yields the same records as `scan`, newest first. */
   *scanReverse(number: number, from: number, to: number): Generator<LogRecord> {
     let next = to;
     while (number !== 0 && next >= from) {
@@ -99,7 +89,6 @@ export class LogRows {
     }
   }
 
-  /** Yields the rows that contain a seq from `from` to `to`. */
   *scanRows(number: number, from: number, to: number): Generator<LogRow> {
     let next = from;
     while (number !== 0 && next <= to) {
@@ -110,13 +99,11 @@ export class LogRows {
     }
   }
 
-  /** Returns the row that contains the seq. */
   #rowWith(number: number, seq: number): LogRow | undefined {
     const row = this.#lastRowFrom(number, seq);
     return row !== undefined && row.last >= seq ? row : undefined;
   }
 
-  /** Returns the row with the highest first seq that is not above `seq`. */
   #lastRowFrom(number: number, seq: number): LogRow | undefined {
     const start = logKey(number, seq);
     // Fast path for a row that begins with `seq`, for example the row of a message that expires.
@@ -126,7 +113,6 @@ export class LogRows {
     return this.#firstOf(this.#log.getKeys(bounds));
   }
 
-  /** Returns the first row that begins after `seq`. */
   #rowAfter(number: number, seq: number): LogRow | undefined {
     const start = logKey(number, seq + 1);
     const end = logKey(number + 1, 0);
@@ -143,8 +129,8 @@ export class LogRows {
 }
 
 /**
- * Returns how many of the records from `start` to before `end` fit in one row. Their seqs must be
- * consecutive, and none of them may need a row of its own.
+ * Returns how many records from index `start` fit in one row. Their seqs must be consecutive, and
+ * none of them may need a row of its own.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
@@ -163,7 +149,6 @@ export function rowLength(
   return Math.max(1, at - start);
 }
 
-/** Returns the records of a row from `seq` on. */
 export function recordsFrom(row: LogRow, seq: number): EncodedRecord[] {
   const records: EncodedRecord[] = [];
   for (let at = seq; at <= row.last; at++) {
@@ -173,26 +158,21 @@ export function recordsFrom(row: LogRow, seq: number): EncodedRecord[] {
   return records;
 }
 
-/** Returns the number of records in the value of a row. */
 export function countIn(value: Uint8Array): number {
   return value[0] === CHUNK ? (value[1] ?? 0) : 1;
 }
 
-/**
- * Creates a row from a value that was read. `fast` may be lmdb's shared buffer, which is larger
- * than its `length`.
- */
+/** `fast` may be lmdb's shared buffer, which holds more bytes than its `length` says. */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
   return { first, last: first + countIn(value) - 1, value };
 }
 
-/** Returns a copy of the row that stays valid after the next read. */
+/** The copy stays valid after the next read. */
 function copyOf(row: LogRow | undefined): LogRow | undefined {
   return row && { ...row, value: Buffer.from(row.value) };
 }
 
-/** Returns the record of a seq that the row contains. */
 export function recordAt({ first, value }: LogRow, seq: number): Buffer {
   if (value[0] !== CHUNK) return value;
   const at = seq - first;
@@ -201,12 +181,10 @@ export function recordAt({ first, value }: LogRow, seq: number): Buffer {
   return value.subarray(body + start, body + endOf(value, at));
 }
 
-/** Returns the end of the record at index `at`. */
 function endOf(value: Buffer, at: number): number {
   return value.readUInt32LE(HEADER_BYTES + at * END_BYTES);
 }
 
-/** Encodes the value of a row. */
 function rowValue(records: readonly EncodedRecord[]): Buffer {
   const [firstRecord] = records;
   if (firstRecord !== undefined && records.length === 1)

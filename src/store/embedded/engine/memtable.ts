@@ -1,8 +1,6 @@
-// The memtable: records that are in the WAL and not yet in the database. Holds the newest messages
-// of each channel and an index of their client message numbers. Owns this index, the map of
-// channels in memory with their heads and records, and the counters to which the limits apply.
-// Fields of a record are decoded from its bytes when they are needed. A record must never be
-// dropped before the database has committed it.
+// The memtable: records that are in the WAL and not yet in the database, and an index of their
+// client message numbers. Fields of a record are decoded from its bytes when they are needed. A
+// record must never be dropped before the database has committed it.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { hashText } from "../../../lib/text-hash.ts";
@@ -11,87 +9,70 @@ import type { EncodedRecord } from "./log-rows.ts";
 import { CLIENT_MSG_NO, FROM_UID, peekCounted, peekText, type StoredRecord } from "./record.ts";
 
 /**
- * Maximum number of channels without records that stay in memory for their heads. Beyond this
- * number the oldest are dropped. A single database read loads a dropped channel again.
+ * Number of channels in memory above which channels without records are dropped, oldest first. They
+ * are kept only for their heads. Loading a dropped channel again takes one database read.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 /**
- * Lists that are shorter than this are immutable and have no spare capacity, because most channels
- * have few records between two checkpoints. Longer lists are appended to in place.
+ * Shorter lists are immutable and have no spare capacity, because most channels have few records
+ * between two checkpoints. Longer lists are appended to in place.
  */
 const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */
 export interface MemtableRecord extends EncodedRecord {
   readonly channel: MemtableChannel;
-  /** Seq of the message, 0 if only its clientMsgNo is kept. */
+  /** 0 if only the clientMsgNo is kept. */
   readonly messageSeq: number;
-  /** Hash of channel, sender and clientMsgNo, 0 if retries must not find the record. */
+  /** 0 if retries must not find the record. */
   readonly hash: number;
-  /** The next older record with the same hash. */
   next: MemtableRecord | undefined;
   /** True once the record is durable, published and visible to reads. */
   committed: boolean;
 }
 
-/** A channel in memory. */
 export interface MemtableChannel {
   readonly key: ChannelKey;
-  /** Number of the channel in database keys, 0 if it has none yet. */
+  /** 0 if the channel has no number yet. */
   number: number;
-  /** Highest seq that is assigned. */
   assigned: number;
   /** Value of `counted` of the message with the seq `assigned` (see record.ts). */
   counted: number;
-  /** Highest seq that is visible to reads. */
   head: number;
-  /** Value of `counted` of the message with the seq `head`. */
   headCounted: number;
   /** Committed messages that the database does not have, in the order of seqs and without gaps. */
   log: readonly MemtableRecord[];
-  /** Committed records of which only the clientMsgNo is kept. */
   dedupeOnly: readonly MemtableRecord[];
-  /** Number of records that are assigned and neither committed nor rolled back. */
   uncommitted: number;
 }
 
-/**
- * Records of a channel that a checkpoint writes: the records that were committed when the
- * checkpoint began.
- */
+/** Records of a channel that were committed when the checkpoint began. */
 export interface ChannelFlush {
   readonly channel: MemtableChannel;
   readonly head: number;
-  /** Value of `counted` of the message with the seq `head`. */
   readonly counted: number;
   readonly log: readonly MemtableRecord[];
   readonly dedupeOnly: readonly MemtableRecord[];
 }
 
-/** Limits of the memtable. */
 interface MemtableLimits {
   readonly maxBytes: number;
   readonly maxRecords: number;
 }
 
-/**
- * Identifies the message that a send may repeat. A `clientMsgNo` is unique only per channel and
- * sender.
- */
+/** A `clientMsgNo` is unique only per channel and sender. */
 export interface DedupeKey {
   readonly key: ChannelKey;
   readonly fromUid: string;
   readonly clientMsgNo: string;
 }
 
-/** The records that are not in the database, by channel. */
 export class Memtable {
   readonly #loadRow: (key: ChannelKey) => ChannelRow | undefined;
   readonly #limits: MemtableLimits;
   readonly #channels = new Map<ChannelKey, MemtableChannel>();
   /** Channels with committed records. Channels of the current flush come first. */
   readonly #dirty: MemtableChannel[] = [];
-  /** The newest record of each hash. */
   readonly #newestByHash = new Map<number, MemtableRecord>();
   #records = 0;
   #bytes = 0;
@@ -101,17 +82,14 @@ export class Memtable {
     this.#limits = limits;
   }
 
-  /** Number of records in memory. */
   get records(): number {
     return this.#records;
   }
 
-  /** Size of the encoded records in memory. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** True if the memtable reaches a limit when `more` is added to it. */
   isFull(more: { readonly records: number; readonly bytes: number }): boolean {
     return (
       this.#records + more.records >= this.#limits.maxRecords ||
@@ -119,13 +97,12 @@ export class Memtable {
     );
   }
 
-  /** True if a quarter of a limit is reached, so that the next checkpoint should run early. */
+  /** A quarter of a limit is enough, so that the next checkpoint runs early. */
   get needsFlush(): boolean {
     const { maxRecords, maxBytes } = this.#limits;
     return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
   }
 
-  /** Returns the channel, and loads its head from the database if it is not in memory. */
   channel(key: ChannelKey): MemtableChannel {
     const loaded = this.#channels.get(key);
     if (loaded !== undefined) return loaded;
@@ -145,12 +122,11 @@ export class Memtable {
     return channel;
   }
 
-  /** Returns the channel if it is in memory. */
   peek(key: ChannelKey): MemtableChannel | undefined {
     return this.#channels.get(key);
   }
 
-  /** Returns the newest record with this channel, sender and clientMsgNo, committed or not. */
+  /** Also finds records that are not committed. */
   find(draft: DedupeKey): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;
@@ -161,9 +137,8 @@ export class Memtable {
   }
 
   /**
-   * Adds an encoded record, both when it is appended and when it is replayed. All values that are
-   * derived from a record are set here. From then on, the record's seq is in use, and retries of
-   * its message find the record. Reads find it only after `commit`.
+   * Adds a record that is appended or replayed. From then on, its seq is in use, and retries of its
+   * message find it. Reads find it only after `commit`.
    */
   assign(
     channel: MemtableChannel,
@@ -193,10 +168,7 @@ export class Memtable {
     return record;
   }
 
-  /**
-   * Removes an assigned record that was not written. All other uncommitted records of the channel
-   * must be rolled back too.
-   */
+  /** All other uncommitted records of the channel must be rolled back too. */
   rollBack(record: MemtableRecord): void {
     this.#drop(record);
     const { channel } = record;
@@ -205,19 +177,16 @@ export class Memtable {
     channel.counted = channel.headCounted;
   }
 
-  /** Counts a record of `bytes` bytes that another part keeps in memory. */
   retain(bytes: number): void {
     this.#records++;
     this.#bytes += bytes;
   }
 
-  /** Stops counting a record that `retain` counted. */
   release(bytes: number): void {
     this.#records--;
     this.#bytes -= bytes;
   }
 
-  /** Makes a durable record visible to reads. */
   commit(record: MemtableRecord): void {
     const { channel, messageSeq, bytes, start } = record;
     if (!hasRecords(channel)) this.#dirty.push(channel);
@@ -232,10 +201,7 @@ export class Memtable {
     channel.headCounted = peekCounted(bytes, start).counted;
   }
 
-  /**
-   * Returns everything committed, for a checkpoint to write. Also called again after a failed
-   * checkpoint.
-   */
+  /** Also called again after a failed checkpoint. */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
       channel,
@@ -246,10 +212,7 @@ export class Memtable {
     }));
   }
 
-  /**
-   * Drops the records that were written. Called once the database has them. Yields after each
-   * channel.
-   */
+  /** Called once the database has the records. */
   *finishFlush(flushed: readonly ChannelFlush[]): Generator<void> {
     this.#dirty.splice(0, flushed.length);
     for (const { channel, log, dedupeOnly } of flushed) {
@@ -263,7 +226,6 @@ export class Memtable {
     this.evictIdle();
   }
 
-  /** Drops a record from the counters and from the index of client message numbers. */
   #drop(record: MemtableRecord): void {
     const { hash, next, start, end } = record;
     this.release(end - start);
@@ -276,10 +238,7 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /**
-   * Drops channels without records, oldest first, if more than MAX_IDLE_CHANNELS channels are in
-   * memory.
-   */
+  /** Drops channels without records among the oldest ones that exceed MAX_IDLE_CHANNELS. */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
@@ -294,10 +253,7 @@ function hashOf({ key, fromUid, clientMsgNo }: DedupeKey): number {
   return hashText(clientMsgNo, hashText(fromUid, hashText(key))) || 1;
 }
 
-/**
- * True if the record has this sender and clientMsgNo. Records with other values may have the same
- * hash.
- */
+/** Records with other values may have the same hash. */
 function hasDedupeKey(
   { bytes, start }: EncodedRecord,
   { fromUid, clientMsgNo }: DedupeKey,
@@ -316,7 +272,7 @@ type Records = readonly MemtableRecord[];
 
 const NO_RECORDS: Records = [];
 
-/** Returns the list with the record at its end. The list itself must not be used afterwards. */
+/** The list itself must not be used afterwards. */
 function withRecord(records: Records, record: MemtableRecord): Records {
   if (records.length === 0) return [record];
   if (records.length < MAX_IMMUTABLE_LENGTH) return records.concat([record]);
@@ -324,12 +280,10 @@ function withRecord(records: Records, record: MemtableRecord): Records {
   return records;
 }
 
-/** Returns a list that does not change when records are added to `records`. */
 function frozen(records: Records): Records {
   return records.length < MAX_IMMUTABLE_LENGTH ? records : records.slice();
 }
 
-/** Returns the list without its first `count` records. */
 function withoutFirst(records: Records, count: number): Records {
   return count === records.length ? NO_RECORDS : records.slice(count);
 }

@@ -1,21 +1,17 @@
 // Restricts the data folder to its owner: folders get the mode 0700 and files 0600, including those
-// that an older build or a copy left readable for other users. Touches only the folders and files
-// of the store. No state.
+// that an older build or a copy left readable by other users. Touches only the folders and files of
+// the store. No state.
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 
 const PRIVATE_FOLDER = 0o700;
 export const PRIVATE_FILE = 0o600;
-/** Mask of the permission bits in a file mode. */
 const PERMISSIONS = 0o777;
 /** Sticky bit. It marks a shared folder such as /tmp, whose mode is not changed. */
 const STICKY = 0o1000;
 
-/**
- * Creates missing folders and restricts existing folders and files. Files of another user cannot be
- * changed; the first failure is reported.
- */
+/** Files of another user cannot be changed; the first failure is reported. */
 export function restrictToOwner(
   folder: string,
   names: { readonly folders: readonly string[]; readonly file: string },
@@ -43,10 +39,6 @@ export function restrictToOwner(
     );
 }
 
-/**
- * Sets the mode of a file or folder unless it already has this mode. Skips missing files and shared
- * folders.
- */
 function restrict(path: string, mode: number): void {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined || (stats.mode & STICKY) !== 0) return;

@@ -35,24 +35,16 @@ import {
 } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-/** Newest record version that this build reads and writes. */
 const RECORD_VERSION = 3;
-/** Version of records without passthrough fields. The previous build can read it. */
+/** The previous build can read this version. */
 export const PLAIN_VERSION = 2;
 
-/** Kind of a message in a channel's log. */
 export const MESSAGE_RECORD = 1;
 /** Kind of a record that only keeps the clientMsgNo of a message that is not stored. */
 export const DEDUPE_RECORD = 2;
-/**
- * Kind of a record that only reserves ids: no message id up to its `messageId` may be assigned
- * again.
- */
+/** No message id up to the `messageId` of this record may be assigned again. */
 export const ID_RESERVATION_RECORD = 3;
-/**
- * Kind of an event of a stream. It has another layout after version and kind (see
- * stream-record.ts).
- */
+/** Has another layout after version and kind (see stream-record.ts). */
 export const STREAM_RECORD = 4;
 type RecordKind =
   | typeof MESSAGE_RECORD
@@ -60,19 +52,16 @@ type RecordKind =
   | typeof ID_RESERVATION_RECORD
   | typeof STREAM_RECORD;
 
-/** Size of the fields at fixed offsets. */
 const FIXED_BYTES = 40;
-/** Size of the fields at fixed offsets in version 1, which has no `counted`. */
+/** Version 1 has no `counted`. */
 const OLD_FIXED_BYTES = 32;
 const EXPIRE_AT = 4;
 const TIMESTAMP_AT = 8;
 const ID_AT = 16;
 const SEQ_AT = 24;
 const COUNTED_AT = 32;
-/** Size of a string's length. */
 export const TEXT_LENGTH_BYTES = 2;
 
-/** Bits of `flags`. */
 const RED_DOT = 1;
 const DEDUPE = 2;
 const HAS_STREAM = 4;
@@ -80,41 +69,33 @@ const HAS_TAG = 8;
 const IS_STREAM = 16;
 const HAS_PASSTHROUGH = 32;
 
-/** A decoded record. */
 export interface StoredRecord {
   readonly kind: RecordKind;
   readonly message: Message;
   /** True if the sender chose the clientMsgNo, so that retries of the message are recognised. */
   readonly dedupe: boolean;
   /**
-   * Number of messages of the channel, up to and including this one, that count as unread until
-   * they are read (see `countsPermanently`). 0 in records of other kinds.
+   * Number of messages up to this one that count as unread until they are read. 0 in records of
+   * other kinds.
    */
   readonly counted: number;
-  /**
-   * True if the message belongs to a stream. Its payload is empty and its text is stored elsewhere.
-   */
+  /** The payload of a message of a stream is empty, and its text is stored elsewhere. */
   readonly isStream: boolean;
 }
 
-/** Times that decide whether a message is shown, in Unix milliseconds. */
+/** In Unix milliseconds. */
 export interface RecordTimes {
   readonly timestampMs: number;
   /** `Infinity` if the message does not expire. */
   readonly expiresAtMs: number;
 }
 
-/**
- * True if a message is included in `counted`: it has a red dot and does not expire. Messages that
- * expire are counted one by one instead.
- */
+/** Messages that expire are counted one by one instead. */
 export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "expireS">): boolean {
   return redDot && expireS === 0;
 }
 
-/**
- * Returns the maximum size of the message's record. A UTF-16 unit takes at most 3 bytes.
- */
+/** A UTF-16 unit takes at most 3 bytes. */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +
@@ -127,9 +108,7 @@ export function maxRecordBytes(message: Message): number {
   return FIXED_BYTES + 15 + units * 3 + message.payload.length;
 }
 
-/**
- * Writes the record at `at` and returns its end. The target must have room for `maxRecordBytes`.
- */
+/** The target must have room for `maxRecordBytes`. */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream } = record;
   const { streamNo, tagKey, passthrough, payload } = message;
@@ -162,10 +141,7 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
   return end + payload.length;
 }
 
-/**
- * Decodes a record. Keeps no reference to `data`. Throws `internal` if its version is newer than
- * this build's.
- */
+/** Keeps no reference to `data`. Throws `internal` if its version is newer than this build's. */
 export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);
@@ -215,31 +191,24 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
 
-/**
- * Returns the offset of string number `text` of the record at `at`: the offset of its length field.
- */
+/** Returns the offset of the string's length field. */
 export function textAt(bytes: Buffer, at: number, text: number): number {
   let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
   for (let i = 0; i < text; i++) start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
   return start;
 }
 
-/** Returns the string number `text` of the record at `at`. */
 export function peekText(bytes: Buffer, at: number, text: number): string {
   const start = textAt(bytes, at, text) + TEXT_LENGTH_BYTES;
   const end = start + bytes.readUInt16LE(start - TEXT_LENGTH_BYTES);
   return bytes.toString("utf8", start, end);
 }
 
-/**
- * Returns how the record at `at` affects the number of unread messages, without decoding all of it.
- */
 export function peekCounted(
   data: Uint8Array,
   at = 0,
 ): {
   readonly counted: number;
-  /** True if the message itself is included in `counted`. */
   readonly isCounted: boolean;
 } {
   const bytes = asBuffer(data);
@@ -251,32 +220,25 @@ export function peekCounted(
   return { counted: countedIn(bytes, at), isCounted };
 }
 
-/**
- * Returns the kind of a record of any layout. Throws `internal` if its version is newer than this
- * build's.
- */
+/** Accepts every layout. Throws `internal` if the version is newer than this build's. */
 export function recordKind(data: Uint8Array): RecordKind {
   assertVersion(data[0]);
   return data[1] as RecordKind;
 }
 
-/** True if the record at `at` is the message of a stream. */
 export function isStreamRecord(data: Uint8Array, at = 0): boolean {
   assertVersion(data[at]);
   return hasFlag(data, at, IS_STREAM);
 }
 
-/** True if the sender of the record at `at` chose its clientMsgNo. */
 export function isDeduped(data: Uint8Array, at: number): boolean {
   return hasFlag(data, at, DEDUPE);
 }
 
-/** True if the record at `at` has a red dot. */
 export function hasRedDot(data: Uint8Array, at: number): boolean {
   return hasFlag(data, at, RED_DOT);
 }
 
-/** Returns the message's id, seq, clientMsgNo and time, without decoding the rest of the record. */
 export function peekHead(data: Uint8Array, at = 0): MessageHead {
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
@@ -288,20 +250,14 @@ export function peekHead(data: Uint8Array, at = 0): MessageHead {
   };
 }
 
-/** Returns the message id of the record at `at`. */
 export function peekId(bytes: Buffer, at: number): number {
   return bytes.readDoubleLE(at + ID_AT);
 }
 
-/** True if the message of the record at `at` expires. */
 export function expires(bytes: Buffer, at: number): boolean {
   return bytes.readUInt32LE(at + EXPIRE_AT) > 0;
 }
 
-/**
- * Returns the times that decide whether the message is shown, without decoding the rest of the
- * record.
- */
 export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
@@ -310,7 +266,6 @@ export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
   return { timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
 }
 
-/** Throws `internal` if the record's version is newer than this build's. */
 export function assertVersion(version: number | undefined): void {
   if (version === undefined || version > RECORD_VERSION)
     throw new BrokerError("internal", {

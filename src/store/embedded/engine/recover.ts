@@ -18,11 +18,9 @@ import {
   type WalPosition,
 } from "./segment.ts";
 
-/** Result of reading the WAL. */
 export interface Recovery {
   /** Number of the first new segment. */
   readonly nextSegment: number;
-  /** Number of bytes that were truncated. */
   readonly droppedBytes: number;
   /** True if the truncated bytes contained acknowledged messages, which a power loss destroyed. */
   readonly isDataLost: boolean;
@@ -32,43 +30,35 @@ export interface Recovery {
 interface RecoveryTarget {
   /** Boot id of this machine now (see `segment.ts`). */
   readonly boot: string;
-  /** Called with each record, oldest first. */
+  /** Called with the oldest record first. */
   record(bytes: Buffer): void;
-  /** Throws if another process owns the folder. Called before a file is changed. */
+  /** Called before a file is changed. Throws if another process owns the folder. */
   assertOwned(): void;
 }
 
-/** A segment file of the WAL and its content. */
 interface SegmentFile {
   readonly path: string;
   readonly bytes: Buffer;
   /**
-   * `undefined` if the file was being created when the process ended. Such a file contains no
-   * records.
+   * `undefined` if the process ended while it created the file. Such a file contains no records.
    */
   readonly header:
     | Extract<ReturnType<typeof readSegmentHeader>, { readonly kind: "ok" }>
     | undefined;
 }
 
-/** A segment that has no valid data from the offset `from` on. */
 interface Truncation {
   readonly segment: SegmentFile;
   readonly from: number;
 }
 
-/**
- * Passes the records of the WAL in `folder`, from `position` on, to `target`. Throws `internal` if
- * acknowledged messages are lost; the error message says what to do.
- */
+/** Throws `internal` if acknowledged messages are lost; the error message says what to do. */
 export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovery {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
   const truncations: Truncation[] = [];
   let isDataLost = false;
   let expected = position.segment;
-  /** Error for the first place where the valid data ends. */
   let fault: BrokerError | undefined;
-  /** Segment with that place, `undefined` if a whole file is missing. */
   let faulty: SegmentFile | undefined;
   for (const index of indexes) {
     const isAfterGap = index !== expected;
@@ -125,7 +115,7 @@ function readSegment(path: string): SegmentFile {
   return { path, bytes, header: undefined };
 }
 
-/** Passes the records from the offset `from` on to `target`. Returns where the valid frames end. */
+/** Returns where the valid frames end. */
 function replaySegment(
   { bytes, header }: SegmentFile,
   from: number,
@@ -138,14 +128,13 @@ function replaySegment(
   return readFrames(bytes, at, (record) => target.record(record));
 }
 
-/** True if a valid frame begins at or after the offset `from`. */
 function holdsFrame({ bytes, header }: SegmentFile, from: number): boolean {
   return header !== undefined && hasFrameAfter(bytes, from, header.salt);
 }
 
 /**
- * True if a power loss may have damaged the segment: it was written without waiting for the disk,
- * during an earlier boot of the machine.
+ * True if the segment was written without waiting for the disk, during an earlier boot of the
+ * machine.
  */
 function mayHaveLostData({ header }: SegmentFile, boot: string): boolean {
   if (header === undefined || header.synced) return false;

@@ -17,11 +17,9 @@ import type { WalPosition } from "./segment.ts";
 
 interface ReplayPorts {
   readonly memtable: Memtable;
-  /** Holds the active streams. */
   readonly live: {
-    /** Called with each message of a stream. */
     replayMessage(channel: MemtableChannel, message: Message): void;
-    /** Called with each event of a stream. Throws `internal` if an earlier event is missing. */
+    /** Throws `internal` if an earlier event is missing. */
     replayEvent(record: Buffer): void;
   };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
@@ -30,11 +28,10 @@ interface ReplayPorts {
 }
 
 interface ReplayResult extends Recovery {
-  /** Highest message id of all records. */
   readonly lastMessageId: number;
 }
 
-/** Replays the WAL in `folder` from `position` on. Throws `internal` if a part of it is missing. */
+/** Throws `internal` if a part of the WAL is missing. */
 export function replay(
   folder: string,
   position: WalPosition,
@@ -64,7 +61,6 @@ export function replay(
   }
 }
 
-/** Throws `internal` if the message does not directly follow the channel's last one. */
 function assertNext({ log }: MemtableChannel, message: Message): void {
   const last = log.at(-1)?.messageSeq;
   if (last === undefined || message.messageSeq === last + 1) return;

@@ -33,18 +33,16 @@ const BOOT_AT = 16;
 const SEGMENT_MAGIC = 0x4c4a_444a; // "JDJL"
 const FRAME_MAGIC = Buffer.from([0xf5, 0x4a, 0x44, 0xfa]); // not valid UTF-8
 
-/** A position in the WAL. */
 export interface WalPosition {
   readonly segment: number;
   readonly offset: number;
 }
 
-/** Returns the file name of a segment. */
 export function segmentName(index: number): string {
   return `${String(index).padStart(8, "0")}.log`;
 }
 
-/** Returns the numbers of the segments in `folder` in ascending order. */
+/** The numbers are in ascending order. */
 export function listSegments(folder: string): number[] {
   return readdirSync(folder)
     .filter((name) => /^\d{8,}\.log$/.test(name))
@@ -52,7 +50,6 @@ export function listSegments(folder: string): number[] {
     .sort((a, b) => a - b);
 }
 
-/** Properties of the process that wrote a segment. */
 interface SegmentWriter {
   /** True if each frame was on the disk before it was acknowledged. */
   readonly synced: boolean;
@@ -60,10 +57,8 @@ interface SegmentWriter {
   readonly boot: string;
 }
 
-/** Value used as the boot id if the system has none. */
 export const UNKNOWN_BOOT = "0".repeat(32);
 
-/** Creates the header of a new segment. Returns it and its salt. */
 export function newSegmentHeader({ synced, boot }: SegmentWriter): {
   readonly header: Buffer;
   readonly salt: number;
@@ -80,18 +75,15 @@ export function newSegmentHeader({ synced, boot }: SegmentWriter): {
   return { header, salt };
 }
 
-/** Result of reading a segment's header. */
 type SegmentHeader =
   | ({
       readonly kind: "ok";
       readonly salt: number;
-      /** Size of the header. */
       readonly size: number;
     } & SegmentWriter)
   | { readonly kind: "newer"; readonly version: number }
   | { readonly kind: "damaged" };
 
-/** Reads the header at the start of a segment's content. */
 export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   if (bytes.length < HEADER_BYTES_V1 || bytes.readUInt32LE(0) !== SEGMENT_MAGIC)
     return { kind: "damaged" };
@@ -108,14 +100,14 @@ export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   return { kind: "ok", salt, size, synced, boot };
 }
 
-/** Fills in the header of a frame whose body is complete. */
+/** The body of the frame must be complete. */
 export function sealFrame(frame: Buffer, salt: number): void {
   frame.set(FRAME_MAGIC, 0);
   frame.writeUInt32LE(frame.length - FRAME_HEADER_BYTES, 8);
   frame.writeUInt32LE(crc32(frame.subarray(8), salt), 4);
 }
 
-/** Returns the end of the frame at `at`, `undefined` if no valid frame begins there. */
+/** Returns `undefined` if no valid frame begins at `at`. */
 function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
   const bodyAt = at + FRAME_HEADER_BYTES;
   if (bodyAt > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0) return undefined;
@@ -125,7 +117,7 @@ function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
   return sum === bytes.readUInt32LE(at + 4) ? end : undefined;
 }
 
-/** Calls `visit` with every record from `at.from` on. Returns where the valid frames end. */
+/** Returns where the valid frames end. */
 export function readFrames(
   bytes: Buffer,
   at: { readonly from: number; readonly salt: number },
@@ -145,10 +137,7 @@ export function readFrames(
   }
 }
 
-/**
- * True if a valid frame begins at or after `from`. This distinguishes damage in the middle of the
- * data from an unfinished last write.
- */
+/** Distinguishes damage in the middle of the data from an unfinished last write. */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);
   while (at !== -1) {

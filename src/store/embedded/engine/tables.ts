@@ -15,15 +15,14 @@ export const DATA_FORMAT = 4;
 
 /**
  * Maximum length of a channel's key. Together with a label it fits in a database key (1978 bytes).
- * The limits of the callers are much lower.
+ * The callers enforce much lower limits.
  */
 export const MAX_KEY_UNITS = 603;
-/** Maximum length of an id or label. */
 export const MAX_LABEL_UNITS = 300;
 
 /**
- * The tables. A value is an array that begins with a format version, or bytes that do. In the
- * comments, the key is on the left of the arrow and the value on the right.
+ * A value is an array that begins with a format version, or bytes that do. In the comments, the key
+ * is on the left of the arrow and the value on the right.
  */
 export interface Tables extends Database {
   /** [type, id] → flags and number of members. */
@@ -93,10 +92,7 @@ export interface Tables extends Database {
   readonly inboxes: BinaryTable;
 }
 
-/**
- * Opens or creates the database in `folder`. Throws `internal` if its data format is newer than
- * this build's.
- */
+/** Throws `internal` if the data format is newer than this build's. */
 export function openTables(folder: string, options: DatabaseOptions = {}): Tables {
   const database = openDatabase(folder, DATA_FORMAT, options);
   const { env } = database;

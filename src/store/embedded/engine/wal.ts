@@ -33,7 +33,6 @@ interface WalOptions {
   readonly segmentBytes: number;
   /** True if the caller calls `sync` after each frame, before it writes the next one. */
   readonly synced: boolean;
-  /** Boot id of this machine (see `segment.ts`). */
   readonly boot: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /**
@@ -46,19 +45,17 @@ interface WalOptions {
   readonly files?: WalFiles | undefined;
 }
 
-/** The segment file that is written to. */
 interface OpenSegment {
   readonly index: number;
   readonly fd: number;
   readonly salt: number;
-  /** End of the valid data. */
   end: number;
 }
 
 const PROBE = Buffer.alloc(4096);
 /**
- * If no new segment can be opened, the current one grows. `ROLL_RETRY_BYTES` is the number of bytes
- * between two attempts to open a new one.
+ * Number of bytes between two attempts to open a new segment. Until one succeeds, the current
+ * segment grows.
  */
 const ROLL_RETRY_BYTES = 1024 * 1024;
 /** Size of a segment while the disk has little space left. */
@@ -66,7 +63,6 @@ const SHORT_SEGMENT_BYTES = 1024 * 1024;
 /** Maximum size of a segment. At this size writes fail if no new segment can be opened. */
 const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
-/** The writer of the segment files. */
 export class Wal {
   readonly #folder: string;
   readonly #segmentBytes: number;
@@ -76,13 +72,12 @@ export class Wal {
   readonly #files: WalFiles;
   readonly #isTight: () => boolean;
   #current: OpenSegment;
-  /** Size of the current segment at which the next attempt to open a new segment is made. */
   #rollAt: number;
   /** Size of the current segment below which no attempt is made, because the last one failed. */
   #retryAt = 0;
   #broken: Error | undefined;
 
-  /** Creates the first segment. Throws the error of the file system. */
+  /** Throws the error of the file system. */
   constructor(options: WalOptions) {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
@@ -95,20 +90,19 @@ export class Wal {
     this.#current = this.#create(options.firstSegment);
   }
 
-  /** Error after which no write can succeed, `undefined` if there is none. */
+  /** `undefined` if writes can succeed. */
   get broken(): Error | undefined {
     return this.#broken;
   }
 
-  /** End of everything written. */
   get position(): WalPosition {
     return { segment: this.#current.index, offset: this.#current.end };
   }
 
   /**
-   * Appends one frame and fills in its header, the first FRAME_HEADER_BYTES bytes of `frame`. If it
-   * throws, nothing of the frame remains, and a later write may succeed unless `broken` is set. If
-   * it returns, this process still owned the folder after the write.
+   * Fills in the first FRAME_HEADER_BYTES bytes of `frame`. If it throws, nothing of the frame
+   * remains, and a later write may succeed unless `broken` is set. If it returns, this process
+   * still owned the folder after the write.
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
@@ -127,9 +121,8 @@ export class Wal {
 
   /**
    * Waits until the disk has everything written before the call. No frame may be written meanwhile.
-   * Earlier segments are already on the disk, because `sync` is called after each frame. A failure
-   * breaks the WAL permanently: the kernel drops pages that it failed to write, so a second
-   * fdatasync would succeed without them.
+   * A failure breaks the WAL permanently: the kernel drops pages that it failed to write, so a
+   * second fdatasync would succeed without them.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
@@ -156,7 +149,7 @@ export class Wal {
     return this.#broken;
   }
 
-  /** Appends a test block and removes it again. Throws if a write would fail now. */
+  /** Throws if a write would fail now. */
   probe(): void {
     if (this.#broken !== undefined) throw this.#broken;
     this.#writeAtEnd(this.#current, PROBE);
@@ -170,20 +163,18 @@ export class Wal {
         await rm(join(this.#folder, segmentName(index)), { force: true });
   }
 
-  /** Returns the size of all segment files. */
   bytes(): number {
     let sum = 0;
     for (const index of listSegments(this.#folder)) sum += this.#sizeOf(index);
     return sum;
   }
 
-  /** Returns the size of a segment file, 0 if it has just been deleted. */
+  /** Returns 0 if the file has just been deleted. */
   #sizeOf(index: number): number {
     const path = join(this.#folder, segmentName(index));
     return fs.statSync(path, { throwIfNoEntry: false })?.size ?? 0;
   }
 
-  /** Closes the file. No method may be called afterwards. */
   close(): void {
     fs.closeSync(this.#current.fd);
   }
@@ -214,7 +205,6 @@ export class Wal {
     fs.closeSync(previous.fd);
   }
 
-  /** Creates a segment whose number is `minIndex` or higher. */
   #create(minIndex: number): OpenSegment {
     const { header, salt } = newSegmentHeader(this.#writer);
     const { index, path, fd } = this.#openNew(minIndex);
@@ -232,10 +222,9 @@ export class Wal {
   }
 
   /**
-   * Creates a segment file. If a file with this number exists, a former owner created the file
-   * after a pause in which it lost the folder. Nothing in that file was acknowledged, and the next
-   * number is used. A former owner creates at most one such file, because it checks its ownership
-   * before it creates another one.
+   * If a file with this number exists, a former owner created it after a pause in which it lost the
+   * folder. Nothing in that file was acknowledged, and the next number is used. A former owner
+   * creates at most one such file, because it checks its ownership before it creates another one.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));
@@ -248,10 +237,7 @@ export class Wal {
     }
   }
 
-  /**
-   * Writes `data` after the valid data. Does not move `end`. If it throws, the written part is
-   * truncated.
-   */
+  /** Does not move `end`. If it throws, the written part is truncated. */
   #writeAtEnd(segment: OpenSegment, data: Buffer): void {
     let written = 0;
     try {

@@ -21,40 +21,31 @@ import type { Assigner } from "./assigner.ts";
 import type { FirstMessage, PendingCommand } from "./dedupe.ts";
 import type { PermissionCheck } from "./permissions.ts";
 
-/** Bytes counted for a queued call in addition to its payload. */
 const QUEUED_BYTES = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
 
 /** A call of another kind, for example a stream event, that is queued among the messages. */
 export interface QueuedStep {
-  /** Assigns seqs and ids in the current batch. A refused call is answered at once. */
   assign(nowMs: number): void;
-  /**
-   * Makes the changes visible to reads, publishes them and answers the call. Called once all of
-   * them are durable.
-   */
+  /** Called once all changes of the call are durable. */
   commit(publish: (event: ClusterEvent) => void): void;
-  /** Undoes what `assign` did, in reverse order. Called if the batch was not written. */
+  /** Called if the batch was not written. Undoes the changes in reverse order. */
   rollBack(): void;
-  /** Rejects the call. Has no effect if the call was already answered. */
+  /** Has no effect if the call was already answered. */
   reject(error: BrokerError): void;
 }
 
-/**
- * A queued call. Messages and other calls have the same shape, because property access is faster if
- * all calls have one shape.
- */
+/** Messages and other calls have the same shape, because property access is faster. */
 interface PendingCall {
   /** `undefined` if the call is a message. */
   readonly step: QueuedStep | undefined;
   readonly draft: MessageDraft;
-  /** Approximate number of bytes that the call occupies while it is queued. */
   readonly bytes: number;
   readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
-  /** The message of this call, `undefined` before it is assigned and for a retry. */
+  /** `undefined` before the message is assigned and for a retry. */
   message: Message | undefined;
-  /** The record in the memtable, `undefined` if the message needs no record. */
+  /** `undefined` if the message needs no record. */
   record: MemtableRecord | undefined;
   /** The uncommitted first message that this call repeats. */
   original: MemtableRecord | undefined;
@@ -69,10 +60,8 @@ interface AppendsPorts extends TurnPorts {
   readonly checkPermission: PermissionCheck;
 }
 
-/** Queue of messages to append, and of other calls that change channels. */
 export class Appends {
   readonly #ports: AppendsPorts;
-  /** Queue of the calls. */
   readonly turn: Turn<PendingCall>;
   #appended = 0;
   #duplicates = 0;
@@ -90,7 +79,6 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** True if the memtable has no room for more calls than those already queued. */
   get isFull(): boolean {
     return this.#ports.memtable.isFull(this.turn.queued);
   }
@@ -119,10 +107,7 @@ export class Appends {
     });
   }
 
-  /**
-   * Queues a call of another kind. `bytes` is its approximate size. The step answers the call
-   * itself.
-   */
+  /** `bytes` is the approximate size of the call. The step answers the call itself. */
   enqueue(step: QueuedStep, bytes: number): void {
     this.turn.enqueue({
       step,
@@ -138,7 +123,7 @@ export class Appends {
 
   /**
    * Returns the answer that a retry of the message would get, `undefined` if the message would not
-   * be a retry. Appends nothing.
+   * be a retry.
    */
   async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
@@ -168,10 +153,7 @@ export class Appends {
     return assigner.frame();
   }
 
-  /**
-   * Assigns a seq and an id to a message, or answers the call if it is a retry or is refused. If
-   * the channel's data cannot be read, only this call fails.
-   */
+  /** If the channel's data cannot be read, only this call fails. */
   #assign(call: PendingCall, nowMs: number): void {
     try {
       if (this.#answerRetryOf(call, nowMs) || this.#answerRefusal(call)) return;
@@ -197,10 +179,7 @@ export class Appends {
     return true;
   }
 
-  /**
-   * Answers a call that repeats a command which is not committed yet. If the command cannot be
-   * stored, the call is appended as a first message.
-   */
+  /** If the command cannot be stored, the call is appended as a first message. */
   async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
     const command = await outcome;
     if (command !== undefined) this.#answerRetry(call, command);
@@ -212,7 +191,6 @@ export class Appends {
     call.resolve({ ...firstMessage(first), duplicate: true });
   }
 
-  /** Returns true if the sender may not send. Answers the call with the reason. */
   #answerRefusal(call: PendingCall): boolean {
     const refused = this.#ports.checkPermission(call.draft);
     if (refused === undefined) return false;
@@ -250,7 +228,6 @@ export class Appends {
   }
 }
 
-/** Draft of a call that is not a message. */
 const NO_DRAFT: MessageDraft = {
   key: "",
   channel: { id: "", type: 1 },
@@ -274,11 +251,7 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   return { messageId, messageSeq };
 }
 
-/**
- * Returns the error for a draft that is invalid or too large for a record or a database key,
- * `undefined` if the draft is valid. An invalid draft must not reach a batch, because it would make
- * other calls fail there.
- */
+/** An invalid draft must not reach a batch, because it would make other calls fail there. */
 function draftError(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||

@@ -1,8 +1,6 @@
-// Assigns seqs and ids to drafts. `findFirst` looks for an earlier message that the draft repeats.
-// If there is none, `assign` assigns seq and id and encodes the record into the frame of the
-// current batch. Owns the last assigned id, the id reservation and the last message of the batch
-// that has no record. An assigned seq is not final: `Memtable.rollBack` frees it if the batch was
-// not written. Hot path.
+// Assigns seqs and ids to drafts, and encodes their records into the frame of the current batch.
+// Owns the last assigned id and the id reservation. An assigned seq is not final:
+// `Memtable.rollBack` frees it if the batch was not written. Hot path.
 
 import {
   type ChannelKey,
@@ -26,10 +24,7 @@ import {
 } from "../engine/record.ts";
 import type { DedupeIndex, FirstMessage, PendingCommand } from "./dedupe.ts";
 
-/**
- * Number of ids that one reservation covers. One WAL record reserves the ids of about one second
- * for messages that are not stored.
- */
+/** One WAL record reserves the ids of about one second for messages that are not stored. */
 const IDS_PER_RESERVATION = 4_096_000;
 const NO_PAYLOAD = new Uint8Array(0);
 /** Header of the message of every stream. */
@@ -37,7 +32,6 @@ const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
 
 interface AssignerPorts {
   readonly memtable: Memtable;
-  /** Channel rows of the database. */
   readonly rows: {
     get(key: ChannelKey): { readonly number: number } | undefined;
   };
@@ -46,44 +40,38 @@ interface AssignerPorts {
   readonly frame: Frame;
 }
 
-/** A message with its seq and id, and its record. */
 interface AssignedMessage {
   readonly message: Message;
   /** `undefined` if the message needs no record. */
   readonly record: MemtableRecord | undefined;
 }
 
-/** The message of a new stream with its seq and id, and its record. */
 export interface AssignedStream {
   readonly message: Message;
   readonly record: MemtableRecord;
 }
 
-/** Assigns seqs and ids, one batch after the other. */
 export class Assigner {
   readonly #ports: AssignerPorts;
-  /** Last message of the batch that has no record. A reservation must cover its id. */
+  /** A reservation must cover the id of this message. */
   #lastUnstored: Message | undefined;
 
   constructor(ports: AssignerPorts) {
     this.#ports = ports;
   }
 
-  /** Begins the frame of a new batch. `aboutBytes` is its approximate size. */
   begin(aboutBytes: number): void {
     this.#ports.frame.begin(aboutBytes);
     this.#lastUnstored = undefined;
   }
 
-  /** Records that the batch was not written. */
   batchFailed(): void {
     this.#ports.ids.invalidateReservation();
   }
 
   /**
-   * Returns the message or command that `draft` repeats, `undefined` if it is not a retry. The
-   * first message may be uncommitted, or only known from the dedupe tables. Does not load the
-   * channel into memory.
+   * Returns `undefined` if `draft` is not a retry. The first message may be uncommitted, or only
+   * known from the dedupe tables. Does not load the channel into memory.
    */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
@@ -141,10 +129,7 @@ export class Assigner {
     return { message, record };
   }
 
-  /**
-   * Assigns seq and id to the message of a new stream. Its payload is empty, because the stream's
-   * events contain the text.
-   */
+  /** The payload of the message is empty, because the stream's events contain the text. */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -177,7 +162,6 @@ export class Assigner {
     return { message, record };
   }
 
-  /** Encodes a record into the frame and adds it to the memtable and to the dedupe filter. */
   #addRecord(channel: MemtableChannel, stored: StoredRecord): MemtableRecord {
     const { message, dedupe } = stored;
     const { frame } = this.#ports;
@@ -189,17 +173,14 @@ export class Assigner {
     return this.#ports.memtable.assign(channel, stored, { bytes, start, end });
   }
 
-  /**
-   * Returns the frame of the batch with an empty header, `undefined` if there is nothing to write.
-   */
+  /** Returns `undefined` if there is nothing to write. */
   frame(): Buffer | undefined {
     if (this.#lastUnstored !== undefined) this.#addReservation(this.#lastUnstored);
     return this.#ports.frame.finish();
   }
 
   /**
-   * Adds a reservation for the ids of messages without a record, unless an earlier reservation
-   * covers them. Without it, a restart could assign the same ids again.
+   * Without this reservation, a restart could assign the ids of messages without a record again.
    */
   #addReservation(message: Message): void {
     const { ids } = this.#ports;
@@ -219,25 +200,22 @@ export class Assigner {
 }
 
 /**
- * Counter of message ids. The next id is the first one of the current millisecond, or the id after
- * the last one if that is higher. Every id must be higher than all ids before it.
+ * The next id is the first one of the current millisecond, or the id after the last one if that is
+ * higher. Every id must be higher than all ids before it.
  */
 export class MessageIds {
   #last: number;
   #reserved: number;
 
-  /** `last` is the highest id that may already be in use. */
   constructor(last: number) {
     this.#last = last;
     this.#reserved = last;
   }
 
-  /** Highest id that is assigned or reserved. */
   get floor(): number {
     return Math.max(this.#last, this.#reserved);
   }
 
-  /** Returns a new id. */
   next(nowMs: number): number {
     const fresh = firstMessageId(nowMs);
     this.#last = fresh > this.#last ? fresh : this.#last + 1;
@@ -252,12 +230,11 @@ export class MessageIds {
     return id <= this.#reserved ? undefined : id + IDS_PER_RESERVATION;
   }
 
-  /** Records that the frame of the current batch contains the reservation. */
   markReserved(reservation: number): void {
     this.#reserved = reservation;
   }
 
-  /** Records that the current batch failed. A reservation in it must be written again. */
+  /** A reservation in the failed batch must be written again. */
   invalidateReservation(): void {
     this.#reserved = 0;
   }

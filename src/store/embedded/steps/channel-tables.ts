@@ -1,6 +1,6 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
-// Writes must be called inside a transaction. State: a cache of channels and their permission bits
-// for sends. A change of a channel drops its cache entry. No rule is checked here.
+// Writes must be called inside a transaction. A change of a channel drops its cache entry and all
+// cached group lists. No rule is checked here.
 
 import {
   type ChannelInfo,
@@ -21,20 +21,18 @@ import type { Tables } from "../engine/tables.ts";
 import { positionKey } from "./conversation-rows.ts";
 
 const VERSION = 1;
-/** Version of a row of a user's group. Version 1 had no joinSeq. */
+/** Version 1 had no joinSeq. */
 const GROUP_VERSION = 2;
-/**
- * Maximum number of cached channels, and of cached uids in each channel. The cache holds the
- * channels that are being sent to, not all channels.
- */
+/** The cache holds the channels that are being sent to, not all channels. */
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
-/**
- * Maximum number of users whose group lists are cached. The cache serves users who are logging in.
- */
+/** Maximum number of cached group lists. The cache serves users who are logging in. */
 const MAX_CACHED_USERS = 1024;
 
-/** Bits of a uid in a channel: kinds of membership, and lists, which have a table of their own. */
+/**
+ * `PERMANENT` and `TEMPORARY` are kinds of membership (table `members`), `DENYLIST` and `ALLOWLIST`
+ * are lists (table `lists`).
+ */
 export const PERMANENT = 1;
 export const TEMPORARY = 2;
 export const MEMBER = PERMANENT | TEMPORARY;
@@ -42,33 +40,29 @@ export const DENYLIST = 4;
 export const ALLOWLIST = 8;
 type BitTable = "members" | "lists";
 
-/** A channel and its number of members of both kinds. */
 export interface ChannelRecord {
   readonly info: ChannelInfo;
   readonly members: number;
 }
 
-/** Bits of a uid in one table before and after a change. 0 means that the uid has no row. */
+/** 0 means that the uid has no row. */
 export interface BitChange {
   readonly before: number;
   readonly after: number;
 }
 
-/** A group that a user belongs to. */
 interface GroupOfUser {
   readonly id: string;
-  /** Newest seq of the channel when the user joined. */
+  /** Newest seq of the channel when the user joined. 0 if the row has version 1. */
   readonly joinSeq: number;
 }
 
-/** Number of uids on each list of a channel. */
 interface ListSizes {
   readonly denied: number;
   readonly allowed: number;
 }
 const NO_LISTS: ListSizes = { denied: 0, allowed: 0 };
 
-/** Cached row of a channel, and cached bits of some of its uids. */
 interface CachedChannel {
   readonly row: ChannelRecord | undefined;
   /** `undefined` until the sizes are read. */
@@ -76,7 +70,6 @@ interface CachedChannel {
   readonly bits: BoundedMap<string, number>;
 }
 
-/** The tables of channels, with a cache of the rows that sends read. */
 export class ChannelTables {
   readonly #tables: Tables;
   readonly #cache: Record<ChannelType, BoundedMap<string, CachedChannel>> = {
@@ -92,7 +85,6 @@ export class ChannelTables {
     2: new Map(),
   };
 
-  /** Group lists of users that were read since the last change of any channel. */
   #groupLists = new BoundedMap<string, readonly string[]>(MAX_CACHED_USERS);
   #pendingChanges = 0;
 
@@ -101,16 +93,16 @@ export class ChannelTables {
   }
 
   /**
-   * Cache of group lists. Get it before reading a list: a change replaces the cache, so that a list
-   * that was read before the change is not kept. `undefined` while a channel is changing.
+   * Get the cache before reading a list: a change replaces the cache, so that a list that was read
+   * before the change is not kept. `undefined` while a channel is changing.
    */
   get groupListCache(): BoundedMap<string, readonly string[]> | undefined {
     return this.#pendingChanges === 0 ? this.#groupLists : undefined;
   }
 
   /**
-   * Runs a step that may change the channel inside a transaction (see `transact`). The channel is
-   * not cached meanwhile.
+   * Runs a step inside a transaction. The step may change the channel, which is not cached
+   * meanwhile.
    */
   async change<Answer>({ type, id }: ChannelRef, step: () => Answer): Promise<Answer> {
     const changing = this.#changing[type];
@@ -141,7 +133,7 @@ export class ChannelTables {
     }
   }
 
-  /** Returns the channel's row, `undefined` if the channel does not exist. */
+  /** Returns `undefined` if the channel does not exist. */
   row(channel: ChannelRef): ChannelRecord | undefined {
     return this.#lookUp(channel).row;
   }
@@ -170,7 +162,6 @@ export class ChannelTables {
     return channelCache.sizes;
   }
 
-  /** Returns all bits of `uid` in the channel and caches them. */
   bits(channel: ChannelRef, uid: string): number {
     const uidBits = this.#lookUp(channel).bits;
     const cachedBits = uidBits.get(uid);
@@ -182,13 +173,12 @@ export class ChannelTables {
     return bits;
   }
 
-  /** Returns the bits of `uid` in one table, without caching them. */
   readBits(table: BitTable, { type, id }: ChannelRef, uid: string, snapshot?: Snapshot): number {
     const options = snapshot && { transaction: snapshot };
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /** Returns all uids that have `bit`, with their bits in the table. */
+  /** Returns all uids that have one of the bits in `bit`, with all of their bits in the table. */
   uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
     const uids = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
@@ -202,8 +192,8 @@ export class ChannelTables {
   }
 
   /**
-   * Returns up to `limit` uids of a table with their bits, in the order of keys, starting after the
-   * uid `after`. If it returns fewer than `limit` uids, no uids follow.
+   * Returns uids in the order of keys, starting after the uid `after`. If it returns fewer than
+   * `limit` uids, no uids follow.
    */
   uidsAfter(
     table: BitTable,
@@ -220,7 +210,6 @@ export class ChannelTables {
     return [...rows].map(({ key, value }) => [String(key[2]), toBits(value)]);
   }
 
-  /** Stores changed bits of uids in the lists. */
   putLists(channel: ChannelRef, changes: ReadonlyMap<string, BitChange>): void {
     const { lists, listSizes } = this.#tables;
     const { type, id } = channel;
@@ -237,8 +226,8 @@ export class ChannelTables {
   }
 
   /**
-   * Stores changed bits of members. `headSeq` is the channel's newest seq: a new member has no
-   * unread messages up to it. The read position of a removed member is deleted.
+   * A new member has no unread messages up to `headSeq`. The read position of a removed member is
+   * deleted.
    */
   putMembers(
     { type, id }: ChannelRef,
@@ -259,19 +248,13 @@ export class ChannelTables {
     }
   }
 
-  /**
-   * Yields the groups of `uid` that are not disbanded. The caller may run other work between two
-   * groups, because the rows are read page by page.
-   */
+  /** Skips disbanded groups. The caller may run other work between two groups. */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
   }
 
-  /**
-   * True if the group exists and is not disbanded. Does not cache the group: most groups of a user
-   * who logs in are not being sent to.
-   */
+  /** Does not cache the group: no messages are being sent to most groups of a user who logs in. */
   #isOpen(id: string): boolean {
     const cached = this.#cache[GROUP_CHANNEL].get(id);
     if (cached !== undefined) return cached.row?.info.disband === false;
@@ -279,10 +262,7 @@ export class ChannelTables {
     return stored !== undefined && fieldsOf(stored, VERSION)[1] !== true;
   }
 
-  /**
-   * Returns the newest seq that the group had when the user joined, `undefined` if the user is not
-   * a member.
-   */
+  /** Returns `undefined` if the user is not a member. */
   joinSeq(uid: string, groupId: string): number | undefined {
     const stored = this.#tables.groups.get([uid, groupId]);
     return stored === undefined ? undefined : toJoinSeq(stored);

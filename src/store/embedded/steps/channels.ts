@@ -25,20 +25,17 @@ import {
 import { groupFacts, personFacts } from "./permissions.ts";
 
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
-/** Maximum length of an id. Three ids fit in one key. The limits of the callers are much lower. */
+/** Three ids of this length fit in one key. */
 const MAX_ID_UNITS = 256;
-/** Maximum number of uids of a channel that are read in one event-loop turn. */
 const UIDS_PER_TURN = 500;
 /**
- * Number of a user's groups that are read without waiting. A longer list waits until the long lists
- * that were requested earlier are read, because many lists may be requested in one event-loop
- * iteration.
+ * A longer list waits until the long lists that were requested earlier are read, because many lists
+ * may be requested in one event-loop iteration.
  */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
   readonly channelTables: ChannelTables;
-  /** Returns the newest visible seq of a channel. */
   readonly headSeq: (key: ChannelKey) => number;
   /** Receives removals from groups once they are durable. */
   readonly publisher: Publisher;
@@ -51,10 +48,7 @@ export function createChannels({
 }: ChannelPorts): ChannelStore {
   const longLists = new Turns();
 
-  /**
-   * Stores the changed members of an existing channel and returns the uids that are no longer
-   * members. Must be called inside `change`.
-   */
+  /** Returns the uids that are no longer members. Must be called inside `change`. */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,
@@ -72,9 +66,7 @@ export function createChannels({
     return removed;
   }
 
-  /**
-   * Returns the bits of the uids before and after a list change. Must be called inside `change`.
-   */
+  /** Must be called inside `change`. */
   function changesOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -114,15 +106,15 @@ export function createChannels({
     });
   }
 
-  /** Publishes a removal. Must be called once the removal is durable. */
+  /** Must be called once the removal is durable. */
   function publishRemoval({ id: channelId, type }: ChannelRef, uids: readonly string[] = []): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
     publisher.publish({ kind: "removal", channelId, uids });
   }
 
   /**
-   * Returns the groups of a user. Caches short lists, because a login calls this function twice:
-   * before and after the node subscribes to the groups.
+   * Caches short lists, because a login calls this function twice: before and after the node
+   * subscribes to the groups.
    */
   async function groupsOf(uid: string): Promise<readonly string[]> {
     const { groupListCache } = channels;
@@ -256,10 +248,7 @@ function bitOf(membership: Membership): number {
   return membership === "permanent" ? PERMANENT : TEMPORARY;
 }
 
-/**
- * Throws `bad_id` if an id is too long. Without this check, writing the key would fail in the
- * middle of a transaction.
- */
+/** Without this check, writing the key would fail in the middle of a transaction. */
 function assertIds(ids: readonly string[]): void {
   if (ids.some((id) => id.length > MAX_ID_UNITS)) throw new BrokerError("bad_id");
 }

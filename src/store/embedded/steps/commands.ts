@@ -21,25 +21,20 @@ import { commandKey, seqOfCopy } from "./inbox-rows.ts";
 
 const LAST_COMMAND_ID = "lastCommandId";
 const VERSION = 1;
-/** Bytes counted for a queued step in addition to its payload and copies. */
 const QUEUED_BYTES = 512;
-/** Bytes counted for each copy of a queued step. */
 const COPY_BYTES = 128;
 
-/** A step of the inbox queue. */
 interface QueueStep {
-  /** Approximate number of copies that the step changes, at least 1. */
+  /** At least 1. */
   readonly size: number;
   readonly bytes: number;
-  /**
-   * Adds the step's changes to the batch. Called again with another batch if the first one failed.
-   */
+  /** Called again with another batch if the first one failed. */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
 }
 
-/** The step that stores a command. `copies` is filled in by `decide`. */
+/** `decide` fills in `copies`. */
 interface CommandStep extends QueueStep {
   readonly kind: "command";
   readonly draft: CommandDraft;
@@ -49,7 +44,6 @@ interface CommandStep extends QueueStep {
 
 export type InboxStep = CommandStep | (QueueStep & { readonly kind: "removal" });
 
-/** A step and the promise of its result. */
 interface StepAndResult<T, S> {
   readonly promise: Promise<T>;
   readonly step: S;
@@ -62,8 +56,7 @@ export interface CommandPorts {
 }
 
 /**
- * Creates the step that appends a command, and assigns the next message id to it. Must be called in
- * the order in which steps are queued.
+ * Must be called in the order in which steps are queued, because it assigns the next message id.
  */
 export function appendStep(
   draft: CommandDraft,
@@ -108,10 +101,7 @@ export function appendStep(
   return { promise, step };
 }
 
-/**
- * Creates the step that acknowledges copies. Its promise resolves to the number of copies that were
- * still in the inbox and not expired.
- */
+/** The promise resolves to the number of copies that were still in the inbox and not expired. */
 export function acknowledgeStep(
   uid: string,
   inboxSeqs: readonly number[],
@@ -137,7 +127,7 @@ export function acknowledgeStep(
   return { promise, step };
 }
 
-/** Creates the step that removes expired copies, and the command itself if `command` is set. */
+/** Also removes the command itself if `command` is set. */
 export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
@@ -160,16 +150,13 @@ export function expireStep(
   return { promise, step };
 }
 
-/** Returns the highest id of a stored command. Later ids must be higher. */
+/** Later ids must be higher than the returned one. */
 export function lastCommandId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_COMMAND_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/**
- * Stores the highest id of the commands, and their dedupe entries. Must be called inside the
- * transaction that stores `commands`, which may be in any order.
- */
+/** Must be called inside the transaction that stores `commands`, which may be in any order. */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,
@@ -183,10 +170,7 @@ export function rememberCommands(
     if (draft.clientMsgNo !== "") dedupe.putCommand(message);
 }
 
-/**
- * Returns the message of an accepted command. The message has no seq, because each inbox assigns
- * its own.
- */
+/** The message has no seq, because each inbox assigns its own. */
 function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,

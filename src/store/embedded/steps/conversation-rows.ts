@@ -1,7 +1,6 @@
-// Rows of conversations. Stores the read positions that users set. Together with the messages of a
-// checkpoint, stores personal channels by user, the newest seq of each sender, and the messages
-// that have a red dot and expire. Owns the list of personal channels that have no row in the
-// database yet. No function here is called when a message is sent to a known channel.
+// Rows of conversations: read positions, personal channels by user, the newest seq of each sender,
+// and messages that have a red dot and expire. Owns the list of personal channels that have no row
+// in the database yet. No function here is called when a message is sent to a known channel.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -22,7 +21,6 @@ import type { Tables } from "../engine/tables.ts";
 const VERSION = 1;
 const POSITION_VERSION = 1;
 const NUMBER_BYTES = 6;
-/** Name of the value that records that `backfillPeers` has completed. */
 const PEERS_COMPLETE = "peersComplete";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts after the keys of all personal channels. */
@@ -30,19 +28,17 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * Maximum number of personal channels without a row. Above this number, channels that are no longer
- * in the memtable are dropped from the list, because none of their messages was stored.
+ * Above this number, channels that are no longer in the memtable are dropped from the list, because
+ * none of their messages was stored.
  */
 const MAX_UNSTORED = 100_000;
 
-/** A message that has a red dot and expires. */
 export interface ExpiringRow {
   readonly seq: number;
   readonly timestampMs: number;
   readonly expiresAtMs: number;
 }
 
-/** The rows of conversations, and the list of personal channels without rows. */
 export class ConversationRows {
   readonly #tables: Tables;
   /** Peers of each user in personal channels that may have no row yet. */
@@ -54,8 +50,8 @@ export class ConversationRows {
   }
 
   /**
-   * Adds rows to the table `peers` for personal channels that were stored before that table
-   * existed. Throws `unavailable` if a write fails.
+   * Adds rows for personal channels that were stored before the table `peers` existed. Throws
+   * `unavailable` if a write fails.
    */
   async backfillPeers(): Promise<void> {
     const tables = this.#tables;
@@ -74,10 +70,7 @@ export class ConversationRows {
     await commit(tables, () => void tables.meta.put(PEERS_COMPLETE, [VERSION]));
   }
 
-  /**
-   * Adds the channel to the list if it is a personal channel. Called when a channel without a row
-   * is loaded into memory.
-   */
+  /** Called when a channel without a row is loaded into memory. */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
@@ -89,18 +82,14 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Stores the rows of a personal channel if it may have none yet. Must be called inside `commit`,
-   * together with the channel's row in `heads`.
-   */
+  /** Must be called inside `commit`, together with the channel's row in `heads`. */
   putChannel(key: ChannelKey): void {
     if (this.#unstoredKeys.has(key)) this.#putPeers(key);
   }
 
   /**
-   * Removes the flushed channels, whose rows are committed, from the list. If the list is too long,
-   * also removes channels for which `inMemory` returns `undefined`: they left memory and will not
-   * get a row.
+   * Removes channels whose rows are committed from the list. If the list is too long, also removes
+   * channels for which `inMemory` returns `undefined`: they left memory and will not get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
@@ -117,10 +106,7 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Stores the row of a message that has a red dot and expires. Must be called inside `commit`,
-   * together with the message.
-   */
+  /** Must be called inside `commit`, together with the message. */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));
@@ -128,9 +114,9 @@ export class ConversationRows {
   }
 
   /**
-   * Stores the newest seq of each sender. Yields after each row and must be advanced inside
-   * `commit`. `isFirst` is true for the first checkpoint after a start. After a power loss, the
-   * database may then have newer rows than the replayed WAL.
+   * Yields after each row and must be advanced inside `commit`. `isFirst` is true for the first
+   * checkpoint after a start. After a power loss, the database may then have newer rows than the
+   * replayed WAL.
    */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
@@ -144,8 +130,8 @@ export class ConversationRows {
   }
 
   /**
-   * Yields the users who have a personal channel with `uid`, even if that channel has no message.
-   * The caller may run other work between two users, because the rows are read page by page.
+   * Includes personal channels that have no message. The caller may run other work between two
+   * users.
    */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
@@ -154,17 +140,14 @@ export class ConversationRows {
       if (!unstored.has(peer)) yield peer;
   }
 
-  /** Returns the stored seq of the newest message that `uid` sent, 0 if none is stored. */
+  /** Returns 0 if no seq is stored. */
   ownSeq(number: number, uid: string): number {
     if (number === 0) return 0;
     const value = this.#tables.own.getBinaryFast(ownKey(number, uid));
     return value === undefined ? 0 : value.readUIntBE(1, NUMBER_BYTES);
   }
 
-  /**
-   * Yields the messages in the database that have a red dot and expire, from `toSeq` down to
-   * `fromSeq`, which is at least 1.
-   */
+  /** Yields rows from `toSeq` down to `fromSeq`, which is at least 1. */
   *expiringNewestFirst(
     number: number,
     { fromSeq, toSeq }: { readonly fromSeq: number; readonly toSeq: number },
@@ -190,7 +173,7 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/** Returns the two users of a personal channel. Ids contain no `@`. */
+/** Returns `undefined` for channels that are not personal. Ids contain no `@`. */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");
@@ -224,14 +207,10 @@ function expiringValue({ timestampMs, expiresAtMs }: RecordTimes): Buffer {
 
 export type PositionTable = Pick<Tables, "positions">;
 
-/** Read position of a user in a channel, as the user set it. */
 export interface Position {
   readonly readSeq: number;
   readonly deletedSeq: number;
-  /**
-   * Newest seq of the channel at the time of the change. Messages that the user sent later move the
-   * read position again.
-   */
+  /** Messages that the user sent after this seq move the read position again. */
   readonly headAtChange: number;
   readonly changedAtMs: number;
 }
@@ -240,7 +219,7 @@ export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
 }
 
-/** Returns the position, `undefined` if the user never set one or has left the group since then. */
+/** Returns `undefined` if the user never set a position or has left the group since then. */
 export function readPosition(
   tables: PositionTable,
   uid: string,
@@ -257,7 +236,7 @@ export function readPosition(
   };
 }
 
-/** Stores the position. Must be called inside `transact`. */
+/** Must be called inside `transact`. */
 export function putPosition(
   tables: PositionTable,
   { uid, key }: { readonly uid: string; readonly key: ChannelKey },

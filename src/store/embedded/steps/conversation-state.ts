@@ -20,7 +20,6 @@ import {
   UnreadCounter,
 } from "./unread.ts";
 
-/** A conversation of a user. */
 export interface ConversationRef {
   readonly uid: string;
   readonly channel: ChannelRef;
@@ -30,7 +29,6 @@ export interface ConversationRef {
   readonly joinSeq: number;
 }
 
-/** The state of a conversation at one moment. */
 interface ConversationState {
   readonly channel: ChannelState;
   readonly position: Position | undefined;
@@ -38,7 +36,6 @@ interface ConversationState {
   readonly deletedSeq: number;
 }
 
-/** The seqs that a user can set. */
 type ReadMarks = Pick<ConversationState, "readSeq" | "deletedSeq">;
 
 export interface ConversationStatePorts extends ChannelStatesPorts {
@@ -49,12 +46,10 @@ export interface ConversationStatePorts extends ChannelStatesPorts {
   readonly retentionMs: number;
 }
 
-/** A conversation with only the head of its last message. */
 type ConversationFacts = Omit<Conversation, "last"> & {
   readonly last: MessageHead | undefined;
 };
 
-/** Computes states of conversations. */
 export class ConversationStates {
   readonly #ports: ConversationStatePorts;
   readonly #channels: ChannelStates;
@@ -66,7 +61,6 @@ export class ConversationStates {
     this.#unread = new UnreadCounter({ ...ports, states: this.#channels });
   }
 
-  /** Returns the conversation with its last message. */
   view(ref: ConversationRef): Conversation {
     const facts = this.#facts(ref);
     if (facts.last === undefined) return { ...facts, last: undefined };
@@ -78,9 +72,7 @@ export class ConversationStates {
     return { ...facts, last: messages[0] };
   }
 
-  /**
-   * Returns the conversation with the head of its last message, `undefined` if no message is shown.
-   */
+  /** Returns `undefined` if no message is shown. */
   head(ref: ConversationRef): ConversationHead | undefined {
     const { last, ...facts } = this.#facts(ref);
     return last && { ...facts, last };
@@ -101,7 +93,6 @@ export class ConversationStates {
     };
   }
 
-  /** Returns the state of a conversation now. */
   stateOf({ uid, key, isLarge, joinSeq }: ConversationRef): ConversationState {
     const channel = this.#channels.stateOf(key);
     const { head } = channel;
@@ -118,7 +109,7 @@ export class ConversationStates {
     return { channel, position, readSeq, deletedSeq };
   }
 
-  /** Returns the newest message after `deletedSeq` that is shown. */
+  /** Returns `undefined` if no message after `deletedSeq` is shown. */
   #last({ channel, deletedSeq }: ConversationState): MessageHead | undefined {
     const { clock, retentionMs } = this.#ports;
     const fromSeq = this.#unread.firstKeptSeq(channel, deletedSeq + 1);
@@ -131,7 +122,6 @@ export class ConversationStates {
     );
   }
 
-  /** Returns the read seq and the deleted seq after the change. */
   afterChange({ channel, deletedSeq }: ConversationState, change: ConversationChange): ReadMarks {
     const { head } = channel;
     switch (change.kind) {

@@ -94,7 +94,7 @@ export class Conversations implements ConversationStore {
     return ref && this.#states.view(ref);
   }
 
-  /** Stores the new read position of the user if `change` results in a different position. */
+  /** Stores nothing if `change` results in the same position. */
   #put(ref: ConversationRef, change: ConversationChange): void {
     const { tables, clock } = this.#ports;
     const state = this.#states.stateOf(ref);
@@ -108,7 +108,6 @@ export class Conversations implements ConversationStore {
     putPosition(tables, ref, position);
   }
 
-  /** Yields the conversations of a user: the groups and all personal channels. */
   *#refsOf(uid: string): Generator<ConversationRef> {
     const { channelTables, conversationRows } = this.#ports;
     for (const { id, joinSeq } of channelTables.groupsOf(uid)) {
@@ -121,10 +120,7 @@ export class Conversations implements ConversationStore {
       yield personalRef(uid, { id: peer, type: PERSON_CHANNEL });
   }
 
-  /**
-   * Returns the conversation, `undefined` if the user is not a member of the group or the group is
-   * disbanded.
-   */
+  /** Returns `undefined` if the user is not a member of the group or the group is disbanded. */
   #refTo(uid: string, channel: ChannelRef): ConversationRef | undefined {
     if (channel.type === PERSON_CHANNEL) return personalRef(uid, channel);
     const { channelTables } = this.#ports;

@@ -32,25 +32,20 @@ const VERSION = 1;
 /** Size of a value: version u8, messageId f64, messageSeq f64, timestampMs f64. */
 const VALUE_BYTES = 25;
 const NUMBER_BYTES = 6;
-/**
- * Separates uid, clientMsgNo and a command's channel key in a key. Ids contain no control
- * characters.
- */
+/** Separates the strings in a key. Ids contain no control characters. */
 const SEPARATOR = 0x0a;
-/** Channel number in the keys of commands. No channel has this number. */
+/** No channel has this number. */
 const COMMANDS = 0;
 /** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;
-/** Number of keys that are read in one event-loop turn to fill the filters. */
 const KEYS_PER_TURN = 500;
 
-/** The message with which a retry is answered. */
 export interface FirstMessage {
   readonly messageId: number;
   readonly messageSeq: number;
 }
 
-/** A command that is not committed yet. `outcome` resolves to `undefined` if it failed. */
+/** `outcome` resolves to `undefined` if the command failed. */
 export interface PendingCommand {
   readonly outcome: Promise<FirstMessage | undefined>;
 }
@@ -58,18 +53,15 @@ export interface PendingCommand {
 type SenderKey = Pick<DedupeKey, "fromUid" | "clientMsgNo">;
 type DedupeEntry = FirstMessage & Pick<Message, "timestampMs">;
 
-/** Index that finds the first message of a retry. */
 export class DedupeIndex {
   readonly #tables: Tables;
   readonly #windowMs: number;
-  /** Buffer that all lookups share. Lookups are synchronous. */
+  /** All lookups share this buffer, because they are synchronous. */
   readonly #key = Buffer.allocUnsafe(4096);
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersComplete = false;
   #isClosed = false;
-  /**
-   * Senders and clientMsgNos that were added during a rotation. They belong to the new generation.
-   */
+  /** Entries that were added during a rotation. They belong to the new generation. */
   #addedDuringRotation: [string, string][] = [];
   #isRotating = false;
   readonly #pendingCommands = new Map<string, PendingCommand>();
@@ -87,8 +79,8 @@ export class DedupeIndex {
   }
 
   /**
-   * True if a retry of this message at `nowMs` is still recognised. If the clock was set back, the
-   * message still counts as within the window.
+   * True if a retry at `nowMs` is still recognised. If the clock was set back, the message still
+   * counts as within the window.
    */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
@@ -104,18 +96,13 @@ export class DedupeIndex {
     return even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo);
   }
 
-  /**
-   * Adds a clientMsgNo to the filter. Must be called for every entry before it can be looked up.
-   */
+  /** Must be called for every entry before it can be looked up. */
   addToFilter({ fromUid, clientMsgNo }: SenderKey): void {
     this.#filters[slotOf(this.#generation)].add(fromUid, clientMsgNo);
     if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
-  /**
-   * Fills the filters from the tables in several event-loop turns. Until all keys are read,
-   * `mayContain` returns true.
-   */
+  /** Until all keys are read, `mayContain` returns true. */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
       let start: Buffer | undefined = Buffer.alloc(1);
@@ -127,15 +114,11 @@ export class DedupeIndex {
     this.#areFiltersComplete = !this.#isClosed;
   }
 
-  /** Stops `fillFilters` early. */
   close(): void {
     this.#isClosed = true;
   }
 
-  /**
-   * Adds a page of keys to the filter. Returns the start of the next page, `undefined` after the
-   * last one.
-   */
+  /** Returns the start of the next page, `undefined` after the last one. */
   #fillSome(at: 0 | 1, start: Buffer): Buffer | undefined {
     let lastKey: Buffer | undefined;
     let count = 0;
@@ -154,18 +137,15 @@ export class DedupeIndex {
     return Buffer.concat([lastKey, Buffer.alloc(1)]);
   }
 
-  /**
-   * Returns the first message with this sender and clientMsgNo in the channel, if it is within the
-   * window.
-   */
+  /** Returns `undefined` if there is no message within the window. */
   find(number: number, sender: SenderKey, nowMs: number): FirstMessage | undefined {
     const size = writeKey(this.#key, number, sender);
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
   /**
-   * Returns the command with this sender and clientMsgNo in the channel, if it is within the window
-   * or not committed yet.
+   * Also finds commands that are not committed yet. Returns `undefined` if there is none within the
+   * window.
    */
   findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));
@@ -190,7 +170,6 @@ export class DedupeIndex {
     return undefined;
   }
 
-  /** True if a new generation is due, or if there is none yet. */
   isRotationDue(nowMs: number): boolean {
     if (this.#startedAtMs === undefined) return true;
     // If the clock was set back, the generation must not last longer because of it.
@@ -221,7 +200,6 @@ export class DedupeIndex {
     }
   }
 
-  /** Stores the entry of a record. Must be called inside `commit`. */
   put(number: number, { bytes, start, messageSeq }: MemtableRecord): void {
     const uidAt = textAt(bytes, start, FROM_UID);
     const noAt = textAt(bytes, start, CLIENT_MSG_NO);
@@ -243,10 +221,7 @@ export class DedupeIndex {
     void this.#table(this.#generation).put(key, value);
   }
 
-  /**
-   * Makes retries find a command that is not committed yet. If the command is stored, its entry is
-   * in the database once `outcome` resolves.
-   */
+  /** If the command is stored, its entry is in the database once `outcome` resolves. */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
     this.addToFilter(command);
@@ -254,7 +229,6 @@ export class DedupeIndex {
     void outcome.then(() => this.#pendingCommands.delete(name));
   }
 
-  /** True if the key of the command's entry would be too long for the database. */
   isCommandTooLong(command: DedupeKey): boolean {
     const { key, fromUid, clientMsgNo } = command;
     const units = key.length + fromUid.length + clientMsgNo.length;
@@ -263,7 +237,7 @@ export class DedupeIndex {
     return writeCommandKey(this.#key, command) > MAX_KEY_BYTES;
   }
 
-  /** Stores the entry of a command. Must be called inside `commit`. */
+  /** Must be called inside `commit`. */
   putCommand(command: DedupeKey & DedupeEntry): void {
     const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
     void this.#table(this.#generation).put(key, dedupeValue(command));
@@ -274,7 +248,6 @@ export class DedupeIndex {
   }
 }
 
-/** Returns the index of the table and filter of a generation. */
 function slotOf(generation: number): 0 | 1 {
   return generation % 2 === 0 ? 0 : 1;
 }

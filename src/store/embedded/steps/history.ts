@@ -13,14 +13,13 @@ interface HistoryPorts {
   readonly logRows: Pick<LogRows, "scan" | "scanReverse">;
   readonly rows: ChannelRows;
   readonly memtable: Memtable;
-  /** Returns the message of a stream with the stream's text and state. */
   readonly withStream: (message: Message, number: number) => Message;
   readonly clock: Clock;
   /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
-/** A range of seqs, both ends included, within the seqs of the channel. */
+/** Both ends are included. */
 interface SeqRange {
   readonly from: number;
   readonly to: number;
@@ -29,10 +28,9 @@ interface SeqRange {
 
 const NEWEST = { limit: 1, maxBytes: 1 };
 
-/** Decodes a message. Must be called before the next message is read, or not at all. */
+/** Must be called before the next message is read, or not at all. */
 type DecodeMessage = () => Message;
 
-/** Reads the history of channels. */
 export class History {
   readonly #ports: HistoryPorts;
 
@@ -40,7 +38,7 @@ export class History {
     this.#ports = ports;
   }
 
-  /** Returns the newest visible seq of a channel, 0 if there is none (the port's `headSeq`). */
+  /** Returns 0 if the channel has no visible message. */
   headSeq(key: ChannelKey): number {
     const { memtable, rows } = this.#ports;
     return memtable.peek(key)?.head ?? rows.get(key)?.head ?? 0;
@@ -48,7 +46,7 @@ export class History {
 
   /**
    * Returns the channel's newest seq, and the last seq up to which the channel and the caller have
-   * the same messages (the port's `resumeSeqs`).
+   * the same messages.
    */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isEverythingCommon = lastId === 0 || lastSeq === 0;
@@ -72,7 +70,6 @@ export class History {
     return low;
   }
 
-  /** Returns the visible messages of a range (the port's `readMessages`). */
   read(key: ChannelKey, range: HistoryRange): HistorySlice {
     const messages: Message[] = [];
     let bytes = 0;
@@ -87,13 +84,11 @@ export class History {
     return { messages, more: false };
   }
 
-  /** Returns the id of the newest visible message up to the seq `toSeq`, 0 if there is none. */
   #newestId(key: ChannelKey, toSeq: number): number {
     const range = { ...{ fromSeq: 1, toSeq, reverse: true }, ...NEWEST };
     return this.read(key, range).messages[0]?.messageId ?? 0;
   }
 
-  /** Yields the visible messages of the range in the requested order. */
   *#shown(key: ChannelKey, range: HistoryRange): Generator<DecodeMessage> {
     const { memtable, rows } = this.#ports;
     const active = memtable.peek(key);
@@ -137,7 +132,6 @@ export class History {
       if (this.#isShown(peekTimes(bytes))) yield () => this.#decode(bytes, number);
   }
 
-  /** Decodes a record. The message of a stream is returned with its stream. */
   #decode(record: Buffer, number: number): Message {
     const { message, isStream } = decodeRecord(record);
     return isStream ? this.#ports.withStream(message, number) : message;

@@ -1,6 +1,6 @@
-// The changes of one transaction to the command inboxes. They are collected and encoded step by
-// step, and then written together. Owns the new state of the inboxes that it changes. Only one
-// batch may exist at a time, because a batch relies on tables that nothing else changes.
+// The changes of one transaction to the command inboxes. They are collected step by step, and then
+// written together. Only one batch may exist at a time, because a batch relies on tables that
+// nothing else changes.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -23,7 +23,6 @@ import {
 
 type InboxTable = "inbox" | "inboxes" | "commands" | "commandCopies" | "commandLeft";
 
-/** A put or remove that the batch will issue. */
 interface Write {
   readonly table: InboxTable;
   readonly key: Buffer;
@@ -31,26 +30,20 @@ interface Write {
   readonly value: Buffer | undefined;
 }
 
-/** Maximum number of writes that are issued without waiting for the next event-loop turn. */
 const FEW_WRITES = 500;
 
-/** A command that the batch adds to inboxes. */
 interface NewCommand {
   readonly key: Buffer;
-  /** Number of inboxes that receive it. */
   readonly copies: number;
 }
 
-/** An inbox that the batch changes. */
 interface OpenInbox {
   readonly key: Buffer;
   /** Last seq before the batch. */
   readonly before: number;
   last: number;
   count: number;
-  /**
-   * Commands of the copies that this batch adds, in the order of their seqs, which follow `before`.
-   */
+  /** Commands of the added copies, in the order of their seqs, which follow `before`. */
   readonly added: NewCommand[];
   /** Seq up to which this batch dropped all copies. */
   droppedThrough: number;
@@ -58,7 +51,7 @@ interface OpenInbox {
   readonly removed: Set<number>;
 }
 
-/** A command of which the batch removes copies, and the number of inboxes that still hold it. */
+/** The count is the number of inboxes that still hold the command. */
 interface RemainingCopies {
   readonly command: Buffer;
   /** True if the database has a row with this number. */
@@ -66,13 +59,11 @@ interface RemainingCopies {
   count: number;
 }
 
-/** Collects changes of inboxes and writes them in one transaction. */
 export class InboxBatch {
   readonly #tables: Pick<Tables, InboxTable>;
   readonly #maxInbox: number;
   readonly #arena = new Arena();
   readonly #inboxes = new Map<string, OpenInbox>();
-  /** Remaining copies of commands, by the command's key. */
   readonly #remaining = new Map<string, RemainingCopies>();
   readonly #writes: Write[] = [];
   #dropped = 0;
@@ -82,15 +73,11 @@ export class InboxBatch {
     this.#maxInbox = maxInbox;
   }
 
-  /** Number of copies that were dropped because their inbox was full. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /**
-   * Adds a copy of the command to the inbox, and drops the oldest copies if the inbox is full.
-   * Returns the copy's key.
-   */
+  /** Drops the oldest copies if the inbox is full. Returns the copy's key. */
   add(uid: string, command: NewCommand): Buffer {
     const inbox = this.#open(uid);
     const key = copyKey(inbox.key, ++inbox.last, this.#arena);
@@ -106,8 +93,8 @@ export class InboxBatch {
   }
 
   /**
-   * Removes a copy that was in the inbox before the batch. Returns the time at which its command
-   * expires, `undefined` if there is no such copy.
+   * Returns the time at which the command of the copy expires, `undefined` if the copy was not in
+   * the inbox before the batch.
    */
   remove(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
@@ -122,7 +109,6 @@ export class InboxBatch {
     return expiryOf(command);
   }
 
-  /** Stores a command once, with the keys of its copies. */
   putCommand(
     command: Buffer,
     { record, copies }: { record: Buffer; copies: readonly Buffer[] },
@@ -132,15 +118,12 @@ export class InboxBatch {
     this.#writes.push({ table: "commandCopies", key: command, value: list });
   }
 
-  /** Removes a command, even if some of its copies remain. */
+  /** Removes the command even if some of its copies remain. */
   removeCommand(command: Buffer): void {
     this.#remaining.set(mapKeyOf(command), { command, hasRow: true, count: 0 });
   }
 
-  /**
-   * Encodes the state of the changed inboxes and commands. Must be called once, after all changes
-   * and before `write`.
-   */
+  /** Must be called once, after all changes and before `write`. */
   async seal(slice: TimeSlice): Promise<void> {
     for (const inbox of this.#inboxes.values()) {
       if (slice.shouldYield()) await slice.yield();
@@ -154,7 +137,7 @@ export class InboxBatch {
     if (this.#writes.length > FEW_WRITES) await slice.yield();
   }
 
-  /** Issues the writes. Must be called inside `commit`. */
+  /** Must be called inside `commit`. */
   write(): void {
     for (const { table, key, value } of this.#writes)
       if (value === undefined) void this.#tables[table].remove(key);
@@ -181,10 +164,7 @@ export class InboxBatch {
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /**
-   * Removes the oldest copy of an inbox, which was stored before the batch or added by it. The
-   * inbox must not be empty.
-   */
+  /** The oldest copy was stored before the batch or added by it. The inbox must not be empty. */
   #removeOldest(inbox: OpenInbox): void {
     const { key, before, added } = inbox;
     const start = copyKey(key, inbox.droppedThrough + 1);
@@ -205,8 +185,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns the number of inboxes that hold the command, `undefined` if the command is not stored
-   * any more. `copies` is set if this batch adds the command.
+   * Returns `undefined` if the command is no longer stored. `copies` is set if this batch adds the
+   * command.
    */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);
@@ -225,9 +205,7 @@ export class InboxBatch {
     return remaining;
   }
 
-  /**
-   * Stores the number of inboxes that still hold a command. Removes the command with its last copy.
-   */
+  /** Removes the command if no inbox holds it any longer. */
   #putRemaining({ command: key, hasRow, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;
     if (value !== undefined || hasRow) this.#writes.push({ table: "commandLeft", key, value });

@@ -20,29 +20,24 @@ import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 /**
- * Maximum number of copies and acknowledgements in one transaction. The first step of a transaction
- * may be larger.
+ * Maximum number of copies and acknowledgements in one transaction. The first step may be larger.
  */
 const MAX_BATCH = 2000;
 /**
- * Maximum number of copies and acknowledgements of small steps that join a batch while it is being
- * decided. They join so that they need not wait until the whole batch is written.
+ * Small steps join a batch while it is being decided, so that they need not wait until the whole
+ * batch is written.
  */
 const MAX_JOINING = 500;
-/** Maximum number of copies and acknowledgements in the queue. */
 const MAX_QUEUED = 200_000;
-/** Maximum number of bytes of the steps in the queue. */
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
 export interface InboxQueuePorts {
   readonly tables: Tables;
-  /** Maximum number of copies in an inbox. */
   readonly maxInbox: number;
   readonly dedupe: DedupeIndex;
   readonly publisher: Publisher;
 }
 
-/** Queue that applies its steps to the inboxes, batch by batch. */
 export class InboxQueue {
   readonly #ports: InboxQueuePorts;
   readonly #queue = new FairQueue<InboxStep>({
@@ -50,7 +45,6 @@ export class InboxQueue {
   });
   #isRefusing = false;
   #running: Promise<void> | undefined;
-  /** Ids of commands that are being written. */
   readonly #unpublishedIds = new Set<number>();
   #dropped = 0;
   #commands = 0;
@@ -59,15 +53,11 @@ export class InboxQueue {
     this.#ports = ports;
   }
 
-  /** Number of stored commands, and of copies that were dropped because their inbox was full. */
   get counts() {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /**
-   * True if the user may queue no more steps. The steps of a user may occupy at most as much of the
-   * queue as is still free.
-   */
+  /** The steps of a user may occupy at most as much of the queue as is still free. */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
@@ -77,7 +67,7 @@ export class InboxQueue {
     return this.#unpublishedIds.has(messageId);
   }
 
-  /** Queues a step for the user `uid`, or for the store itself if `uid` is "". */
+  /** `uid` is "" for a step of the store itself. */
   add(uid: string, step: InboxStep): void {
     if (this.#isRefusing) return step.fail(new BrokerError("unavailable"));
     this.#queue.push(uid, step);
@@ -91,7 +81,6 @@ export class InboxQueue {
       step.fail(new BrokerError("unavailable"));
   }
 
-  /** Waits until every queued step is completed. */
   async drain(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
   }
@@ -143,9 +132,7 @@ export class InboxQueue {
     for (const step of steps) this.#finish(step, failure);
   }
 
-  /**
-   * Lets the steps decide their changes. Small steps that arrive meanwhile are added to `steps`.
-   */
+  /** Small steps that arrive meanwhile are added to `steps`. */
   async #decide(steps: InboxStep[]): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#ports;
     const batch = new InboxBatch(tables, maxInbox);
@@ -175,10 +162,7 @@ export class InboxQueue {
     this.#dropped += batch.dropped;
   }
 
-  /**
-   * Publishes and answers a committed step. `failure` is set if the commit may not be on the disk
-   * although it must be.
-   */
+  /** `failure` is set if the commit must be on the disk but may not be there. */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (step.kind === "command") {
       this.#commands++;

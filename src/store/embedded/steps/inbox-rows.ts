@@ -14,10 +14,8 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-/** Version of all values except those of `commandCopies`. */
 const VERSION = 1;
 const COPIES_VERSION = 2;
-/** Offset of the first key in a value of `commandCopies`. */
 const COPIES_AT = 5;
 const SIZE_BYTES = 2;
 const SEQ_BYTES = 6;
@@ -25,7 +23,6 @@ const ID_BYTES = 8;
 const MAX_TIME = 2 ** 48 - 1;
 export const MAX_INBOX_SEQ = 2 ** 48 - 1;
 
-/** Last seq of an inbox and its number of copies. */
 interface InboxState {
   readonly last: number;
   readonly count: number;
@@ -39,7 +36,6 @@ export class Arena {
   #block = Buffer.alloc(0);
   #used = 0;
 
-  /** Returns a buffer of `size` bytes. */
   allocate(size: number): Buffer {
     if (this.#used + size > this.#block.length) {
       this.#block = Buffer.allocUnsafeSlow(Math.max(64 * 1024, size));
@@ -50,22 +46,17 @@ export class Arena {
     return this.#block.subarray(start, this.#used);
   }
 
-  /** Frees the last `size` bytes of the most recently returned buffer. */
   shrinkLast(size: number): void {
     this.#used -= size;
   }
 }
 
-/**
- * Allocates each buffer separately. Used for single keys, because a block of an arena is much
- * larger.
- */
+/** Used for single keys, because a block of an arena is much larger. */
 const NO_ARENA: Pick<Arena, "allocate" | "shrinkLast"> = {
   allocate: (size) => Buffer.allocUnsafe(size),
   shrinkLast() {},
 };
 
-/** Returns the key of a user's inbox. */
 export function inboxKey(uid: string, arena = NO_ARENA): Buffer {
   const room = SIZE_BYTES + uid.length * 3;
   const key = arena.allocate(room);
@@ -75,7 +66,6 @@ export function inboxKey(uid: string, arena = NO_ARENA): Buffer {
   return key.subarray(0, SIZE_BYTES + size);
 }
 
-/** Returns the key of a copy in an inbox. */
 export function copyKey(inbox: Buffer, seq: number, arena = NO_ARENA): Buffer {
   const key = arena.allocate(inbox.length + SEQ_BYTES);
   key.set(inbox);
@@ -88,7 +78,6 @@ export function writeSeq(key: Buffer, seq: number): void {
   key.writeUIntBE(seq, key.length - SEQ_BYTES, SEQ_BYTES);
 }
 
-/** Returns the inboxSeq in the key of a copy. */
 export function seqOfCopy(key: Buffer): number {
   return key.readUIntBE(key.length - SEQ_BYTES, SEQ_BYTES);
 }
@@ -100,7 +89,6 @@ export function copyValue(command: Buffer, arena: Arena): Buffer {
   return value;
 }
 
-/** Returns the key of the command that a copy belongs to. */
 export function commandOf(value: Buffer): Buffer {
   assertVersion(value);
   return value.subarray(1);
@@ -123,9 +111,7 @@ export function readState(value: Buffer | undefined): InboxState {
   };
 }
 
-/**
- * Returns the key of a command. Without an id, returns the start of the keys with this expiry time.
- */
+/** Without an id, returns the start of the keys with this expiry time. */
 export function commandKey(expiresAtMs: number, messageId?: number): Buffer {
   const key = Buffer.alloc(messageId === undefined ? SEQ_BYTES : SEQ_BYTES + ID_BYTES);
   key.writeUIntBE(Math.min(expiresAtMs, MAX_TIME), 0, SEQ_BYTES);
@@ -133,12 +119,10 @@ export function commandKey(expiresAtMs: number, messageId?: number): Buffer {
   return key;
 }
 
-/** Returns the expiry time in a command's key. */
 export function expiryOf(command: Buffer): number {
   return command.readUIntBE(0, SEQ_BYTES);
 }
 
-/** Returns the message id in a command's key. */
 export function idOf(command: Buffer): number {
   return command.readDoubleBE(SEQ_BYTES);
 }
@@ -150,10 +134,7 @@ export function copiesValue(keys: readonly Buffer[]): Buffer {
   return Buffer.concat([start, ...keys]);
 }
 
-/**
- * Returns the number of copies with which a command was stored, 0 if the command is no longer
- * stored.
- */
+/** Returns 0 if the command is no longer stored. */
 export function countCopies(value: Buffer | undefined): number {
   return value?.[0] === COPIES_VERSION ? value.readUInt32BE(1) : readCopies(value).length;
 }
@@ -170,7 +151,7 @@ export function readLeft(value: Buffer): number {
   return value.readUInt32BE(1);
 }
 
-/** Returns the uid and inboxSeq of each copy of a command. */
+/** Returns an empty list if the command is no longer stored. */
 export function readCopies(
   value: Buffer | undefined,
 ): { readonly uid: string; readonly seq: number }[] {

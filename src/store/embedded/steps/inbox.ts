@@ -30,10 +30,6 @@ import {
   writeSeq,
 } from "./inbox-rows.ts";
 
-/**
- * Maximum number of expired commands that a sweep reads at a time, and of copies that one step
- * removes.
- */
 const MAX_SWEPT_COMMANDS = 50;
 const MAX_SWEPT_COPIES = 1000;
 
@@ -43,11 +39,9 @@ interface InboxPorts extends CommandPorts, InboxQueuePorts {
   readonly appends: { findEarlier(message: DedupeKey): Promise<AppendResult | undefined> };
 }
 
-/** The command inboxes of all users. */
 export class Inbox implements InboxStore {
   readonly #ports: InboxPorts;
   readonly #queue: InboxQueue;
-  /** Makes acknowledgements take turns when they look up their copies. */
   readonly #lookups = new Turns();
   #duplicates = 0;
 
@@ -120,7 +114,7 @@ export class Inbox implements InboxStore {
     return commands;
   }
 
-  /** Returns the highest seq in the user's inbox, 0 if the inbox is empty. */
+  /** Returns 0 if the inbox is empty. */
   newestSeq(uid: string): number {
     const { last, count } = this.#stateOf(inboxKey(uid));
     return count > 0 ? last : 0;
@@ -136,10 +130,7 @@ export class Inbox implements InboxStore {
     return promise;
   }
 
-  /**
-   * Returns the seqs that have a copy in the inbox. Each seq costs at most one read. The reads are
-   * spread over several event-loop turns.
-   */
+  /** Each seq costs at most one read. The reads are spread over several event-loop turns. */
   async #storedSeqs(uid: string, inboxSeqs: readonly number[]): Promise<readonly number[]> {
     const slice = new TimeSlice(undefined, this.#lookups);
     const inbox = inboxKey(uid);
@@ -160,10 +151,7 @@ export class Inbox implements InboxStore {
     return readState(this.#ports.tables.inboxes.get(inbox));
   }
 
-  /**
-   * Removes expired commands and their copies. Stops early if `isClosed` returns true. Throws
-   * `unavailable` if a write fails.
-   */
+  /** Stops early if `isClosed` returns true. Throws `unavailable` if a write fails. */
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {
     const { commands } = this.#ports.tables;
     const bounds = { end: commandKey(nowMs + 1), limit: MAX_SWEPT_COMMANDS };
@@ -175,8 +163,8 @@ export class Inbox implements InboxStore {
   }
 
   /**
-   * Removes the first of the expired commands, and further ones until at least `MAX_SWEPT_COPIES`
-   * copies are removed.
+   * Removes the first of the commands, and further ones until at least `MAX_SWEPT_COPIES` copies
+   * are removed.
    */
   async #expire(commands: readonly Buffer[]): Promise<void> {
     const { commandCopies } = this.#ports.tables;
@@ -197,12 +185,10 @@ export class Inbox implements InboxStore {
     await Promise.all(steps);
   }
 
-  /** Fails every call that is not being written, and every call that is made later. */
   refuse(): void {
     this.#queue.refuse();
   }
 
-  /** Waits until every queued call is answered. */
   drain(): Promise<void> {
     return this.#queue.drain();
   }

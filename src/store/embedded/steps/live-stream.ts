@@ -27,23 +27,19 @@ import {
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
 
-/** Identifies a stream and its message. */
 export type StreamHead = Pick<
   Message,
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
 >;
 
-/** Returns the approximate memory of an event. */
 export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number {
   return EVENT_BYTES + 2 * (event.data.length + (event.eventId?.length ?? 0));
 }
 
-/** Returns the message of a stream with the stream's text as its payload. */
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
   return { ...message, payload: streamPayload(stream?.text ?? ""), stream };
 }
 
-/** A stream in memory, with its uncommitted events. */
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
@@ -51,16 +47,11 @@ export class LiveStream {
   lastEventMs: number;
   /** Bodies of committed events that the database does not have, from the index `stored` on. */
   readonly pending: EncodedEvent[] = [];
-  /** Number of events that the database has. */
   stored = 0;
-  /** Number of events that the database will have after the current checkpoint. */
   flushing = 0;
-  /**
-   * First event index of each part that the database has, or may have after a failed checkpoint.
-   */
+  /** Includes parts that the database may have after a failed checkpoint. */
   readonly parts = new Set<number>();
   #text = "";
-  /** Number of UTF-16 units of text before each event. */
   readonly #offsets: number[] = [];
   readonly #notes: StreamNote[] = [];
   readonly #ids = new Set<string>();
@@ -68,9 +59,8 @@ export class LiveStream {
   #end: StreamEvent | undefined;
   #snapshotBytes = 0;
   #memory = STREAM_BYTES;
-  /** Number of events that are visible to reads, -1 if the message is not visible either. */
+  /** Number of visible events, -1 if the message is not visible either. */
   #shown = -1;
-  /** Snapshot for reads, dropped when a further event becomes visible. */
   #snapshot: StreamSnapshot | undefined;
 
   constructor(channel: MemtableChannel, head: StreamHead, nowMs: number) {
@@ -79,47 +69,40 @@ export class LiveStream {
     this.lastEventMs = nowMs;
   }
 
-  /** Number of assigned events, which is the index of the next one. */
+  /** Also the index of the next event. */
   get assigned(): number {
     return this.#offsets.length;
   }
 
-  /** Number of events that are visible to reads, -1 if the message is not visible either. */
+  /** -1 if the message is not visible either. */
   get shown(): number {
     return this.#shown;
   }
 
-  /** Ending of the stream, committed or not. `undefined` if the stream is active. */
   get ending(): Ending | undefined {
     return this.#end?.ending;
   }
 
-  /** True if reads return the stream as active. */
   get isShownActive(): boolean {
     return this.#shown >= 0 && !this.isEndedBefore(this.#shown);
   }
 
-  /** True if the stream's end is among the events before `index`. */
   isEndedBefore(index: number): boolean {
     return this.#end !== undefined && this.#end.index < index;
   }
 
-  /** Number of bytes of all events, as counted against `maxStreamBytes`. */
   get snapshotBytes(): number {
     return this.#snapshotBytes;
   }
 
-  /** Approximate memory of the stream. */
   get memory(): number {
     return this.#memory;
   }
 
-  /** True if an event with this id was assigned. */
   hasEventId(eventId: string | undefined): boolean {
     return eventId !== undefined && this.#ids.has(eventId);
   }
 
-  /** Adds the next event. */
   assign(event: StreamEvent): void {
     const { index, type, data, eventId, timestampMs } = event;
     const textOffset = this.#text.length;
@@ -137,7 +120,7 @@ export class LiveStream {
     this.#memory += eventBytes(event);
   }
 
-  /** Removes the newest event, which must be uncommitted. */
+  /** The newest event must be uncommitted. */
   rollBack(event: StreamEvent): void {
     const { type, eventId } = event;
     const textOffset = this.#offsets.pop() ?? 0;
@@ -149,28 +132,24 @@ export class LiveStream {
     this.#memory -= eventBytes(event);
   }
 
-  /** Makes the events before `index` visible to reads. */
   show(index: number): void {
     this.#shown = index;
     this.#snapshot = undefined;
   }
 
   /**
-   * Returns the number of UTF-16 units of text before the event at `index`, `undefined` if `index`
-   * is negative or higher than `shown`.
+   * Returns the offset in UTF-16 units, `undefined` if `index` is negative or higher than `shown`.
    */
   textOffset(index: number): number | undefined {
     if (index < 0 || index > this.#shown) return undefined;
     return this.#offsets[index] ?? this.#text.length;
   }
 
-  /** Returns the stream as reads see it. */
   snapshot(): StreamSnapshot {
     this.#snapshot ??= this.#createSnapshot();
     return this.#snapshot;
   }
 
-  /** Returns one of the stream's events in the form that is published. */
   toPublished(event: StreamEvent): ChannelEvent {
     const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
     const { index, eventId, type, data, timestampMs, ending } = event;
@@ -209,7 +188,6 @@ export class LiveStream {
     };
   }
 
-  /** Returns the values that lookups by event need after the stream has ended. */
   trace(): { readonly offsets: readonly number[]; readonly ids: string[] } {
     return { offsets: this.#offsets, ids: [...this.#ids] };
   }

@@ -1,7 +1,6 @@
 // The streams in memory: active ones, and ended ones that are not completely in the database. Loads
-// them after a restart and passes them to checkpoints. Owns the map of streams, the sum of their
-// memory, and the set of streams with events that the database does not have. Must never drop a
-// stream before the database has all of it.
+// them after a restart and passes them to checkpoints. Must never drop a stream before the database
+// has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, type Message, STREAM_END } from "../../../broker/model.ts";
@@ -12,24 +11,20 @@ import { decodeStreamRecord, type EncodedEvent, type StreamEvent } from "./strea
 import type { StreamRows } from "./stream-rows.ts";
 
 interface StreamLimits {
-  /** Maximum bytes that the events of one stream add to the snapshot for a viewer who joins. */
   readonly maxStreamBytes: number;
-  /** Maximum memory of all streams. */
   readonly maxActiveBytes: number;
 }
 
-/** The streams in memory, by channel. */
 export class LiveStreams {
   readonly #memtable: Memtable;
   readonly #rows: StreamRows;
   readonly #limits: StreamLimits;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
-  /** Streams of personal channels, by each of the two users. */
+  /** A stream of a personal channel is listed under each of the two users. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
-  /** Streams with committed events that the database does not have. */
   #dirty = new Set<LiveStream>();
   #memory = 0;
-  /** Start time of the store, from which the silence of replayed streams is measured. */
+  /** Time from which the silence of replayed streams is measured. */
   #loadedAtMs = 0;
 
   constructor(memtable: Memtable, rows: StreamRows, limits: StreamLimits) {
@@ -38,52 +33,47 @@ export class LiveStreams {
     this.#limits = limits;
   }
 
-  /** Approximate memory of all streams. */
   get memory(): number {
     return this.#memory;
   }
 
-  /** Yields all streams, active or ended. */
   *[Symbol.iterator](): Generator<LiveStream> {
     for (const streams of this.#byChannel.values()) yield* streams;
   }
 
-  /** Returns the number of streams that reads return as active. */
   countActive(): number {
     let count = 0;
     for (const stream of this) if (stream.isShownActive) count++;
     return count;
   }
 
-  /** Returns the stream with this clientMsgNo, committed or not. */
+  /** Also finds uncommitted streams. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
 
-  /** Returns the stream whose message has this seq, committed or not. */
   atSeq(key: ChannelKey, messageSeq: number): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
-  /** Returns the channel's stream that accepts events, committed or not. */
+  /** The stream may be uncommitted. */
   openStream(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.ending === undefined);
   }
 
-  /** Returns the channel's stream that reads return as active. */
   visibleActive(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.isShownActive);
   }
 
-  /** Returns the streams in the personal channels of `uid`, active or ended. */
+  /** Includes ended streams. */
   personalOf(uid: string): Iterable<LiveStream> {
     return this.#byUser.get(uid) ?? [];
   }
 
   /**
-   * Throws `too_large` if the event is too large for its stream, whose events have `streamBytes`
-   * bytes, and `overloaded` if it would exceed the memory limit of all streams. An end without data
-   * is always accepted. An end is never rejected with `overloaded`, because it frees memory.
+   * Throws `too_large` if the event is too large for its stream, and `overloaded` if it would
+   * exceed the memory limit of all streams. An end without data is always accepted. An end is never
+   * rejected with `overloaded`, because it frees memory.
    */
   assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
     const { maxStreamBytes, maxActiveBytes } = this.#limits;
@@ -97,7 +87,6 @@ export class LiveStreams {
       throw new BrokerError("overloaded");
   }
 
-  /** Adds a new stream. */
   add(channel: MemtableChannel, head: StreamHead, nowMs: number): LiveStream {
     const stream = new LiveStream(channel, head, nowMs);
     const streams = this.#byChannel.get(head.key);
@@ -126,21 +115,19 @@ export class LiveStreams {
     this.#memory -= stream.memory;
   }
 
-  /** Changes a stream and updates the sum of the memory. */
   change(stream: LiveStream, change: (stream: LiveStream) => void): void {
     const before = stream.memory;
     change(stream);
     this.#memory += stream.memory - before;
   }
 
-  /** Records that the stream has committed events that the database does not have. */
   markDirty(stream: LiveStream): void {
     this.#dirty.add(stream);
   }
 
   /**
-   * Loads the active streams from the database. Their silence is measured from now on. Must be
-   * called before the WAL is replayed. Throws `internal` if the data cannot be read.
+   * The silence of streams is measured from now on. Must be called before the WAL is replayed.
+   * Throws `internal` if the data cannot be read.
    */
   load(nowMs: number): void {
     this.#loadedAtMs = nowMs;
@@ -152,7 +139,7 @@ export class LiveStreams {
     }
   }
 
-  /** Adds the stream of a replayed message, unless the database already has the stream. */
+  /** Adds nothing if the database already has the stream. */
   replayMessage(channel: MemtableChannel, message: Message): void {
     const { key, messageSeq } = message;
     if (this.atSeq(key, messageSeq) !== undefined) return;
@@ -160,7 +147,7 @@ export class LiveStreams {
     this.add(channel, message, this.#loadedAtMs).show(0);
   }
 
-  /** Adds a replayed event. Throws `internal` if an earlier event of the stream is missing. */
+  /** Throws `internal` if an earlier event of the stream is missing. */
   replayEvent(bytes: Buffer): void {
     const { stream: name, event, body } = decodeStreamRecord(bytes);
     const { key, messageSeq } = name;
@@ -184,20 +171,20 @@ export class LiveStreams {
     stream.show(event.index + 1);
   }
 
-  /** Starts a flush of all committed events. Also called again after a failed flush. */
+  /** Also called again after a failed flush. */
   startFlush() {
     const streams = [...this.#dirty];
     for (const stream of streams) stream.flushing = stream.shown;
     const rows = this.#rows;
     return {
-      /** Puts the events. Yields after each stream and must be advanced inside `commit`. */
+      /** Yields after each stream and must be advanced inside `commit`. */
       *puts(): Generator<void> {
         for (const stream of streams) {
           rows.put(stream);
           yield;
         }
       },
-      /** Drops the events from memory. Called once the database has them. */
+      /** Called once the database has the events. */
       finish: () => this.#finishFlush(streams),
     };
   }
@@ -214,9 +201,7 @@ export class LiveStreams {
   }
 }
 
-/**
- * Returns the users of a personal channel, an empty set for any other channel. Ids contain no `@`.
- */
+/** Returns an empty set for channels that are not personal. Ids contain no `@`. */
 function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(key.startsWith("1:") ? key.slice(2).split("@") : []);
 }

@@ -41,7 +41,6 @@ export function createManagers({
   };
 }
 
-/** Returns the owner of a stored access token and its expiry time. */
 export function ownerOf(stored: Stored): {
   readonly owner: string;
   readonly expiresAtMs: number;
@@ -50,7 +49,6 @@ export function ownerOf(stored: Stored): {
   return { owner: String(owner), expiresAtMs: Number(expiresAtMs) };
 }
 
-/** True if a stored access token has not expired. */
 export function isTokenValid(stored: Stored, nowMs: number): boolean {
   return nowMs < ownerOf(stored).expiresAtMs;
 }

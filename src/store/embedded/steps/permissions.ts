@@ -8,7 +8,7 @@ import { isCheck, refuseGroupSend, refusePersonSend } from "../../../broker/perm
 import type { GroupFacts, MessageDraft, PersonFacts } from "../../../broker/ports.ts";
 import { ALLOWLIST, type ChannelTables, DENYLIST, MEMBER } from "./channel-tables.ts";
 
-/** Returns the reason why the draft's sender may not send, `undefined` if the sender may send. */
+/** Returns `undefined` if the sender may send. */
 export type PermissionCheck = (draft: MessageDraft) => SendRefusal | undefined;
 
 export function createPermissionCheck(tables: ChannelTables): PermissionCheck {
@@ -25,7 +25,6 @@ export function createPermissionCheck(tables: ChannelTables): PermissionCheck {
   };
 }
 
-/** Returns the facts that decide on a send to a group (the port's `groupFacts`). */
 export function groupFacts(tables: ChannelTables, channelId: string, uid: string): GroupFacts {
   const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
   const info = tables.row(channel)?.info;
@@ -39,7 +38,6 @@ export function groupFacts(tables: ChannelTables, channelId: string, uid: string
   };
 }
 
-/** Returns the facts that decide on a send to a user (the port's `personFacts`). */
 export function personFacts(tables: ChannelTables, fromUid: string, toUid: string): PersonFacts {
   const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
   const receiver = tables.row(to);

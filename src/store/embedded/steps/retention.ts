@@ -1,11 +1,7 @@
-// The sweep removes data that reads no longer show, and the rows that belong to it: expired
-// messages, messages beyond the limits on age and number, expired commands, access tokens and
-// logins. Reads hide expired data at once; the sweep only frees its space in the database file.
-//
-// It works in short steps, each of which is one transaction. A row of the log is removed by age
-// once its newest message is beyond the age limit. A row with messages beyond the limit on number
-// is shortened to the messages that are kept. Owns the timer, the run in progress, and the queue of
-// channels that may exceed the limit on number.
+// The sweep removes data that is no longer shown to readers, and the rows that belong to it. It
+// works in short steps, each of which is one transaction. A row of the log is removed by age once
+// its newest message is beyond the age limit. A row with messages beyond the limit on number is
+// shortened to the messages that are kept.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -26,7 +22,6 @@ import type { LiveStreams } from "./live-streams.ts";
 import { isTokenValid } from "./managers.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
-/** Approximate number of entries that one step removes, or of channels that it examines. */
 const ENTRIES_PER_STEP = 200;
 /**
  * Maximum number of messages by which a channel may exceed its limit before a sweep examines it. A
@@ -43,7 +38,6 @@ interface SweepPorts {
   readonly streamRows: StreamRows;
   readonly trimQueue: TrimQueue;
   readonly inbox: Pick<Inbox, "sweep">;
-  /** Removes expired logins. */
   readonly sweepLogins: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
   /** `Infinity` means that messages are never removed by age. */
@@ -52,7 +46,6 @@ interface SweepPorts {
   readonly onError: (error: Error, what: string) => void;
 }
 
-/** Runs the sweep periodically. */
 export class Sweep {
   readonly #ports: SweepPorts;
   #timer: NodeJS.Timeout | undefined;
@@ -69,8 +62,8 @@ export class Sweep {
   }
 
   /**
-   * Removes everything that is expired or beyond the limits. Returns the number of removed messages
-   * of channels. Joins a run that is in progress. Throws `unavailable` if a write fails.
+   * Returns the number of removed messages of channels. Joins a run that is in progress. Throws
+   * `unavailable` if a write fails.
    */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
@@ -79,13 +72,13 @@ export class Sweep {
     return this.#running;
   }
 
-  /** Stops the timer. A run in progress stops after its current step. */
+  /** A run in progress stops after its current step. */
   stop(): void {
     this.#isClosed = true;
     clearInterval(this.#timer);
   }
 
-  /** Stops the timer and waits for the run in progress. Safe to call twice. */
+  /** Safe to call twice. */
   async close(): Promise<void> {
     this.stop();
     await this.#running?.catch(() => 0); // the caller of `run` receives the error
@@ -151,10 +144,7 @@ export class Sweep {
   }
 }
 
-/**
- * Removes the oldest messages of all channels that may exceed a limit. Returns the number of
- * removed messages. Throws `unavailable` if a write fails.
- */
+/** Returns the number of removed messages. Throws `unavailable` if a write fails. */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
   if (retentionMs === Infinity && trimQueue.maxMessages === 0) return 0;
@@ -181,7 +171,7 @@ async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean
   return removed;
 }
 
-/** Yields all channels in pages. No cursor stays open between two pages. */
+/** No cursor stays open between two pages. */
 function* allChannels({ heads }: Tables): Generator<readonly ChannelKey[]> {
   let after: string | undefined;
   let keys: readonly ChannelKey[];
@@ -198,7 +188,7 @@ function* inPages(keys: readonly ChannelKey[]): Generator<readonly ChannelKey[]>
     yield keys.slice(at, at + ENTRIES_PER_STEP);
 }
 
-/** Removes about one step of the oldest messages of a channel. Returns their number. */
+/** Returns the number of removed messages. */
 async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<number> {
   const { tables, rows } = ports;
   const row = rows.get(key);
@@ -215,10 +205,9 @@ async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<
   return cuts.reduce((sum, { row, keptFrom }) => sum + keptFrom - row.first, 0);
 }
 
-/** A row of the log whose first messages must be removed. */
 interface RowCut {
   readonly row: LogRow;
-  /** First seq of the row that is kept. Higher than the row's last seq if no message is kept. */
+  /** Higher than the row's last seq if no message is kept. */
   readonly keptFrom: number;
 }
 
@@ -250,8 +239,8 @@ function rowsToCut(
   if (!hasRetention && trimThrough <= 0) return cuts;
   const to = hasRetention ? MAX_SEQ : trimThrough;
   /**
-   * First seq in the memtable. A row that a checkpoint is writing must not be cut: the checkpoint
-   * could write it again in full.
+   * A row that a checkpoint is writing must not be cut: the checkpoint could write it again in
+   * full.
    */
   const memtableFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
@@ -275,12 +264,11 @@ function rowsToCut(
   return cuts;
 }
 
-/** True if the row is the message of a stream, which has a row of its own. */
+/** The message of a stream has a row of its own. */
 function isStream(row: LogRow): boolean {
   return isStreamRecord(recordAt(row, row.first));
 }
 
-/** Returns the time at which the newest message of a row was accepted. */
 function newestMs(row: LogRow): number {
   let newest = 0;
   for (let seq = row.first; seq <= row.last; seq++)
@@ -289,16 +277,15 @@ function newestMs(row: LogRow): number {
 }
 
 /**
- * Queue of channels that may have more messages in the database than they may keep: those that grew
- * enough since the queue was last emptied. After a start it contains all channels, because the
- * limit may have changed. `addIfGrown` is called once per channel and checkpoint, never per
- * message.
+ * Queue of channels that grew enough since it was last emptied. After a start it contains all
+ * channels, because the limit may have changed. `addIfGrown` is called once per channel and
+ * checkpoint, never per message.
  */
 export class TrimQueue {
-  /** Number of messages that each channel keeps. 0 means no limit. */
+  /** 0 means no limit. */
   readonly maxMessages: number;
   readonly #step: number;
-  /** The queued channels. `undefined` means all channels. */
+  /** `undefined` means all channels. */
   #channels: Set<ChannelKey> | undefined;
 
   constructor(maxMessages: number) {
@@ -307,8 +294,8 @@ export class TrimQueue {
   }
 
   /**
-   * Queues a channel if it grew enough. Must be called with each channel that a checkpoint has
-   * written, before the memtable drops its records.
+   * Must be called with each channel that a checkpoint has written, before the memtable drops its
+   * records.
    */
   addIfGrown({ channel, head, log }: ChannelFlush): void {
     if (this.maxMessages === 0 || head <= this.maxMessages) return;
@@ -317,19 +304,18 @@ export class TrimQueue {
     if (Math.floor(head / step) > Math.floor(before / step)) this.add(channel.key);
   }
 
-  /** Queues a channel for the next sweep. */
   add(key: ChannelKey): void {
     this.#channels?.add(key);
   }
 
-  /** Returns the queued channels and empties the queue. `undefined` means all channels. */
+  /** `undefined` means all channels. */
   takeAll(): ReadonlySet<ChannelKey> | undefined {
     const channels = this.#channels;
     this.#channels = new Set();
     return channels;
   }
 
-  /** Records that the sweep did not finish, so that the next one examines all channels. */
+  /** The next sweep examines all channels. */
   failed(): void {
     this.#channels = undefined;
   }

@@ -6,19 +6,15 @@
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
 import type { Claim, LoggedInSession, LoginResult, NewestLogin } from "../../../broker/ports.ts";
 
-/** The fields that the kick rule depends on. */
 type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
 
-/** Maximum number of labels of earlier logins that are kept. */
 const MAX_PAST = 8;
 
-/** A session that a login ends, and the reason with which it is closed. */
 interface EndedSession {
   readonly session: SessionRecord;
   readonly reason: "replaced" | "kicked";
 }
 
-/** The decision on a login, and what the store holds after it. */
 type LoginDecision =
   | Extract<LoginResult, { readonly kind: "refused" }>
   | {
@@ -29,10 +25,7 @@ type LoginDecision =
       readonly newest: NewestLogin | undefined;
     };
 
-/**
- * Decides on a login [decisions: Kick rule; resume is no login]. `entries` are the user's other
- * sessions. `now` is in microseconds.
- */
+/** Decides on a login [decisions: Kick rule; resume is no login]. `now` is in microseconds. */
 export function decideLogin(
   session: SessionRecord,
   claim: Claim | undefined,
@@ -42,7 +35,6 @@ export function decideLogin(
     now,
   }: {
     readonly entries: readonly LoggedInSession[];
-    /** The newest main login with the session's uid and flag. */
     readonly newest: NewestLogin | undefined;
     readonly now: number;
   },
@@ -83,8 +75,9 @@ export function decideLogin(
 }
 
 /**
- * Returns the order of the login that the session continues, `undefined` if the session is a new
- * login.
+ * Returns `undefined` if the session is a new login. Returns 0 if it continues a login that is
+ * older than the newest main login, because only the label of such a login is stored, not its
+ * order.
  */
 function claimedOrder(
   claim: Claim | undefined,
@@ -97,7 +90,6 @@ function claimedOrder(
   return newest.past.includes(claim.label) ? 0 : undefined;
 }
 
-/** Returns the record of the newest main login as it is stored after the login of `session`. */
 function nextNewest(
   { session, order, since }: LoggedInSession,
   label: string,
@@ -125,7 +117,6 @@ function isReplacing(next: LoggedInSession, old: LoggedInSession): boolean {
   return isSameDevice(next.session, old.session) || isContinued(next, old);
 }
 
-/** True if both are connections of the same login. */
 function isContinued(next: LoggedInSession, old: LoggedInSession): boolean {
   return next.order === old.order && next.session.flag === old.session.flag;
 }

@@ -46,7 +46,6 @@ interface SessionPorts {
 }
 
 const NO_ENTRIES: readonly SessionEntry[] = [];
-/** Maximum number of ended sessions whose reason is kept until their connection removes them. */
 const MAX_ENDED = 10_000;
 
 export function createSessions(ports: SessionPorts): SessionStore {
@@ -57,8 +56,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
   let lastUs = 0;
 
   /**
-   * Returns the time in microseconds, always later than the previous result. Two logins must not
-   * get the same time, and the clock may be set back.
+   * Returns a time that is later than the previous result. Two logins must not get the same time,
+   * and the clock may be set back.
    */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
@@ -107,7 +106,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** Removes a session. If it is a main session, it cannot be continued later. */
+  /** A removed main session cannot be continued later. */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;
@@ -118,7 +117,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     remove(session);
   }
 
-  /** Checks whether a session may continue. A session that is not in memory has been ended. */
+  /** A session that is not in memory has been ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const reason = endedByDevice(session, device);
@@ -203,7 +202,7 @@ function failure(cause: unknown): Confirmation {
   return { kind: "failed", error: toBrokerError(cause) };
 }
 
-/** Returns the level that the session gets, `undefined` if the token is not the device's. */
+/** Returns `undefined` if a token was sent that the device does not have. */
 function levelOf(
   requested: SessionRecord,
   tokenHash: Uint8Array | undefined,
@@ -217,10 +216,7 @@ function levelOf(
   return isSame ? device.level : undefined;
 }
 
-/**
- * Returns the reason why the device no longer allows the session, `undefined` if the device allows
- * it [decisions: /user/token again].
- */
+/** Returns `undefined` if the device allows the session [decisions: /user/token again]. */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,
@@ -232,7 +228,6 @@ function endedByDevice(
   return isSame || level !== MAIN_DEVICE ? undefined : "token_changed";
 }
 
-/** True if a reconnect changed nothing that a later decision depends on. */
 function isSameLogin(next: NewestLogin, before: NewestLogin | undefined) {
   return (
     next.order === before?.order &&

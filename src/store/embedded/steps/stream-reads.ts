@@ -18,7 +18,7 @@ type StreamReads = Pick<
 export interface StreamReadsPorts {
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
-  /** Returns the current time in Unix milliseconds. */
+  /** In Unix milliseconds. */
   readonly clock: () => number;
   /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
@@ -27,7 +27,7 @@ export interface StreamReadsPorts {
 export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   const { live, streamRows: rows } = ports;
 
-  /** Returns an ended stream from the database, `undefined` if its message is no longer shown. */
+  /** Returns `undefined` if there is none or its message is no longer shown. */
   function findEnded(
     key: ChannelKey,
     clientMsgNo: string,
@@ -41,10 +41,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
 
   const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
 
-  /**
-   * True if a stream in memory is shown. An ended stream is shown until its message is beyond the
-   * retention time, like a stored one.
-   */
+  /** An ended stream is shown until its message is beyond the retention time, like a stored one. */
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
     return isKept(messageTimeMs(stream.head.messageId));
@@ -80,10 +77,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   };
 }
 
-/**
- * Returns the message of a stream with the stream's text and state. `number` is the channel's
- * number.
- */
+/** `number` is the channel's number. */
 type WithStream = (message: Message, number: number) => Message;
 
 export function createWithStream({

@@ -37,12 +37,11 @@ const BODY_HEADER_BYTES = 16;
 const HAS_ID = 1;
 
 /**
- * The way in which a stream ended. `stopped` means that a viewer cancelled it. `replaced` means
- * that the forced start of another stream cancelled it.
+ * `stopped` means that a viewer cancelled the stream. `replaced` means that the forced start of
+ * another stream cancelled it.
  */
 export type Ending = "closed" | "stopped" | "replaced" | "interrupted";
 
-/** Endings by the number that rows and records store for them. */
 const ENDINGS: readonly (Ending | undefined)[] = [
   undefined,
   "closed",
@@ -50,7 +49,6 @@ const ENDINGS: readonly (Ending | undefined)[] = [
   "replaced",
   "interrupted",
 ];
-/** Event types by the number that records store for them. */
 const TYPES: readonly string[] = [
   "",
   STREAM_START,
@@ -62,21 +60,18 @@ const TYPES: readonly string[] = [
   "___ToolCallResult",
 ];
 
-/** An event and its index in the stream. */
 export interface StreamEvent {
   readonly index: number;
   readonly type: string;
-  /** Ending that the event causes, `undefined` if the event does not end the stream. */
+  /** `undefined` if the event does not end the stream. */
   readonly ending: Ending | undefined;
-  /** Id that the producer chose, `undefined` if it chose none. */
+  /** `undefined` if the producer chose none. */
   readonly eventId: string | undefined;
   readonly data: string;
   readonly timestampMs: number;
 }
 
-/**
- * Position of an encoded event: the record is from `start` to `end`, and its body begins at `body`.
- */
+/** The record is from `start` to `end`, and its body begins at `body`. */
 export interface EncodedEvent {
   readonly bytes: Buffer;
   readonly start: number;
@@ -84,19 +79,16 @@ export interface EncodedEvent {
   readonly end: number;
 }
 
-/** Identifies the stream of an event. */
 export interface StreamName {
   readonly key: ChannelKey;
   readonly messageSeq: number;
 }
 
-/** Returns the state of a stream with this ending. */
 export function stateAfter(ending: Ending | undefined): StreamState {
   if (ending === undefined) return "active";
   return ending === "stopped" || ending === "replaced" ? "cancelled" : ending;
 }
 
-/** True if a stream can have this key and clientMsgNo. */
 export function isStreamName({
   key,
   clientMsgNo,
@@ -107,17 +99,15 @@ export function isStreamName({
   return key.length <= MAX_KEY_UNITS && clientMsgNo.length <= MAX_LABEL_UNITS;
 }
 
-/** True if events of this type are stored. */
 export function isStreamType(type: string): boolean {
   return type !== "" && TYPES.includes(type);
 }
 
-/** Returns the number that rows store for an ending. */
 export function endingCode(ending: Ending): number {
   return ENDINGS.indexOf(ending);
 }
 
-/** Returns the ending for a stored number. Throws `internal` if the number is unknown. */
+/** Throws `internal` if the number is unknown. */
 export function endingOf(code: unknown): Ending {
   const ending = typeof code === "number" ? ENDINGS[code] : undefined;
   if (ending === undefined) throw unreadable(`ending ${code}`);
@@ -129,15 +119,14 @@ export function defaultEventId(index: number): string {
   return String(index);
 }
 
-/** Returns the maximum size of the event's record. */
 export function maxStreamRecordBytes({ key }: StreamName, { eventId, data }: StreamEvent): number {
   const units = key.length + (eventId?.length ?? 0) + data.length;
   return RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 4 + units * 3;
 }
 
 /**
- * Writes the record at `at`. Returns where its body begins and where the record ends. The target
- * must have room for `maxStreamRecordBytes`.
+ * Returns where the body begins and where the record ends. The target must have room for
+ * `maxStreamRecordBytes`.
  */
 export function encodeStreamRecord(
   target: Buffer,
@@ -167,11 +156,10 @@ function encodeBody(target: Buffer, at: number, event: StreamEvent): number {
   return end + writeText(target, end, data);
 }
 
-/** Decodes a record. Throws `internal` if its version is newer than this build's. */
+/** Throws `internal` if the version is newer than this build's. */
 export function decodeStreamRecord(bytes: Buffer): {
   readonly stream: StreamName;
   readonly event: StreamEvent;
-  /** Start of the body. */
   readonly body: number;
 } {
   assertVersion(bytes[0]);
@@ -187,7 +175,7 @@ export function decodeStreamRecord(bytes: Buffer): {
   };
 }
 
-/** Decodes a body. Throws `internal` if it contains an unknown value. */
+/** Throws `internal` if the body contains an unknown value. */
 export function decodeBody(bytes: Buffer): StreamEvent {
   const type = TYPES[bytes[0] ?? 0];
   if (type === undefined || type === "") throw unreadable(`event type ${bytes[0]}`);

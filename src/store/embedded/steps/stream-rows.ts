@@ -25,14 +25,12 @@ const LENGTH_BYTES = 4;
 const KEY_BYTES = 12;
 const NUMBER_BYTES = 6;
 
-/** An ended stream that was found by its clientMsgNo. */
 export interface EndedStream {
   readonly number: number;
   readonly messageSeq: number;
   readonly ending: Ending;
 }
 
-/** The rows of active and ended streams. */
 export class StreamRows {
   readonly #tables: Tables;
   readonly #rows: ChannelRows;
@@ -42,10 +40,7 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /**
-   * Puts the events of a stream that a checkpoint writes. Must be called inside `commit`. Putting
-   * them twice changes nothing.
-   */
+  /** Must be called inside `commit`. Putting the events twice changes nothing. */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
@@ -80,7 +75,7 @@ export class StreamRows {
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /** Removes an ended stream. Must be called inside `commit`. */
+  /** Must be called inside `commit`. */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames } = this.#tables;
     const { messageSeq, clientMsgNo } = decodeRecord(record).message;
@@ -90,7 +85,6 @@ export class StreamRows {
     void streamNames.remove(nameKey(number, clientMsgNo));
   }
 
-  /** Returns the ended stream with this clientMsgNo. */
   find(key: ChannelKey, clientMsgNo: string): EndedStream | undefined {
     const number = this.#rows.get(key)?.number;
     if (number === undefined) return undefined;
@@ -104,12 +98,10 @@ export class StreamRows {
     };
   }
 
-  /** Returns the record of an ended stream's message. */
   record({ number, messageSeq }: StreamPosition): Buffer | undefined {
     return this.#tables.log.get(logKey(number, messageSeq));
   }
 
-  /** True if the ended stream has an event with this id. */
   hasEventId({ number, messageSeq }: StreamPosition, eventId: string | undefined): boolean {
     if (eventId === undefined) return false;
     const ids = this.#trace({ number, messageSeq })?.[1];
@@ -117,8 +109,8 @@ export class StreamRows {
   }
 
   /**
-   * Returns the number of UTF-16 units of text before the event at `index` of an ended stream,
-   * `undefined` if the stream has no such event.
+   * Returns the offset in UTF-16 units. If `index` is the number of events, returns the length of
+   * the text. Returns `undefined` for a negative or higher index, or if the stream is not stored.
    */
   textOffset(position: StreamPosition, index: number): number | undefined {
     const bytes = this.#trace(position)?.[0];
@@ -135,7 +127,7 @@ export class StreamRows {
     return row === undefined ? undefined : fieldsOf(row, VERSION);
   }
 
-  /** Returns the ended stream of a message, `undefined` if the message has none. */
+  /** Returns `undefined` if the message has no stream. */
   snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;
@@ -156,10 +148,7 @@ export class StreamRows {
     return number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq));
   }
 
-  /**
-   * Yields every active stream: its message, its events, and the first event index of each of its
-   * parts. Throws `internal` if a message is missing.
-   */
+  /** Throws `internal` if the message of a stream is missing or a row cannot be decoded. */
   *active(): Generator<{
     readonly head: StreamHead;
     readonly parts: readonly number[];
@@ -185,10 +174,10 @@ export class StreamRows {
 }
 
 /**
- * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
- * older build can leave such rows. The WAL still contains these streams, because it is deleted only
- * after a complete checkpoint, so the replay restores them. Must be called before the replay.
- * Throws `unavailable` if the rows cannot be removed.
+ * Removes the rows of active streams whose message is not in the log, which a failed checkpoint of
+ * an older build can leave. The replay of the WAL restores these streams, because segments are
+ * deleted only after a complete checkpoint. Must be called before the replay. Throws `unavailable`
+ * if the rows cannot be removed.
  */
 export async function removeOrphanedStreams(
   tables: Tables,
@@ -228,7 +217,6 @@ function toNote(fields: NoteFields): StreamNote {
   return { index, textOffset, eventId, type, data, timestampMs };
 }
 
-/** Returns the range of the keys of a stream's parts. */
 function partRange(streamKey: Buffer): {
   readonly start: Buffer;
   readonly end: Buffer;
@@ -236,7 +224,6 @@ function partRange(streamKey: Buffer): {
   return { start: partKey(streamKey, 0), end: partKey(streamKey, 0xffff_ffff) };
 }
 
-/** Returns the key of a part: the stream's key and the index of the part's first event. */
 function partKey(streamKey: Buffer, first: number): Buffer {
   const key = Buffer.allocUnsafe(KEY_BYTES + 4);
   streamKey.copy(key);
@@ -267,7 +254,7 @@ function encodePart(events: readonly EncodedEvent[]): Buffer {
   return value;
 }
 
-/** Decodes the events of a part. Throws `internal` if its version is newer than this build's. */
+/** Throws `internal` if the version is newer than this build's. */
 function decodePart(part: Buffer): StreamEvent[] {
   assertVersion(part);
   const events: StreamEvent[] = [];

@@ -18,7 +18,6 @@ import {
   type StreamName,
 } from "./stream-record.ts";
 
-/** The parts of the store that assign events. */
 export interface StreamCallPorts {
   readonly memtable: Memtable;
   readonly live: LiveStreams;
@@ -26,13 +25,9 @@ export interface StreamCallPorts {
   readonly frame: Frame;
 }
 
-/**
- * Decides what a call changes and returns its result. If the call is refused, it must throw a
- * BrokerError before it assigns anything.
- */
+/** If the call is refused, it must throw a BrokerError before it assigns anything. */
 export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
-/** A queued call that changes streams. */
 export class StreamCall<Answer> implements QueuedStep {
   readonly #ports: StreamCallPorts;
   readonly #decide: Decision<Answer>;
@@ -75,27 +70,22 @@ export class StreamCall<Answer> implements QueuedStep {
   }
 }
 
-/** An event that is not assigned yet. */
 type NewEvent = Omit<StreamEvent, "index" | "timestampMs"> & {
   /** `undefined` means the current time. */
   readonly timestampMs: number | undefined;
 };
 
-/** An assigned event of a stream. */
 interface AssignedEvent {
   readonly stream: LiveStream;
   readonly event: StreamEvent;
   readonly encoded: EncodedEvent;
-  /** Value of the stream's `lastEventMs` before this event. */
   readonly previousEventMs: number;
 }
 
-/** The events that one call assigns. */
 export class StreamAssignments {
   readonly #ports: StreamCallPorts;
   readonly nowMs: number;
   readonly #events: AssignedEvent[] = [];
-  /** The stream that the call started, if any. */
   #started: (AssignedStream & { readonly stream: LiveStream }) | undefined;
 
   constructor(ports: StreamCallPorts, nowMs: number) {
@@ -103,7 +93,6 @@ export class StreamAssignments {
     this.nowMs = nowMs;
   }
 
-  /** Assigns the message of a new stream and starts the stream. */
   begin(draft: Parameters<Assigner["assignStream"]>[0]): LiveStream {
     const { assigner, live } = this.#ports;
     const assigned = assigner.assignStream(draft, this.nowMs);
@@ -113,7 +102,6 @@ export class StreamAssignments {
     return stream;
   }
 
-  /** Assigns the next event of a stream. */
   add(stream: LiveStream, newEvent: NewEvent): void {
     const { frame, live, memtable } = this.#ports;
     const timestampMs = newEvent.timestampMs ?? this.nowMs;
@@ -153,7 +141,7 @@ export class StreamAssignments {
     });
   }
 
-  /** Undoes everything that was assigned, newest event first. */
+  /** Undoes the newest event first. */
   rollBack(): void {
     const { memtable, live } = this.#ports;
     for (const assigned of this.#events.toReversed()) {

@@ -64,11 +64,7 @@ export function createStreams(ports: StreamPorts): StreamStore {
   };
 }
 
-/**
- * Returns the error for an event that is invalid or too large for a record, row or stream,
- * `undefined` if the event is valid. An invalid event must not reach a batch, because it would make
- * other calls fail there.
- */
+/** An invalid event must not reach a batch, because it would make other calls fail there. */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs } = draft;
@@ -83,7 +79,6 @@ function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefin
   return fits ? undefined : new BrokerError("too_large");
 }
 
-/** The rules that decide what a call does to a stream. */
 class StreamRules {
   readonly #ports: Pick<StreamPorts, "live" | "streamRows" | "assigner">;
 
@@ -91,7 +86,6 @@ class StreamRules {
     this.#ports = ports;
   }
 
-  /** Applies an event (the port's `streamEvent`). */
   event(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
     const { live, streamRows: rows } = this.#ports;
     const stream = live.find(draft.key, draft.clientMsgNo);
@@ -110,7 +104,6 @@ class StreamRules {
     return { verdict: "missing", state: undefined };
   }
 
-  /** Cancels a stream (the port's `cancelStream`). */
   cancel(
     name: { readonly key: ChannelKey; readonly clientMsgNo: string },
     assignments: StreamAssignments,
@@ -126,14 +119,13 @@ class StreamRules {
     return { verdict: "done", state: stateAfter(ended.ending) };
   }
 
-  /** Ends the silent streams (the port's `interruptStreams`). Returns their number. */
+  /** Returns the number of ended streams. */
   interrupt(silentSinceMs: number, assignments: StreamAssignments): number {
     const silent = this.silentStreams(silentSinceMs);
     for (const stream of silent) endStream(stream, "interrupted", assignments);
     return silent.length;
   }
 
-  /** Returns the active streams without an event since `silentSinceMs`. */
   silentStreams(silentSinceMs: number): LiveStream[] {
     return [...this.#ports.live].filter(
       (s) => s.ending === undefined && s.lastEventMs < silentSinceMs,
@@ -153,7 +145,6 @@ class StreamRules {
     return { verdict: "done", state: "active" };
   }
 
-  /** Returns the result of an event for a stream that has ended. */
   #late(draft: StreamDraft, ended: LiveStream | EndedStream): StreamResult {
     const { ending } = ended;
     const state = stateAfter(ending);

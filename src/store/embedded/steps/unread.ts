@@ -24,8 +24,8 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
 /**
- * Maximum number of rows of expiring messages that are read for a count. Some of these messages may
- * have expired but not been removed yet.
+ * Maximum number of rows that are read for a count. Some of the messages may have expired but not
+ * been removed yet.
  */
 const MAX_LOOKED_AT = 5000;
 
@@ -36,7 +36,6 @@ interface UnreadPorts {
   readonly retentionMs: number;
 }
 
-/** Counter of unread messages in a channel. */
 export class UnreadCounter {
   readonly #ports: UnreadPorts;
 
@@ -44,7 +43,6 @@ export class UnreadCounter {
     this.#ports = ports;
   }
 
-  /** Returns the number of unread messages after the seq `position`. */
   count(state: ChannelState, position: number): number {
     return this.#countPermanent(state, position) + this.#expiring(state, position).length;
   }
@@ -72,19 +70,15 @@ export class UnreadCounter {
     return low;
   }
 
-  /**
-   * Returns the first seq, at least `seq`, whose message is within the retention time, or the seq
-   * after the head if there is none.
-   */
+  /** Returns the seq after the head if no message is within the retention time. */
   firstKeptSeq(state: ChannelState, seq: number): number {
     if (this.#ports.retentionMs === Infinity || seq > state.head) return seq;
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
   /**
-   * Returns the first record with a seq of at least `seq` that is within the retention time. Its
-   * message may have expired. A binary search finds it, because messages reach the retention time
-   * in the order of seqs.
+   * Returns a record whose message may have expired. A binary search finds it, because messages
+   * reach the retention time in the order of seqs.
    */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
@@ -108,10 +102,7 @@ export class UnreadCounter {
     return state.headCounted - first.counted + (first.isCounted ? 1 : 0);
   }
 
-  /**
-   * Returns the seqs of the messages after `position` that have an expiry time and have not expired
-   * yet, newest first and up to the limits.
-   */
+  /** Returns the seqs newest first and up to the limits. */
   #expiring(state: ChannelState, position: number): readonly number[] {
     const { states, clock } = this.#ports;
     const nowMs = clock();
@@ -131,31 +122,25 @@ export class UnreadCounter {
   }
 }
 
-/** The fields of a record that a count needs. */
 interface CountedRecord {
   readonly seq: number;
   readonly timestampMs: number;
   /** See `StoredRecord.counted`. */
   readonly counted: number;
-  /** True if the message itself is included in `counted`. */
   readonly isCounted: boolean;
 }
 
-/** State of a channel at one moment. */
 export interface ChannelState {
   readonly number: number;
   readonly head: number;
-  /** Value of `counted` of the newest message. */
   readonly headCounted: number;
   /** `undefined` if the channel is not in memory. */
   readonly active: MemtableChannel | undefined;
 }
 
-/** Result of scanning the memtable's log of a channel from `firstSeq` to `lastSeq`. */
 interface ScannedLog {
   readonly firstSeq: number;
   lastSeq: number;
-  /** Newest seq of each sender. */
   readonly own: Map<string, number>;
   readonly expiring: ExpiringRow[];
 }
@@ -167,7 +152,6 @@ export interface ChannelStatesPorts {
   readonly memtable: Memtable;
 }
 
-/** Reads the parts of channels that unread counts depend on. */
 export class ChannelStates {
   readonly #ports: ChannelStatesPorts;
   readonly #scans = new WeakMap<MemtableChannel, ScannedLog>();
@@ -176,7 +160,6 @@ export class ChannelStates {
     this.#ports = ports;
   }
 
-  /** Returns the state of the channel now. */
   stateOf(key: ChannelKey): ChannelState {
     const active = this.#ports.memtable.peek(key);
     if (active !== undefined) {
@@ -188,13 +171,13 @@ export class ChannelStates {
     return { number, head, headCounted: counted, active };
   }
 
-  /** Returns the seq of the newest message that `uid` sent, 0 if there is none. */
+  /** Returns 0 if the user sent no message. */
   ownSeq({ number, active }: ChannelState, uid: string): number {
     const inMemtable = active && this.#scan(active).own.get(uid);
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
-  /** Returns the first stored record with a seq of at least `seq`. */
+  /** Returns `undefined` if there is no such record. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#ports;
@@ -204,9 +187,7 @@ export class ChannelStates {
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /**
-   * Returns the newest message with a seq of at least `fromSeq` for which `isShown` returns true.
-   */
+  /** Returns `undefined` if there is none. */
   newestVisible(
     state: ChannelState,
     fromSeq: number,
@@ -226,10 +207,7 @@ export class ChannelStates {
     return undefined;
   }
 
-  /**
-   * Yields the messages that have a red dot and an expiry time, expired or not, newest first down
-   * to `fromSeq`.
-   */
+  /** Yields the messages, expired or not, newest first down to `fromSeq`. */
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
     const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {
@@ -264,7 +242,6 @@ export class ChannelStates {
   }
 }
 
-/** Returns the first seq that must be read from the memtable. */
 function memtableStart({ active, head }: ChannelState): number {
   return active?.log[0]?.messageSeq ?? head + 1;
 }

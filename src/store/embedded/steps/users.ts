@@ -17,7 +17,7 @@ const VERSION = 1;
 /** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
-/** Returns the name of the lock that serialises reads and writes of a user. */
+/** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
 export function createUsers({
@@ -73,7 +73,6 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
   };
 }
 
-/** The newest main login of each user and device flag. */
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
   /** Stores the login for `LOGIN_TTL_MS`. Must be called inside `persist` or `transact`. */
@@ -97,10 +96,7 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   };
 }
 
-/**
- * Returns a function that removes expired logins. Each call examines one part of the table. The
- * function throws `unavailable` if a write fails.
- */
+/** Each call examines one part of the table. Throws `unavailable` if a write fails. */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
   const isExpired = (stored: Stored | undefined, nowMs: number) =>

@@ -20,7 +20,7 @@
 --                    with a change or `look_on`
 --   8  head seq      that the previous script saw; only with `look_on`
 -- Reply
---   nil if the channel is a group and the user is not a member, else
+--   nil if the channel is a group that is disbanded or of which the user is not a member, else
 --   1  newest seq
 --   2  readSeq
 --   3  number of unread messages

@@ -76,9 +76,9 @@ export function createRedisConversations(
   const { link, clock, limits, onError, unreadable, waitForReplicas } = ports;
 
   /**
-   * Calls the script until a reply contains the newest message that can be decoded, or the channel
-   * has no such message. Returns `undefined` if the channel is a group and the user is not a
-   * member.
+   * Calls the script until its search for the newest shown message is complete. If `isWhole` is 1,
+   * skips messages that cannot be decoded. Returns `undefined` if the channel is a group that is
+   * disbanded or of which the user is not a member.
    */
   async function readState(
     uid: string,

@@ -40,7 +40,10 @@ export function createStreamReads({
    */
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
-  /** Reads the channel's stream with this `clientMsgNo`, or its active stream (""). */
+  /**
+   * Reads the channel's stream with this `clientMsgNo`, or its active stream (""). Returns
+   * `undefined` if there is none, or if it is past retention or cannot be decoded.
+   */
   async function read(key: ChannelKey, clientMsgNo: string): Promise<StreamSnapshot | undefined> {
     const cached = cache.get(key, clientMsgNo);
     const reply = await link.run(

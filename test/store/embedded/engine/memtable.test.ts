@@ -148,7 +148,7 @@ t.test(
   },
 );
 
-t.test("a record that is committed while a flush finishes is in the next flush once", async (t) => {
+t.test("a record committed while a flush finishes is in the next flush exactly once", async (t) => {
   const memtable = new Memtable(() => undefined, LIMITS);
   let next = 0;
   const commitInEach = () => {

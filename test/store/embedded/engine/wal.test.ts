@@ -173,7 +173,7 @@ function openFiles(folder: string): number {
 }
 
 t.test(
-  "sends of one event-loop turn are rejected if the disk is full, and use no seqs",
+  "messages sent in one event-loop turn are rejected and use no seqs if the disk is full",
   async (t) => {
     const { fail, files } = brittleFiles();
     const path = testFolder(t);
