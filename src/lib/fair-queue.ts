@@ -50,7 +50,7 @@ export class FairQueue<Item extends Sized> {
     this.#count(flow, item, 1);
   }
 
-  /** Removes the item whose turn it is. Returns `undefined` if it is larger than `maxSize`. */
+  /** Removes and returns the item whose turn it is, unless it is larger than `maxSize`. */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
     let key = "";
     let flow: Flow<Item> | undefined;

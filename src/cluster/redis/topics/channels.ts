@@ -300,7 +300,7 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
-/** True if an equal number proves nothing, because a fail-over may have reused recent numbers. */
+/** True if a fail-over may have reused numbers, so that equal numbers prove nothing. */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;

@@ -92,7 +92,7 @@ export class SubscriberConnection {
       await this.#ssubscribe(names.slice(at, at + MAX_BATCH_NAMES));
   }
 
-  /** Subscribes to a name. Calls with the same `group` in one turn share one SSUBSCRIBE. */
+  /** Subscribes to a name. Calls of one microtask with the same `group` share one SSUBSCRIBE. */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);
     if (batch === undefined) {
@@ -196,7 +196,7 @@ export class SubscriberConnection {
     this.#marks.get(frame.toString("utf8", 2))?.resolve();
   }
 
-  /** Replaces the connection unless it is reached and `signOfLife` resolves in time. */
+  /** Replaces the connection unless `isReached` is true and `signOfLife` resolves in time. */
   async #replaceUnless(isReached: boolean, signOfLife: Promise<unknown>) {
     const stream = this.#client.stream;
     try {
