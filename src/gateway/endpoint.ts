@@ -13,10 +13,7 @@ interface GatewayOptions {
   readonly maxFrameBytes: number;
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;
-  /**
-   * Origins whose pages may connect, exact or as `*.host` patterns. An empty list allows all
-   * origins. Only browsers send an origin, so a connection without one is accepted.
-   */
+  /** Exact origins or `*.host` patterns, empty for all. An absent origin is always accepted. */
   readonly allowedOrigins: readonly string[];
   /** Maximum number of open connections. 0 means no limit. */
   readonly maxConnections: number;
@@ -24,19 +21,13 @@ interface GatewayOptions {
 
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
-  /**
-   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. The close reason
-   * makes clients reconnect to another node.
-   */
+  /** Refuses new connections and ends all sessions, spread evenly over `spreadMs`. */
   drain(spreadMs: number): Promise<void>;
 }
 
 const DRAIN_STEP_MS = 50;
 
-/**
- * Creates the gateway. A connection uses the first of `protocols` that its client offered as a
- * subprotocol, or that recognises its first frame.
- */
+/** Selects the first protocol that the client offered or that recognises its first frame. */
 export function createGateway(
   context: ClientContext,
   protocols: readonly Protocol[],
