@@ -5,7 +5,6 @@
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
 
-/** Kind of body that the head of a request announces. */
 export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 
 /** Size above which a refusal does not wait for a declared body. */
@@ -21,7 +20,6 @@ export class HeadCheck {
   readonly #indexes = new Map<string, number>();
   readonly #values: string[] = [];
   readonly #counts: number[] = [];
-  /** Last valid host. Most requests name the same host. */
   #validHost = "";
 
   /** `names` are the headers that `value` can return, in lower case. */
@@ -34,10 +32,7 @@ export class HeadCheck {
     }
   }
 
-  /**
-   * Records a header. It is called for all headers, because a separate native call for each needed
-   * header would cost more.
-   */
+  /** Records a header. A separate native call for each needed header would cost more. */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);
     if (index === undefined) return;
@@ -46,10 +41,7 @@ export class HeadCheck {
     this.#counts[index] = count + 1;
   };
 
-  /**
-   * Returns the error message if the request must be refused (400, close), `undefined` if its head
-   * is valid [RFC 9112 3.2, 6.3].
-   */
+  /** Returns the error message, `undefined` if the head is valid [RFC 9112 3.2, 6.3]. */
   problem(req: NativeRequest): string | undefined {
     this.#values.fill("");
     this.#counts.fill(0);
@@ -72,7 +64,6 @@ export class HeadCheck {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
 
-  /** Kind of body that the last checked request announces. */
   get body(): AnnouncedBody {
     if ((this.#counts[CODING] ?? 0) > 0) return "chunked";
     const bytes = this.bodyBytes;

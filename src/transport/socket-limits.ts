@@ -1,18 +1,12 @@
 // Limits the connections of a node: all of them by file descriptors, unauthenticated ones by client
-// address. State: the number of open sockets, and the unauthenticated sockets per address. The
-// listeners of a node share one instance.
-//
-// uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
-// request a connection occupies a slot, which is released when the connection closes. After that,
-// each call without a credential counts until its reply, and its connection is closed with the
-// reply. A slot that is not released expires after one to two rounds; a round is longer than the
-// time for which uWebSockets.js lets a connection stay silent. A request releases the oldest slot
-// of its address, because the slot of its own connection is not known. The address of a request is
-// read only while some address has many slots.
+// address. uWebSockets.js identifies a closing connection only if it never sent a request. Until
+// its first request a connection occupies a slot; after that, each call without a credential counts
+// until its reply, which closes the connection. A request releases the oldest slot of its address,
+// because the slot of its own connection is not known, and a slot that is not released expires
+// after one to two rounds.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
-/** Reason why a connection was refused. */
 type SocketRefusal = "max" | "address" | "descriptors";
 
 interface SocketLimitsPorts {
@@ -21,11 +15,9 @@ interface SocketLimitsPorts {
   /** Maximum number of unauthenticated sockets per address. 0 means no limit. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
-  /** Called when a new connection was refused and closed. */
   onRefused(reason: SocketRefusal, address: string): void;
 }
 
-/** Number of unauthenticated sockets of one address. */
 interface Tally {
   /** Slots occupied since this round began. */
   young: number;
@@ -39,10 +31,7 @@ interface Tally {
 const ROUND_MS = 15_000;
 /** Requests are watched while an address uses more than 1/`WATCHED_SHARE` of its limit. */
 const WATCHED_SHARE = 4;
-/**
- * Maximum number of addresses with an entry. Above a quarter of this number all requests are
- * watched, so that only silent connections keep an entry.
- */
+/** Maximum number of entries. Above a quarter of it all requests are watched. */
 const MAX_ADDRESSES = 65_536;
 /** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
@@ -62,7 +51,6 @@ export class SocketLimits {
     this.#ports = ports;
   }
 
-  /** Number of open sockets. */
   get open(): number {
     return this.#open;
   }
@@ -77,7 +65,6 @@ export class SocketLimits {
     return this.#isWatching;
   }
 
-  /** Determines the limits. Safe to call again. */
   start(): void {
     if (this.#isStarted) return;
     this.#isStarted = true;
@@ -87,17 +74,15 @@ export class SocketLimits {
     if (limit > 0) this.#maxPerAddress = Math.max(1, Math.min(limit, Math.floor(this.#max / 2)));
   }
 
-  /** Stops the timers and releases the reserve. Safe to call again. */
   stop(): void {
     this.#ports.reserve.stop();
     clearInterval(this.#rounds);
   }
 
   /**
-   * Counts a connection that was accepted. `spare` sockets, at most an eighth of all, are left free
-   * for other listeners. Returns `undefined` if the connection must be closed at once. Otherwise
-   * returns a function to call if the connection closes before its first request. In both cases,
-   * `closed` must be called when the connection closes.
+   * Counts an accepted connection. `spare` sockets, at most an eighth of all, are left free for
+   * other listeners. Returns `undefined` if the connection must be closed at once, otherwise a
+   * function to call if it closes before its first request. `closed` must be called in both cases.
    */
   accepted(address: string, spare: number): (() => void) | undefined {
     this.#open += 1;
@@ -133,9 +118,8 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a connection without a credential against its address until the returned function is
-   * called, once. Returns `undefined` if the address is at its limit or too many addresses are
-   * counted; the connection must then be closed.
+   * Counts a connection without a credential until the returned function is called, once. Returns
+   * `undefined` if the connection must be closed.
    */
   hold(address: string): (() => void) | undefined {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return noop;
@@ -149,10 +133,7 @@ export class SocketLimits {
     };
   }
 
-  /**
-   * Returns true if a refused connection may stay open until it closes by itself. It is then
-   * counted against its address. False means that it must be closed now.
-   */
+  /** Returns true if a refused connection may stay open, counted, until it closes by itself. */
   allowLateClose(address: string): boolean {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return true;
     const tally = this.#tally(address);
