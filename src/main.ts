@@ -45,10 +45,7 @@ async function run(line: CommandLine): Promise<void> {
   }
 }
 
-/**
- * Checks conditions that the schema cannot express: the Node.js version, the files and the listen
- * addresses. An address that is in use is only a warning, because the node itself may be running.
- */
+/** Checks what the schema cannot express. An address in use is only a warning. */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
   const { problems, warnings } = await checkMachine(config);
@@ -57,9 +54,7 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/**
- * Starts a node. Imports its modules here because the other commands need no sockets and no store.
- */
+/** Starts a node. Imports its modules here, because the other commands do not need them. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   const { fileProblems, libraryProblem } = await import("./server/preflight.ts");
@@ -97,10 +92,7 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/**
- * Returns standard input without its last newline. At a terminal, prompts for one line and does not
- * echo it.
- */
+/** Returns standard input without its last newline. A terminal is prompted without echo. */
 async function readPassword(): Promise<string> {
   if (!process.stdin.isTTY) return (await text(process.stdin)).replace(/\r?\n$/, "");
   process.stderr.write("Password: ");

@@ -6,10 +6,7 @@ import type { Migration, OtherMove } from "./migrate/migration.ts";
 import { Progress } from "./migrate/progress.ts";
 import { migrationOf } from "./server/migration.ts";
 
-/**
- * Migrates the data and resolves when everything is in Redis. A signal ends the migration after the
- * current page. Throws an Error with a message for the operator.
- */
+/** Migrates the data. A signal ends the migration after the current page. */
 export async function moveData(config: Config): Promise<void> {
   const { stderr } = process;
   const progress = new Progress(
@@ -52,10 +49,7 @@ export async function moveData(config: Config): Promise<void> {
   );
 }
 
-/**
- * Returns a function that prints once that another process migrates the data, and then prints the
- * progress and the errors of that process.
- */
+/** Returns a function that prints the progress and the errors of another process. */
 function reportOther(
   print: (line: string) => void,
   progress: Progress,
@@ -72,10 +66,7 @@ function reportOther(
   };
 }
 
-/**
- * Time after the first signal during which further signals are ignored, because npm forwards each
- * signal a second time.
- */
+/** Time during which further signals are ignored: npm forwards each signal a second time. */
 const ECHO_MS = 300;
 const FAILED = 1;
 

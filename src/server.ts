@@ -11,19 +11,13 @@ import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 
-/**
- * Fraction of the drain time during which clients are disconnected. The rest is for calls in
- * progress.
- */
+/** Fraction of the drain time for disconnecting clients. The rest is for calls in progress. */
 const DRAIN_SHARE = 0.8;
 /** Time for the last replies, which are sent at the end of a turn of the event loop. */
 const LAST_REPLIES_MS = 5;
 
 interface Server {
-  /**
-   * Opens the store, then the listeners. Returns the ports of the listeners. Rejects with a message
-   * for the operator.
-   */
+  /** Opens the store, then the listeners. Rejects with a message for the operator. */
   start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
   /** Drains and stops the node. Waits for a start in progress first. Safe to call twice. */
   close(): Promise<void>;
@@ -65,10 +59,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return ports;
   }
 
-  /**
-   * Joins the cluster. The node must join before it checks again that no migration has begun,
-   * and before it writes durable data.
-   */
+  /** Joins before the check that no migration has begun, and before durable data is written. */
   async function join(): Promise<void> {
     await node.cluster.start();
     try {
@@ -79,10 +70,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     }
   }
 
-  /**
-   * Waits for a pending migration. During the migration, the listeners are open and report its
-   * progress. Returns their ports, or `undefined` if no migration is pending.
-   */
+  /** Waits for a pending migration with open listeners. Returns `undefined` if none is pending. */
   async function finishMigration(): Promise<ListenerPorts | undefined> {
     const { migration, logger } = node;
     if (migration === undefined || !(await migration.isPending())) return undefined;

@@ -10,21 +10,12 @@ import { createServer } from "./server.ts";
 
 type Server = ReturnType<typeof createServer>;
 
-/**
- * Time for closing after the drain. When it has passed, the process exits even if closing is not
- * complete.
- */
+/** Time for closing after the drain. When it has passed, the process exits. */
 const GRACE_MS = 5000;
-/**
- * Time after the first signal during which further signals are ignored. npm forwards a Ctrl-C that
- * the terminal has already sent to this process.
- */
+/** Time during which further signals are ignored: npm forwards a Ctrl-C a second time. */
 const REPEATED_SIGNAL_MS = 300;
 
-/**
- * Starts a node and runs it until a signal. The first signal drains the node and exits with 0, a
- * later one exits with 1 at once. Rejects if the node cannot start.
- */
+/** Runs a node until a signal. The first one drains it and exits with 0, a later one with 1. */
 export async function startNode(config: Config, version: string): Promise<void> {
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
   const logger = createLogger(config.log);
@@ -52,10 +43,7 @@ export async function startNode(config: Config, version: string): Promise<void> 
   if (process.stderr.isTTY) process.stderr.write(startSummary(config, ports, version));
 }
 
-/**
- * Shows the password on the terminal only. It must not be logged, because logs are stored and
- * forwarded.
- */
+/** Shows the password on the terminal only, because logs are stored and forwarded. */
 function announcePassword(username: string, password: string): void {
   process.stderr.write(
     `Created the manager ${username} with the password ${password}\nThe password is shown only once. Set JINDOU_ADMIN_PASSWORD to choose your own.\n`,

@@ -3,17 +3,13 @@
 
 import type { NodeInfo } from "../broker/ports.ts";
 
-/** Facts from which a node's description is built. */
 export interface NodeDetails {
   readonly nodeId: string;
-  /** Value of the setting `cluster.clientAddress`. */
   readonly clientAddress: string;
   readonly version: string;
   /** Unix milliseconds. */
   readonly startedAtMs: number;
-  /** Returns true if the node is about to stop and accepts no new sessions. */
   readonly isDraining: () => boolean;
-  /** Returns the number of sessions on the node. */
   readonly sessions: () => number;
 }
 
@@ -22,10 +18,7 @@ const NEW_READING_WEIGHT = 0.3;
 /** Minimum time between two readings. CPU usage over a shorter time is too inaccurate. */
 const MIN_INTERVAL_MS = 100;
 
-/**
- * Returns a function that describes the node as it is now. `load` is the CPU usage since the
- * previous call, smoothed over several calls.
- */
+/** Returns a function that describes the node. `load` is smoothed over several calls. */
 export function createNodeDescription(details: NodeDetails): () => NodeInfo {
   const load = createLoadMeter();
   return () => ({

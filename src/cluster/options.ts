@@ -2,7 +2,6 @@
 
 import { Type } from "typebox";
 
-/** Schema of the section `cluster`. */
 export const clusterOptions = Type.Object(
   {
     deadAfterMs: Type.Integer({
@@ -25,16 +24,9 @@ export const clusterOptions = Type.Object(
 );
 
 const MAX_HEARTBEAT_MS = 500;
-/**
- * Number of heartbeats within `deadAfterMs`. It is more than one, so that a node is not declared
- * dead because one heartbeat is late.
- */
+/** Number of heartbeats within `deadAfterMs`. It is more than one, because one may be late. */
 const HEARTBEATS_UNTIL_DEAD = 4;
 
-/**
- * Returns the interval between heartbeats. With each heartbeat, a node also reads which nodes are
- * live, and their load.
- */
 export function heartbeatMs(deadAfterMs: number): number {
   return Math.min(MAX_HEARTBEAT_MS, deadAfterMs / HEARTBEATS_UNTIL_DEAD);
 }

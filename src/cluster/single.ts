@@ -61,15 +61,13 @@ export class SingleNode implements Cluster {
   async ping(): Promise<void> {}
 }
 
-/** Failures of one key in the current time window. */
 interface FailureWindow {
   readonly count: number;
   readonly endsAtMs: number;
 }
 
 /**
- * Counts failed logins in this process, for at most `maxKeys` keys. If there are more keys, the
- * oldest is evicted.
+ * Counts failed logins in this process. If there are more than `maxKeys` keys, evicts the oldest.
  */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;

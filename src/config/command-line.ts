@@ -8,7 +8,6 @@ import { ConfigError } from "./errors.ts";
 import { CONFIG_KEYS } from "./schema.ts";
 import { didYouMean, type Flag, unknownFlag } from "./sources.ts";
 
-/** The commands, with their descriptions in the help text. */
 export const COMMANDS = {
   start: "start a node (the default command)",
   "check-config": "check the configuration and exit",
@@ -64,7 +63,6 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
   };
 }
 
-/** Replaces the short name of a flag of `migrate` with the name of its key. */
 function withFullName({ name, value }: Flag, command: Command): Flag {
   const fullName = MIGRATE_FLAGS.get(name);
   if (fullName === undefined) return { name, value };
@@ -113,7 +111,6 @@ function readCommand(words: readonly string[]): Command {
   ]);
 }
 
-/** Returns the output of `jindou --help`. */
 export function helpText(): string {
   const commands = Object.entries(COMMANDS).map(([name, text]) => `  ${name.padEnd(15)} ${text}`);
   return `Usage: jindou [command] [--config <file>] [--<key>=<value> …]

@@ -1,10 +1,7 @@
 // Derives the configuration keys from the option schemas: the path of each key, its environment
 // variable, and whether it is secret. Only pure functions.
 
-/**
- * Keywords of JSON Schema that the option schemas use, plus `unit` and `secret`, which JSON Schema
- * does not define.
- */
+/** Keywords of JSON Schema in use, plus `unit` and `secret`, which it does not define. */
 export interface OptionSchema {
   readonly type?: string;
   readonly properties?: Readonly<Record<string, OptionSchema>>;
@@ -29,14 +26,12 @@ export interface ConfigKey {
   readonly path: readonly string[];
   /** Path joined with dots. Flags and messages use this name. */
   readonly name: string;
-  /** Name of the environment variable. */
   readonly env: string;
   /** True if the value or a part of it is secret. */
   readonly secret: boolean;
   readonly schema: OptionSchema;
 }
 
-/** Returns all keys below `schema` in the order of their declaration. */
 export function keysOf(schema: OptionSchema, path: readonly string[] = []): readonly ConfigKey[] {
   if (schema.properties === undefined) return [keyAt(schema, path)];
   return Object.entries(schema.properties).flatMap(([name, child]) =>
@@ -54,9 +49,7 @@ function keyAt(schema: OptionSchema, path: readonly string[]): ConfigKey {
   };
 }
 
-/**
- * Returns the name of the environment variable: `JINDOU_API_TLS_CERT_FILE` for `api.tls.certFile`.
- */
+/** Returns `JINDOU_API_TLS_CERT_FILE` for `api.tls.certFile`. */
 function envName(path: readonly string[]): string {
   const words = path.map((name) => name.replace(/([a-z0-9])([A-Z])/g, "$1_$2"));
   return ["JINDOU", ...words].join("_").toUpperCase();
@@ -70,10 +63,7 @@ function holdsSecret(schema: OptionSchema): boolean {
   );
 }
 
-/**
- * Returns a description of the values that `schema` accepts. It completes a sentence like
- * "api.listen must be …".
- */
+/** Returns a description that completes a sentence like "api.listen must be …". */
 export function describe(schema: OptionSchema): string {
   if (schema.enum !== undefined)
     return `one of ${schema.enum.map((value) => JSON.stringify(value)).join(", ")}`;
@@ -92,10 +82,7 @@ export function describe(schema: OptionSchema): string {
   }
 }
 
-/**
- * Returns the unit of a key, from its schema or from the ending of its name. Returns `undefined` if
- * neither names a unit.
- */
+/** Returns the unit of a key from its schema or its name, `undefined` if neither names one. */
 export function unitOf(key: ConfigKey): string | undefined {
   const ending = /[A-Z][a-z]*$/.exec(key.name)?.[0] ?? "";
   return key.schema.unit ?? UNITS[ending];
@@ -118,7 +105,6 @@ function bound({ maxLength, pattern }: OptionSchema): string {
   return pattern === undefined ? length : `${length} matching ${pattern}`;
 }
 
-/** Sets the value at `path` in `target`. Creates the objects on the path that do not exist. */
 export function place(
   target: Record<string, unknown>,
   path: readonly string[],

@@ -35,10 +35,7 @@ function assemble(settings: ReadonlyMap<string, Setting>): Config {
   return config as Config;
 }
 
-/**
- * Returns the last setting of each key, by name. Fills in defaults of fields inside a value, for
- * example the role of a manager.
- */
+/** Returns the last setting of each key, with defaults of fields inside its value. */
 function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting> {
   return new Map(
     settings.map((setting) => {
@@ -50,9 +47,8 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
 }
 
 /**
- * Returns a list with the first problem that the schema finds in a setting, or an empty list.
- * Further problems that the schema finds are consequences of the first one. The text never contains
- * a secret value.
+ * Returns the first problem of a setting, if any. Further problems are its consequences. The text
+ * never contains a secret value.
  */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);

@@ -5,17 +5,12 @@ import { type ConfigKey, describe, type OptionSchema, place, unitOf } from "./ke
 
 import { CONFIG_KEYS } from "./schema.ts";
 
-/** Returns the text of `config/default.json`, which has every key with its default. */
 export function defaultFile(): string {
   const defaults: Record<string, unknown> = {};
   for (const key of CONFIG_KEYS) place(defaults, key.path, key.schema.default);
   return `${JSON.stringify(defaults, undefined, 2)}\n`;
 }
 
-/**
- * Returns the text of `docs/configuration.md`, which has every key with its environment variable,
- * type, default, unit and description.
- */
 export function referencePage(): string {
   const sections = [...new Set(CONFIG_KEYS.map((key) => key.path[0] ?? ""))];
   return `${[INTRODUCTION, ...sections.map(sectionText)].join("\n\n")}\n`;
@@ -63,10 +58,6 @@ function sectionText(section: string): string {
   ].join("\n");
 }
 
-/**
- * Returns the table of the fields of a list's objects, or an empty array if the key is not a list
- * of objects.
- */
 function itemRows(items: OptionSchema | undefined): readonly string[] {
   if (items?.properties === undefined) return [];
   const rows = Object.entries(items.properties).map(
@@ -87,9 +78,7 @@ function typeOf({ schema }: ConfigKey): string {
   return typeName(schema);
 }
 
-/**
- * Returns the type without its article (`integer from 1 to 5`), or the choices of an enumeration.
- */
+/** Returns the type without its article (`integer from 1 to 5`), or the choices. */
 function typeName(schema: OptionSchema): string {
   if (schema.enum !== undefined)
     return schema.enum.map((choice) => code(String(choice))).join(", ");

@@ -7,9 +7,7 @@ import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/addr
 import { parseNetwork } from "../lib/network-list.ts";
 import type { Config } from "./schema.ts";
 
-/**
- * Maximum number of bytes that the ids, the header and the framing add to the payload of a frame.
- */
+/** Maximum number of bytes that ids, header and framing add to the payload of a frame. */
 const FRAME_OVERHEAD_BYTES = 4096;
 
 /** Returns one sentence for each contradiction between keys that are valid on their own. */
@@ -40,8 +38,7 @@ function address(name: string, text: string): readonly string[] {
 }
 
 /**
- * Returns false if the host looks like an IP address (digits and dots, or colons) but is not an IP
- * address. Host names are checked by the system when the listener starts.
+ * Returns false if the host looks like an IP address (digits and dots, or colons) but is not one.
  */
 function isPlausible({ host }: Address): boolean {
   const isLiteral = /^[\d.]+$/.test(host) || host.includes(":");
@@ -156,7 +153,6 @@ function isRedisAddress(text: string): boolean {
   return /^rediss?:$/.test(protocol) && /^(\/\d*)?$/.test(pathname);
 }
 
-/** Returns true if the percent-encoding of the text is valid. */
 function isPercentEncoded(text: string): boolean {
   try {
     decodeURIComponent(text);

@@ -19,7 +19,6 @@ import { storeOptions } from "../store/options.ts";
 import { socketsOptions } from "../transport/options.ts";
 import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
 
-/** Section `node`: identity of this process. */
 const nodeOptions = Type.Object(
   {
     id: Type.String({
@@ -33,7 +32,6 @@ const nodeOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `drain`: how the process stops. */
 const drainOptions = Type.Object(
   {
     noticeMs: Type.Integer({
@@ -93,5 +91,4 @@ type DeepReadonly<Value> = Value extends readonly (infer Item)[]
 /** The schema as plain JSON Schema. TypeBox types are JSON Schema at run time. */
 export const plainSchema: OptionSchema = configSchema as OptionSchema;
 
-/** All configuration keys, in the order of the sections. */
 export const CONFIG_KEYS: readonly ConfigKey[] = keysOf(plainSchema);

@@ -8,28 +8,22 @@ import { type ConfigKey, describe } from "./keys.ts";
 import { CONFIG_KEYS } from "./schema.ts";
 
 export interface Sources {
-  /**
-   * Path of the configuration file. `undefined` means the file that `JINDOU_CONFIG` names, if any.
-   */
+  /** Path of the file. `undefined` means the file that `JINDOU_CONFIG` names, if any. */
   readonly file?: string | undefined;
   readonly env?: Environment;
   readonly flags?: readonly Flag[];
-  /** Reads a file. Tests replace it. */
   readonly readFile?: ReadFile;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** A flag of the command line, with its value as text. */
 export interface Flag {
   readonly name: string;
   readonly value: string;
 }
 
-/** Returns the text of a file, or throws if the file cannot be read. */
 type ReadFile = (path: string) => string;
 
-/** A value that a source sets, and where it was set. */
 export interface Setting {
   readonly key: ConfigKey;
   readonly value: unknown;
@@ -37,7 +31,6 @@ export interface Setting {
   readonly place: string;
 }
 
-/** Settings and problems of all sources. Filled while the sources are read. */
 interface ReadResult {
   readonly settings: Setting[];
   /** One sentence for each problem. No sentence contains a secret value. */
@@ -59,7 +52,6 @@ export function gather(sources: Sources): ReadResult {
   return result;
 }
 
-/** Adds the settings of a JSON file, whose objects are nested like the paths of the keys. */
 function addFile(result: ReadResult, path: string, readFile: ReadFile): void {
   const { problems } = result;
   let text: string;
@@ -106,20 +98,14 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/**
- * Returns the line of a syntax error for a message, or an empty string if the line is unknown. The
- * message of the parser is not used, because it quotes the file, which may contain secrets.
- */
+/** Returns the line, "" if unknown. The parser's message may quote secrets in the file. */
 function lineOf(error: SyntaxError, text: string): string {
   const position = /position (\d+)/.exec(error.message)?.[1];
   if (position === undefined) return "";
   return ` (line ${text.slice(0, Number(position)).split("\n").length})`;
 }
 
-/**
- * Adds the settings of the environment. An empty variable counts as not set, because `${NAME:-}` in
- * a compose file creates an empty one.
- */
+/** Adds the environment. An empty variable (`${NAME:-}` in a compose file) counts as not set. */
 function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile): void {
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
   for (const [name, text] of Object.entries(env)) {
@@ -139,9 +125,7 @@ function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile
   }
 }
 
-/**
- * Returns true if Kubernetes sets this variable in every pod, because a Service is named `jindou…`.
- */
+/** Returns true if Kubernetes sets this variable because a Service is named `jindou…`. */
 function isServiceLink(name: string, text: string): boolean {
   return (
     /_SERVICE_(HOST|PORT(_\w+)?)$/.test(name) ||
@@ -177,13 +161,11 @@ function addFlag(result: ReadResult, { name, value }: Flag): void {
   else addText(result, key, { text: value, place: `the flag --${name}` });
 }
 
-/** Returns the sentence about an unknown flag. */
 export function unknownFlag(name: string): string {
   const suggestion = nearestKey(name);
   return `--${name} is not a known flag${didYouMean(suggestion && `--${suggestion}`)}`;
 }
 
-/** Adds the setting of a text, or a problem if the text is not a value of the key's type. */
 function addText(
   result: ReadResult,
   key: ConfigKey,
@@ -207,7 +189,6 @@ const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
   ["0", false],
 ]);
 
-/** Returns the value of `text`, or `undefined` if the text is not of the key's type. */
 function parseText(text: string, key: ConfigKey): unknown {
   if (key.schema.enum !== undefined) return text;
   switch (key.schema.type) {
@@ -244,11 +225,7 @@ function keyNamed(name: string): ConfigKey | undefined {
   return CONFIG_KEYS.find((key) => key.name === name);
 }
 
-/**
- * Returns the key or section whose name is closest to `name`. If `name` is only the last part of a
- * key (`listen`), returns the first key that ends with it. Returns `undefined` if no name is
- * similar.
- */
+/** Returns the most similar key or section, or the first key that ends with `name` (`listen`). */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);
   const sections = CONFIG_KEYS.flatMap(({ path }) =>
@@ -257,9 +234,6 @@ function nearestKey(name: string): string | undefined {
   return names.find((key) => key.endsWith(`.${name}`)) ?? nearest(name, [...sections, ...names]);
 }
 
-/**
- * Returns the end of a sentence about an unknown name: a suggestion, or a reference to the help.
- */
 export function didYouMean(name: string | undefined): string {
   return name === undefined ? "; see jindou --help." : `; did you mean ${name}?`;
 }

@@ -7,16 +7,11 @@ import { formatAddress, isLoopback, parseAddress } from "../lib/address.ts";
 import type { OptionSchema } from "./keys.ts";
 import { type Config, plainSchema } from "./schema.ts";
 
-/** Ports on which the listeners accept connections. */
 interface Ports {
   readonly apiPort: number;
   readonly clientPort: number;
 }
 
-/**
- * Returns the start banner: the addresses, the credentials that are needed, and the places of the
- * metrics and the data.
- */
 export function startSummary(config: Config, ports: Ports, version: string): string {
   const { api, client } = config;
   const apiUrl = url("http", api, ports.apiPort);
@@ -63,13 +58,9 @@ function clientAccess({ auth }: Config): string {
     : "no authentication: a client connects as any user it names";
 }
 
-/**
- * Text that is shown instead of a secret. An empty secret is shown as empty, so that the operator
- * can see that it is not set.
- */
+/** Text that is shown instead of a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/** Returns a copy of `config` with secrets masked. */
 export function maskSecrets(config: Config): unknown {
   return mask(config, plainSchema);
 }

@@ -40,33 +40,22 @@ import {
  */
 type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
-/**
- * The channels in which a session becomes live together: one group, or all personal channels of its
- * user.
- */
+/** One group, or all personal channels of a user: a session becomes live in them together. */
 export interface Scope {
   /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
-  /**
-   * Returns the session's backlog, `undefined` if the session is live in the scope or does not
-   * belong to it.
-   */
+  /** Returns `undefined` if the session is live in the scope or does not belong to it. */
   backlogOf(session: Session): Backlog | undefined;
   /** Pushes the held messages and makes the session live for messages. Its events stay withheld. */
   add(backlog: Backlog): void;
-  /** Starts to withhold events from a live session in `backlog`. */
   withholdEvents(backlog: Backlog): void;
-  /** Stops withholding events: from now on the session receives events as they are published. */
   goLive(backlog: Backlog): void;
 }
 
 interface PendingStream extends StreamName {
   /** Position up to which the client has the stream. */
   cursor: StreamCursor;
-  /**
-   * True if the stream must be read from the store, because some of its events were not kept or may
-   * have been missed.
-   */
+  /** True if some of the stream's events were not kept or may have been missed. */
   mustRead: boolean;
   /** True if the whole stream was pushed while the session joined. */
   readonly isPushed?: boolean;
@@ -75,7 +64,6 @@ interface PendingStream extends StreamName {
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 const NO_STREAMS: ReadonlyMap<string, PendingStream> = new Map();
 
-/** The personal channels of a user. Their backlog is stored in the session. */
 export const PERSONAL_CHANNELS: Scope = {
   key: undefined,
   backlogOf: ({ personal }) => (personal instanceof Backlog ? personal : undefined),
@@ -92,29 +80,20 @@ export class Backlog implements PersonalBacklog {
   readonly session: Session;
   readonly scope: Scope;
   /**
-   * True if the session is new in the scope: its client has only streams that it was sent during
-   * the join or that start during the join. False if the session was live: its client has all
-   * events up to the first withheld one.
+   * True if the session is new in the scope. False if it was live: its client has all events up to
+   * the first withheld one.
    */
   readonly isJoining: boolean;
   status: BacklogStatus;
-  /**
-   * True if the session starts at its client's position, false if it starts where its user became a
-   * member.
-   */
+  /** True if the session starts at its client's position and not where its membership begins. */
   isResumed = false;
-  /**
-   * Per channel, the seq up to which the session has the messages, and their highest message id.
-   */
+  /** Per channel, seq up to which the session has the messages, and their highest message id. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events outside of streams, in order of arrival. */
   #heldItems: (Message | ChannelEvent)[] = [];
   readonly #events: ChannelEvent[] = [];
-  /**
-   * True while the store is read for the last time: every event that arrives is kept. If false,
-   * stream events that can be read from the store later are not kept.
-   */
+  /** True while the store is read for the last time, so that every event is kept. */
   #keepsAllEvents = false;
   #bytes = 0;
 
@@ -125,21 +104,16 @@ export class Backlog implements PersonalBacklog {
     this.isJoining = status !== "streams";
   }
 
-  /** True if nothing remains to be pushed. */
   get isEmpty(): boolean {
     return this.#events.length === 0 && !this.mustRead;
   }
 
-  /**
-   * True if this backlog is no longer in use: the session ended, left the scope, went live, or has
-   * a newer backlog.
-   */
+  /** True if the session ended, left the scope, went live, or has a newer backlog. */
   get isOver(): boolean {
     const { session, scope } = this;
     return session.ended !== undefined || scope.backlogOf(session) !== this;
   }
 
-  /** True if some stream must still be read from the store. */
   get mustRead(): boolean {
     for (const { mustRead } of this.#streams.values()) if (mustRead) return true;
     return false;
@@ -173,10 +147,7 @@ export class Backlog implements PersonalBacklog {
     this.#positions.set(key, { seq, id: Math.max(previousId, id) });
   }
 
-  /**
-   * Handles a message that arrives while the session is not live (see `BacklogStatus`). Returns the
-   * number of messages pushed.
-   */
+  /** Returns the number of messages pushed. */
   receiveMessage(message: Message): number {
     if (this.status === "holding") this.#holdItem(message);
     if (this.status !== "early" || !this.session.hasConnack) return 0;
@@ -184,9 +155,6 @@ export class Backlog implements PersonalBacklog {
     return 1;
   }
 
-  /**
-   * Handles an event that arrives while the session is not live for events (see `BacklogStatus`).
-   */
   receiveEvent(event: ChannelEvent): void {
     const { status, session } = this;
     if (session.ended !== undefined) return;
@@ -196,15 +164,13 @@ export class Backlog implements PersonalBacklog {
     else if (status === "holding" || status === "streams") this.#withhold(event);
   }
 
-  /** Starts holding messages. */
   hold(): void {
     this.status = "holding";
   }
 
   /**
-   * Drops the held messages that are stored and stops holding messages. Called when many messages
-   * are missing, because they are then read from the store. Does nothing for personal channels,
-   * because not all of them are read from the store.
+   * Drops the held messages that are stored and stops holding messages. Does nothing for personal
+   * channels, because not all of them are read from the store.
    */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
@@ -212,15 +178,11 @@ export class Backlog implements PersonalBacklog {
     this.#dropHeld((item) => isMessage(item) && item.messageSeq > 0);
   }
 
-  /** Drops the held messages and events of a group that the user left. */
   forgetGroup(channelId: string): void {
     this.#dropHeld(({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId);
   }
 
-  /**
-   * Pushes the held events and messages, except messages that the session already has or that would
-   * arrive out of order, and makes the session live for messages.
-   */
+  /** Pushes the held items except messages that the session has or that would be out of order. */
   release(): void {
     const items = this.#heldItems;
     this.#dropHeld(() => true);
@@ -231,12 +193,10 @@ export class Backlog implements PersonalBacklog {
       else if (!this.#isDelivered(item)) this.#pushMessage(item);
   }
 
-  /** Undoes `keepAll`: stream events are read from the store later instead of being kept. */
   leaveStreamsToStore(): void {
     this.#keepsAllEvents = false;
   }
 
-  /** Keeps every event from now on, because the store is about to be read for the last time. */
   keepAll(): void {
     this.#keepsAllEvents = true;
   }
@@ -246,10 +206,7 @@ export class Backlog implements PersonalBacklog {
     return [...this.#streams.values()].filter(({ mustRead }) => mustRead);
   }
 
-  /**
-   * Records that the client received the state of a stream in a message or a reply. The next event
-   * pushed to it follows that state.
-   */
+  /** Records that the client received the state of a stream in a message or a reply. */
   recordSnapshot(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo, nextIndex } = snapshot;
     const pending = this.#streams.get(streamName(snapshot));
@@ -260,10 +217,7 @@ export class Backlog implements PersonalBacklog {
     } else if (pending.cursor.index < nextIndex) pending.cursor = cursor;
   }
 
-  /**
-   * Pushes an active stream that the client does not have yet. Its later events are not kept until
-   * `keepAll`; they are read from the store.
-   */
+  /** Pushes an active stream. Until `keepAll`, its later events are left to the store. */
   pushActiveStream(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
     const cursor = this.#pushSnapshot(snapshot);
@@ -285,16 +239,14 @@ export class Backlog implements PersonalBacklog {
       (event) => event.stream !== undefined && streamName(event) === streamName(name),
     );
     const preceding = this.#events.splice(0, index + 1);
-    // The last of these events belongs to the stream and is skipped, because the snapshot contains
-    // it.
+    // The last of these events is skipped, because the snapshot contains it.
     for (const event of preceding) this.#pushWithheld(event);
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
   /**
-   * Pushes everything that is withheld, so that the session can go live for events. `read` holds
-   * the streams that were read after `keepAll`; `active` holds the active streams if the session is
-   * new in the scope. Returns the number of streams in `read` whose missing part was pushed.
+   * Pushes everything that is withheld. `read` holds the streams that were read after `keepAll`.
+   * Returns the number of streams in `read` whose missing part was pushed.
    */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
@@ -323,7 +275,6 @@ export class Backlog implements PersonalBacklog {
     return caughtUp;
   }
 
-  /** Drops everything that is held or withheld. */
   drop(): void {
     this.session.charge(-this.#bytes);
     this.#bytes = 0;
@@ -364,19 +315,15 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Records in the session up to which event each stream was pushed. With several Redis servers, an
-   * event of a personal channel may be read from the store before it is published, and must not be
-   * pushed twice.
+   * Prevents double pushes: with several Redis servers, an event of a personal channel may be read
+   * from the store before it is published.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /**
-   * Pushes the part of a withheld event that the client lacks. Pushes nothing if the client never
-   * received the stream, or if the stream was not found in the store.
-   */
+  /** Pushes nothing if the client never received the stream, or if the store lacks it. */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
@@ -388,10 +335,7 @@ export class Backlog implements PersonalBacklog {
     this.#pushEvent(lackedPart);
   }
 
-  /**
-   * Pushes the snapshot unless a later read already showed more of the stream. Returns the client's
-   * position in the stream.
-   */
+  /** Pushes nothing if a later read showed more. Returns the client's position in the stream. */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const position = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (position.index > snapshot.nextIndex) return position;

@@ -31,7 +31,6 @@ export interface CatchUpPorts {
   readonly directory: Pick<SessionDirectory, "endedBy">;
   readonly groups: Groups;
   readonly limits: ReadLimits & {
-    /** See `SocketEndpoint`. */
     readonly maxBufferedBytes: number;
   };
   readonly metrics: Pick<GatewayMetrics, "resumed" | "catchingUp" | "caughtUp">;
@@ -40,7 +39,6 @@ export interface CatchUpPorts {
 }
 
 export interface ReadLimits {
-  /** Maximum number of messages that are read and pushed as one page. */
   readonly pageMessages: number;
   readonly pageBytes: number;
   /** Number of unread bytes at or below which the next page is read. */
@@ -49,18 +47,11 @@ export interface ReadLimits {
 
 /** Maximum number of concurrent store reads. Thousands of sessions may join a group at once. */
 const READS_AT_ONCE = 128;
-/**
- * Maximum number of concurrent look-ups of active streams. Thousands of sessions may each join
- * thousands of groups at once.
- */
+/** Maximum number of concurrent look-ups of active streams. */
 const LOOKUPS_AT_ONCE = 512;
 /** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
 
-/**
- * Returns the number of unread bytes above which a connection counts as lagging. Stream events for
- * a lagging connection are merged and sent later.
- */
 export function lagBytesOf(maxBufferedBytes: number): number {
   return maxBufferedBytes * LAG_SHARE;
 }
@@ -69,16 +60,10 @@ export class CatchUps {
   readonly #ports: CatchUpPorts;
   /** One lock per session, so that it catches up with the messages of one group at a time. */
   readonly #messageLocks = new KeyedLock();
-  /**
-   * One lock per session. Without it, a session would be sent the streams of all its channels at
-   * the same time.
-   */
+  /** One lock per session, so that it is not sent the streams of all its channels at once. */
   readonly #streamLocks = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
-  /**
-   * Limits the concurrent reads of `joinSeqs`. Separate from `#reads`, because the delivery of
-   * missed messages waits for these reads.
-   */
+  /** Separate from `#reads`, because the delivery of missed messages waits for these reads. */
   readonly #membershipReads = new Semaphore(READS_AT_ONCE);
   readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);
   /** Number of unread bytes at or below which a session catches up with streams. */
@@ -89,18 +74,14 @@ export class CatchUps {
     this.#maxUnreadBytes = lagBytesOf(ports.limits.maxBufferedBytes) / 2;
   }
 
-  /**
-   * Starts holding messages of the session's personal channels until `connect`. Stream events are
-   * not held, because they can be long; they are read from the store.
-   */
+  /** Holds messages of personal channels until `connect`. Stream events are left to the store. */
   enter(session: Session): void {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
   }
 
   /**
-   * Makes a session live after `enter`. In its personal channels it goes live after the channels in
-   * `resumedPersonal` were read. In a group where it resumes, it first reads the missed messages.
-   * In the other groups that it is about to join, it goes live at once. Rejects with `unavailable`.
+   * Makes a session live after `enter`. In channels that it resumes, it first reads the missed
+   * messages. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
@@ -121,9 +102,8 @@ export class CatchUps {
   }
 
   /**
-   * Makes a live session live in one more group, starting where its user became a member or where
-   * the session was when it left. Resolves when that is done, and also if the user is not a member
-   * or is removed meanwhile. Rejects with `unavailable`; the call may then be repeated.
+   * Makes a live session live in one more group. Also resolves if the user is not a member or is
+   * removed meanwhile. Rejects with `unavailable`; the call may then be repeated.
    */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#ports;
@@ -144,16 +124,12 @@ export class CatchUps {
     if (joinSeq !== undefined) await this.join(session, channelId);
   }
 
-  /** Returns the join seqs (see `ChannelStore`). Limits the number of concurrent reads. */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]> {
     const { store } = this.#ports;
     return this.#membershipReads.run(() => store.joinSeqs(channelId, uids));
   }
 
-  /**
-   * Withholds events from a session whose connection lags, until its client has read enough and the
-   * session has caught up with the events.
-   */
+  /** Withholds events from a session whose connection lags, until it has caught up. */
   lag(session: Session): void {
     if (session.ended !== undefined) return;
     void this.#endOnFailure(session, async () => {
@@ -177,10 +153,6 @@ export class CatchUps {
     });
   }
 
-  /**
-   * Records that the client received the state of a stream in a message or a reply. The next event
-   * pushed to it follows that state.
-   */
   recordSnapshot(session: Session, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) return;
     const { id, type } = snapshot.channel;
@@ -188,10 +160,7 @@ export class CatchUps {
     scope?.backlogOf(session)?.recordSnapshot(snapshot);
   }
 
-  /**
-   * Joins a group. Arriving messages and events are held from the start, because events outside of
-   * streams are not stored.
-   */
+  /** Holds everything from the start, because events outside of streams are not stored. */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     const { groups } = this.#ports;
@@ -206,10 +175,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Sets the position from which the session reads the group: the position at which it left, or the
-   * position at which its user became a member. Returns false if the user is not a member.
-   */
+  /** Returns false if the user is not a member. */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
     const { session } = backlog;
@@ -226,14 +192,12 @@ export class CatchUps {
     backlog.forgetGroup(channelId);
     const isAhead = leftAt.seq > joinSeq;
     const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
-    // True if a fail-over lost messages that the session has. Other messages may have reused their
-    // seqs.
+    // True if a fail-over lost messages that the session has. Others may have reused their seqs.
     const isLost = isAhead && leftAt.seq > headSeq;
     if (isLost || !(isAhead || leftAt.isResumed)) backlog.advance(key, joinSeq);
     return true;
   }
 
-  /** Catches the session up with these channels of the scope, then makes it live. */
   async #catchUp(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
     for (const channel of channels) await this.#readToEnd(backlog, channel);
     if (backlog.isOver) return;
@@ -257,11 +221,7 @@ export class CatchUps {
     );
   }
 
-  /**
-   * Reads the channel to its end. Messages that arrive meanwhile are held only while at most one
-   * page is missing. Otherwise they are dropped and read from the store later, so that a long
-   * catch-up uses little memory.
-   */
+  /** Holds arriving messages only while at most one page is missing, to limit memory. */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
@@ -275,10 +235,7 @@ export class CatchUps {
     } while (!backlog.isHolding && !backlog.isOver);
   }
 
-  /**
-   * Pushes the next page and returns true if more may follow. The position also moves past expired
-   * messages, even at the end of the page.
-   */
+  /** Returns true if more may follow. The position also moves past expired messages. */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#ports;
     const { session } = backlog;
@@ -319,10 +276,7 @@ export class CatchUps {
     return more;
   }
 
-  /**
-   * Returns true if the user may still read the channel. Must be called after a read: an earlier
-   * removal may not have been delivered to this node yet.
-   */
+  /** Must be called after a read: an earlier removal may not have reached this node yet. */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
     const { store, cluster } = this.#ports;
@@ -334,10 +288,6 @@ export class CatchUps {
     return false;
   }
 
-  /**
-   * Makes the session live for events. This happens at once if nothing is pending, which is the
-   * case in nearly every channel.
-   */
   async #startEvents(backlog: Backlog): Promise<void> {
     const { session } = backlog;
     backlog.keepAll();
@@ -366,10 +316,7 @@ export class CatchUps {
     });
   }
 
-  /**
-   * Catches up with the streams that must be read. All streams except the last are read one by one,
-   * so that the client can read each of them before the next stream is pushed.
-   */
+  /** Reads streams one by one, so that the client can read each before the next is pushed. */
   async #catchUpStreams(backlog: Backlog): Promise<void> {
     if (backlog.isJoining) await this.#pushActiveStreams(backlog);
     for (const name of backlog.unread.slice(0, -1)) {
@@ -382,10 +329,7 @@ export class CatchUps {
     if (!backlog.isOver) await this.#readRemaining(backlog);
   }
 
-  /**
-   * Pushes all active streams except the first, which `#readRemaining` pushes. A group has at most
-   * one active stream, but the personal channels of a user may have many.
-   */
+  /** Leaves the first stream to `#readRemaining`. Only personal channels may have several. */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
     for (const name of (await this.#activeStreams(backlog)).slice(1)) {
       const snapshot = await this.#readSynced(name);
@@ -395,10 +339,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Reads the remaining snapshots while all events are kept, so that no event is missing between
-   * the snapshots and the kept events.
-   */
+  /** Keeps all events, so that none is missing between the snapshots and the kept events. */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog) : [];
@@ -410,10 +351,7 @@ export class CatchUps {
     if (streams > 0) this.#ports.metrics.caughtUp(streams);
   }
 
-  /**
-   * Reads a stream, then waits until all removals that preceded the read are delivered. If the user
-   * was removed, the session has left the group by then.
-   */
+  /** Reads a stream, then waits until all removals that preceded the read are delivered. */
   async #readSynced(name: StreamName): Promise<StreamSnapshot | undefined> {
     const snapshot = await this.#readStream(name);
     await this.#ports.cluster.barrier();
@@ -436,10 +374,7 @@ export class CatchUps {
     return stream === undefined ? [] : [stream];
   }
 
-  /**
-   * Runs a step of a catch-up. If the step fails, the session ends and its client reconnects and
-   * resumes.
-   */
+  /** Ends the session if the step fails; its client reconnects and resumes. */
   async #endOnFailure(session: Session, step: () => Promise<void>): Promise<void> {
     try {
       await step();
@@ -455,10 +390,7 @@ export class CatchUps {
   }
 }
 
-/**
- * Pushes the withheld events and makes the session live for events, in one turn of the event loop.
- * Returns the number of streams in `read` whose missing part was pushed.
- */
+/** Returns the number of streams in `read` whose missing part was pushed. */
 function finish(
   backlog: Backlog,
   active: readonly StreamSnapshot[] = [],

@@ -33,7 +33,6 @@ import {
 } from "./rates.ts";
 import { type Session, sendFrames } from "./session.ts";
 
-/** Limits and ports that all clients of a node share. */
 export interface ClientContext {
   /** All open clients of the node. Each client adds and removes itself. */
   readonly clients: Set<Client>;
@@ -43,28 +42,22 @@ export interface ClientContext {
     readonly authTimeoutMs: number;
     readonly maxInFlightOperations: number;
   };
-  /** Work budgets of the users. */
   readonly rates: UserRates;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
 
-/** Function that selects the codec of a connection by its first frame. */
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
 
 export class Client implements ConnectionHandler {
   readonly #connection: Connection;
-  /** Codec of the connection, or the function that selects it by the first frame. */
   #codec: Codec | CodecSelector;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  /**
-   * The session as the login stored it. `undefined` before the login, and after the session was
-   * removed from the store.
-   */
+  /** `undefined` before the login, and after the session was removed from the store. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
   /** Why the connection ends once its requests in progress are answered. */
@@ -128,10 +121,6 @@ export class Client implements ConnectionHandler {
     void this.#leaveDirectory();
   }
 
-  /**
-   * Sends the client the reason and closes the connection. Does nothing if the connection is
-   * already closed.
-   */
   end(reason: CloseReason): void {
     if (this.#isOver()) return;
     if (this.#session !== undefined) return this.#session.end(reason);
@@ -209,7 +198,6 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  /** Refunds the work charged in advance for a request that failed, except `REFUSED_WORK`. */
   #refund(charged: number): void {
     if (charged > REFUSED_WORK) this.#rate.charge(REFUSED_WORK - charged);
   }
@@ -257,19 +245,13 @@ export class Client implements ConnectionHandler {
     this.#metrics().worked("connect", cost);
   }
 
-  /**
-   * Returns the reason to end the session, `undefined` if it may continue. A node that was frozen
-   * may have missed that the user logged in elsewhere.
-   */
+  /** Returns a reason if the user logged in elsewhere, which a frozen node may have missed. */
   async #endReason(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
     return this.#context.opening.directory.endedBy(this.#record);
   }
 
-  /**
-   * Removes the session from the store, once. Runs when the connection closes, or after the login
-   * if the session has ended by then.
-   */
+  /** Runs when the connection closes, or after the login if the session has ended by then. */
   async #leaveDirectory(): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;
@@ -322,10 +304,7 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  /**
-   * Closes the connection, because an error reply could not be sent and the client must not wait
-   * for it. Never throws.
-   */
+  /** Closes the connection, so that the client does not wait for a reply. Never throws. */
   #closeUnanswered(error: unknown): void {
     const { onError } = this.#context;
     onError(error, "Could not send an error reply to a client; the connection is closed");

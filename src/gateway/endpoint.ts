@@ -13,10 +13,7 @@ interface GatewayOptions {
   readonly maxFrameBytes: number;
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;
-  /**
-   * Origins whose pages may connect, exact or as `*.host` patterns. An empty list allows all
-   * origins. Only browsers send an origin, so a connection without one is accepted.
-   */
+  /** Exact origins or `*.host` patterns, empty for all. An absent origin is always accepted. */
   readonly allowedOrigins: readonly string[];
   /** Maximum number of open connections. 0 means no limit. */
   readonly maxConnections: number;
@@ -36,10 +33,7 @@ const DRAIN_STEP_MS = 50;
 /** Maximum time that the end of a session waits for its requests in progress. */
 const REQUESTS_MS = 2000;
 
-/**
- * Creates the gateway. A connection uses the first of `protocols` that its client offered as a
- * subprotocol, or that recognises its first frame.
- */
+/** Selects the first protocol that the client offered or that recognises its first frame. */
 export function createGateway(
   context: ClientContext,
   protocols: readonly Protocol[],

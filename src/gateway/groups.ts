@@ -1,7 +1,6 @@
 // The groups of this node. A group exists, and its cluster topic stays subscribed, while at least
 // one session follows the group or is about to join it. For each wire format of its members a group
-// has two transport topics, one for messages and one for events. A group also holds the backlogs of
-// the sessions that are not fully live. State: a map of groups by channel id.
+// has two transport topics, one for messages and one for events.
 
 import {
   type ChannelEvent,
@@ -30,7 +29,6 @@ export class Groups {
     this.#cluster = cluster;
   }
 
-  /** Returns a time slice for work on one session, which may involve thousands of groups. */
   slice(): TimeSlice {
     return new TimeSlice(SLICE_MS, this.#turns);
   }
@@ -48,28 +46,21 @@ export class Groups {
     }
   }
 
-  /**
-   * Registers the session as about to join the group. The caller must subscribe to the group's
-   * topic; `removeSession` ends the subscription when no session needs it.
-   */
+  /** Registers the session as about to join. The caller must subscribe to the group's topic. */
   addJoining(session: Session, channelId: string): Backlog {
     const group = this.#byId.get(channelId) ?? new Group(channelId);
     this.#byId.set(channelId, group);
     return group.addJoining(session);
   }
 
-  /**
-   * Subscribes to the group. Messages and events published after this promise resolves reach the
-   * node without delay. Rejects with `unavailable`.
-   */
+  /** Resolves when later publications reach the node without delay. Rejects with `unavailable`. */
   listen(channelId: string): Promise<void> {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
   /**
-   * Registers the session as about to join these groups, and subscribes to them. Messages and
-   * events published after this promise resolves will reach the node, but possibly only after
-   * `listenAll`. Rejects with `unavailable`.
+   * Registers the session as about to join, and subscribes. Later publications may reach the node
+   * only after `listenAll`. Rejects with `unavailable`.
    */
   async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
@@ -79,20 +70,13 @@ export class Groups {
     });
   }
 
-  /**
-   * Completes the subscriptions to all groups that the session is still about to join (see
-   * `listen`).
-   */
   async listenAll(session: Session): Promise<void> {
     await this.slice().each(session.joining ?? [], async (id) => {
       if (session.ended === undefined) await this.listen(id);
     });
   }
 
-  /**
-   * Removes the session from the group and remembers how much of it the session has, in case the
-   * user rejoins. Does nothing if the session is not in the group.
-   */
+  /** Remembers how much of the group the session has, in case the user rejoins. */
   removeSession(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
     if (group === undefined) return;
@@ -103,10 +87,7 @@ export class Groups {
       this.#cluster.unlisten(groupTopic(channelId));
   }
 
-  /**
-   * Removes a session that ended from all groups, in slices. Groups may list the session for a
-   * little longer, which has no effect because its connection is closed.
-   */
+  /** Removes a session that ended, in slices. Delivery to it meanwhile has no effect. */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
@@ -122,30 +103,19 @@ interface FormatMembers {
   readonly topic: string;
   readonly eventTopic: string;
   members: number;
-  /**
-   * Members whose acknowledgements are awaited, `undefined` if clients of this format do not
-   * acknowledge messages.
-   */
+  /** `undefined` if clients of this format do not acknowledge messages. */
   readonly acknowledging: Set<Session> | undefined;
 }
 
 export class Group implements Scope {
   readonly channelId: string;
   readonly key: ChannelKey;
-  /**
-   * Seq of the newest message that the members have received, live or from the store. 0 if there is
-   * none.
-   */
+  /** Newest seq that the members have received, 0 if there is none. */
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();
-  /** Live members of all wire formats. */
   readonly #live = new Set<Session>();
-  /**
-   * Live members whose frames only their own client can read. A topic for each of them would cost
-   * more than it saves.
-   */
+  /** Live members with private frames. A topic for each would cost more than it saves. */
   #private: Set<Session> | undefined;
-  /** Backlogs of the sessions that are about to join. */
   readonly #joining = new Map<Session, Backlog>();
   /** Backlogs of the live members whose events are withheld for now. */
   #streamBacklogs: Map<Session, Backlog> | undefined;
@@ -159,18 +129,15 @@ export class Group implements Scope {
     return this.#live.size === 0 && this.#joining.size === 0;
   }
 
-  /** Number of live members. */
   get members(): number {
     return this.#live.size;
   }
 
-  /** Yields the live members and the sessions that are about to join. */
   *sessions(): Iterable<Session> {
     yield* this.#live;
     yield* this.#joining.keys();
   }
 
-  /** Registers the session as about to join. */
   addJoining(session: Session): Backlog {
     const backlog = new Backlog(session, this, "expected");
     this.#joining.set(session, backlog);
@@ -179,10 +146,7 @@ export class Group implements Scope {
     return backlog;
   }
 
-  /**
-   * Makes the session a live member and pushes its held messages. The session must already have all
-   * messages that are older than the held ones. Events stay withheld in the backlog until `goLive`.
-   */
+  /** Makes the session a live member. It must have all messages older than the held ones. */
   add(backlog: Backlog): void {
     const { session } = backlog;
     this.#endJoining(session);
@@ -221,7 +185,6 @@ export class Group implements Scope {
     if (format.members === 0) this.#formats.delete(format.codec.format);
   }
 
-  /** Returns how much of the group the session has, `undefined` if that is unknown. */
   positionOf(session: Session): GroupPosition | undefined {
     if (session.follows(this.channelId)) return { seq: this.lastSeq, isResumed: false };
     const backlog = this.#joining.get(session);
@@ -231,10 +194,7 @@ export class Group implements Scope {
     return backlog.hasBegun ? { seq: backlog.seqOf(this.key), isResumed } : undefined;
   }
 
-  /**
-   * Delivers a message to all sessions except `origin`, encoded once per wire format. Returns the
-   * number of sessions it was sent to.
-   */
+  /** Encodes the message once per wire format. Returns the number of sessions it was sent to. */
   deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
     let pushedEarly = 0;
     for (const [session, backlog] of this.#joining)
@@ -254,10 +214,7 @@ export class Group implements Scope {
     return this.members + pushedEarly - (isMember ? 1 : 0);
   }
 
-  /**
-   * Delivers an event, or withholds it from sessions that lag or have not caught up. Returns the
-   * number of sessions it was sent to.
-   */
+  /** Delivers or withholds the event. Returns the number of sessions it was sent to. */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
     for (const backlog of this.#joining.values()) backlog.receiveEvent(event);

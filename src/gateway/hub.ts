@@ -50,10 +50,7 @@ export class Hub {
     this.#ports = ports;
   }
 
-  /**
-   * Number of messages delivered on this node, and number of sessions they were delivered to in
-   * total.
-   */
+  /** Messages delivered on this node, and sessions that they were delivered to in total. */
   get stats(): { readonly fanouts: number; readonly deliveries: number } {
     return { fanouts: this.#fanouts, deliveries: this.#deliveries };
   }
@@ -64,9 +61,7 @@ export class Hub {
 
   readonly sessionsOf: SessionsOf = (uid) => this.#byUid.get(uid) ?? NOBODY;
 
-  /**
-   * Adds a session. From now on events for its user reach it, and are held until it has caught up.
-   */
+  /** Adds a session. From now on events for its user are held until it has caught up. */
   enter(session: Session): void {
     this.#ports.catchUps.enter(session);
     session.inbox = { hasMore: false, unstored: [] };
@@ -75,10 +70,7 @@ export class Hub {
     this.#byUid.set(session.uid, existing.concat(session));
   }
 
-  /**
-   * Subscribes the node to the topic of the session's user. All events published after this promise
-   * resolves will reach the node. Rejects with `unavailable`.
-   */
+  /** Resolves when all later events for the user reach the node. Rejects with `unavailable`. */
   async subscribe({ ended, uid }: Session): Promise<void> {
     if (ended === undefined) await this.#ports.cluster.subscribe(userTopic(uid));
   }
@@ -93,7 +85,6 @@ export class Hub {
     else if (this.#byUid.delete(uid)) this.#ports.cluster.unlisten(userTopic(uid));
   }
 
-  /** Delivers an event of the cluster to the sessions it concerns. */
   readonly deliver = (event: ClusterEvent): void => {
     switch (event.kind) {
       case "message":
@@ -129,10 +120,7 @@ export class Hub {
     }
   };
 
-  /**
-   * Implements `GroupJudge`: removes sessions of users who left the group, and lets sessions of
-   * users who joined after `lastSeq` catch up.
-   */
+  /** Implements `GroupJudge`: removes former members and catches up users who joined later. */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
     for (const { uid } of this.#ports.groups.get(channelId)?.sessions() ?? []) uids.add(uid);
@@ -184,10 +172,7 @@ export class Hub {
     );
   }
 
-  /**
-   * Lets the user's sessions join the group. The notification may arrive after the notification of
-   * a later removal, so `join` checks the membership in the store.
-   */
+  /** Lets the user's sessions join. A later removal may arrive first, so `join` reads the store. */
   #include({ uid, channelId }: EventOf<"addition">): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
@@ -196,10 +181,7 @@ export class Hub {
     }
   }
 
-  /**
-   * Removes the user's sessions from the group. They join again if `isBack` is true, or if the
-   * store confirms that the user has become a member again.
-   */
+  /** Removes the user's sessions. They rejoin if `isBack`, or if the store has the membership. */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
@@ -218,10 +200,7 @@ export class Hub {
     joining.catch(() => void resync.updateMemberships(session));
   }
 
-  /**
-   * Rereads the state that events of this topic announce, because some of these events may have
-   * been lost.
-   */
+  /** Rereads the state that events of this topic announce: some may have been lost. */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#ports.watch.refresh(uid);

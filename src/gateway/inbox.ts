@@ -23,17 +23,13 @@ export interface InboxPorts {
   readonly cluster: Pick<Cluster, "recovery" | "delivered">;
   readonly metrics: Pick<GatewayMetrics, "commandsPushed">;
   readonly limits: {
-    /** Maximum number of commands that are read and pushed as one page. */
     readonly pageMessages: number;
     readonly pageBytes: number;
     readonly maxUnreadBytes: number;
   };
 }
 
-/**
- * Pushes the inbox of the session and makes the session live for commands. Must be called after the
- * CONNACK. Commands that arrived since the session entered the hub are included.
- */
+/** Makes the session live for commands. Must be called after the CONNACK. */
 export async function pullInbox(session: Session, ports: InboxPorts): Promise<void> {
   const { inbox } = session;
   if (inbox === undefined) return;
@@ -52,10 +48,7 @@ export async function pullInbox(session: Session, ports: InboxPorts): Promise<vo
   ports.metrics.commandsPushed(inbox.unstored.length);
 }
 
-/**
- * Reads a page of the inbox and pushes it at once. If the push waited for the client, commands that
- * were acknowledged meanwhile would also be pushed. Returns true if there may be more.
- */
+/** Pushes at once: commands may be acknowledged during a wait. Returns true if more may follow. */
 async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
   const { store, cluster, metrics, limits } = ports;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
@@ -76,9 +69,8 @@ async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
 }
 
 /**
- * Pushes each copy to the sessions of its user except `origin`, encoded once per wire format and
- * channel id. A session that is still reading its inbox gets the copy later. Calls `onGap` for each
- * session that lacks an earlier copy. Returns the number of copies pushed.
+ * Pushes the copies, encoded once per wire format and channel id. Calls `onGap` for each session
+ * that lacks an earlier copy. Returns the number of copies pushed.
  */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
@@ -110,19 +102,15 @@ export function deliverCommand(
 }
 
 /**
- * Records that copies may have been lost. After this, the next copy that arrives does not count as
- * the first one after an empty inbox, and an inbox that is being read is read once more. Must be
- * called before any copy that was published later is delivered.
+ * Records that copies may have been lost. Must be called before any copy that was published later
+ * is delivered.
  */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
   else session.inboxLive ??= { from: 0, to: 0 };
 }
 
-/**
- * Returns true if the session may lack commands of an inbox whose newest copy has the number
- * `newestSeq`.
- */
+/** Returns true if the session may lack commands up to `newestSeq`. */
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
   const isStartKnown = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
@@ -130,10 +118,7 @@ export function mayLackCommands(session: Session, newestSeq: number): boolean {
   return inbox !== undefined || !isStartKnown || lacksCopy(session, newestSeq);
 }
 
-/**
- * Returns a range of live copies that contains only the last seq that was read, `undefined` if the
- * inbox was empty.
- */
+/** Returns `undefined` if the inbox was empty. */
 function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };
 }
@@ -152,27 +137,21 @@ function recordNext(session: Session, inboxSeq: number): boolean {
   return true;
 }
 
-/** Returns true if the session does not have the copy. */
 function lacksCopy(session: Session, inboxSeq: number): boolean {
   return inboxSeq > session.inboxSeq && !isLiveCopy(session, inboxSeq);
 }
 
-/** Returns true if the copy was pushed to the session as it arrived. */
 function isLiveCopy({ inboxLive }: Session, inboxSeq: number): boolean {
   if (inboxLive === undefined) return false;
   return inboxSeq >= inboxLive.from && inboxSeq <= inboxLive.to;
 }
 
-/** Moves the read position past the copies that arrived live, so that they are not read again. */
 function skipLive(session: Session): void {
   const { inboxSeq, inboxLive } = session;
   if (isLiveCopy(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
-/**
- * Keeps a command until the inbox is read. Stored commands need not be kept, because they will be
- * found in the inbox.
- */
+/** Keeps a command until the inbox is read. A stored command will be found in the inbox. */
 function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {

@@ -28,7 +28,6 @@ import { Session } from "./session.ts";
 
 export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
-/** Ports that `planJoin` uses. */
 export interface PlanPorts {
   readonly store: Pick<ChannelStore, "groupsAmong"> & Pick<MessageStore, "resumeSeqs">;
   readonly hub: Pick<Hub, "subscribe">;
@@ -36,7 +35,6 @@ export interface PlanPorts {
   readonly directory: Pick<SessionDirectory, "check">;
 }
 
-/** Ports that make a session live. */
 interface LivePorts extends InboxPorts {
   readonly catchUps: Pick<CatchUps, "connect">;
   readonly resync: Pick<SessionResync, "updateMemberships">;
@@ -56,53 +54,36 @@ export interface OpeningContext extends LivePorts {
   /** Limits that the CONNACK reports to the client. */
   readonly clientLimits: ConnectionLimits;
   readonly maxHeldBytes: number;
-  /** See `Session`. */
   readonly resendAfterMs: number;
   /** Maximum number of sessions of one user on this node. 0 means no limit. */
   readonly maxSessionsPerUser: number;
-  /** Checks logins, and slows down networks that guess tokens. */
   readonly tokens: Pick<TokenGate, "attempt">;
-  /**
-   * Runs a step as soon as one of a limited number of slots is free. Without the limit, thousands
-   * of simultaneous connects would access the store at once.
-   */
+  /** Runs a step when a slot is free, so that connects do not all access the store at once. */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
 }
 
-/**
- * Maximum age of messages that a node may deliver again after it subscribed to the user. The age is
- * relative to the client's newest message.
- */
+/** Maximum age, relative to the client's newest message, of messages that may arrive twice. */
 const LATELY_MS = 10_000;
 
-/** A resume point of the CONNECT, and the result for the CONNACK. */
 interface ResumeOutcome {
   /** The client's position, lowered to the last seq at which client and store agree. */
   readonly point: ResumePoint;
   readonly result: ResumeResult;
 }
 
-/** The result of `planJoin`, which the CONNACK and the catch-up need. */
 interface JoinPlan {
-  /** Number of groups that the session joins. */
   readonly groups: number;
-  /** Personal channels that the session resumes. */
   readonly personal: readonly ChannelRef[];
   readonly results: readonly ResumeResult[];
 }
 
-/**
- * Groups and resume points from which the join plan is made: the groups come from the login, the
- * resume points from the CONNECT.
- */
 interface JoinRequest {
   /** Ids of all groups that the user may be in. */
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
 }
 
-/** Creates the session for a CONNECT. Nothing refers to the session yet. */
 export function createSession(
   connect: Connect,
   wire: { readonly connection: Connection; readonly codec: Codec },
@@ -119,10 +100,9 @@ export function createSession(
 }
 
 /**
- * Logs the session in. The session enters the hub before the store, so that a request to end the
- * session finds it. The number of the user's sessions is checked after the login, because the login
- * may end another session and so make room. Rejects with `overloaded` if there is no room, with
- * `unavailable`, or with an error of `Sessions.open`.
+ * Logs the session in. The session enters the hub before the store, so that a request to end it
+ * finds it. Sessions are counted after the login, which may end another one. Rejects with
+ * `overloaded`, with `unavailable`, or with an error of `Sessions.open`.
  */
 export async function admit(
   session: Session,
@@ -152,10 +132,7 @@ export async function admit(
   }
 }
 
-/**
- * Rejects with `overloaded` if the user has too many sessions on this node. Sessions that this
- * login ended do not count: after the barrier, the events that end them have been delivered.
- */
+/** Does not count sessions that this login ended: the barrier delivers the events that end them. */
 async function requireRoom(
   session: Session,
   { hub, cluster, maxSessionsPerUser: maxSessions }: OpeningContext,
@@ -172,10 +149,8 @@ async function requireRoom(
 }
 
 /**
- * Subscribes the node to the user and to the groups, and finds out which part of each resume point
- * is valid. This needs two round trips, first the subscriptions and then all reads. Changes after
- * the subscriptions arrive as events, and the reads include all earlier changes. Rejects with
- * `unavailable`.
+ * Subscribes first and then reads: later changes arrive as events, and the reads include all
+ * earlier ones. Rejects with `unavailable`.
  */
 export async function planJoin(
   session: Session,
@@ -215,10 +190,7 @@ export async function planJoin(
   return { groups: memberships.length, personal: resumed, results };
 }
 
-/**
- * Starts the session at the client's position in each channel that the client may resume. Returns
- * the personal channels among them, each once.
- */
+/** Returns the personal channels that the session resumes, each once. */
 function startAtResumePoints(
   session: Session,
   outcomes: readonly ResumeOutcome[],
@@ -242,10 +214,8 @@ function startAtResumePoints(
 }
 
 /**
- * Records the client's position in the personal channels that were active last, so that messages
- * that the client already has are not pushed again. A node that was disconnected may deliver
- * messages that were published shortly before it subscribed to the user, and the client may have
- * received these through another node.
+ * Records recent positions, because a node that was disconnected may deliver messages from before
+ * it subscribed, which the client may have received through another node.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
   const personal = outcomes.flatMap(({ point, result: { status } }) => {
@@ -266,10 +236,9 @@ function denied(point: ResumePoint): ResumeOutcome {
 }
 
 /**
- * Compares a resume point with the store. A client may have messages that the store lacks, if the
- * store was restored from a backup or a fail-over lost messages. The result then contains the last
- * seq that both have in common, and the client receives the result before any message. Without this
- * order, an acknowledgement of a later message would suggest that the client has all earlier ones.
+ * Compares a resume point with the store, which may lack messages after a restore or a fail-over.
+ * The client receives the last common seq before any message. Without this order, an
+ * acknowledgement of a later message would suggest that the client has all earlier ones.
  */
 async function resumeOutcome(
   uid: string,
@@ -286,11 +255,7 @@ async function resumeOutcome(
   };
 }
 
-/**
- * Sends the CONNACK with `name` as the session id, then the missed messages and the commands, and
- * makes the session live. `ref` is the ref of the CONNECT. Does nothing if the session has ended.
- * Rejects with `unavailable`.
- */
+/** Sends the CONNACK and makes the session live. Rejects with `unavailable`. */
 export async function welcome(
   session: Session,
   { name, ref, plan }: { readonly name: string; readonly ref: Ref; readonly plan: JoinPlan },
@@ -311,10 +276,7 @@ export async function welcome(
   await goLive(session, plan, context);
 }
 
-/**
- * Sends the missed messages and the commands, and makes the session live. Must be called after the
- * CONNACK was sent. Rejects with `unavailable`.
- */
+/** Makes the session live. Must be called after the CONNACK. Rejects with `unavailable`. */
 export async function goLive(
   session: Session,
   { personal }: Pick<JoinPlan, "personal">,
@@ -331,10 +293,7 @@ export async function goLive(
   }
 }
 
-/**
- * Makes the session live in all its channels. Its memberships may have changed since the groups
- * were read. Removals took effect at once. After other changes the groups are read again.
- */
+/** Makes the session live in all its channels. Groups that changed meanwhile are read again. */
 async function connect(
   session: Session,
   personal: readonly ChannelRef[],
@@ -346,10 +305,7 @@ async function connect(
   session.endResume();
 }
 
-/**
- * Returns the reason with which to close the connection after a connect failed with `error`. The
- * reason decides whether the client reconnects.
- */
+/** Returns the close reason, which decides whether the client reconnects. */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";
   switch (error.code) {

@@ -19,7 +19,6 @@ import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
 import type { PresenceWatch } from "./watch.ts";
 
-/** Ports and limits that operations use. */
 export interface OperationPorts {
   readonly messages: Messages;
   readonly streams: Streams;
@@ -37,26 +36,17 @@ export interface OperationPorts {
   readonly maxHistoryBytes: number;
 }
 
-/**
- * Maximum delay of an acknowledgement that is counted in the metrics. A longer delay, or the delay
- * computed from an invalid id, does not reflect the speed of delivery.
- */
+/** Maximum delay that is counted in the metrics. Longer ones do not reflect the delivery. */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
 type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
 
 interface OperationRow<K extends OperationKind> {
-  /**
-   * Returns the work that is known before the operation runs, in frames, in addition to the
-   * operation's own frame. Absent if there is none.
-   */
+  /** Returns the work known in advance, in frames, in addition to the operation's own frame. */
   cost?(operation: OperationOf<K>): number;
   /** Returns the number of bytes that are stored for the user. Absent if it is negligible. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
-  /**
-   * Runs the operation. Resolves to its actual work, which replaces `cost`, or to `undefined` if
-   * `cost` was right.
-   */
+  /** Resolves to the actual work, which replaces `cost`, or to `undefined` if `cost` was right. */
   run(
     session: Session,
     operation: OperationOf<K>,
@@ -228,23 +218,15 @@ const OPERATIONS: OperationTable = {
   },
 };
 
-/** Returns the work that is charged before the operation runs, in addition to its frame. */
 export function costOf(operation: Operation): number {
   return rowOf(operation).cost?.(operation) ?? 0;
 }
 
-/**
- * Returns the number of bytes that the operation stores for its user. `frameBytes` is the size of
- * its frame.
- */
 export function storedBytes(operation: Operation, frameBytes: number): number {
   return rowOf(operation).stores?.(operation, frameBytes) ?? 0;
 }
 
-/**
- * Runs the operation. A read operation waits for its turn. Resolves to its actual work if that
- * differs from `costOf`. Throws or rejects with the BrokerError to reply with.
- */
+/** Resolves to the work if it differs from `costOf`. Throws or rejects with a BrokerError. */
 export function operate(
   session: Session,
   operation: Operation,
@@ -263,10 +245,7 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
 }
 
-/**
- * Returns the result of `read` if the user was a member both before and after it. Events alone do
- * not prove the membership, because a removal may not have reached this node yet.
- */
+/** Checks the membership before and after the read: removals may not have arrived yet. */
 async function readAsMember<T>(
   session: Session,
   channel: ChannelRef,

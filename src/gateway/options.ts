@@ -4,7 +4,6 @@
 
 import { Type } from "typebox";
 
-/** Section `client`: the listener for client sockets, and the limits of each connection. */
 export const clientOptions = Type.Object(
   {
     listen: Type.String({

@@ -1,9 +1,8 @@
-// Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Each
-// connection has a token bucket of its own and shares the bucket of its user. Work is counted in
-// frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop.
-// `docs/protocol/native.md` has the same table. State: the buckets of the users. A bucket that is
-// not full outlives the user's last session, so that a reconnect does not refill it. The number of
-// users without a session is limited; the users who left first are dropped.
+// Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Work
+// is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop
+// (`docs/protocol/native.md` has the same table). A bucket that is not full outlives the user's
+// last session, so that a reconnect does not refill it. The number of users without a session is
+// limited; the users who left first are dropped.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -11,31 +10,18 @@ import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 
 /** Number of rows that can be read and encoded with the work of one frame. */
 const ROWS_PER_FRAME = 4;
-/**
- * Number of copies of a command that can be stored with the work of one frame. Each copy is written
- * and delivered separately.
- */
+/** Number of copies of a command per frame of work. Each is written and delivered separately. */
 const COPIES_PER_FRAME = 2;
-/**
- * Number of look-ups that can be done with the work of one frame: users whose state is read, inbox
- * seqs that are acknowledged, or conversations that are compared to find the newest ones.
- */
+/** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
-/** Number of reply bytes that can be written with the work of one frame. */
 const REPLY_BYTES_PER_FRAME = 8192;
-/**
- * Maximum number of rows that are charged in advance for a history. Rows that turn out not to exist
- * are refunded.
- */
+/** Maximum number of rows charged in advance for a history. Missing rows are refunded. */
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
 const CONNECT_WORK = 10;
-/**
- * Work charged for a request that was refused or failed. Anything charged beyond it is refunded.
- */
+/** Work charged for a request that was refused or failed. */
 export const REFUSED_WORK = 1;
 
-/** Remaining work budget of a session. */
 export interface Rate {
   /** Charges the work of storing this number of copies of a command. Throws like `requirePaid`. */
   admit(copies: number): void;
@@ -48,17 +34,13 @@ export const lookups = (count: number): number => count / LOOKUPS_PER_FRAME;
 export const rowsAhead = (limit: number): number =>
   Math.min(limit, MAX_ROWS_AHEAD) / ROWS_PER_FRAME;
 
-/** Returns the work of a reply with this number of rows and bytes. */
 export const reading = (rows: number, bytes: number): number =>
   rows / ROWS_PER_FRAME + bytes / REPLY_BYTES_PER_FRAME;
 
-/** Returns the work of storing copies of a command, each in the inbox of one recipient. */
 const copying = (copies: number): number => copies / COPIES_PER_FRAME;
 
-/** Returns the work of a CONNECT with this number of channels to resume. */
 export const connecting = (channels: number): number => CONNECT_WORK + channels / ROWS_PER_FRAME;
 
-/** Returns the work of joining this number of groups. */
 export const joining = (groups: number): number => groups / ROWS_PER_FRAME;
 
 export interface WorkLimits {
@@ -66,24 +48,16 @@ export interface WorkLimits {
   readonly connection: RateLimit;
   /** Limit on the work of all connections of a user on this node, in frames. */
   readonly user: RateLimit;
-  /** Limit on the bytes that a user stores. */
   readonly stored: RateLimit;
 }
 
 /** Number of bytes of an incoming frame that count as the work of one more frame. */
 const BYTES_PER_FRAME = 4096;
-/**
- * Maximum number of users without a session whose budget is remembered. One user needs about 500
- * bytes.
- */
+/** Maximum number of remembered users without a session. Each needs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
-/**
- * Number of remembered users that are checked for a full bucket each time a user leaves. It is
- * greater than 1, so that users with full buckets do not accumulate.
- */
+/** Remembered users checked when one leaves. More than 1, so that full buckets are removed. */
 const SWEPT_AT_ONCE = 4;
 
-/** Rate limits of one user on this node, shared by its sessions: work, and stored bytes. */
 class UserRate {
   readonly work: TokenBucket;
   #stored: TokenBucket | undefined;
@@ -116,10 +90,7 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /**
-   * Charges a frame of this size. Returns 0, or the milliseconds to wait if the frame must be
-   * refused.
-   */
+  /** Returns 0, or the milliseconds to wait if the frame must be refused. */
   frame(bytes: number, nowMs: number): number {
     const cost = frameCost(bytes);
     const waitMs = this.#own.take(nowMs, cost);
@@ -136,16 +107,11 @@ export class ConnectionRate implements Rate {
     this.#user?.work.charge(cost);
   }
 
-  /**
-   * Charges the work of storing this number of copies of a command. Throws `rate_limited` if
-   * earlier work has left the budget in debt.
-   */
   admit(copies: number): void {
     this.requirePaid();
     this.charge(copying(copies));
   }
 
-  /** Throws `rate_limited` if earlier work has left the connection or its user in debt. */
   requirePaid(): void {
     const nowMs = this.#clock();
     const ownMs = this.#own.waitMs(nowMs, 0);
@@ -153,10 +119,7 @@ export class ConnectionRate implements Rate {
     if (waitMs > 0) throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
   }
 
-  /**
-   * Charges bytes that are to be stored for the user. Returns 0, or the milliseconds to wait if
-   * nothing may be stored now.
-   */
+  /** Returns 0, or the milliseconds to wait if nothing may be stored now. */
   store(bytes: number, nowMs: number): number {
     const { stored } = this.#limits;
     if (stored.perSecond === 0 || this.#user === undefined) return 0;
@@ -171,14 +134,11 @@ export class ConnectionRate implements Rate {
     return this.#own.exhausted;
   }
 
-  /** Charges later work of this connection to the user's budget as well. */
   join(user: UserRate): void {
     this.#user = user;
   }
 
-  /**
-   * Charges the work of a connect only to the user. The connection itself is not slowed down by it.
-   */
+  /** Charges only the user, because a connect does not slow down its connection. */
   chargeUser(cost: number): void {
     this.#user?.work.charge(cost);
   }
@@ -194,10 +154,7 @@ export class UserRates {
     this.limits = limits;
   }
 
-  /**
-   * Returns the milliseconds until the user may do more work, 0 if that is now or the user is
-   * unknown.
-   */
+  /** Returns 0 if the user may do more work now or is unknown. */
   waitMs(uid: string, nowMs: number): number {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     return rate?.work.waitMs(nowMs) ?? 0;
@@ -223,7 +180,6 @@ export class UserRates {
     this.#sweep(nowMs);
   }
 
-  /** Number of users that are remembered, with or without a session. */
   get size(): number {
     return this.#users.size + this.#absent.size;
   }

@@ -11,22 +11,16 @@ import {
 } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 
-/** Returns true if an event of the topic may have ended the permission to read the data. */
 type TopicFilter = (topic: Topic) => boolean;
 
-/**
- * Returns a filter for the topics whose events can end a user's permission to read `channel`.
- * Without a channel, the filter is for the user's own data.
- */
+/** Returns a filter for topics that can end the permission to read the channel or own data. */
 export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   const user = userTopic(uid);
   const group = channel?.type === GROUP_CHANNEL ? groupTopic(channel.id) : undefined;
   return (topic) => topic === user || topic === group;
 }
 
-/**
- * Returns a filter for the topics whose events can end any user's permission to read the channel.
- */
+/** Returns the filter of `concernOf` for any user. */
 export function concernOfAll(key: ChannelKey): TopicFilter {
   if (key.startsWith("2:")) {
     const group = groupTopic(key.slice(2));

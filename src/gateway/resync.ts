@@ -19,22 +19,17 @@ export interface ResyncPorts extends InboxPorts {
     InboxPorts["store"];
   readonly groups: Groups;
   readonly catchUps: Pick<CatchUps, "join">;
-  /** Time to wait after a read that failed. */
   readonly retryMs: number;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
 
 const READS_AT_ONCE = 64;
-/** Maximum number of users in one read. */
 const USERS_PER_READ = 100;
 
 export class SessionResync {
   readonly #ports: ResyncPorts;
   readonly #reads = new Semaphore(READS_AT_ONCE);
-  /**
-   * Users whose events may have been lost, each with the function that returns the user's sessions.
-   */
   readonly #missed = new Map<string, SessionsOf>();
   readonly #syncing = new Set<Session>();
   readonly #inbox: InboxPorts;
@@ -53,9 +48,7 @@ export class SessionResync {
   }
 
   /**
-   * Updates the sessions of a user whose events may have been lost, if the user's memberships or
-   * inbox have changed. The states of users for whom this is called in the same turn are read
-   * together.
+   * Updates the user's sessions if their groups or inbox changed. Calls of one turn share a read.
    */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
@@ -63,7 +56,6 @@ export class SessionResync {
     if (this.#missed.size === 1) setImmediate(() => this.#readMissed());
   }
 
-  /** Pushes the commands in the inbox that the session did not receive. */
   updateInbox(session: Session): void {
     if (session.inbox !== undefined) {
       session.inbox.hasMore = true; // the running read will include them
@@ -74,10 +66,9 @@ export class SessionResync {
   }
 
   /**
-   * Makes the session follow exactly the groups in the store, and pushes the messages that were
-   * sent in them since its user became a member. Resolves when that is done, or at once if another
-   * call is already doing it. If the session has not joined yet, the update runs after the join.
-   * Never rejects.
+   * Makes the session follow exactly the groups in the store, and pushes the messages that it
+   * lacks. Resolves at once if another call is doing this. A session that has not joined yet is
+   * updated after the join. Never rejects.
    */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
@@ -112,10 +103,7 @@ export class SessionResync {
       for (const session of sessionsOf(uid)) this.#compare(session, states[index]);
   }
 
-  /**
-   * Reads the session's inbox and memberships again if they differ from `state`, or if the user's
-   * state could not be read (`undefined`).
-   */
+  /** Reads again what differs from `state`, or everything if the state is unknown. */
   #compare(session: Session, state: UserState | undefined): void {
     if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.updateInbox(session);
     if (state === undefined || !hasGroups(session, state.groups))
@@ -140,10 +128,7 @@ export class SessionResync {
     );
   }
 
-  /**
-   * Makes the session follow exactly these groups. Stops if a membership changes meanwhile; the
-   * caller then reads them again.
-   */
+  /** Stops if a membership changes meanwhile; the caller then reads the groups again. */
   async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#ports;
@@ -164,7 +149,6 @@ export class SessionResync {
     if (failures.length > 0) throw failures[0];
   }
 
-  /** Repeats the step until it succeeds or the session ends. */
   async #untilDone(session: Session, step: () => Promise<void>): Promise<void> {
     const { retryMs, onError } = this.#ports;
     while (session.ended === undefined)
@@ -180,7 +164,6 @@ export class SessionResync {
   }
 }
 
-/** Returns true if the session has joined and follows exactly these groups. */
 function hasGroups(session: Session, channelIds: readonly string[]): boolean {
   const isSame = session.groups.size === channelIds.length;
   return session.hasJoined && isSame && channelIds.every((id) => session.follows(id));
@@ -190,10 +173,7 @@ function hasGroups(session: Session, channelIds: readonly string[]): boolean {
 class SharedReads<T> {
   readonly #shared = new Map<string, Promise<T>>();
 
-  /**
-   * Returns the shared result. `wait` must wait for the turn of the read and then pass the read to
-   * `begin`, which starts it.
-   */
+  /** Returns the shared result. `wait` waits for the read's turn and passes it to `begin`. */
   read(
     name: string,
     wait: (begin: (read: () => Promise<T>) => Promise<T>) => Promise<T>,

@@ -21,27 +21,20 @@ import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
 import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
 
-/**
- * Approximate memory that a held message or event uses in addition to its payload. Without it, an
- * unlimited number of tiny messages could be held.
- */
+/** Estimated overhead of a held item. Without it, any number of tiny messages could be held. */
 export const HELD_OVERHEAD_BYTES = 256;
 
-/** The part of a group that a session uses. */
 interface FollowedGroup {
   readonly channelId: string;
 }
 
-/** Identifies a stream among the streams of all channels. */
 export interface StreamName {
   readonly key: ChannelKey;
   readonly clientMsgNo: string;
 }
 
-/** Position of a message in its channel. */
 type MessagePosition = Pick<Message, "messageSeq" | "messageId">;
 
-/** How much of a group a session had received when it left the group. */
 export interface GroupPosition {
   /** Seq of the last message received, 0 if unknown. */
   readonly seq: number;
@@ -49,18 +42,12 @@ export interface GroupPosition {
   readonly isResumed: boolean;
 }
 
-/**
- * Returns a key that is unique among the streams of all channels. No channel key contains a line
- * break.
- */
+/** Returns a key unique among all channels. No channel key contains a line break. */
 export function streamName({ key, clientMsgNo }: StreamName): string {
   return `${key}\n${clientMsgNo}`;
 }
 
-/**
- * Holds messages and events of the user's personal channels while the session is not live in them.
- * Implemented by `Backlog`.
- */
+/** Part of `Backlog` that a session uses. */
 export interface PersonalBacklog {
   readonly isHolding: boolean;
   receiveMessage(message: Message): number;
@@ -71,17 +58,13 @@ export interface PersonalBacklog {
 
 /** Commands that arrive while the session is still reading its inbox. */
 export interface UnreadInbox {
-  /**
-   * True if the inbox must be read once more, because earlier reads may lack a copy that arrived.
-   */
+  /** True if the inbox must be read again, because earlier reads may lack a copy. */
   hasMore: boolean;
   /** Commands that are not stored in the inbox. They are pushed after the inbox was read. */
   readonly unstored: CommandPush[];
 }
 
-/**
- * Range of `inboxSeq`s whose copies were pushed to the session as they arrived. Includes both ends.
- */
+/** Range of `inboxSeq`s pushed to the session as they arrived, including both ends. */
 export interface LiveRange {
   readonly from: number;
   to: number;
@@ -110,10 +93,7 @@ function isFrame(frames: Frames): frames is Frame {
 }
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
-/**
- * Maximum number of personal streams per session whose read position is remembered. Events of
- * further streams may be pushed twice.
- */
+/** Maximum number of remembered personal streams. Events of others may be pushed twice. */
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
@@ -127,19 +107,12 @@ export class Session {
   readonly connection: Connection;
   /** Ids of the groups the session is about to join. Maintained by `Group`. */
   joining: Set<string> | undefined;
-  /**
-   * True if the user's groups must be read again: they changed, events may have been missed, or the
-   * read at login was incomplete.
-   */
+  /** True if the groups must be read again: they changed, or an earlier read is incomplete. */
   membershipsStale = false;
   /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
-  /** True after the CONNACK was sent. */
   hasConnack = false;
-  /**
-   * True after the session joined all its groups. Later membership changes are applied to it one by
-   * one.
-   */
+  /** True after the session joined all its groups. Later changes are applied one by one. */
   hasJoined = false;
   /** Backlog of the personal channels, `undefined` if the session is live in them. */
   personal: PersonalBacklog | undefined;
@@ -149,14 +122,12 @@ export class Session {
   inboxSeq = 0;
   /** Copies that arrived live, `undefined` if there was none yet. */
   inboxLive: LiveRange | undefined;
-  /** Queue of the client's read operations, created with the first of them. */
   reads: Reads | undefined;
   /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * Maximum number of held bytes, counting payloads and `HELD_OVERHEAD_BYTES`. The memory in use
-   * may be larger: a small payload from Redis is copied into Node's buffer pool (`redis/wire.ts`)
-   * and can keep a whole pool block of 8 KiB alive.
+   * Limit on held payloads and `HELD_OVERHEAD_BYTES`. More memory may be in use: a small payload
+   * from Redis can keep a block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -165,7 +136,6 @@ export class Session {
   #groups: Map<string, FollowedGroup> | undefined;
   #heldBytes = 0;
   #ended: CloseReason | undefined;
-  /** Position in each group that the session left, by channel id. */
   #leftGroups: BoundedMap<string, GroupPosition> | undefined;
   #writableWaiters: (() => void)[] | undefined;
   /** Newest message that the client is known to have, by personal channel. */
@@ -179,10 +149,6 @@ export class Session {
     readonly codec: Codec;
     readonly connection: Connection;
     readonly maxHeldBytes: number;
-    /**
-     * Time after which a stored message is sent again if the client has not acknowledged it. 0
-     * means never.
-     */
     readonly resendAfterMs: number;
   }) {
     this.sessionId = fields.sessionId;
@@ -193,7 +159,6 @@ export class Session {
     this.#resendAfterMs = fields.codec.acknowledges ? fields.resendAfterMs : 0;
   }
 
-  /** Reason why the session ended, `undefined` while it is alive. */
   get ended(): CloseReason | undefined {
     return this.#ended;
   }
@@ -208,10 +173,7 @@ export class Session {
     this.#awaitAcks(push);
   }
 
-  /**
-   * Pushes like `push`, but encodes the frames only once for all sessions that share the map
-   * `encoded`. `key` is the key in that map and must include the wire format.
-   */
+  /** Encodes the push once for all sessions with `encoded`. `key` must include the wire format. */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
@@ -229,10 +191,6 @@ export class Session {
         this.expectAck({ kind: "message", channel: push.channel, message });
   }
 
-  /**
-   * Registers a stored message, so that it is sent again if the client does not acknowledge it in
-   * time.
-   */
   expectAck(push: Resendable): void {
     const isStored = push.message.messageSeq > 0;
     if (this.#resendAfterMs === 0 || !isStored) return;
@@ -243,20 +201,14 @@ export class Session {
     this.#unacknowledged.add(push);
   }
 
-  /** Records that the client acknowledged the message. */
   acknowledged(messageId: number): void {
     this.#unacknowledged?.confirm(messageId);
   }
 
-  /** Records that the client acknowledged these commands. */
   acknowledgedCommands(inboxSeqs: readonly number[]): void {
     for (const inboxSeq of inboxSeqs) this.#unacknowledged?.confirmCommand(inboxSeq);
   }
 
-  /**
-   * Sends an unacknowledged message again, unless the client has too many unread bytes, the session
-   * left the group, or the message expired.
-   */
   #resend(push: Resendable): void {
     const { channel, message } = push;
     if (this.connection.bufferedBytes() > MAX_UNREAD_BYTES_TO_RESEND) return;
@@ -271,7 +223,6 @@ export class Session {
     this.push({ kind: "message", channel, message });
   }
 
-  /** Sends frames that are already encoded in the wire format of this session. */
   pushFrames(frames: Frames): void {
     sendFrames(this.connection, frames);
   }
@@ -287,7 +238,6 @@ export class Session {
       });
   }
 
-  /** Wakes the callers of `writable` after the client read some bytes or the session ended. */
   drained(): void {
     const waiters = this.#writableWaiters;
     if (waiters === undefined) return;
@@ -295,28 +245,19 @@ export class Session {
     for (const wake of waiters) wake();
   }
 
-  /**
-   * Adds `bytes` to the bytes held for the session; a negative number releases bytes. If the total
-   * exceeds the maximum, the session ends, and its client may reconnect and resume.
-   */
+  /** Ends the session if the total exceeds the maximum. A negative number releases bytes. */
   charge(bytes: number): void {
     this.#heldBytes += bytes;
     if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
   }
 
-  /**
-   * Records that the client has all messages of a personal channel up to this one, so that they are
-   * not pushed again when they are published.
-   */
+  /** Records that the client has all messages up to this one, so that none is pushed again. */
   noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePosition): void {
     this.#personalPositions ??= new Map();
     this.#personalPositions.set(key, { messageSeq, messageId });
   }
 
-  /**
-   * Returns false if the client already has this message of a personal channel. The id is compared
-   * as well as the seq, because a fail-over may have reused the seq.
-   */
+  /** Compares the id as well as the seq, because a fail-over may have reused the seq. */
   lacks({ key, messageId, messageSeq }: Message): boolean {
     const position = this.#personalPositions?.get(key);
     if (position === undefined || messageSeq === 0) return true;
@@ -328,19 +269,13 @@ export class Session {
     return true;
   }
 
-  /**
-   * Records that a personal stream was read from the store up to `cursor`, so that earlier events
-   * are not pushed again when they are published.
-   */
+  /** Records the position in a stream, so that earlier events are not pushed when published. */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
     this.#streamPositions ??= new BoundedMap(MAX_READ_STREAMS);
     this.#streamPositions.set(streamName(name), cursor);
   }
 
-  /**
-   * Returns the part of a personal channel's event that the client lacks, `undefined` if it lacks
-   * nothing.
-   */
+  /** Returns `undefined` if the client lacks nothing of the event. */
   lackedPart(event: ChannelEvent): ChannelEvent | undefined {
     const { stream } = event;
     if (stream === undefined || this.#streamPositions === undefined) return event;
@@ -352,10 +287,7 @@ export class Session {
     return lacked;
   }
 
-  /**
-   * Sends the client the reason and closes the connection. A replaced session is closed without
-   * sending a reason. Does nothing if the session has already ended.
-   */
+  /** Closes the connection. The client of a replaced session is not sent the reason. */
   end(reason: CloseReason): void {
     if (this.#ended !== undefined) return;
     this.#ended = reason;
@@ -366,10 +298,7 @@ export class Session {
     this.drained();
   }
 
-  /**
-   * Ends the session after its connection closed. `reason` is ignored if the server had already
-   * ended the session.
-   */
+  /** Ends the session after its connection closed. An earlier reason is kept. */
   disconnected(reason: CloseReason): void {
     this.#ended ??= reason;
     this.#unacknowledged?.stop();
@@ -377,9 +306,8 @@ export class Session {
   }
 
   /**
-   * Remembers how much of a group the session has when it leaves the group. Notifications of
-   * leaving and rejoining may arrive late, after messages that were sent since the user rejoined.
-   * The highest seq is kept so that these messages are not pushed twice.
+   * Keeps the highest seq, because notifications of leaving and rejoining may arrive after messages
+   * that were sent since the user rejoined.
    */
   rememberSeq(channelId: string, position: GroupPosition): void {
     this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);
@@ -387,19 +315,12 @@ export class Session {
     this.#leftGroups.renew(channelId, { ...position, seq: Math.max(previousSeq, position.seq) });
   }
 
-  /**
-   * Marks the resume as finished. If the user rejoins a group after this, the session starts no
-   * earlier than where the new membership begins.
-   */
+  /** Makes later joins start no earlier than where the new membership begins. */
   endResume(): void {
     for (const [id, position] of this.#leftGroups ?? [])
       this.#leftGroups?.set(id, { ...position, isResumed: false });
   }
 
-  /**
-   * Returns the position that the session had in a group when it left, and forgets it. Returns
-   * `undefined` if no position is remembered.
-   */
   takeGroupPosition(channelId: string): GroupPosition | undefined {
     const position = this.#leftGroups?.get(channelId);
     this.#leftGroups?.delete(channelId);
@@ -416,10 +337,7 @@ export class Session {
     this.#groups.set(group.channelId, group);
   }
 
-  /**
-   * Removes the group from the groups that the session follows. Returns false if it was not one of
-   * them.
-   */
+  /** Returns false if the session did not follow the group. */
   unfollow({ channelId }: FollowedGroup): boolean {
     return this.#groups?.delete(channelId) ?? false;
   }

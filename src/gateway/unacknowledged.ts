@@ -17,18 +17,12 @@ export type Resendable = Extract<Push, { readonly kind: "message" | "command" }>
 export class Unacknowledged {
   readonly #afterMs: number;
   readonly #resend: (push: Resendable) => void;
-  /**
-   * The ring: a message is stored at its number modulo the length, and is `undefined` after it was
-   * acknowledged. Sessions that were sent the same push share the push object.
-   */
+  /** Ring: a message is stored at its number modulo the length, until it is acknowledged. */
   #ring: (Resendable | undefined)[] = new Array(INITIAL_LENGTH).fill(undefined);
   /** Number of the oldest unacknowledged message. */
   #first = 0;
-  /** Number of the next message. */
   #next = 0;
-  /** Number of unacknowledged messages. */
   #count = 0;
-  /** Payload bytes of the unacknowledged messages. */
   #bytes = 0;
   /** Value of `#next` at the start of each of the last rounds, newest first. */
   #rounds: number[] = [];
@@ -54,10 +48,7 @@ export class Unacknowledged {
     this.#timer ??= setTimeout(this.#nextRound, this.#afterMs).unref();
   }
 
-  /**
-   * Removes an acknowledged message. Clients acknowledge in the order of delivery, so the search
-   * starts with the oldest.
-   */
+  /** Searches from the oldest message, because clients acknowledge in the order of delivery. */
   confirm(messageId: number): void {
     this.#removeFirst(({ message }) => message.messageId === messageId);
   }
@@ -66,7 +57,6 @@ export class Unacknowledged {
     this.#removeFirst((push) => push.kind === "command" && push.inboxSeq === inboxSeq);
   }
 
-  /** Drops all messages; none is sent again. */
   stop(): void {
     clearTimeout(this.#timer);
     this.#first = this.#next;
@@ -97,7 +87,6 @@ export class Unacknowledged {
     }
   }
 
-  /** Does nothing if the message was already removed. */
   #remove(number: number): void {
     const mask = this.#ring.length - 1;
     const push = this.#ring[number & mask];

@@ -9,7 +9,6 @@ import type { Session } from "./session.ts";
 
 type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
-/** Returns the sessions of a user on this node. */
 export type SessionsOf = (uid: string) => readonly Session[];
 
 /** Returns the two users of a personal channel, or a single one if a user sends to themselves. */
@@ -20,10 +19,7 @@ export function pairOf({
   return channel.id === fromUid ? [fromUid] : [fromUid, channel.id];
 }
 
-/**
- * Delivers the message to all sessions of these users that lack it, except `origin`. Returns the
- * number of sessions to which it was pushed or that hold it.
- */
+/** Returns the number of sessions to which the message was pushed or that hold it. */
 export function deliverMessage(
   message: Message,
   receivers: {
@@ -50,10 +46,7 @@ export function deliverMessage(
   return count;
 }
 
-/**
- * Delivers an event of a personal channel to all sessions of both users. Returns the number of
- * sessions of both users.
- */
+/** Returns the number of sessions of both users. */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;
   for (const uid of pairOf(event)) {
@@ -78,9 +71,8 @@ export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): numbe
 }
 
 /**
- * Pushes the change to all sessions of the user except the one that caused it, and calls `shown`
- * for each session whose client now has the newest message and its stream. A session that still
- * waits for its CONNACK is skipped, because it will read the current state later.
+ * Calls `shown` for each session whose client now has the newest message and its stream. Skips
+ * sessions that wait for their CONNACK, because they will read the current state later.
  */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,
@@ -96,10 +88,6 @@ export function deliverConversation(
   }
 }
 
-/**
- * Pushes the message. Its frames are encoded on first use and shared by all sessions with the same
- * wire format and channel id.
- */
 function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {
   const { format, acknowledges } = session.codec;
   const shared = acknowledges ? undefined : frames.get(format);

@@ -12,7 +12,6 @@ import type { Session } from "./session.ts";
 interface WatchPorts {
   readonly cluster: Pick<Cluster, "listen" | "unlisten">;
   readonly directory: Pick<SessionDirectory, "presence">;
-  /** Time to wait after a read that failed. */
   readonly retryMs: number;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
@@ -44,9 +43,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Makes the session watch these users instead of the users it watched before. Calls `answer` with
-   * their current state, in the order of `uids`; later changes are pushed. Rejects with
-   * `unavailable`, and the session then watches nobody.
+   * Makes the session watch exactly these users. Calls `answer` with their state in the order of
+   * `uids`. Rejects with `unavailable`, and the session then watches nobody.
    */
   async watch(
     session: Session,
@@ -74,7 +72,6 @@ export class PresenceWatch {
     }
   }
 
-  /** Reads the user's online state again, because it may have changed. */
   refresh(uid: string): void {
     if (!this.#watchers.has(uid)) return;
     this.#changed.add(uid);
@@ -127,10 +124,7 @@ export class PresenceWatch {
     this.#isReading = false;
   }
 
-  /**
-   * Reads the state of the changed users and answers the next requests. Returns false if the read
-   * failed. The requests are then rejected, and the changed users are read again.
-   */
+  /** Returns false if the read failed. The requests are rejected, and the users read again. */
   async #readSome(): Promise<boolean> {
     const requests = this.#nextRequests();
     const changed = [...this.#changed];
@@ -167,10 +161,7 @@ export class PresenceWatch {
     answer(presence);
   }
 
-  /**
-   * Pushes changes. A session that has not been sent the first state of a user yet is skipped,
-   * because the answer to its request will contain that state.
-   */
+  /** Skips sessions that still wait for the first state: their answer will contain it. */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
     for (const uid of uids)

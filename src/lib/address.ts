@@ -1,7 +1,6 @@
 // Parses and formats listen addresses: `host:port`, `[ipv6]:port` and `:port`. Pure functions,
 // which resolve no host names.
 
-/** An address to listen on. */
 export interface Address {
   /** A host name or an IP address. An IPv6 address has no brackets. */
   readonly host: string;
@@ -12,10 +11,7 @@ export interface Address {
 const WITH_BRACKETS = /^\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]:(\d{1,5})$/;
 const PLAIN = /^([A-Za-z0-9._-]*):(\d{1,5})$/;
 
-/**
- * Parses an address, and returns `undefined` if the text is not one. Without a host (`:5200`) the
- * address means all IPv4 addresses of this machine.
- */
+/** Parses an address. Without a host (`:5200`) it means all IPv4 addresses of this machine. */
 export function parseAddress(text: string): Address | undefined {
   const match = WITH_BRACKETS.exec(text) ?? PLAIN.exec(text);
   if (match === null) return undefined;
@@ -24,15 +20,11 @@ export function parseAddress(text: string): Address | undefined {
   return { host: match[1] || "0.0.0.0", port };
 }
 
-/** Returns the text that `parseAddress` parses to this address. */
 export function formatAddress({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/**
- * Returns true if only this machine can connect to `host`. Returns false for a host name other than
- * `localhost`.
- */
+/** Returns true if only this machine can connect. `localhost` is the only such host name. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return (
@@ -42,10 +34,7 @@ export function isLoopback(host: string): boolean {
   );
 }
 
-/**
- * Returns true if the addresses are equal. Addresses with port 0 never are, because each listener
- * gets a port of its own.
- */
+/** Returns true if the addresses are equal. Port 0 never is: each listener gets its own. */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && a.host === b.host;
 }

@@ -1,9 +1,6 @@
 // A map with a maximum size, which drops its oldest entry when it is full.
 
-/**
- * A map with a maximum number of entries. The age of an entry is counted from the first `set` of
- * its key or from the last `renew`.
- */
+/** A map with a maximum size. An entry's age counts from its first `set` or its last `renew`. */
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();
   readonly #max: number;
@@ -21,7 +18,6 @@ export class BoundedMap<Key, Value> {
     return this.#entries.get(key);
   }
 
-  /** Sets a value, and drops the oldest entry if the map has become too large. */
   set(key: Key, value: Value): void {
     this.#entries.set(key, value);
     if (this.#entries.size <= this.#max) return;
@@ -29,7 +25,6 @@ export class BoundedMap<Key, Value> {
     if (!oldest.done) this.#entries.delete(oldest.value);
   }
 
-  /** Sets a value and makes the entry the newest one. */
   renew(key: Key, value: Value): void {
     this.#entries.delete(key);
     this.set(key, value);

@@ -1,7 +1,6 @@
 // Runs a task for many callers: all calls that are made during a run share the next run. State: the
 // current and the next run.
 
-/** A task whose runs never overlap. */
 export class CoalescedTask {
   readonly #step: () => Promise<void>;
   #running: Promise<void> | undefined;

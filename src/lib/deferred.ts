@@ -1,16 +1,12 @@
 // A promise that is settled from outside.
 
-/** A promise with the functions that settle it. */
 export interface Deferred<T = void> {
   readonly promise: Promise<T>;
   readonly resolve: (value: T) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/**
- * Creates a promise. Its rejection is never reported as unhandled, but the rejection of a promise
- * derived from it can be.
- */
+/** Creates a promise whose own rejection is never reported as unhandled; a derived one's can be. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;
   let reject: Deferred<T>["reject"] = () => undefined;

@@ -2,15 +2,12 @@
 // same share of the work, no matter how many items it queues. State: the waiting items of each key,
 // and the order in which the keys take turns.
 
-/** The cost of an item. */
 interface Sized {
   /** Amount of work. */
   readonly size: number;
-  /** Amount of memory. */
   readonly bytes: number;
 }
 
-/** The waiting items of one key. */
 interface Flow<Item> {
   /** The items. Those before index `head` have been removed. */
   readonly items: (Item | undefined)[];
@@ -23,13 +20,9 @@ interface Flow<Item> {
 
 /** Amount of work that a key may do in one turn. A larger item waits for several turns. */
 const QUANTUM = 500;
-/**
- * Minimum number of removed items that are deleted from an array together. Deleting each of them
- * with `shift` would move all items of a long array.
- */
+/** Minimum number of removed items that are deleted together. `shift` would move all items. */
 const MIN_CUT = 64;
 
-/** A queue of items with keys. */
 export class FairQueue<Item extends Sized> {
   readonly #max: Sized;
   readonly #flows = new Map<string, Flow<Item>>();
@@ -41,10 +34,7 @@ export class FairQueue<Item extends Sized> {
     this.#max = max;
   }
 
-  /**
-   * Returns true if the key may queue no further items. The items of a key may occupy at most as
-   * much of the queue as is still free, so a single key can fill at most half of the queue.
-   */
+  /** Returns true if the key may queue no more. A key can fill at most half of the queue. */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
     return size >= this.#max.size - this.#size || bytes >= this.#max.bytes - this.#bytes;
@@ -60,10 +50,7 @@ export class FairQueue<Item extends Sized> {
     this.#count(flow, item, 1);
   }
 
-  /**
-   * Removes and returns the item whose turn it is. Returns `undefined` if the queue is empty or the
-   * item is larger than `maxSize`.
-   */
+  /** Removes and returns the item whose turn it is, unless it is larger than `maxSize`. */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
     let key = "";
     let flow: Flow<Item> | undefined;
@@ -84,10 +71,7 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /**
-   * Removes and returns items out of turn, if the credit of their keys is sufficient. The items
-   * together have at most the size `maxSize`.
-   */
+  /** Removes items out of turn, of at most `maxSize` together, if their keys have the credit. */
   takeSmall(maxSize: number): Item[] {
     const items: Item[] = [];
     let freeSize = maxSize;
@@ -102,7 +86,6 @@ export class FairQueue<Item extends Sized> {
     return items;
   }
 
-  /** Removes `item`, which is the first item of a key. */
   #remove(key: string, flow: Flow<Item>, item: Item): void {
     flow.items[flow.head] = undefined;
     flow.head += 1;
@@ -116,8 +99,7 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Adds the credit of `rounds` rounds to all keys. The keys that precede `next` also get the
-   * credit of the current round, and are moved to the end.
+   * Adds the credit of `rounds` rounds to all keys, and of one more to those that precede `next`.
    */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;

@@ -3,7 +3,6 @@
 // next turn of the event loop, so that many short tasks do not all run in one turn. State: the free
 // permits, and the waiting tasks by key.
 
-/** A semaphore whose permits are shared fairly between keys. */
 export class FairSemaphore {
   readonly #maxWaiting: number;
   readonly #full: () => Error;
@@ -12,8 +11,7 @@ export class FairSemaphore {
   readonly #waiting = new Map<string, (() => void)[]>();
 
   /**
-   * Creates a semaphore with `permits` permits. At most `maxWaiting` tasks of one key wait. Further
-   * tasks are rejected with the error that `full` returns.
+   * Creates a semaphore. More than `maxWaiting` waiting tasks of one key are rejected with `full`.
    */
   constructor(permits: number, maxWaiting: number, full: () => Error) {
     this.#free = permits;
@@ -21,7 +19,6 @@ export class FairSemaphore {
     this.#full = full;
   }
 
-  /** Runs `step` when the key gets a permit, and returns its result. */
   async run<T>(key: string, step: () => Promise<T> | T): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
     else await this.#turn(key);

@@ -32,13 +32,10 @@ const ESCAPES: ReadonlyMap<number, number> = new Map(
   [...'"\\/bfnrt'].map((letter, i) => [letter.charCodeAt(0), '"\\/\b\f\n\r\t'.charCodeAt(i)]),
 );
 
-/** Returned instead of an index if the text is not valid. */
 const INVALID = -1;
 
 let stack = new Uint8Array(1024);
-/**
- * False if a string contains a byte that is not ASCII. Outside strings such bytes are not valid.
- */
+/** False if a string contains a byte that is not ASCII. */
 let isAscii = true;
 
 /**
@@ -127,10 +124,7 @@ function skipSpace(bytes: Uint8Array, from: number): number {
   }
 }
 
-/**
- * Returns the index after the colon that follows the field name at `at`, `INVALID` if the name or
- * the colon is missing.
- */
+/** Returns the index after the colon of the field name at `at`, or `INVALID`. */
 function endOfName(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return INVALID;
   const end = endOfString(bytes, at);
@@ -154,7 +148,6 @@ function endOfScalar(bytes: Uint8Array, at: number): number {
   }
 }
 
-/** Returns the index after the string at `from`, `INVALID` if the string is not valid. */
 function endOfString(bytes: Uint8Array, from: number): number {
   let at = from + 1;
   for (;;) {
@@ -208,10 +201,7 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (letter >= 0x61 && letter <= 0x66);
 }
 
-/**
- * Returns true if the valid string at `from` equals `name`. It is compared without being decoded
- * into a new string, because a document may consist of many names with escapes.
- */
+/** Compares the valid string at `from` with `name` without decoding it into a new string. */
 function isName(bytes: Uint8Array, from: number, name: string): boolean {
   let at = from + 1;
   for (let i = 0; i < name.length; i++) {
@@ -225,7 +215,6 @@ function isName(bytes: Uint8Array, from: number, name: string): boolean {
   return bytes[at] === QUOTE;
 }
 
-/** Returns the UTF-16 unit that the valid escape at `at` stands for. */
 function unitOf(bytes: Uint8Array, at: number): number {
   const escaped = bytes[at + 1] ?? 0;
   if (escaped !== LETTER_U) return ESCAPES.get(escaped) ?? INVALID;

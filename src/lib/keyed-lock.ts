@@ -3,7 +3,6 @@
 
 import { deferred } from "./deferred.ts";
 
-/** A set of mutexes, one for each key. */
 export class KeyedLock {
   readonly #last = new Map<string, Promise<void>>();
 

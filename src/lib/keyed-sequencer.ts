@@ -2,25 +2,18 @@
 // waits until the preparations of earlier calls are finished, but not for their further work.
 // State: the last call of each busy key.
 
-/** A set of sequences, one for each key. */
 export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();
   readonly #followers: "go_on" | "fail";
 
-  /**
-   * Creates sequences. `followers` determines whether a call fails if the `ready` promise of an
-   * earlier call rejects.
-   */
   constructor(followers: "go_on" | "fail" = "go_on") {
     this.#followers = followers;
   }
 
-  /** True if no call waits. */
   get isEmpty(): boolean {
     return this.#last.size === 0;
   }
 
-  /** Returns true if a call of the key waits. */
   isBusy(key: string): boolean {
     return this.#last.has(key);
   }

@@ -2,20 +2,14 @@
 // order, and keys do not wait for each other. The size of a task becomes known only after its
 // start. State: the running and waiting tasks of each busy key.
 
-/** The permission of one task to run. */
 export interface Pass {
-  /** Resolves when the task may start. */
   readonly turn: Promise<void>;
   /** Sets the size of the task. Must be called at most once, after `turn` has resolved. */
   setSize(size: number): void;
-  /**
-   * Ends the task. Must be called exactly once. If the task has not started, it is cancelled and
-   * `turn` never resolves.
-   */
+  /** Ends the task. Must be called exactly once. If the task has not started, it is cancelled. */
   leave(): void;
 }
 
-/** The tasks of one key. */
 interface TaskWindow {
   /** Size of the running tasks. */
   size: number;
@@ -25,7 +19,6 @@ interface TaskWindow {
   readonly waiting: Set<() => void>;
 }
 
-/** A set of windows, one for each key. */
 export class KeyedWindow {
   readonly #max: number;
   readonly #maxWaiting: number;
@@ -79,7 +72,6 @@ export class KeyedWindow {
     };
   }
 
-  /** Starts waiting tasks while the window has room. */
   #begin(window: TaskWindow): void {
     for (const begin of window.waiting) {
       if (window.size >= this.#max) return;

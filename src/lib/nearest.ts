@@ -1,9 +1,6 @@
 // Finds similar names for did-you-mean suggestions. Pure functions.
 
-/**
- * Returns the candidate that is most similar to `name`, without regard to case and separators.
- * Returns `undefined` if no candidate is similar.
- */
+/** Returns the candidate that is most similar to `name`, without regard to case and separators. */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {
   const target = plain(name);
   let best: string | undefined;

@@ -1,9 +1,6 @@
 // Reduces the address of a client to the part that the client cannot easily change. Pure functions.
 
-/**
- * Returns an IPv4 address as it is, and the /64 network of an IPv6 address, because a host can use
- * any address of its /64.
- */
+/** Returns an IPv4 address as it is, or the /64 of an IPv6 address, any of which a host can use. */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");

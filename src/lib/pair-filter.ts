@@ -5,28 +5,20 @@
 import { charCode } from "./char-code.ts";
 
 /**
- * Base-2 logarithm of the number of blocks. The blocks use 8 MiB, which the operating system
- * allocates when they are first written. With a million pairs, one lookup in a thousand is a false
- * positive.
+ * Base-2 logarithm of the number of blocks, which use 8 MiB. With a million pairs, one lookup in a
+ * thousand is a false positive.
  */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
 
-/**
- * Odd factors, one for each word of a block. They derive a different bit for each word from the
- * same hash.
- */
+/** Odd factors, one for each word of a block, that derive different bits from one hash. */
 const SALTS = new Int32Array([
   0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 ]);
 
-/** A Bloom filter for pairs of strings. */
 export class PairFilter {
   #words: Int32Array | undefined;
-  /**
-   * Index of the first word of the block that the last call of `#hash` selected. `#hash` sets two
-   * fields, because returning two values is slower.
-   */
+  /** First word of the block that `#hash` selected. Returning two values would be slower. */
   #block = 0;
   /** Hash from which the bits in that block are derived. */
   #bits = 0;

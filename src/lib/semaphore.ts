@@ -2,7 +2,6 @@
 // the free permits and the waiting tasks. The number of waiting tasks is not limited here, so
 // callers must limit it.
 
-/** A semaphore for asynchronous tasks. */
 export class Semaphore {
   #free: number;
   #waiting: (() => void)[] | undefined;
@@ -11,7 +10,6 @@ export class Semaphore {
     this.#free = permits;
   }
 
-  /** Runs `step` when a permit is free, and returns its result. */
   async run<T>(step: () => Promise<T> | T): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
     else await this.#turn();

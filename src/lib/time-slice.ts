@@ -2,29 +2,20 @@
 // share `Turns` take turns: one of them continues in each iteration of the event loop. State: the
 // start of the current slice, and the jobs that wait.
 
-/** Number of steps between two reads of the clock. */
 const STEPS_PER_READ = 4;
 /** Maximum length of a slice. */
 const MAX_MS = 10;
-/**
- * Fraction of the time of a busy event loop that a slice may use. With a fixed length, the job
- * would hardly proceed when each iteration of the loop takes a long time.
- */
+/** Fraction of a busy event loop's time that a slice may use, so that the job proceeds. */
 const SHARE = 1 / 4;
 
-/** A queue of jobs that continue one after the other. */
 export class Turns {
   readonly #waiting: (() => void)[] = [];
 
-  /** True if a job waits for its turn. */
   get isBusy(): boolean {
     return this.#waiting.length > 0;
   }
 
-  /**
-   * Resolves in a later iteration of the event loop. One call resolves in each iteration, in the
-   * order of the calls.
-   */
+  /** Resolves in a later iteration of the event loop. One call resolves per iteration, in order. */
   next(): Promise<void> {
     return new Promise((resolve) => {
       if (this.#waiting.push(resolve) === 1) setImmediate(this.#wake);
@@ -37,7 +28,6 @@ export class Turns {
   };
 }
 
-/** The slices of one job. */
 export class TimeSlice {
   readonly #minMs: number;
   readonly #turns: Turns;
@@ -45,10 +35,7 @@ export class TimeSlice {
   #sinceMs = performance.now();
   #steps = 0;
 
-  /**
-   * Creates the first slice. `ms` is the length of a slice while the event loop is not busy. When
-   * it is busy, a slice may last up to `MAX_MS`.
-   */
+  /** Creates the first slice, of `ms`. While the event loop is busy, it may last up to `MAX_MS`. */
   constructor(ms = 1, turns = new Turns()) {
     this.#minMs = ms;
     this.#ms = ms;
@@ -62,7 +49,6 @@ export class TimeSlice {
     return performance.now() - this.#sinceMs >= this.#ms;
   }
 
-  /** Yields to other work and starts the next slice. */
   async yield(): Promise<void> {
     const yieldedAtMs = performance.now();
     await this.#turns.next();
@@ -72,9 +58,8 @@ export class TimeSlice {
   }
 
   /**
-   * Calls `step` with each item, and yields between the calls when a slice is used up. The calls
-   * run concurrently. Returns their results, or rejects with the first error after all have
-   * started.
+   * Calls `step` with each item, and yields between the calls. The calls run concurrently. Rejects
+   * with the first error after all have started.
    */
   async each<Item, Result>(
     items: Iterable<Item>,

@@ -1,20 +1,16 @@
 // A rate limit as a token bucket, which refills over time and from which each use removes its cost.
 // There is no timer: a bucket is refilled when it is used.
 
-/** A rate limit, shared by all buckets of one kind. */
 export interface RateLimit {
   /** Number of tokens that a bucket gains per second. 0 means no limit. */
   readonly perSecond: number;
-  /** Number of tokens in a full bucket. */
   readonly burst: number;
 }
 
-/** The tokens of one caller under a rate limit. */
 export class TokenBucket {
   readonly #limit: RateLimit;
   /** Tokens in the bucket. Negative if there is a debt, which is at most one burst. */
   #tokens: number;
-  /** Time of the last refill. */
   #refilledAtMs: number;
   /** Cost of refused uses. It is at most one burst, and decreases at the rate of the refill. */
   #refusedCost = 0;
@@ -26,9 +22,8 @@ export class TokenBucket {
   }
 
   /**
-   * Uses the bucket. If it has at least one token, the cost is removed, which may leave a debt, and
-   * the result is 0. Otherwise the use is refused, its cost is added to the debt, and the result is
-   * the time to wait in milliseconds.
+   * Removes the cost, which may leave a debt, and returns 0 if there is at least one token.
+   * Otherwise adds the cost to the debt and returns the time to wait in milliseconds.
    */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
@@ -37,10 +32,7 @@ export class TokenBucket {
     return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
-  /**
-   * Returns the time in milliseconds until the bucket has `tokens` tokens. If `tokens` is 0,
-   * returns the time until the bucket has no debt.
-   */
+  /** Returns the milliseconds until there are `tokens` tokens. With 0, until there is no debt. */
   waitMs(nowMs: number, tokens = 1): number {
     const { perSecond } = this.#limit;
     if (perSecond === 0) return 0;
@@ -62,15 +54,11 @@ export class TokenBucket {
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }
 
-  /**
-   * True if refused uses have cost a whole burst, which means that the caller does not slow down
-   * after refusals.
-   */
+  /** True if refused uses have cost a whole burst: the caller does not slow down. */
   get exhausted(): boolean {
     return this.#limit.perSecond > 0 && this.#refusedCost >= this.#limit.burst;
   }
 
-  /** Returns true if the bucket is full, like a new one. */
   isFull(nowMs: number): boolean {
     this.#refill(nowMs);
     return this.#tokens >= this.#limit.burst || this.#limit.perSecond === 0;

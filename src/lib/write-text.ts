@@ -2,16 +2,10 @@
 
 import { charCode } from "./char-code.ts";
 
-/**
- * Maximum length of a string that is written without `Buffer.write`, which is faster for longer
- * strings.
- */
+/** Maximum length that is written here. `Buffer.write` is faster for longer strings. */
 const SHORT = 48;
 
-/**
- * Writes `text` as UTF-8 to `target` at index `at`, and returns its size in bytes. The target must
- * have room for 3 bytes per UTF-16 unit.
- */
+/** Writes `text` as UTF-8 and returns its size. The target needs 3 bytes per UTF-16 unit. */
 export function writeText(target: Buffer, at: number, text: string): number {
   const size = text.length;
   if (size > SHORT) return target.write(text, at);

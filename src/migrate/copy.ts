@@ -16,18 +16,14 @@ import {
 import type { MoveProgress, MoveRecord, RecordChange } from "./record.ts";
 import { type MoveTable, moveTables } from "./tables.ts";
 
-/** Name of the step that compares both sides. It follows the steps that copy. */
 const VERIFY_STEP = "verify";
 /** Minimum time between two saves of the progress while comparing. */
 const SAVE_MS = 1000;
-/** Maximum number of differences that are named in an error message. */
 const MAX_NAMED = 10;
-/** Maximum number of rows in a page. */
 const MAX_ROWS = 500;
 /** Number of bytes after which a page ends. */
 const MAX_BYTES = 1_048_576;
 
-/** The ports of one attempt. */
 export interface CopyPorts {
   readonly source: MoveSource;
   readonly target: MoveTarget;
@@ -41,12 +37,8 @@ export interface CopyPorts {
   readonly onCompared: (counts: readonly RowCount[]) => void;
 }
 
-/**
- * Thrown if everything was copied a second time and Redis still differs from the folder in the same
- * way. Retrying cannot help.
- */
+/** Thrown if Redis differs again in the same way after a second copy. Retrying cannot help. */
 export class StuckMoveError extends BrokerError {
-  /** Identifies the migration (see `MoveRecord`). */
   readonly beganAtMs: number;
 
   constructor(differing: string, beganAtMs: number) {
@@ -58,10 +50,7 @@ export class StuckMoveError extends BrokerError {
   }
 }
 
-/**
- * Copies everything to Redis and compares it. Throws a BrokerError on failure. The error is a
- * `StuckMoveError` if retrying cannot help.
- */
+/** Copies everything and compares it. Throws a `StuckMoveError` if retrying cannot help. */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
   const tables = moveTables(ports.source, ports.context);
@@ -93,10 +82,7 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/**
- * Compares both sides. `differing` names the first differences and the number of further ones, and
- * is "" if there are none. The same differences always produce the same text.
- */
+/** Compares both sides. The same differences always produce the same text, "" if there are none. */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],
@@ -134,7 +120,6 @@ async function compare(
   return { counts: counts.storedCounts(), differing: texts.join("; ") };
 }
 
-/** Rows of one table that are written or compared together. */
 type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
 
 /** Processes one page after the other. The next page is read while one is being processed. */
@@ -157,7 +142,6 @@ async function eachPage(
   }
 }
 
-/** Yields the rows after the watermark, table by table, in pages. */
 function* pagesOf(
   tables: readonly MoveTable[],
   watermark?: MoveRecord["watermark"],

@@ -13,7 +13,6 @@ const IMPORT = loadScript(new URL("./lua/import.lua", import.meta.url));
 /** Required content of one key in Redis (see `lua/import.lua`). */
 export interface Fact {
   readonly key: string;
-  /** Redis command, or variant of one, with which the items are written. */
   readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "RPUSH" | "XADD" | "XNEW";
   /** Arguments of the command after the key. */
   readonly items: readonly Arg[];
@@ -21,20 +20,15 @@ export interface Fact {
   readonly keepMs: number;
 }
 
-/** Creates a fact. */
 export function fact(how: Fact["how"], key: string, items: readonly Arg[], keepMs = 0): Fact {
   return { how, key, items, keepMs };
 }
 
-/** Values on which the facts of all rows depend. */
 export interface MoveContext {
   readonly link: Pick<RedisLink, "keys" | "isCluster">;
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /**
-   * Start of the migration in Unix milliseconds. It is stored as the time of the last event of each
-   * active stream.
-   */
+  /** Start of the migration, stored as the time of the last event of each active stream. */
   readonly beganAtMs: number;
   readonly dedupeWindowMs: number;
   /** 0 means no limit. */
@@ -70,10 +64,7 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
   return byKey.values();
 }
 
-/**
- * Kinds of values that are counted. For each kind: the command that counts the values of a key, the
- * name shown to the operator, and the field of a HASH if the command needs one.
- */
+/** Kinds of values that are counted: the command, the name shown, and the field of a HASH. */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
@@ -94,49 +85,38 @@ const COUNTED_KINDS = {
   inboxSeq: ["exists", "command inboxes"],
   inbox: ["xlen", "commands in inboxes"],
 } as const;
-/** Name of a kind of values that are counted. */
 export type CountedKind = keyof typeof COUNTED_KINDS;
 const KIND_NAMES = Object.keys(COUNTED_KINDS) as readonly CountedKind[];
 
-/** A row of the folder with its position. */
 export interface MoveRow extends RowFacts {
   /** Watermark to save when this row and all earlier ones have been processed. */
   readonly at: string;
 }
 
-/** Facts and counts that result from one row of the folder. */
 export interface RowFacts {
   readonly facts?: readonly Fact[];
   /** Kinds of which this row counts as one value. */
   readonly counts?: readonly CountedKind[];
   /** Kinds of which this row counts as one expired value. The value may still be in Redis. */
   readonly expired?: readonly CountedKind[];
-  /** Keys whose values are counted. */
   readonly sizes?: readonly (readonly [CountedKind, string])[];
 }
 
 type Link = Pick<RedisLink, "call" | "run" | "settings">;
 
-/** Maximum number of calls in flight. */
 const MAX_CALLS = 256;
-/**
- * The limit on the link's calls in flight is divided by this number, so that the migration uses at
- * most a quarter of them.
- */
+/** Divisor of the link's limit on calls in flight: a migration uses at most a quarter. */
 const CALL_SHARE = 4;
 
-/** The Redis that receives the data. */
 export class MoveTarget {
   readonly #link: Link;
   readonly #until: (key: string) => number;
-  /** Limits the calls in flight. */
   readonly #calls: Semaphore;
   #isAnswered = true;
 
   /**
-   * Creates a target. `until` returns the fence of a key: the time on the clock of the key's
-   * server, in Unix milliseconds, from which writes are rejected. It throws `unavailable` if the
-   * lease was lost.
+   * Creates a target. `until` returns the fence of a key: the time on its server's clock, in Unix
+   * milliseconds, from which writes are rejected.
    */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
@@ -150,7 +130,6 @@ export class MoveTarget {
     return this.#isAnswered;
   }
 
-  /** Writes facts. Throws the errors of the link, and `unavailable` if the lease was lost. */
   async write(facts: readonly Fact[]): Promise<void> {
     const writes = this.#each(facts, this.#until);
     writes.catch(() => {
@@ -171,12 +150,10 @@ export class MoveTarget {
     return differences.map(({ key }) => `${JSON.stringify(key)} differs`);
   }
 
-  /** Runs one command on a key. Throws the errors of the link. */
   call(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#calls.run(() => this.#link.call(command, key, ...args));
   }
 
-  /** Runs the script for each key and returns the replies. */
   async #each(facts: readonly Fact[], until: (key: string) => Arg) {
     const calls = [...merged(facts)].map(({ key, how, items, keepMs }) =>
       this.#calls.run(async () => {
@@ -192,14 +169,11 @@ export class MoveTarget {
 /** Fields of a channel's head other than the newest seqs of senders. */
 const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
 
-/** The number of values of one kind in Redis. */
 export interface RowCount {
-  /** Name of the kind as shown to the operator. */
   readonly what: string;
   readonly count: number;
 }
 
-/** Counts values in the folder and in Redis, and compares the numbers. */
 export class MoveCounts {
   readonly #target: Pick<MoveTarget, "call">;
   /** Number of values in the folder, by kind. */
@@ -208,20 +182,14 @@ export class MoveCounts {
   readonly #allowed = new Map<CountedKind, number>();
   /** Number of values in Redis, by kind. */
   readonly #stored = new Map<CountedKind, number>();
-  /**
-   * The last key counted for each kind. The rows of a key are consecutive, so that a repeated key
-   * is recognised and counted only once.
-   */
+  /** Last key counted for each kind. The rows of a key are consecutive, and it is counted once. */
   readonly #lastKey = new Map<CountedKind, string>();
 
   constructor(target: Pick<MoveTarget, "call">) {
     this.#target = target;
   }
 
-  /**
-   * Counts rows. Must be called exactly once for every row, in the order of the rows. Throws the
-   * errors of the link.
-   */
+  /** Counts rows. Must be called exactly once for every row, in the order of the rows. */
   async add(rows: readonly MoveRow[]): Promise<void> {
     const reads: Promise<void>[] = [];
     for (const { counts = [], expired = [], sizes = [] } of rows) {
@@ -256,7 +224,6 @@ export class MoveCounts {
     });
   }
 
-  /** Counts the values of a key in Redis. */
   async #count(kind: CountedKind, key: string): Promise<void> {
     const [command, , ...field] = COUNTED_KINDS[kind];
     let count = Number(await this.#target.call(command, key, ...field));

@@ -15,7 +15,6 @@ const RENEW_MS = 400;
 
 const keyOf = ({ keys }: Pick<RedisLink, "keys">) => keys.shared("migrating");
 
-/** Returns true if a process holds the lease now. Throws the errors of the link. */
 export async function isHeld(link: Pick<RedisLink, "call" | "keys">): Promise<boolean> {
   return (await link.call("exists", keyOf(link))) === 1;
 }
@@ -23,14 +22,10 @@ export async function isHeld(link: Pick<RedisLink, "call" | "keys">): Promise<bo
 type Link = Pick<RedisLink, "run" | "keys" | "primaries" | "primaryOf">;
 type Server = ReturnType<Link["primaryOf"]>;
 
-/** The lease as one process sees it. */
 export class Lease {
   readonly #link: Link;
-  /** Value of the lease's key while this process holds the lease. */
   readonly token = randomUUID();
-  /**
-   * Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from that time.
-   */
+  /** Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from then. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
   /** Fence of each server, in Unix milliseconds of its clock. */
   #fences: ReadonlyMap<Server, number> = new Map();
@@ -46,10 +41,7 @@ export class Lease {
     return keyOf(this.#link);
   }
 
-  /**
-   * Acquires the lease and then renews it periodically. Returns false if another process holds it.
-   * Throws the errors of the link.
-   */
+  /** Acquires the lease and renews it periodically. Returns false if another process holds it. */
   async acquire(): Promise<boolean> {
     if (!(await this.#acquire("take"))) return false;
     this.#timer = setInterval(() => {
@@ -59,18 +51,12 @@ export class Lease {
     return true;
   }
 
-  /**
-   * Throws `unavailable` if another process may hold the lease. Must be called before each piece of
-   * work.
-   */
+  /** Throws `unavailable` if the lease may be lost. Must be called before each piece of work. */
   assertHeld(): void {
     if (performance.now() - this.#renewedAtMs >= LEASE_MS) throw lostLease();
   }
 
-  /**
-   * Returns the fence for writes to a key, in Unix milliseconds of the clock of the key's server.
-   * Throws `unavailable` if the lease was lost or the server has no fence yet.
-   */
+  /** Returns the fence for writes to a key, in Unix milliseconds of its server's clock. */
   fenceOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#fences.get(this.#link.primaryOf(key));
@@ -78,18 +64,14 @@ export class Lease {
     return untilMs;
   }
 
-  /**
-   * Renews the lease. Must be called after work that blocked the event loop. Throws `unavailable`
-   * if another process may hold the lease, and the errors of the link.
-   */
+  /** Renews the lease. Must be called after work that blocked the event loop. */
   async renew(): Promise<void> {
     await this.#acquire("take");
     this.assertHeld();
   }
 
   /**
-   * Records that a write got no reply. Because it may still reach its server before the fence,
-   * `release` then lets the lease expire.
+   * Records that a write got no reply. It may still be done, so `release` lets the lease expire.
    */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
@@ -104,9 +86,8 @@ export class Lease {
   }
 
   /**
-   * Acquires or renews the lease, and returns true if this process holds it. The clocks of the
-   * servers are read first, so that no fence is later than the end of the lease, no matter how much
-   * the clocks differ.
+   * Acquires or renews the lease. Reads the clocks of the servers first, so that no fence is later
+   * than the end of the lease.
    */
   async #acquire(how: "take" | "keep"): Promise<boolean> {
     const calledAtMs = performance.now();
@@ -131,7 +112,6 @@ export class Lease {
   }
 }
 
-/** Returns the error that is thrown if another process may hold the lease. */
 export function lostLease(): BrokerError {
   return new BrokerError("unavailable", {
     message:

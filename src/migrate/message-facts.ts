@@ -23,7 +23,6 @@ import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 
 const NO_TEXT = streamPayload("");
 
-/** Returns a fact that schedules the sweep's visit to the channel at `atMs`. */
 function sweepFact(
   { link: { keys } }: MoveContext,
   channel: ChannelKey,
@@ -32,7 +31,6 @@ function sweepFact(
   return fact("LT", keys.bucket("due", bucketOf(channel)), [atMs, channel]);
 }
 
-/** Returns the fact of one entry of a Redis Stream. */
 function entryFact(
   isFirst: boolean,
   key: string,
@@ -104,7 +102,6 @@ export function headFacts(
   ];
 }
 
-/** Returns the facts of a dedupe record. */
 export function firstFacts(
   { link: { keys }, clock, dedupeWindowMs }: MoveContext,
   first: FirstRow | undefined,
@@ -143,7 +140,6 @@ export function copyFacts(
   return [copies, fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`])];
 }
 
-/** Returns the facts of a stream. */
 export function streamFacts(
   context: MoveContext,
   { timestampMs: startedAtMs }: Message,
@@ -195,10 +191,7 @@ function stateItems(
   return items;
 }
 
-/**
- * Returns the approximate number of bytes that count towards the stream's maximum size. The text is
- * counted as a single event.
- */
+/** Returns the approximate size that counts towards the stream's maximum. */
 function countedBytes(snapshot: SourceStream["snapshot"]): number {
   const { text, startData, endData, notes } = snapshot;
   const plain = (type: string, data: string) => snapshotBytes({ type, data });

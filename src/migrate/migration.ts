@@ -27,30 +27,21 @@ import { MOVE_STEPS } from "./tables.ts";
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
 interface MoveSettings {
-  /**
-   * Folder of the embedded store. "" if this process only waits for another process to migrate the
-   * data.
-   */
+  /** Folder of the embedded store, "" if this process only waits for another one. */
   readonly from: string;
   readonly redis: RedisSettings;
-  /** Time without a heartbeat after which a node is considered dead. */
   readonly deadAfterMs: number;
   /** Time after which the migration is reported as abandoned if no process copies. */
   readonly abandonedAfterMs?: number;
-  /** Settings of the embedded store. */
   readonly store: Omit<FolderOptions, "path" | "clock" | "onError" | "onLost"> & {
     readonly retentionS: number;
   };
 }
 
-/** Callbacks of a migration. */
 export interface MoveEvents
   extends Pick<CopyPorts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
-  /**
-   * Called when an attempt failed. `retryMs` is the time until the next attempt, `undefined` if
-   * retrying cannot help.
-   */
+  /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
    * Called at each poll while this process waits. After `onFailure` reported that retrying cannot
@@ -61,12 +52,8 @@ export interface MoveEvents
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** The migration as seen by a process that waits for another one. */
 export interface OtherMove extends MoveProgress {
-  /**
-   * Message that describes why the last attempt failed, or that the migration is abandoned.
-   * `undefined` if there is nothing to report.
-   */
+  /** Reason of the last failure, or that the migration is abandoned. `undefined` if neither. */
   readonly lastErr: string | undefined;
   /** True if no process has been copying for `abandonedAfterMs`. */
   readonly isAbandoned: boolean;
@@ -85,8 +72,7 @@ const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
 /**
- * Default of `abandonedAfterMs`: longer than the longest pause between two attempts plus the time
- * to open the folder.
+ * Default of `abandonedAfterMs`, longer than the longest pause plus the time to open the folder.
  */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
@@ -95,10 +81,6 @@ const ABANDONED =
 const LOST =
   "Redis has lost the record of the migration. To begin again, start a process with migrate.from or run jindou migrate. To serve the data that is in Redis, restart this node";
 
-/**
- * The migration as one process takes part in it. The process copies the data or waits for another
- * process.
- */
 export class Migration {
   readonly #settings: MoveSettings;
   readonly #events: MoveEvents;
@@ -109,8 +91,7 @@ export class Migration {
   };
   #tryCount = 0;
   /**
-   * True if the record of a migration was read at least once. If the record disappears later, Redis
-   * has lost it, and this process continues to wait.
+   * True if a record was read. If it disappears, Redis has lost it, and this process still waits.
    */
   #isAwaited = false;
   /** Error that retrying cannot fix. `undefined` if there was none. */
@@ -139,9 +120,8 @@ export class Migration {
   }
 
   /**
-   * Returns true if the node must wait for a migration. While Redis is unreachable, returns true
-   * only for a node that has a folder. Throws `internal` if Redis contains data that this build
-   * cannot use.
+   * Returns true if the node must wait for a migration. While Redis is unreachable, only a node
+   * with a folder must. Throws `internal` if this build cannot use the data.
    */
   async isPending(): Promise<boolean> {
     await this.#readSummary();
@@ -208,9 +188,8 @@ export class Migration {
   }
 
   /**
-   * Resolves when the data is in Redis. Repeats failed attempts. If retrying cannot help, it waits
-   * for another process. Throws `unavailable` after `close`, and `internal` if Redis contains data
-   * that this build cannot use.
+   * Resolves when the data is in Redis. Repeats failed attempts, or waits for another process.
+   * Throws `unavailable` after `close`, and `internal` if this build cannot use the data.
    */
   async run(): Promise<void> {
     for (let retryMs = RETRY_MS; ; ) {
@@ -250,10 +229,7 @@ export class Migration {
     return this.#settings.from !== "";
   }
 
-  /**
-   * Copies the data or waits for another process to do so. Resolves when the data is in Redis or
-   * there is nothing to wait for.
-   */
+  /** Copies or waits. Resolves when the data is in Redis or there is nothing to wait for. */
   async #runUntilDone(link: RedisLink): Promise<void> {
     for (let pollMs = POLL_MS; ; pollMs = Math.min(pollMs * 2, MAX_POLL_MS)) {
       this.#assertOpen();
@@ -274,9 +250,8 @@ export class Migration {
   }
 
   /**
-   * Returns true if the data is already in Redis, or if there is nothing to migrate. In these
-   * cases, also sets the status. Returns false if data still has to be migrated, or if Redis
-   * contains the data of another folder, in which case the attempt fails later.
+   * Returns true, and sets the status, if there is nothing left to migrate. If Redis contains the
+   * data of another folder, returns false, and the attempt fails later.
    */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;
@@ -290,10 +265,7 @@ export class Migration {
     return true;
   }
 
-  /**
-   * Copies the data if this process gets the lease. Returns true if everything was copied, and
-   * false if another process holds the lease or has copied everything.
-   */
+  /** Returns true if this process copied everything, false if another one copies or has copied. */
   async #attempt(link: RedisLink): Promise<boolean> {
     const lease = new Lease(link);
     if (!(await lease.acquire())) return false;
@@ -361,7 +333,6 @@ export class Migration {
     }
   }
 
-  /** Updates and reports the status while this process does not copy. */
   #reportWaiting({ record, isMoving }: MoveSnapshot): void {
     const nowMs = performance.now();
     if (isMoving) this.#idleSinceMs = undefined;
@@ -381,9 +352,7 @@ export class Migration {
     this.#events.onWaiting({ step, done, total, lastErr, isAbandoned });
   }
 
-  /**
-   * Returns the reason why this process does not retry the migration, `undefined` if it may retry.
-   */
+  /** Returns why this process does not retry the migration, `undefined` if it may retry. */
   #stuckMessage(record: MoveRecord | undefined): string | undefined {
     const stuck = this.#stuck;
     return record?.beganAtMs === stuck?.beganAtMs ? stuck?.message : undefined;
@@ -393,16 +362,12 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /**
-   * Reads the summary of the folder. Errors are ignored here, because they are reported when the
-   * folder is opened.
-   */
+  /** Ignores errors, because they are reported when the folder is opened. */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#summary = await readSourceSummary(this.#settings.from).catch(() => undefined);
   }
 
-  /** Runs `use` with a new connection. Throws a BrokerError if Redis cannot be used. */
   async #use<T>(use: (link: RedisLink) => Promise<T>): Promise<T> {
     const { onError } = this.#events;
     const options = { name: "jindou-migrate", onError };
@@ -447,10 +412,7 @@ function toBrokerError(error: unknown): BrokerError {
   return new BrokerError("unavailable", { message, cause: error });
 }
 
-/**
- * Replaces the general message of an error code with the message of the cause, for example a reply
- * of Redis.
- */
+/** Replaces the general message of a code with that of the cause, for example a Redis reply. */
 function withCauseMessage(error: BrokerError): BrokerError {
   const { code, message, cause } = error;
   const isGeneral = message === new BrokerError(code).message;

@@ -3,7 +3,6 @@
 
 import { Type } from "typebox";
 
-/** Section `migrate`: moving the data of an embedded store to Redis. */
 export const migrateOptions = Type.Object(
   {
     from: Type.String({

@@ -3,22 +3,18 @@
 
 import type { MoveProgress } from "./record.ts";
 
-/** The output to which the progress is written. */
 interface ProgressOutput {
   readonly isTTY: boolean;
-  /** Width of the terminal in characters. */
   readonly columns: number;
   write(text: string): void;
 }
 
-/** Length of the bar in characters. */
 const BAR = 24;
 /** Minimum time between two outputs on a terminal. */
 const DRAW_MS = 100;
 /** Minimum time between two outputs elsewhere. */
 const LINE_MS = 2000;
 
-/** The progress display of one migration. */
 export class Progress {
   readonly #output: ProgressOutput;
   readonly #nowMs: () => number;
@@ -35,10 +31,7 @@ export class Progress {
     this.#nowMs = nowMs;
   }
 
-  /**
-   * Shows the progress. Skips it if the last output was less than `DRAW_MS` (on a terminal) or
-   * `LINE_MS` ago, unless a step begins or ends.
-   */
+  /** Shows the progress, at most every `DRAW_MS` or `LINE_MS` unless a step begins or ends. */
   show(progress: MoveProgress): void {
     const nowMs = this.#nowMs();
     const isNew = progress.step !== this.#step;

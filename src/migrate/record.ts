@@ -14,13 +14,9 @@ const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url))
 const FORMAT = "1";
 /** Number of keys that one SCAN call visits. */
 const SCAN_COUNT = 1000;
-/** Pause between two reads of the heartbeats. */
 const WATCH_MS = 100;
 
-/**
- * Matches the keys that a Redis without data may contain: keys of the format, earlier migrations,
- * nodes and sessions that have left or died, failed logins, and replication marks.
- */
+/** Matches the keys that a Redis without data may contain. */
 const IGNORED_KEYS =
   /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
 
@@ -31,7 +27,6 @@ export interface MoveProgress {
   readonly total: number;
 }
 
-/** The record of a migration. */
 export interface MoveRecord {
   /** Id of the folder's data. */
   readonly source: string;
@@ -40,12 +35,8 @@ export interface MoveRecord {
   readonly step: string;
   /** Number of rows of the step that are copied or compared. */
   readonly rows: number;
-  /** Approximate number of rows of the step. */
   readonly total: number;
-  /**
-   * Last row that was copied: its table, its position in the table, and the number of rows of its
-   * step up to and including it. `undefined` if nothing was copied.
-   */
+  /** Last copied row, and the number of its step's rows up to it. `undefined` if there is none. */
   readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }
     | undefined;
@@ -58,25 +49,21 @@ export interface MoveRecord {
   readonly beganAtMs: number;
 }
 
-/** Fields of the record to change. */
 export type RecordChange = Partial<Omit<MoveRecord, "source" | "beganAtMs">>;
 
 type Link = Pick<RedisLink, "call" | "keys">;
 
 const keyOf = ({ keys }: Pick<Link, "keys">): string => keys.shared("migration");
 
-/** The state of a migration at one moment, as other processes see it. */
 export interface MoveSnapshot {
   /** `undefined` if no data was ever migrated to this Redis. */
   readonly record: MoveRecord | undefined;
-  /** True if a process holds the lease. */
   readonly isMoving: boolean;
 }
 
 /**
- * Reads the lease and then the record. A node that sent a heartbeat before the call can rely on the
- * result: a process that acquires the lease later sees the heartbeat and does not start. Throws the
- * errors of the link, and `internal` if the record has a newer format.
+ * Reads the lease and then the record. A node that sent a heartbeat before can rely on the result:
+ * a process that acquires the lease later sees the heartbeat and does not start.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);
@@ -104,10 +91,7 @@ async function readRecord(link: Link): Promise<MoveRecord | undefined> {
   };
 }
 
-/**
- * Changes fields of the record. Throws the errors of the link, and `unavailable` if the lease or
- * the record was lost.
- */
+/** Changes fields of the record. Throws `unavailable` if the lease or the record was lost. */
 export async function saveRecord(
   link: Pick<RedisLink, "run" | "keys">,
   lease: Pick<Lease, "key" | "token">,
@@ -127,24 +111,19 @@ export async function saveRecord(
   if ((await link.run(saveScript, keys, args)) !== 1) throw lostLease();
 }
 
-/** Arguments of `enterMove`. */
 interface EntryOptions {
   readonly link: RedisLink;
   readonly lease: Lease;
-  /** Id of the folder's data. */
   readonly source: string;
   readonly nowMs: number;
-  /** Time without a heartbeat after which a node is considered dead. */
   readonly deadAfterMs: number;
   /** Waits for `ms` milliseconds. Throws if the attempt must end. */
   readonly pause: (ms: number) => Promise<void>;
 }
 
 /**
- * Creates the record of the migration from `source`, or returns the existing one. If nodes are
- * registered, it first waits for `deadAfterMs` to see whether one of them is live. Throws
- * `internal` if the migration must not start, `unavailable` if the lease was lost, and the errors
- * of the link.
+ * Creates the record, or returns the existing one. First waits for `deadAfterMs` to see whether a
+ * registered node is live. Throws `internal` if the migration must not start.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;
@@ -171,10 +150,7 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   return entered;
 }
 
-/**
- * Watches the registered nodes for `deadAfterMs`, and returns the last heartbeat of each of them.
- * Throws `internal` if a node sends another heartbeat during that time, and the errors of the link.
- */
+/** Returns the heartbeats after `deadAfterMs`. Throws `internal` if a node sends another one. */
 async function watchNodes({
   link,
   deadAfterMs,
@@ -192,7 +168,6 @@ async function watchNodes({
   }
 }
 
-/** Returns the last heartbeat of each incarnation. */
 async function heartbeats(link: Link): Promise<Map<string, string>> {
   const key = link.keys.shared("beats");
   const reply = await link.call("zrange", key, 0, -1, "WITHSCORES");
@@ -202,7 +177,6 @@ async function heartbeats(link: Link): Promise<Map<string, string>> {
   return beats;
 }
 
-/** Throws `internal` if Redis contains data. */
 async function assertEmpty(link: RedisLink): Promise<void> {
   const pattern = `${link.keys.prefix}:*`;
   for (const node of link.primaries()) {

@@ -41,24 +41,19 @@ import { copyFacts, firstFacts, headFacts, messageFacts, streamFacts } from "./m
 export const MOVE_STEPS = ["user", "channel", "message"] as const;
 type MoveStep = (typeof MOVE_STEPS)[number];
 
-/** A table of the folder. */
 export interface MoveTable {
   readonly name: string;
   readonly step: MoveStep;
   /** Approximate number of rows. */
   readonly total: number;
   /**
-   * Yields the rows after the watermark `at`, or all rows if it is "". They are read in chunks
-   * while the caller iterates. The iteration may continue over any number of event-loop turns.
-   * Throws `internal` if the data cannot be read.
+   * Yields the rows after the watermark `at`, or all rows if it is "". The iteration may continue
+   * over any number of event-loop turns. Throws `internal` if the data cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }
 
-/**
- * Stored in place of the time at which a group was added to the index of its user, because the
- * folder does not contain this time.
- */
+/** Placeholder for the time at which a group was added to an index, which the folder lacks. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 
@@ -78,7 +73,6 @@ function table<K, V>(
   };
 }
 
-/** Returns all tables in the order in which they are migrated. */
 export function moveTables(source: folder.MoveSource, context: MoveContext): readonly MoveTable[] {
   return [
     ...userTables(source, context),
@@ -139,10 +133,7 @@ function channelTables(
   { tables }: folder.MoveSource,
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
-  /**
-   * Creates a table whose rows consist of a channel, a uid and bits. For each bit that is set, the
-   * uid belongs to one SET of the channel in Redis.
-   */
+  /** Creates a table whose rows add a uid to one SET of a channel for each bit that is set. */
   const uidTable = (
     name: "members" | "lists",
     sets: Readonly<Partial<Record<CountedKind, number>>>,
@@ -168,7 +159,6 @@ function channelTables(
       tables.channels,
       ({ key: [type, id], value }) => {
         const name = recordKey({ type, id });
-        // The format of the row.
         const [ban, disband, sendBan, allowStranger, large] = fieldsOf(value) as boolean[];
         const info = encodeInfo({
           ...{ ban: ban === true, disband: disband === true },

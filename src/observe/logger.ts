@@ -10,10 +10,7 @@ export type { Logger } from "pino";
 /** Maximum size of the queue of unwritten lines. Further lines are dropped. */
 const MAX_QUEUED_BYTES = 8_388_608;
 
-/**
- * Fields that are redacted if a caller logs them by mistake. Secrets and payloads must not be
- * logged.
- */
+/** Fields that are redacted if a caller logs them by mistake. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
 /** Creates the root logger of a process. Variable data belongs in fields, not in the message. */

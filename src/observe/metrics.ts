@@ -8,15 +8,10 @@ import { DURATION_BOUNDS_S, METRICS, type MetricKey, type MetricRow } from "./ta
 
 type SeriesOf<Row extends MetricRow> = Row["kind"] extends "histogram" ? Histogram : Cell;
 
-/** The family of each metric, by its key in the table. */
 type Families = {
   readonly [Key in MetricKey]: Family<SeriesOf<(typeof METRICS)[Key]>>;
 };
 
-/**
- * Events that the gateway reports. The broker defines the device flags, channel types, close
- * reasons and error codes.
- */
 export interface GatewayMetrics {
   connectionOpened(): void;
   connectionClosed(): void;
@@ -38,20 +33,16 @@ export interface GatewayMetrics {
   eventPushed(sessions: number): void;
   /** Counts streams whose missed part was sent in one piece to a session that lagged or joined. */
   caughtUp(streams: number): void;
-  /**
-   * Adds `by`, which may be negative, to the number of sessions and groups that are catching up.
-   */
+  /** Adds `by`, which may be negative, to the sessions and groups that are catching up. */
   catchingUp(by: number): void;
   commandsPushed(copies: number): void;
   commandsAcknowledged(commands: number): void;
 }
 
-/** Events that the control plane reports. */
 export interface ApiMetrics {
   /**
-   * Counts a request. Called when the reply is sent, or when it begins if it is sent in pieces.
-   * `route` is the pattern of a route. It must not be the path of a request, because that would
-   * create a series for each path.
+   * Counts a request when the reply is sent or begins. `route` is a pattern and not a path, because
+   * that would create a series for each path.
    */
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
@@ -62,18 +53,12 @@ export interface ApiMetrics {
 export interface Metrics {
   readonly gateway: GatewayMetrics;
   readonly api: ApiMetrics;
-  /**
-   * All families. Other modules connect their own counters to them, for example
-   * `families.fanouts.of().from(() => hub.stats.fanouts)`.
-   */
+  /** All families. Other modules connect their own counters to them. */
   readonly families: Families;
-  /**
-   * Registry whose `metrics()` returns the page of `GET /metrics` in the Prometheus text format.
-   */
+  /** Registry whose `metrics()` returns the page of `GET /metrics`. */
   readonly registry: Registry;
 }
 
-/** Creates the metrics of a node that runs version `build.version`, all at zero. */
 export function createMetrics(build: { readonly version: string }): Metrics {
   const families = createFamilies();
   families.build.of(build.version, process.version).set(1);
@@ -192,10 +177,7 @@ function apiMetrics(families: Families): ApiMetrics {
   };
 }
 
-/**
- * Series of one route. The counts are looked up by status number, because joining labels on each
- * call would slow down `/message/send`.
- */
+/** Series of one route, by status number, because joining labels on each call would be slow. */
 interface RouteSeries {
   readonly byStatus: Map<number, Cell>;
   readonly duration: Histogram;

@@ -7,7 +7,6 @@
 import { collectDefaultMetrics, type Metric, Registry } from "prom-client";
 import type { MetricRow } from "./table.ts";
 
-/** One series of a counter or gauge. */
 export class Cell {
   #value = 0;
   #read: (() => number) | undefined;
@@ -20,9 +19,7 @@ export class Cell {
     this.#value = value;
   }
 
-  /**
-   * Makes `read` supply the value at each scrape, for a number that another module already counts.
-   */
+  /** Makes `read` supply the value at each scrape. */
   from(read: () => number): void {
     this.#read = read;
   }
@@ -61,7 +58,6 @@ export class Histogram {
 /** Maximum number of series of one metric. Further label values are counted as `other`. */
 export const MAX_SERIES = 200;
 
-/** All series of one metric, found by their label values. */
 export class Family<Series> {
   readonly row: MetricRow;
   readonly #make: () => Series;
@@ -75,10 +71,7 @@ export class Family<Series> {
     this.#make = make;
   }
 
-  /**
-   * Returns the series with these label values, created on first use. On a hot path, keep the
-   * series instead of looking it up again.
-   */
+  /** Returns the series, created on first use. On a hot path, keep it instead of looking it up. */
   of(...labels: readonly string[]): Series {
     const key = labels.join("\0");
     const entry = this.#series.get(key);
@@ -99,7 +92,6 @@ export class Family<Series> {
   }
 }
 
-/** Creates a registry that reads the families at each scrape. */
 export function createRegistry(families: Iterable<Family<Cell> | Family<Histogram>>): Registry {
   const registry = new Registry();
   for (const family of families) {

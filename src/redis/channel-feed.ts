@@ -27,7 +27,6 @@ export interface ChannelPosition {
   readonly streams: readonly StreamSnapshot[];
 }
 
-/** A message that was delivered to a reader. */
 export interface DeliveredMark {
   /**
    * Seq of the message. A message that is not stored has the channel's newest seq at the time of
@@ -38,7 +37,6 @@ export interface DeliveredMark {
   readonly messageId: number;
 }
 
-/** The part of a channel that a reader already has. */
 export interface ReaderState {
   /** The `clientMsgNo` of each stream the reader follows. */
   readonly streams: readonly string[];
@@ -48,12 +46,8 @@ export interface ReaderState {
 
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
-  /** Returns the state of the channel and compares the reader's marks with its log. */
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
-  /**
-   * Returns the number of the channel's newest publication, 0 if there is none. Cheap enough to be
-   * called for many channels, to find those with missed publications.
-   */
+  /** Returns 0 if there is no publication. Cheap enough to be called for many channels. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   /** Returns the messages of the range, in the same way as `MessageStore.readMessages`. */
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;

@@ -32,23 +32,18 @@ const SILENCE_GRACE_MS = 500;
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/**
- * How long all Sentinels may reject the lookup before connecting fails. A Sentinel that has just
- * started may not know its primary yet.
- */
+/** How long all Sentinels may reject the lookup: one that just started may not know its primary. */
 const REFUSED_MS = 1000;
 
 const reconnectMs = (times: number): number => Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
 
-/** Returns true if the settings name a Redis Cluster. */
 export function isClustered({ url, cluster, sentinelName }: RedisSettings): boolean {
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
 /**
- * Creates a client that is not connected yet; `connected` connects it. `name` is shown by CLIENT
- * LIST. A client of a Cluster can send commands but not subscribe. Throws an `Error` with a message
- * for the operator if the address cannot be parsed.
+ * Creates a client that `connected` connects. `name` is shown by CLIENT LIST. A client of a Cluster
+ * cannot subscribe. Throws an `Error` for the operator if the address cannot be parsed.
  */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const urls = settings.url.split(",").map((text) => parse(text.trim()));
@@ -81,11 +76,9 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
 }
 
 /**
- * Connects the client and resolves when it is ready. Waits for the `ready` event, because ioredis
- * retries by itself if the first attempt to read the slot map of a Cluster fails or no Sentinel
- * knows the primary, but then never settles the promise of `connect()`. Throws if the client is not
- * ready within `timeoutMs`, or if all Sentinels keep rejecting the lookup. The message contains the
- * reason if it is known.
+ * Resolves when the client is ready. Waits for the `ready` event, because ioredis retries by itself
+ * and then may never settle the promise of `connect()`. Throws if the client is not ready within
+ * `timeoutMs`, or if all Sentinels keep rejecting the lookup.
  */
 export async function connected(client: RedisClient, timeoutMs: number): Promise<void> {
   // The options of a Cluster have no `sentinels`.
@@ -102,10 +95,7 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
   const recordRefusals = ({ message }: Error): void => {
     refusals.push(...refusalsIn(message));
   };
-  /**
-   * Handles every error of the client. ioredis also emits one after each round of Sentinels in
-   * which none of them named a primary.
-   */
+  /** Handles errors, also those that ioredis emits after a round of Sentinels without a primary. */
   const recordError = ({ message }: Error): void => {
     const now = performance.now();
     const haveAllRefused = sentinelCount > 0 && refusals.length >= sentinelCount;
@@ -132,10 +122,7 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
   }
 }
 
-/**
- * Returns the reason why a Sentinel rejected the lookup, as a list with one text. The list is empty
- * if the message does not report a rejection, for example because the Sentinel is unreachable.
- */
+/** Returns a list with the reason why a Sentinel rejected the lookup, empty if there is none. */
 function refusalsIn(message: string): readonly string[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
     return ["a Sentinel monitors no primary with the name in redis.sentinelName. Check that name"];
@@ -144,9 +131,8 @@ function refusalsIn(message: string): readonly string[] {
 }
 
 /**
- * Returns true if no more commands may be sent on this connection. Counts every command without a
- * reply, including those whose callers have timed out: a server that hangs may still run them
- * later, and they use memory until the connection is closed.
+ * Returns true if no more commands may be sent. Counts commands whose callers have timed out: a
+ * server that hangs may still run them later, and they use memory until the connection is closed.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
@@ -160,7 +146,6 @@ export function isFull(client: Redis, maxCommands: number): boolean {
   return waiting >= maxCommands || unread >= MAX_UNREAD_BYTES;
 }
 
-/** Options of one command. */
 export interface SendOptions {
   /** How long to wait for the reply, if less than the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
@@ -277,8 +262,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
 
 /**
  * A command encoded in one step. ioredis would measure and copy each argument separately, which
- * costs three times as much for each message. The name must be in lower case. The reply contains
- * Buffers, numbers, null or arrays of these.
+ * costs three times as much for each message. The name must be in lower case.
  */
 export class EncodedCommand extends Command {
   readonly #bytes: Buffer;

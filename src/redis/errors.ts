@@ -2,25 +2,18 @@
 
 import { BrokerError } from "../broker/errors.ts";
 
-/**
- * Error replies of a server that is reachable but cannot run the command now. A retry may reach
- * another server.
- */
+/** Error replies of a server that is reachable but cannot run the command now. */
 const UNABLE_NOW =
   /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE|NOAUTH|WRONGPASS|NOPERM)\b/;
 
 /** Error reply to a script if some of its keys are in a slot that is moving to another server. */
 const SLOT_MOVING = /\bScript attempted to access a non local key\b/;
 
-/** Returns true if the server does not have the script that it was asked to run. */
 export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
 
-/**
- * Returns true if the command failed because its reply did not arrive in time or its connection
- * closed. Returns false if Redis rejected the command.
- */
+/** Returns true if the reply did not arrive, false if Redis rejected the command. */
 export function isUnanswered(error: unknown): boolean {
   if (!(error instanceof BrokerError) || error.code !== "unavailable") return false;
   return error.cause instanceof Error && error.cause.name !== "ReplyError";

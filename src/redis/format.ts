@@ -15,9 +15,8 @@ const OLDEST_FORMAT = 2;
 export class UnusableRedis extends Error {}
 
 /**
- * Marks the prefix as used by Jindou if it has no mark yet. `server` is a connected server, if
- * there is one. Returns warnings for the operator. Throws an `UnusableRedis` with a message for the
- * operator if this build cannot use the server or its data.
+ * Marks the prefix as used by Jindou if it has no mark yet. Returns warnings for the operator.
+ * Throws an `UnusableRedis` if this build cannot use the server or its data.
  */
 export async function assertCompatible(
   client: RedisClient,
@@ -51,10 +50,7 @@ export async function assertCompatible(
   return warningsOf(info);
 }
 
-/**
- * Returns a warning for every `maxmemory-policy` except `noeviction`: the other policies may evict
- * keys with a time to live, such as logins, inboxes and dedupe records.
- */
+/** Warns of policies that may evict keys with a time to live: logins, inboxes, dedupe records. */
 function warningsOf(info: string): readonly string[] {
   const policy = /maxmemory_policy:([\w-]+)/.exec(info)?.[1] ?? "noeviction";
   if (policy === "noeviction") return [];

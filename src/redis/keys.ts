@@ -1,9 +1,7 @@
 // Builds the names of all keys and topics in Redis. All keys of a channel contain the hash tag of
-// its bucket, and all keys of a user contain the user's hash tag, so that all keys of one script
-// are in one slot. There are 64 buckets. On a Redis Cluster each bucket has its own counter of
-// message ids (`store/redis/steps/channel-names.ts`), so ids are unique and increasing without a
-// synchronised clock or a lease. State: a cache of the hash tags of recently used channels, because
-// each message needs its channel's tag several times.
+// its bucket, and all keys of a user the user's hash tag, so that all keys of one script are in one
+// slot. On a Redis Cluster each bucket has its own counter of message ids, so ids are unique and
+// increasing without a synchronised clock or a lease. State: a cache of hash tags.
 
 import {
   type ChannelKey,
@@ -27,10 +25,8 @@ export function bucketOf(key: ChannelKey): number {
   return crc32(Buffer.from(key)) % BUCKETS;
 }
 
-/** Maximum number of channels whose hash tag is cached. */
 const MAX_CACHED_TAGS = 20_000;
 
-/** Builds key names under one prefix. */
 export class Keys {
   readonly prefix: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
@@ -39,49 +35,34 @@ export class Keys {
     this.prefix = prefix;
   }
 
-  /**
-   * Returns the name of a channel's key `part`. If a channel has several keys for the same part,
-   * `tail` distinguishes them.
-   */
+  /** Returns the name of a key. `tail` distinguishes a channel's keys of the same part. */
   channel(part: string, key: ChannelKey, tail = ""): string {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;
   }
 
-  /**
-   * Returns the beginning of the names of all keys of a channel and its bucket, for scripts that
-   * build key names themselves.
-   */
+  /** Returns the beginning of a channel's key names, for scripts that build names themselves. */
   ofChannel(key: ChannelKey): string {
     return this.#tag(key);
   }
 
-  /** Returns the beginning of the names of all keys of a user. */
   ofUser(uid: string): string {
     return this.user("", uid);
   }
 
-  /** Returns the name of the key `part` that all channels of a bucket share. */
   bucket(part: string, bucket: number): string {
     return `${this.prefix}:{c${bucket}}:${part}`;
   }
 
-  /** Returns the name of a user's key `part`. */
   user(part: string, uid: string): string {
     return `${this.prefix}:{u:${uid}}:${part}`;
   }
 
-  /**
-   * Returns the name of the key `part` that the whole cluster shares. All these keys are in one
-   * slot.
-   */
+  /** Returns the name of a key in the one slot that the whole cluster shares. */
   shared(part: string): string {
     return `${this.prefix}:{all}:${part}`;
   }
 
-  /**
-   * Returns the name of the topic's publish/subscribe channel, which is in the slot of its group or
-   * user.
-   */
+  /** Returns the topic's publish/subscribe channel, in the slot of its group or user. */
   topic(topic: Topic): string {
     const id = topic.slice(2);
     switch (topic.slice(0, 2)) {
@@ -94,10 +75,6 @@ export class Keys {
     }
   }
 
-  /**
-   * Returns the names of a channel's topics: the group's topic, or the topics of both users of a
-   * personal channel.
-   */
   topicsOf(key: ChannelKey): readonly string[] {
     return topicsOfChannel(key).map((topic) => this.topic(topic));
   }
@@ -111,16 +88,11 @@ export class Keys {
   }
 }
 
-/**
- * Returns the topics on which a channel's publications appear: the group's topic, or both users'
- * topics.
- */
 function topicsOfChannel(key: ChannelKey): readonly Topic[] {
   if (key.startsWith("2:")) return [`g:${key.slice(2)}`];
   return usersOf(key).map(userTopic);
 }
 
-/** Returns the topics on which an event is published. */
 export function topicsOf(event: ClusterEvent): readonly Topic[] {
   switch (event.kind) {
     case "message":

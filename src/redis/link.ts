@@ -1,7 +1,6 @@
 // The node's connection for sending commands to Redis. State: whether Redis is usable (connected
 // and checked), the number of calls in flight, and the scripts loaded on each connection. It never
-// queues: while Redis is unreachable, every call is rejected at once. Listeners are notified when
-// Redis becomes usable and when it is lost.
+// queues: while Redis is unreachable, every call is rejected at once.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -33,7 +32,6 @@ const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
-/** Name of the connection, and the receiver of its errors. */
 interface LinkPorts {
   /** Name shown by CLIENT LIST. */
   readonly name: string;
@@ -46,20 +44,15 @@ interface LinkPorts {
   readonly maxClockAgeMs?: number;
 }
 
-/**
- * Options of one call. If `isGathered` is set, the call may exceed the maximum of calls in flight,
- * because `admit` already counted the pieces of work in it.
- */
+/** Options of a call. With `isGathered`, it is not limited: `admit` already counted its work. */
 interface CallOptions extends SendOptions {
   /**
-   * True if the call is sent even when the maximum of calls in flight is reached. Needed for
-   * heartbeats, because the other nodes would otherwise consider a busy node dead, and for work
-   * that completes a call Redis has already run.
+   * True if the call ignores the maximum of calls in flight. Needed for heartbeats, because a busy
+   * node would be considered dead, and for work that completes a call Redis has already run.
    */
   readonly isVital?: boolean;
 }
 
-/** Command connection of one node to Redis. */
 export class RedisLink {
   readonly keys: Keys;
   readonly isCluster: boolean;
@@ -107,20 +100,17 @@ export class RedisLink {
     return this.#status === "closed";
   }
 
-  /** Number of calls that wait for a reply. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** Calls `listener` at each change of `isUp` after `start`. */
   onChange(listener: (isUp: boolean) => void): void {
     this.#listeners.push(listener);
   }
 
   /**
-   * Connects and checks the server. Throws an `Error` with a message for the operator if Redis
-   * cannot be reached, is too old, or holds data of another program or of a newer format. Safe to
-   * call twice.
+   * Connects and checks the server. Safe to call twice. Throws an `Error` for the operator if Redis
+   * cannot be reached, is too old, or holds data of another program or of a newer format.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -163,7 +153,6 @@ export class RedisLink {
     this.#client.disconnect();
   }
 
-  /** Checks that Redis responds. Throws `unavailable` if it does not. */
   async ping(): Promise<void> {
     await this.call("ping");
   }
@@ -199,15 +188,13 @@ export class RedisLink {
   }
 
   /**
-   * Counts a piece of work as one call in flight until `release` is called. The work is sent later:
-   * one call with `isGathered` sends several pieces of work together. Throws `unavailable` or
-   * `overloaded`.
+   * Counts a piece of work as one call in flight until `release` is called. One call with
+   * `isGathered` sends several pieces. Throws `unavailable` or `overloaded`.
    */
   admit(): void {
     this.#countCall({});
   }
 
-  /** Stops counting one call or piece of work as in flight. */
   release(): void {
     this.#inFlight -= 1;
     if (this.#inFlight === 0) this.#drained?.();
@@ -288,25 +275,20 @@ export class RedisLink {
   }
 
   /**
-   * Handles a server that lacks a loaded script. Such a server was restarted or replaced. A single
-   * server is checked again, because its data may belong to another program. In a Cluster calls to
-   * the other servers continue.
+   * Handles a server that was restarted or replaced and lacks a script. A single server is checked
+   * again, because its data may belong to another program.
    */
   #reloadScripts(server: Redis | undefined): void {
     if (server !== undefined) this.#loaded.get(server)?.clear();
     if (!this.isCluster) this.#reopen();
   }
 
-  /** Returns the servers that hold data: the primary, or every primary of a Cluster. */
   primaries(): readonly Redis[] {
     const client = this.#client;
     return client instanceof Cluster ? client.nodes("master") : [client];
   }
 
-  /**
-   * Returns the server that holds the key. Throws `unavailable` if that server is unreachable or
-   * unknown.
-   */
+  /** Throws `unavailable` if the server that holds the key is unreachable or unknown. */
   primaryOf(key: string): Redis {
     return this.#route(key);
   }
@@ -323,10 +305,7 @@ export class RedisLink {
       this.#report(new Error(warning), "Redis may evict acknowledged data");
   }
 
-  /**
-   * Checks the data after a reconnect, because it may belong to another program. Calls are accepted
-   * again after the check succeeded.
-   */
+  /** Checks the data after a reconnect, because it may belong to another program. */
   #reopen(): void {
     if (this.#status === "closed") return;
     this.#setStatus("down");
@@ -354,7 +333,6 @@ export class RedisLink {
       });
   }
 
-  /** Reports an error, except after `close`. */
   #report(error: unknown, what: string): void {
     if (this.#status !== "closed") this.#ports.onError(error, what);
   }

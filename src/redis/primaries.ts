@@ -1,8 +1,7 @@
-// Selects the server of a Redis Cluster for each command. Commands are sent on the connection of
-// their slot's primary, and ioredis must not redirect them: it would send a rejected pipeline
-// again, possibly after later ones, and calls for one channel must keep their order. If a command
-// reaches the wrong server, it is rejected and the slot map is refreshed. The map is also refreshed
-// periodically. State: the connections by address and two timers.
+// Selects the server of a Redis Cluster for each command. ioredis must not redirect commands: it
+// would send a rejected pipeline again, possibly after later ones, and calls for one channel must
+// keep their order. Instead, a command for the wrong server is rejected and the slot map is
+// refreshed. State: the connections by address and two timers.
 
 import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -10,19 +9,13 @@ import { slotOf } from "./slots.ts";
 
 /** Minimum time between two refreshes of the slot map that are caused by errors. */
 const MIN_REFRESH_MS = 100;
-/** Interval of the periodic refresh of the slot map. */
 const REFRESH_INTERVAL_MS = 2000;
 
-/** Values of ioredis' `status` for a connection that can no longer be used. */
 const CLOSED_STATUSES: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 
-/**
- * Errors after which the slot map must be refreshed: a slot moved, or its server is unreachable or
- * unknown.
- */
+/** Errors that show that the slot map may be out of date. */
 const STALE_MAP = /^(MOVED|ASK|READONLY|CLUSTERDOWN|Connection is closed)/;
 
-/** Connections to the primaries of one Cluster. */
 export class Primaries {
   readonly #cluster: Cluster;
   readonly #nodes = new Map<string, Redis>();
@@ -34,7 +27,6 @@ export class Primaries {
     for (const event of ["+node", "-node", "refresh"]) cluster.on(event, () => this.#nodes.clear());
   }
 
-  /** Starts the periodic refresh of the slot map. `close` stops it. */
   watch(): void {
     const cluster = this.#cluster;
     this.#refreshInterval ??= setInterval(() => {
@@ -46,10 +38,7 @@ export class Primaries {
     clearInterval(this.#refreshInterval);
   }
 
-  /**
-   * Returns the connection for a command whose first key is `key`, or for a command without keys.
-   * Throws `unavailable` if the server is unreachable or unknown.
-   */
+  /** Throws `unavailable` if the server is unreachable or unknown. */
   connectionFor(key: string | undefined): Redis {
     const node =
       key === undefined
@@ -62,10 +51,7 @@ export class Primaries {
     return node;
   }
 
-  /**
-   * Refreshes the slot map if the error shows that it is out of date. Must be called with the error
-   * of every command.
-   */
+  /** Must be called with the error of every command. */
   reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }

@@ -11,12 +11,10 @@ import type { RedisLink } from "./link.ts";
 
 /** Maximum number of hash tags tried to find one whose slot a primary holds. */
 const MAX_TAGS = 20_000;
-/** Time to live of the marker key that is written before each WAIT. */
 const MARKER_TTL_MS = 60_000;
 /** Time a call may take on top of the timeout of WAIT. */
 const GRACE_MS = 500;
 
-/** Replication barriers of all primaries. */
 export class ReplicationBarrier {
   readonly #link: RedisLink;
   readonly #waits = new Map<Redis, PrimaryWaits>();
@@ -68,7 +66,6 @@ export class ReplicationBarrier {
     return created;
   }
 
-  /** Returns a marker key that is in a slot of this primary. */
   #markerOf(primary: Redis): string {
     const link = this.#link;
     for (let tag = 0; tag < MAX_TAGS; tag++) {
@@ -89,10 +86,7 @@ class PrimaryWaits {
   readonly #settings: RedisSettings;
   readonly #marker: string;
   readonly #connection: Redis;
-  /**
-   * Socket that the primary's connection had when this object was created. A new socket may lead to
-   * another server.
-   */
+  /** Socket at creation. A new socket may lead to another server. */
   readonly #socket: unknown;
   readonly #isSameServer: Promise<boolean>;
   readonly #waiting = new CoalescedTask(() => this.#wait());
@@ -121,10 +115,6 @@ class PrimaryWaits {
     return !this.#isBroken && this.#primary.stream === this.#socket;
   }
 
-  /**
-   * Resolves when the replicas have received everything acknowledged before the call. Throws
-   * `unavailable` if too few replicas confirm in time.
-   */
   join(): Promise<void> {
     return this.#waiting.run();
   }

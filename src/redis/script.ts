@@ -6,14 +6,11 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 
-/** An argument of a command or script. */
 export type Arg = string | number | Buffer;
 
-/** A script as it is sent to Redis. */
 export interface Script {
   readonly name: string;
   readonly source: string;
-  /** SHA-1 of the source, by which Redis identifies the script. */
   readonly sha: string;
   /** True if the script calls a command that changes something: it is called with a deadline. */
   readonly isWriting: boolean;
@@ -21,10 +18,7 @@ export interface Script {
 
 const shared = readFileSync(new URL("./lua/shared.lua", import.meta.url), "utf8");
 
-/**
- * Builds a script from a Lua file. `before` (files, or generated text) is placed in front of it.
- * The header of the file describes KEYS, ARGV and the reply.
- */
+/** Builds a script from a Lua file, with `before` (files, or generated text) in front of it. */
 export function loadScript(file: URL, ...before: readonly (URL | string)[]): Script {
   const texts = [...before, file].map((source) =>
     typeof source === "string" ? source : readFileSync(source, "utf8"),
@@ -37,21 +31,14 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha, isWriting };
 }
 
-/**
- * Matches a function, from `local function` to its `end`. In our files either both begin a line, or
- * the function is on one line.
- */
+/** Matches a function. In our files both its ends begin a line, or it is on one line. */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** Matches a constant: a name in capitals for a number or text, on a line of its own. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
 /** Matches a forward: a function on one line that only calls another function. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
-/** Matches a string literal that contains no comma and no bracket. */
 const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
-/**
- * Matches a string literal, which is kept, or a comment with the spaces in front of it, which is
- * removed.
- */
+/** Matches a string literal, which is kept, or a comment, which is removed. */
 const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
 
@@ -88,10 +75,7 @@ function withoutComments(source: string): string {
   return source.replace(TEXT_OR_COMMENT, "$1").replace(/^\n+|(?<=\n)\n+/g, "");
 }
 
-/**
- * Replaces constants with their values. Otherwise each constant that a function uses would be
- * created again at every call of the script.
- */
+/** Replaces constants, because each would be created again at every call of the script. */
 function withConstants(source: string): string {
   const values = new Map<string, string>();
   const code = source.replace(CONSTANT, (_line, name: string, value: string) => {
@@ -101,10 +85,7 @@ function withConstants(source: string): string {
   return code.replace(WORD, (word) => values.get(word) ?? word);
 }
 
-/**
- * Replaces each call of a forward with the call inside it, if the forward uses each of its
- * parameters exactly once.
- */
+/** Replaces each call of a forward that uses each of its parameters exactly once. */
 function withForwards(source: string): string {
   const names = [...source.matchAll(FORWARD)].map(([, name = ""]) => name);
   return names.reduce((text, name) => {
@@ -124,10 +105,7 @@ function withForwards(source: string): string {
   }, source);
 }
 
-/**
- * Returns true if the last character of `body` closes its first bracket, so that `body` is a single
- * call.
- */
+/** Returns true if `body` is a single call: its last character closes its first bracket. */
 function isOneCall(body: string): boolean {
   let depth = 0;
   for (const sign of body.slice(0, -1)) {
@@ -138,9 +116,8 @@ function isOneCall(body: string): boolean {
 }
 
 /**
- * Replaces each call of the function `name` with the result of `replacement`, which receives the
- * call's arguments. Throws if a string literal among the arguments contains a bracket or comma,
- * which this simple parser would misread.
+ * Replaces each call of the function `name`. Throws if a string literal among the arguments
+ * contains a bracket or comma, which this simple parser would misread.
  */
 function withCalls(
   source: string,
@@ -175,7 +152,6 @@ function withCalls(
   return result + source.slice(done);
 }
 
-/** Removes the functions that nothing refers to. */
 function withoutUnused(source: string): string {
   const words = new Map<string, readonly string[]>();
   const code = source.replace(FUNCTION, (body, name: string) => {

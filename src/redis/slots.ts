@@ -1,7 +1,6 @@
 // Computes the Redis Cluster slot of a key: CRC-16 (XMODEM) of its hash tag [Redis Cluster
 // specification]. Pure, except for its table.
 
-/** Number of slots of a Redis Cluster. */
 export const SLOTS = 16_384;
 
 /** CRC-16 of each byte. */

@@ -1,8 +1,6 @@
-// Encodes and decodes what nodes store in Redis and send each other through it: the records of
-// messages and events, and the frames published on topics. No other TypeScript file reads or writes
-// these bytes; `lua/shared.lua` builds the same frames inside Redis. Every frame and record begins
-// with a version, and a newer version is rejected. Decoding checks every field, because Redis may
-// contain anything. Pure.
+// Encodes and decodes what nodes store in Redis and send each other through it. No other TypeScript
+// file reads or writes these bytes; `lua/shared.lua` builds the same frames inside Redis. Newer
+// versions are rejected, and every field is checked, because Redis may contain anything. Pure.
 //
 // Frames. Numbers are big-endian, and every f64 is an integer below 2^53. All fields of a frame are
 // always present, in this order.
@@ -65,7 +63,6 @@ import {
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 
-/** An event that a channel publishes in order, under a publication number. */
 export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
 
 /** Newest format of frames, records and keys that this build writes and reads. */
@@ -93,7 +90,6 @@ const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
 /** Maximum number of fields in a message's extra. The last one is optional. */
 const MAX_EXTRA = 4;
-/** Number of strings that each message occupies in a publication. */
 const STRINGS_PER_MESSAGE = 3;
 // First bytes of the MessagePack types that Lua in Redis writes.
 const FIXED_LIST = 0x90;
@@ -106,13 +102,11 @@ const STRING_32 = 0xdb;
 const NO_PERSIST = 1;
 const RED_DOT = 2;
 
-/** MessagePack encoder for everything that is written into Redis. */
 export const packr = new Packr({ useRecords: false, int64AsType: "number" });
 
 const EMPTY_EXTRA = [null, null, null];
 const PACKED_EMPTY_EXTRA = packr.pack(EMPTY_EXTRA);
 
-/** The fields of a message that its record contains. */
 type RecordedMessage = Pick<
   Message,
   | "channel"
@@ -126,7 +120,6 @@ type RecordedMessage = Pick<
   | "payload"
 >;
 
-/** The fields published with a message in addition to its record. */
 interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;
@@ -138,10 +131,7 @@ interface MessageExtra {
   readonly idBefore?: number | undefined;
 }
 
-/**
- * Encodes a message for a channel's log or an inbox. `timestampMs` is the time at which the message
- * was accepted.
- */
+/** Encodes a message for a log or an inbox. `timestampMs` is the time of its acceptance. */
 export function encodeRecord(message: RecordedMessage, timestampMs: number): Buffer {
   const { channel, header, streamNo, tagKey, passthrough, payload } = message;
   const fields = [
@@ -161,10 +151,7 @@ export function encodeRecord(message: RecordedMessage, timestampMs: number): Buf
   return packr.pack(fields);
 }
 
-/**
- * Decodes a record. The caller passes the fields that are stored outside the record. Throws
- * `internal` if the record has a newer format or is invalid.
- */
+/** Throws `internal` if the record has a newer format or is invalid. */
 export function decodeRecord(
   record: Uint8Array,
   place: {
@@ -203,25 +190,18 @@ export function decodeRecord(
   };
 }
 
-/**
- * Decodes the two optional fields after the payload. Builds that do not know these fields ignore
- * them.
- */
+/** Decodes the two optional fields after the payload. */
 function passthroughOf(fields: readonly unknown[]): Passthrough | undefined {
   if (fields.length < 13) return undefined;
   return { setting: uint(fields[11]), topic: text(fields[12]) };
 }
 
-/**
- * Copies bytes into a plain `Uint8Array` in the memory pool of `Buffer`. Allocating separate memory
- * would cost more than all other steps of reading a record.
- */
+/** Copies bytes into the memory pool of `Buffer`, because separate memory costs much more. */
 function copied(bytes: Uint8Array): Uint8Array {
   const { buffer, byteOffset, length } = Buffer.from(bytes);
   return new Uint8Array(buffer, byteOffset, length);
 }
 
-/** The fields of a stream's event that its record contains. */
 export type RecordedEvent = Omit<ChannelEvent, "key" | "stream">;
 
 function decodeEvent(record: Uint8Array, stream: ChannelEvent["stream"]): ChannelEvent {
@@ -241,7 +221,6 @@ function decodeEvent(record: Uint8Array, stream: ChannelEvent["stream"]): Channe
   };
 }
 
-/** Encodes the extra of a message (see the head of this file). */
 export function encodeExtra(extra: MessageExtra): Buffer {
   const { origin, recipients, isStream = false, idBefore } = extra;
   const stream = isStream ? "" : null;
@@ -293,19 +272,15 @@ export function messagePublication(message: {
   ]);
 }
 
-/** Encodes an event that is published without a publication number. */
 export function unorderedFrame(id: string, event: ClusterEvent): Buffer {
   return Buffer.concat([Buffer.from([WIRE_VERSION, UNORDERED_FRAME]), packr.pack([id, event])]);
 }
 
-/**
- * Encodes a mark: a publication by which a subscriber checks that its connection still delivers.
- */
+/** Encodes a mark, by which a subscriber checks that its connection still delivers. */
 export function markFrame(mark: string): Buffer {
   return Buffer.concat([Buffer.from([WIRE_VERSION, MARK_FRAME]), Buffer.from(mark)]);
 }
 
-/** Encodes one user's copy of a command. It is published on the user's topic only. */
 export function commandFrame(command: {
   readonly messageId: number;
   readonly copy: CommandCopy;
@@ -330,10 +305,8 @@ export function kindOf(frame: Buffer): number | undefined {
   return (frame[0] ?? WIRE_VERSION + 1) <= WIRE_VERSION ? frame[1] : undefined;
 }
 
-/** Returns the publication number in the frame of a message, an event or a removal. */
 export const publicationSeqOf = (frame: Buffer): number => frame.readDoubleBE(2);
 
-/** Returns the message id in a message's frame without decoding the record. */
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 /** Returns the seq in a message's frame, 0 if the message is not stored. */
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
@@ -379,16 +352,14 @@ export function decodeFrame(frame: Buffer): Publication {
   }
 }
 
-/** Returns true if a publication is a list of messages. */
 export function isMessages(publication: Buffer): boolean {
   const [first = 0] = publication;
   return (first & 0xf0) === FIXED_LIST || first === LIST_16;
 }
 
 /**
- * Splits a list of messages into frames, in order. `isWhole` is false if the list ends inside a
- * message, or if the number of its strings is not the number in its head. Only complete frames are
- * returned.
+ * Splits a list of messages into its complete frames, in order. `isWhole` is false if the list ends
+ * inside a message, or if the number of its strings is not the number in its head.
  */
 export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];
@@ -411,7 +382,6 @@ export function framesOf(messages: Buffer): {
   return { frames, isWhole };
 }
 
-/** Encodes the head of a MessagePack string with this many bytes. */
 function stringHead(bytes: number): Buffer {
   const head = Buffer.alloc(5);
   if (bytes < 32) return head.fill(FIXED_STRING | bytes).subarray(0, 1);
@@ -428,9 +398,7 @@ function stringHead(bytes: number): Buffer {
   return head;
 }
 
-/**
- * Returns the offset of the content of the string that starts at `at`, `NaN` if there is no string.
- */
+/** Returns `NaN` if no string starts at `at`. */
 function contentAt(bytes: Buffer, at: number): number {
   const kind = bytes[at] ?? 0;
   if ((kind & 0xe0) === FIXED_STRING) return at + 1;
@@ -439,10 +407,7 @@ function contentAt(bytes: Buffer, at: number): number {
   return kind === STRING_32 ? at + 5 : Number.NaN;
 }
 
-/**
- * Returns the offset at which the string that starts at `at` ends, `NaN` if there is no string. The
- * offset may lie beyond the last byte.
- */
+/** Returns `NaN` if no string starts at `at`. The offset may lie beyond the last byte. */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);
   if (!(start <= bytes.length)) return Number.NaN;
@@ -559,10 +524,7 @@ function decodeCommandFrame(frame: Buffer): Publication {
   };
 }
 
-/**
- * Decodes a MessagePack array whose first field is a version. Throws `internal` if the version is
- * newer or the bytes are not such an array.
- */
+/** Throws `internal` if the version is newer or the bytes are not a versioned array. */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = unpackList(record);
   assertVersion(fields[0]);

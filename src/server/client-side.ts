@@ -30,11 +30,8 @@ const PAGE_BYTES = 131_072;
 const PAGE_MESSAGES = 200;
 /** Approximate number of bytes of a message in a frame, without its payload. */
 const MESSAGE_OVERHEAD_BYTES = 256;
-/** Maximum number of uids in one presence query. */
 const MAX_PRESENCE_UIDS = 1000;
-/** Maximum number of uids whose presence one session may watch. */
 const MAX_WATCHED_UIDS = 200;
-/** Maximum number of commands that one frame may acknowledge. */
 const MAX_COMMAND_ACKS = 1000;
 
 /** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
@@ -48,7 +45,6 @@ const RETRY_MS = 1000;
 /** Maximum number of sessions that are opened concurrently. Further sessions wait. */
 const MAX_OPENINGS = 128;
 
-/** The parts of the node that keep track of its sessions and deliver to them. */
 interface Delivery {
   readonly hub: Hub;
   readonly groups: Groups;
@@ -230,15 +226,11 @@ function readLimits(client: Config["client"]): ReadLimits {
   };
 }
 
-/**
- * Returns the maximum size of a page. It depends on `maxBufferedBytes`, because a page that waits
- * on a slow link must not fill the buffer of the client.
- */
+/** Returns the maximum size of a page. On a slow link, it must not fill the client's buffer. */
 function maxPageBytes({ maxBufferedBytes }: Config["client"]): number {
   return Math.min(PAGE_BYTES, maxBufferedBytes / 4);
 }
 
-/** Returns the facts that the control plane shows about the clients of this node. */
 function localFacts(
   { directory }: Node,
   { hub }: Delivery,

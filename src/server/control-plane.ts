@@ -42,7 +42,6 @@ export function createNodeManagers(node: Node): Managers {
   });
 }
 
-/** Result of `GET /migrate/result` on a node without a migration. */
 const NOTHING_TO_MOVE = {
   status: "migrated",
   step: "",
@@ -50,7 +49,6 @@ const NOTHING_TO_MOVE = {
   tryCount: 0,
 } as const;
 
-/** Facts about the clients of this node, which the client side supplies. */
 export interface LocalFacts {
   sessions(): Iterable<LocalSession>;
   vitals(): { readonly connections: number; readonly deliveries: number };
@@ -103,7 +101,6 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
   return gatedHttp(endpoint, isOpen);
 }
 
-/** Creates the HTTP endpoint of the listener for clients. */
 export function createViewerApi(node: Node): HttpEndpoint {
   const endpoint = createViewerEndpoint({
     streams: node.streams,

@@ -23,10 +23,7 @@ interface DriverPorts {
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly about: NodeDetails;
-  /**
-   * Called when the other nodes have declared this node dead and it continues under a new
-   * incarnation.
-   */
+  /** Called when this node was declared dead and continues under a new incarnation. */
   readonly onNewIncarnation: () => void;
   /** Called when another process owns the data. Must exit this process at once. */
   readonly onLost: (error: unknown) => void;
@@ -38,10 +35,7 @@ export interface Drivers {
   readonly cluster: Cluster;
   /** Counters of failed logins and of wrong client tokens. */
   readonly throttle: Throttle;
-  /**
-   * Closes the connection that the store and the cluster share. Call it after both are closed. Safe
-   * to call twice.
-   */
+  /** Closes the shared connection, after the store and the cluster. Safe to call twice. */
   close(): Promise<void>;
 }
 
@@ -52,10 +46,7 @@ export function createDrivers(ports: DriverPorts): Drivers {
 /** Divisor of `client.maxBufferedBytes`. The quotient is the maximum size of a stream. */
 const BUFFER_DIVISOR = 4;
 
-/**
- * Returns the maximum size of a stream. It depends on the buffer of a connection, because a viewer
- * who joins is sent the whole stream at once.
- */
+/** Returns the maximum size of a stream. A viewer who joins is sent the whole stream at once. */
 export function maxStreamBytes({ streams, client }: Config): number {
   const share = client.maxBufferedBytes / BUFFER_DIVISOR;
   return Math.min(streams.maxStreamBytes, share);
@@ -177,7 +168,6 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   };
 }
 
-/** Waits until the store has started. Throws StartError with the reason if Redis cannot be used. */
 async function orStartError(starting: Promise<void>): Promise<void> {
   try {
     await starting;

@@ -35,8 +35,7 @@ export function gatedHttp(endpoint: HttpEndpoint, isOpen: () => boolean): HttpEn
 }
 
 /**
- * Returns an endpoint that closes sockets until `isOpen` returns true. The close code asks the
- * client to reconnect later.
+ * Closes sockets until `isOpen` returns true. The close code asks the client to reconnect later.
  */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
   return {

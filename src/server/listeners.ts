@@ -13,10 +13,7 @@ import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
 import type { Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-/**
- * Number of sockets that only the listener of the API may use, so that a node without free sockets
- * can still be managed. `SocketLimits` reserves at most an eighth of all sockets.
- */
+/** Number of sockets that only the API may use, so that a node without free ones can be managed. */
 const SPARE_SOCKETS = 64;
 /** Minimum time between two log lines about closed sockets with the same reason. */
 const REFUSAL_LOG_MS = 10_000;
@@ -26,7 +23,6 @@ export function createListeners(
   node: Node,
   endpoints: {
     readonly http: HttpEndpoint;
-    /** HTTP endpoint of a listener that serves only clients. */
     readonly viewers: HttpEndpoint;
     readonly sockets: Gateway["endpoint"];
   },
@@ -66,7 +62,6 @@ export function createListeners(
   };
 }
 
-/** Creates the limits that both listeners share, because their sockets belong to one process. */
 function createLimits({ config, logger, metrics }: Node): SocketLimits {
   const { families } = metrics;
   const { max, maxUnauthenticatedPerAddress } = config.sockets;
@@ -114,9 +109,7 @@ function createBodies({ config, metrics }: Node): BodyBudget {
   return bodies;
 }
 
-/**
- * Starts the listener and returns its port. Throws StartError, which names the setting to change.
- */
+/** Starts the listener and returns its port. Throws StartError, which names the setting. */
 export async function startListener(
   listener: Listener,
   section: "api" | "client",

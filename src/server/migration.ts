@@ -6,10 +6,7 @@ import { Migration, type MoveEvents } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
-/**
- * Creates a migration of the data. If `migrate.from` is empty, it moves nothing and waits until
- * another process has moved the data.
- */
+/** Creates a migration. If `migrate.from` is empty, it only waits for another process. */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
   const settings = {
@@ -27,10 +24,7 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
   return new Migration(settings, events);
 }
 
-/**
- * Creates the migration of a node and logs its progress. Returns `undefined` if the node uses the
- * embedded store.
- */
+/** Creates the migration of a node and logs it. The embedded store has none. */
 export function nodeMigration(
   config: Config,
   logger: Logger,

@@ -19,16 +19,12 @@ import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { createDrivers, type Drivers } from "./drivers.ts";
 import { nodeMigration } from "./migration.ts";
 
-/** Log, version and callbacks that the process supplies to a node. */
 export interface ServerDeps {
   readonly logger: Logger;
   readonly version: string;
   /** Shows the operator a generated password, which must not reach the log. */
   announcePassword(username: string, password: string): void;
-  /**
-   * Called when the node must stop serving at once: data is being moved into its Redis, or another
-   * process owns its data folder.
-   */
+  /** Called when the node must stop serving at once: another process moves or owns its data. */
   onUnfit(error: unknown): void;
 }
 
@@ -39,8 +35,7 @@ export interface Node extends ServerDeps {
   readonly startedAtMs: number;
   readonly drivers: Pick<Drivers, "close">;
   /**
-   * Move of data into Redis, which must finish before the store is started. `undefined` if the node
-   * uses the embedded store.
+   * Migration that must finish before the store is started. `undefined` with the embedded store.
    */
   readonly migration: Migration | undefined;
   readonly cluster: Cluster;
@@ -138,15 +133,11 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   return node;
 }
 
-/**
- * Returns true if the node can serve calls, which is always the case except while it starts or
- * migrates its data.
- */
+/** Returns true if the node can serve calls: it neither starts nor migrates its data. */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting";
 }
 
-/** Returns whether the node is ready, and the reason if it is not. */
 export async function readiness(
   node: Node,
 ): Promise<{ readonly ready: boolean; readonly reason: string }> {

@@ -26,9 +26,7 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
   return problems.filter((problem) => problem !== undefined);
 }
 
-/**
- * Returns why uWebSockets.js cannot be loaded and what to do, or `undefined` if it can be loaded.
- */
+/** Returns why uWebSockets.js cannot be loaded, or `undefined` if it can be loaded. */
 export async function libraryProblem(): Promise<string | undefined> {
   try {
     await import("../transport/listener.ts");
@@ -38,13 +36,9 @@ export async function libraryProblem(): Promise<string | undefined> {
   }
 }
 
-/** Result of the checks, one sentence for each problem or warning. */
 interface MachineReport {
   readonly problems: readonly string[];
-  /**
-   * Findings that are normal if a node is running (an address in use) or a migration has finished
-   * (its folder was deleted).
-   */
+  /** Findings that are normal if a node is running or a migration has finished. */
   readonly warnings: readonly string[];
 }
 

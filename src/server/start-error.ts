@@ -3,18 +3,12 @@
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
 
-/**
- * A reason why the node cannot start, with what to do about it, in one sentence. It has no cause,
- * because the log would print the stack of the cause although there is no bug.
- */
+/** A reason why the node cannot start. It has no cause, because the log would print its stack. */
 export class StartError extends Error {
   override readonly name = "StartError";
 }
 
-/**
- * Returns the message of the error without a full stop. If a BrokerError has only the general
- * message of its code, the message of its cause is appended.
- */
+/** Returns the message without a full stop. A general BrokerError also names its cause. */
 export function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   const isGeneral =

@@ -5,10 +5,7 @@ import { networkOf } from "../lib/network.ts";
 
 const HEXTETS = 8;
 
-/**
- * Returns the text of an address of 4 or 16 bytes in network order (IPv6 as in RFC 5952), `""` for
- * any other length.
- */
+/** Returns IPv6 as in RFC 5952, and `""` unless there are 4 or 16 bytes. */
 export function addressText(bytes: ArrayBuffer): string {
   if (bytes.byteLength === 4) return new Uint8Array(bytes).join(".");
   if (bytes.byteLength !== 16) return "";
@@ -18,10 +15,7 @@ export function addressText(bytes: ArrayBuffer): string {
   return compressed(hextets);
 }
 
-/**
- * Returns the network to which per-address limits apply: an IPv4 address, or the /64 of an IPv6
- * address.
- */
+/** Returns an IPv4 address, or the /64 of an IPv6 address. */
 export function networkText(bytes: ArrayBuffer): string {
   return networkOf(addressText(bytes));
 }

@@ -13,12 +13,10 @@ import type { Connection, ConnectionHandler, ListenerSpec, SocketEndpoint } from
 
 type Frame = Uint8Array | string;
 
-/** User data of a native socket, through which handlers of native events find the connection. */
 export interface SocketData {
   readonly connection: SocketConnection;
 }
 
-/** State and functions shared by all connections of a listener. */
 export interface ConnectionContext {
   readonly turnEnd: TurnEnd;
   readonly gracefulCloses: GracefulCloses;
@@ -27,21 +25,14 @@ export interface ConnectionContext {
   readonly slowReader: SocketEndpoint["slowReader"];
   readonly limits: SocketLimits;
   readonly onError: ListenerSpec["onError"];
-  /** Publishes to all subscribers of the topic. */
   publish(topic: string, frame: Frame): void;
   /** Checks for lagging and slow readers. Must be called for each published frame. */
   published(frame: Frame): void;
-  /**
-   * Connection whose frame is being handled. Its socket is corked, so frames for it are written
-   * directly.
-   */
+  /** Connection in a native callback. Its socket is corked, so frames are written directly. */
   receiving: SocketConnection | undefined;
 }
 
-/**
- * Number of queued bytes above which the queue is written before the turn ends. Larger writes would
- * not be faster.
- */
+/** Size above which the queue is written at once. Larger writes would not be faster. */
 const MAX_QUEUED_BYTES = 64 * 1024;
 const INTERNAL_ERROR = 1011;
 
@@ -59,9 +50,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   /** Queued frames. A single frame is stored without an array. */
   #queue: Frame | Frame[] | undefined;
   #queuedBytes = 0;
-  /**
-   * Close code, 0 while the connection is open. When it is set, nothing more is sent or received.
-   */
+  /** Close code, 0 while open. When it is set, nothing more is sent or received. */
   #endCode = 0;
   #isSubscriber = false;
   #isDropped = false;
@@ -110,10 +99,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /**
-   * Publishes without first writing the queue of this connection. The order does not matter,
-   * because no peer receives both the queued frames and the published one.
-   */
+  /** Leaves the queue unwritten, because no peer receives both the queue and the publication. */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
@@ -183,9 +169,8 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * Drops a peer whose buffer exceeds the native limit. Frames that the owner sends never reach
-   * that limit, so the peer must have sent pings without reading the pongs. The socket is closed
-   * after the native code on the stack has returned.
+   * Drops a peer over the native limit: it must have sent pings without reading the pongs. The
+   * socket is closed after the native code on the stack has returned.
    */
   dropped(): void {
     if (this.#isDropped) return;
@@ -205,10 +190,6 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#notifyClosed();
   }
 
-  /**
-   * Writes the queue. Notifies the owner if the connection was closed during the turn, or if the
-   * peer lags.
-   */
   turnEnded(): void {
     if (this.#endCode !== 0) return this.#notifyClosed();
     if (this.#socket === undefined) return;
@@ -219,10 +200,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     else this.#notifyClosed();
   }
 
-  /**
-   * Marks the peer as lagging, or closes the connection if the peer has too many unread bytes. The
-   * owner is notified at the end of the turn, never during a publish.
-   */
+  /** Marks or closes a slow peer. The owner is never notified during a publish. */
   checkBuffer(): void {
     const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;
     if (this.#socket === undefined || this.#endCode !== 0) return;
@@ -235,10 +213,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   // --- Helpers ---
 
-  /**
-   * Stops sending and receiving and removes all subscriptions. Frames that were queued earlier are
-   * still sent, then the close frame.
-   */
+  /** Frames that were queued earlier are still sent, then the close frame. */
   #stop(code: number, message: string): void {
     const socket = this.#socket;
     if (socket === undefined || this.#endCode !== 0) return;
@@ -247,7 +222,6 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#context.gracefulCloses.add(socket, code, message);
   }
 
-  /** Number of unread bytes at or below which a peer no longer lags. */
   get #lagEndBytes(): number {
     return this.#context.lagBytes / 2;
   }

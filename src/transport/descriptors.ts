@@ -6,10 +6,7 @@ import { devNull } from "node:os";
 
 /** Limit that is assumed if the system does not report one. macOS and Windows allow more. */
 const FALLBACK_LIMIT = 4096;
-/**
- * Number of descriptors left free for files that are opened later: segments, the database,
- * connections to Redis, DNS lookups.
- */
+/** Number of descriptors left free for files opened later: segments, database, Redis, DNS. */
 const RESERVED = 64;
 /** One more descriptor is left free for every 64 that the limit allows. */
 const RESERVED_SHARE = 64;
@@ -34,9 +31,8 @@ function openFiles(): number {
 }
 
 /**
- * Returns the number of sockets that fit under the limit of open files, in addition to the files
- * that are open now and a reserve. Returns at least 1. Must be called after the process has opened
- * its files.
+ * Returns the number of sockets that fit under the limit of open files, at least 1. Must be called
+ * after the process has opened its files.
  */
 export function socketCapacity(): number {
   const limit = fileLimit();
@@ -59,7 +55,6 @@ export class DescriptorReserve {
   #checks: NodeJS.Timeout | undefined;
   #isExhausted = false;
 
-  /** True if new connections must be closed at once. */
   get isExhausted(): boolean {
     return this.#isExhausted;
   }

@@ -1,10 +1,8 @@
 // Closes sockets that still have unread bytes. uWebSockets.js releases the handle of a socket on
 // `end`, so a peer that reads one byte now and then could keep the buffer in memory forever. The
-// close frame therefore waits here until the buffer is empty. If the buffer is not empty at the
-// deadline, the socket is dropped. State: these sockets in order of their deadlines, and one timer
-// if there are any.
+// close frame therefore waits here until the buffer is empty; at the deadline the socket is
+// dropped.
 
-/** The methods of a native socket that are used here. */
 interface ClosingSocket {
   getBufferedAmount(): number;
   getTopics(): string[];
@@ -24,15 +22,10 @@ export class GracefulCloses {
   readonly #closing = new Map<ClosingSocket, CloseFrame>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** `timeoutMs` is the time within which a peer must read its unread bytes. */
   constructor(timeoutMs: number) {
     this.#timeoutMs = timeoutMs;
   }
 
-  /**
-   * Ends `socket` when its buffer is empty, or drops it at the deadline. The socket receives no
-   * further publications.
-   */
   add(socket: ClosingSocket, code: number, message: string): void {
     if (socket.getBufferedAmount() === 0) return socket.end(code, message);
     for (const topic of socket.getTopics()) socket.unsubscribe(topic);

@@ -13,7 +13,6 @@ export class BodyBudget {
     this.#maxBytes = maxBytes;
   }
 
-  /** Number of bytes in use. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -30,10 +29,7 @@ export class BodyBudget {
   }
 }
 
-/**
- * Receives the events of one body, in native callbacks. Each method is called at most once, and
- * only one of `collected` and `rejected` is called.
- */
+/** Events of one body. Each happens at most once, and only one of `collected` and `rejected`. */
 export interface BodyOwner {
   /** Called when the last byte arrived, even after `discard`, and before `collected`. */
   ended(): void;
@@ -44,10 +40,7 @@ export interface BodyOwner {
   rejected(why: "too_large" | "no_room"): void;
 }
 
-/**
- * Minimum size of a block. With smaller blocks, a slowly sent body would need a block for every few
- * bytes.
- */
+/** Minimum size of a block. A slow body would otherwise need a block for every few bytes. */
 const MIN_BLOCK_BYTES = 1024;
 /** Maximum size of a block. Larger blocks would reserve far more memory than the peer has sent. */
 const MAX_BLOCK_BYTES = 64 * 1024;

@@ -22,17 +22,13 @@ import type { HttpReply, HttpRequest, HttpRoute, HttpStream, ListenerSpec } from
 
 const NO_BODY = new Uint8Array(0);
 
-/**
- * Time for which a refusal waits for a declared body. Many clients send the body in a second
- * packet.
- */
+/** Time for which a refusal waits for a body: many clients send it in a second packet. */
 const REST_WAIT_MS = 250;
 
 interface CallTarget {
   readonly method: string;
   readonly path: string;
   readonly params: readonly string[];
-  /** The check that has accepted the head of this call. */
   readonly head: HeadCheck;
   /** Names of the headers to copy, in lower case. */
   readonly headerNames: readonly string[];
@@ -51,13 +47,11 @@ export class HttpCall implements HttpRequest {
   readonly query: string;
   readonly params: readonly string[];
   readonly headers: Readonly<Record<string, string>>;
-  /** The whole body. Set before the handler runs. */
   body: Uint8Array = NO_BODY;
   readonly #onError: ListenerSpec["onError"];
   readonly #turnEnd: TurnEnd;
   readonly #limits: SocketLimits;
   #res: HttpResponse | undefined;
-  /** Body of the reply if it is a stream. */
   #stream: StreamBody | undefined;
   readonly #addresses: ClientAddresses | undefined;
   #forwardedFor = "";
@@ -72,7 +66,6 @@ export class HttpCall implements HttpRequest {
   #isReported = false;
   #release: (() => void) | undefined;
   #isBodyOver = false;
-  /** Refusal that waits for the rest of the body. */
   #refusal: { readonly reply: HttpReply; readonly timer: NodeJS.Timeout } | undefined;
 
   constructor(res: HttpResponse, req: NativeRequest, target: CallTarget) {
@@ -104,7 +97,6 @@ export class HttpCall implements HttpRequest {
     return this.#remoteAddress;
   }
 
-  /** Handles the loss of the peer. */
   abort(): void {
     this.#res = undefined;
     clearTimeout(this.#refusal?.timer);
@@ -112,19 +104,13 @@ export class HttpCall implements HttpRequest {
     this.#stream?.aborted();
   }
 
-  /**
-   * Records that the body is complete, and sends a refusal that waits for it. Must be called in the
-   * native callback that receives the last byte of the body.
-   */
+  /** Sends a waiting refusal. Must be called in the native callback of the last byte. */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
   }
 
-  /**
-   * Counts the call against its address until `release` or its reply. Returns false if the limits
-   * allow no further call; the connection is then closed.
-   */
+  /** Returns false if the limits allow no further call; the connection is then closed. */
   hold(): boolean {
     const res = this.#res;
     if (res === undefined || this.#reserve(res)) return true;
@@ -139,10 +125,7 @@ export class HttpCall implements HttpRequest {
     this.#release = undefined;
   }
 
-  /**
-   * Runs `check` and returns its refusal, `undefined` if the call is admitted. If `check` throws,
-   * which its contract forbids, the refusal is a bare 500.
-   */
+  /** Returns `undefined` if the call is admitted, a bare 500 if `check` throws. */
   admit(check: HttpRoute["admit"]): HttpReply | undefined | Promise<HttpReply | undefined> {
     if (check === undefined) return undefined;
     try {
@@ -155,15 +138,12 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Sends the reply and closes the connection. `announced` is the kind of body that the head
-   * announces.
-   *
-   * For a declared body that is not large, the reply is delayed for a short time until the body has
-   * arrived. If it does not arrive in time, the connection stays open until the peer closes it (the
-   * reply has the header `connection: close`) or until uWebSockets.js closes it after 12 s. A close
-   * with unread bytes would reset the connection, and many clients would lose the reply. For a
-   * chunked body uWebSockets.js would wait without a limit, so that connection is closed at once.
-   * `bodyEnded` must be called for a declared body.
+   * Sends the reply and closes the connection. A close with unread bytes would reset the
+   * connection, and many clients would lose the reply. For a declared body that is not large, the
+   * reply therefore waits a short time. If the body does not arrive, the connection stays open
+   * until the peer closes it or uWebSockets.js does (12 s). For a chunked body uWebSockets.js would
+   * wait without a limit, so that connection is closed at once. `bodyEnded` must be called for a
+   * declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;
@@ -176,7 +156,6 @@ export class HttpCall implements HttpRequest {
     this.#refusal = { reply, timer };
   }
 
-  /** Refuses the call like `refuse`, with the reply that `reply` returns for it. */
   refuseWith(reply: (request: HttpRequest) => HttpReply, announced: AnnouncedBody): void {
     try {
       this.refuse(reply(this), announced);
@@ -185,10 +164,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /**
-   * Runs the handler and sends its reply, at once or when its promise settles. An error becomes a
-   * bare 500. Must only be called in a native callback, where the socket is corked.
-   */
+  /** Sends the handler's reply. Must run in a native callback, where the socket is corked. */
   run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
       const outcome = handle(this);
@@ -283,7 +259,6 @@ export class HttpCall implements HttpRequest {
     return BARE_500;
   }
 
-  /** Counts the call against its address. Returns false if the limits allow no further call. */
   #reserve(res: HttpResponse): boolean {
     this.#report(res);
     this.#release ??= this.#limits.hold(networkOf(this.remoteAddress));
@@ -298,7 +273,6 @@ export class HttpCall implements HttpRequest {
   }
 }
 
-/** Drops a reply whose peer is gone. */
 function dismiss(reply: Outcome): void {
   if ("opened" in reply) reply.closed();
 }

@@ -6,7 +6,6 @@ import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
 import { FORWARDED_FOR } from "./client-addresses.ts";
 
-/** Kind of body that the head of a request announces. */
 export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 
 /** Size above which a refusal does not wait for a declared body. */
@@ -22,7 +21,6 @@ export class HeadCheck {
   readonly #indexes = new Map<string, number>();
   readonly #values: string[] = [];
   readonly #counts: number[] = [];
-  /** Last valid host. Most requests name the same host. */
   #validHost = "";
 
   /** `names` are the headers that `value` can return, in lower case. */
@@ -49,10 +47,7 @@ export class HeadCheck {
     this.#counts[index] = count + 1;
   };
 
-  /**
-   * Returns the error message if the request must be refused (400, close), `undefined` if its head
-   * is valid [RFC 9112 3.2, 6.3].
-   */
+  /** Returns the error message, `undefined` if the head is valid [RFC 9112 3.2, 6.3]. */
   problem(req: NativeRequest): string | undefined {
     this.#values.fill("");
     this.#counts.fill(0);
@@ -78,7 +73,6 @@ export class HeadCheck {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
 
-  /** Kind of body that the last checked request announces. */
   get body(): AnnouncedBody {
     if ((this.#counts[CODING] ?? 0) > 0) return "chunked";
     const bytes = this.bodyBytes;

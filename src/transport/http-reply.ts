@@ -8,7 +8,6 @@ import type { HttpReply } from "./types.ts";
 /** Writes a whole reply. The response must not be touched afterwards. */
 export type WriteReply = (res: HttpResponse, reply: HttpReply) => void;
 
-/** Reply after an internal error. */
 export const BARE_500: HttpReply = { status: 500, body: "" };
 
 const STATUS_LINES: readonly string[] = Array.from(
@@ -64,10 +63,7 @@ export function writeHead(
   }
 }
 
-/**
- * Returns the reply with an additional header (name in lower case), unless the reply already has
- * that header.
- */
+/** Keeps a header that the reply already has. `name` must be in lower case. */
 export function withHeader(reply: HttpReply, name: string, value: string): HttpReply {
   const headers = reply.headers ?? {};
   const isPresent = Object.keys(headers).some((key) => key.toLowerCase() === name);

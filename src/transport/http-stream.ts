@@ -24,7 +24,6 @@ export class StreamBody implements HttpBody, TurnTask {
   readonly #context: StreamContext;
   #res: HttpResponse | undefined;
   #queue = "";
-  /** True if the native buffer holds unread bytes. */
   #isFull = false;
   #isScheduled = false;
   #isEnding = false;
@@ -65,7 +64,6 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#isFull = !res.write(this.#takeQueue() || this.#stream.filler);
   }
 
-  /** Handles the loss of the peer. */
   aborted(): void {
     if (this.#res === undefined) return;
     this.#res = undefined;
@@ -117,10 +115,7 @@ export class StreamBody implements HttpBody, TurnTask {
     return queued;
   }
 
-  /**
-   * Handles free space in the native buffer. While this handler is set, uWebSockets.js drains the
-   * buffer only on a write.
-   */
+  /** Always writes: while this handler is set, uWebSockets.js drains the buffer only on a write. */
   #drained(): boolean {
     const res = this.#res;
     if (res === undefined) return true;
@@ -129,7 +124,6 @@ export class StreamBody implements HttpBody, TurnTask {
     return true;
   }
 
-  /** Runs a callback of the stream. An error in it is a bug and ends the reply. */
   #runCallback(step: () => void): void {
     try {
       step();

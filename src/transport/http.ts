@@ -1,9 +1,8 @@
-// The HTTP calls of one listener: native routes for the route table, and one catch-all. Keeps no
-// state between calls. A call is admitted or refused by its headers, and the body of a refused call
-// is not read into memory. uWebSockets.js drops a connection after 8 to 12 s if it sends a body at
-// less than 16 KiB per second. It also drops a connection that sends its next request while an
-// asynchronous reply is pending. A request that is pipelined behind a request with a synchronous
-// reply is served.
+// The HTTP calls of one listener: native routes for the route table, and one catch-all. A call is
+// admitted or refused by its headers, and the body of a refused call is not read into memory.
+// uWebSockets.js drops a connection after 8 to 12 s if it sends a body at less than 16 KiB per
+// second. It also drops a connection that sends its next request while an asynchronous reply is
+// pending.
 
 import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";
@@ -16,7 +15,6 @@ import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpEndpoint, HttpReply, HttpRoute, ListenerSpec } from "./types.ts";
 
-/** State and functions shared by all calls of a listener. */
 interface HttpContext {
   readonly endpoint: HttpEndpoint;
   readonly allowed: AllowedMethods;
@@ -33,7 +31,6 @@ type NativeHandler = (res: HttpResponse, req: NativeRequest) => void;
 
 const NO_PARAMS: readonly string[] = [];
 
-/** Mounts the routes of `endpoint` on `app`. */
 export function serveHttp(
   app: TemplatedApp,
   endpoint: HttpEndpoint,
@@ -154,9 +151,7 @@ class PostCall implements BodyOwner {
     this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
-  /**
-   * Starts collecting the body. Must be called in the native handler, before `start` or `refuse`.
-   */
+  /** Must be called in the native handler, before `start` or `refuse`. */
   collect(res: HttpResponse): void {
     this.#body.collect(res, this);
   }
@@ -213,7 +208,6 @@ class PostCall implements BodyOwner {
     this.#call.runCorked(this.#steps.handle, this.#steps.write);
   }
 
-  /** True if the caller has a valid credential, or the node requires none. */
   get #isAuthenticated(): boolean {
     return this.#isAdmitted && !this.#steps.isPublic;
   }
@@ -226,10 +220,7 @@ class PostCall implements BodyOwner {
   }
 }
 
-/**
- * Returns a function that creates the calls of a route. That function returns `undefined` if a
- * `:name` segment of the path is not valid percent-encoding.
- */
+/** The returned function returns `undefined` if a `:name` segment is not valid. */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
   { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,
@@ -265,7 +256,6 @@ function readParams(req: NativeRequest, count: number): readonly string[] | unde
   return params;
 }
 
-/** Refuses a call whose path or method has no route. The body, if any, is not kept. */
 function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext): void {
   const { endpoint, allowed, onError, turnEnd, limits, addresses, head } = context;
   if (refuseMalformed(res, req, context)) return;
@@ -300,10 +290,7 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
   );
 }
 
-/**
- * Refuses a request with a malformed or ambiguous head and returns true. The connection is closed,
- * because the bytes that follow the request cannot be trusted.
- */
+/** Returns true if the request was refused: the bytes that follow it cannot be trusted. */
 function refuseMalformed(
   res: HttpResponse,
   req: NativeRequest,
@@ -319,10 +306,6 @@ function refuseMalformed(
 /** Returns the value of the Allow header for `path`, `""` if no route matches. */
 type AllowedMethods = (path: string) => string;
 
-/**
- * Returns a lookup of the allowed methods. It covers exact paths and `:name` patterns, which are
- * split only once.
- */
 function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {
   const patterns = routes.map(({ method, path }) => ({
     method,
@@ -344,12 +327,10 @@ function isMatch(pattern: readonly string[], segments: readonly string[]) {
   );
 }
 
-/** Returns the number of `:name` segments in a route's path. */
 function countParams(path: string): number {
   return path.split("/").filter((segment) => segment.startsWith(":")).length;
 }
 
-/** Percent-decodes one segment of a path. Returns `undefined` if it is not valid. */
 function decodeSegment(segment: string): string | undefined {
   if (!segment.includes("%")) return segment;
   try {

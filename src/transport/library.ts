@@ -1,9 +1,7 @@
 // Explains why the binary of uWebSockets.js does not load on a machine, and how to fix it. No
 // state. Must import nothing from the library.
 
-/** Facts that decide whether a binary fits a machine. */
 export interface Machine {
-  /** Version of Node.js, such as `22.12.0`. */
   readonly node: string;
   readonly platform: string;
   readonly arch: string;
@@ -11,7 +9,6 @@ export interface Machine {
   readonly glibc: string | undefined;
 }
 
-/** Returns the facts of the machine this process runs on. */
 export function thisMachine(): Machine {
   const { platform, arch, versions, report } = process;
   const { header } = report.getReport() as {
@@ -28,10 +25,7 @@ const NEWER_NODES = [20, 22, 24, 25];
 const PINNED = "npm install --save-exact uWebSockets.js@npm:uws-pack@20.0.8";
 const PINNED_NODES = [20, 21, 22];
 
-/**
- * Returns one sentence for the operator with the cause and the remedy. `error` is the error that
- * the import of the library threw.
- */
+/** Returns the cause and the remedy. `error` is the error that the import threw. */
 export function whyItDoesNotLoad(error: unknown, machine: Machine): string {
   const { node, platform, arch } = machine;
   const text = error instanceof Error ? error.message : String(error);

@@ -14,7 +14,6 @@ const REASONS: Readonly<Record<string, string>> = {
   ENOTFOUND: "the host name is unknown",
 };
 
-/** Returns the error to report after listening failed. */
 export async function whyCannotListen(host: string, port: number): Promise<Error> {
   const refusal = await probeAddress(host, port);
   const where = `${host.includes(":") ? `[${host}]` : host}:${port}`;
@@ -22,10 +21,7 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
   return new Error(`Cannot listen on ${where}: ${reason}`);
 }
 
-/**
- * Listens on the address and stops again. Returns the error, `undefined` if there was none. `code`
- * is the system's error code, for example EADDRINUSE.
- */
+/** Returns `undefined` if listening succeeds. `code` is the system's, for example EADDRINUSE. */
 export async function probeAddress(
   host: string,
   port: number,
@@ -44,10 +40,7 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
   });
 }
 
-/**
- * Returns the TLS options of the native app. Rejects if a file cannot be read, or if the key does
- * not belong to the certificate.
- */
+/** Rejects if a file cannot be read, or if the key does not belong to the certificate. */
 export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
   const { certFile, keyFile, caFile, passphrase } = files;
   const cert = await readPem(certFile, "TLS certificate");

@@ -19,17 +19,12 @@ import { tlsOptions, whyCannotListen } from "./listen-checks.ts";
 import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
 import { serveSockets } from "./websocket.ts";
 
-/**
- * Listen option for exclusive use of the port. Without it, two processes can share a port, and the
- * kernel distributes the connections.
- */
+/** Exclusive use of the port. Without it, two processes can share a port's connections. */
 const EXCLUSIVE_PORT = 1;
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
 
-/**
- * Time within which the peer of a closing connection must read the frames sent before the close.
- */
+/** Time for the peer of a closing connection to read what was sent before the close. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 /** Creates a listener, which does nothing until `start`. Only tests set `closeTimeoutMs`. */
@@ -103,9 +98,6 @@ export function createListener(
   };
 }
 
-/**
- * Counts all connections, and closes each connection beyond the limits as soon as it is accepted.
- */
 function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerSpec): void {
   const opened = (res: HttpResponse) => {
     const peer = networkText(res.getRemoteAddress());

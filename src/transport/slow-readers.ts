@@ -1,20 +1,14 @@
-// Detects lagging and slow readers. State: the number of bytes published since the last check.
-//
-// The buffer of a connection grows by at most the bytes published since the last check; frames that
-// are sent directly are checked when they are written. It is therefore enough to check all
-// connections each time the bytes published since the last check reach half of the lag limit. A
-// check marks the connections that lag and closes the connections over the upper limit, whose
-// earlier frames are still sent. No JavaScript runs per receiver and publication, and a check costs
-// one cheap native call per connection.
-//
-// The native limit is only a second line of defence, because it can lose a frame in the middle: a
-// frame that does not fit is dropped, and a smaller frame after it may fit.
+// Detects lagging and slow readers. The buffer of a connection grows by at most the bytes published
+// since the last check (frames sent directly are checked when they are written), so it is enough to
+// check all connections each time these bytes reach half of the lag limit. No JavaScript runs per
+// receiver and publication. The native limit is only a second line of defence: a frame that does
+// not fit is dropped, and a smaller frame after it may fit.
 
 /** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;
 
 /**
- * Maximum number of published bytes held per subscriber outside its buffer: 32 batches of 16 KiB.
+ * Number of published bytes held per subscriber outside its buffer: at most 32 batches of 16 KiB.
  */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
@@ -38,10 +32,6 @@ export class SlowReaders {
     this.#bytesPerCheck = lagBytes / 2;
   }
 
-  /**
-   * Counts a frame that was published to some or all readers, and checks the readers if enough
-   * bytes were published.
-   */
   published(frame: Uint8Array | string): void {
     this.#bytes += frameBytes(frame) + FRAME_HEADER_BYTES;
     if (this.#bytes < this.#bytesPerCheck) return;
@@ -50,7 +40,6 @@ export class SlowReaders {
   }
 }
 
-/** Returns the number of payload bytes of the frame on the wire. Text is counted as UTF-8. */
 export function frameBytes(frame: Uint8Array | string): number {
   return typeof frame === "string" ? Buffer.byteLength(frame) : frame.length;
 }

@@ -16,7 +16,6 @@
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
-/** Reason why a connection was refused. */
 type SocketRefusal = "max" | "address" | "descriptors";
 
 interface SocketLimitsPorts {
@@ -28,7 +27,6 @@ interface SocketLimitsPorts {
    */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
-  /** Called when a new connection was refused and closed. */
   onRefused(reason: SocketRefusal, address: string): void;
   /** Called when a client socket without a credential was closed, because it gave way. */
   onDisplaced(address: string): void;
@@ -70,10 +68,7 @@ export interface Place {
 const ROUND_MS = 15_000;
 /** Requests are watched while some address uses more than a quarter of its slots. */
 const WATCHED_SHARE = 4;
-/**
- * Maximum number of addresses with an entry. Above a quarter of this number all requests are
- * watched, so that only silent connections keep an entry.
- */
+/** Maximum number of entries. Above a quarter of it all requests are watched. */
 const MAX_ADDRESSES = 65_536;
 /** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
@@ -108,7 +103,6 @@ export class SocketLimits {
     this.#ports = ports;
   }
 
-  /** Number of open sockets. */
   get open(): number {
     return this.#open;
   }
@@ -123,7 +117,6 @@ export class SocketLimits {
     return this.#isWatching;
   }
 
-  /** Determines the limits. Safe to call again. */
   start(): void {
     if (this.#isStarted) return;
     this.#isStarted = true;
@@ -135,7 +128,6 @@ export class SocketLimits {
     this.#maxSilentPerAddress = Math.max(1, Math.floor(this.#max * SILENT_SHARE));
   }
 
-  /** Stops the timers and releases the reserve. Safe to call again. */
   stop(): void {
     this.#ports.reserve.stop();
     clearInterval(this.#rounds);
@@ -199,10 +191,7 @@ export class SocketLimits {
     };
   }
 
-  /**
-   * Returns true if a refused connection may stay open until it closes by itself. It is then
-   * counted against its address. False means that it must be closed now.
-   */
+  /** Returns true if a refused connection may stay open, counted, until it closes by itself. */
   allowLateClose(address: string): boolean {
     if (!this.#isLimited) return true;
     const tally = this.#tally(address);

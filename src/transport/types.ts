@@ -16,9 +16,7 @@ export interface HttpRequest {
    * first read, because the lookup costs as much as the rest of the call.
    */
   readonly remoteAddress: string;
-  /**
-   * The headers named in `HttpEndpoint.headers` and `HttpRoute.headers`. An absent header is `""`.
-   */
+  /** Headers named by the endpoint and the route. An absent header is `""`. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
@@ -44,10 +42,7 @@ export interface HttpStream {
    * nothing is queued, because uWebSockets.js drains such a connection only on a write.
    */
   readonly filler: string;
-  /**
-   * Called after the head was written. The head is sent together with the pieces written in this
-   * call. Not called if the peer is gone.
-   */
+  /** Called after the head was written. Not called if the peer is gone. */
   opened(body: HttpBody): void;
   /** Called when there is room again after `write` returned false. */
   writable(): void;
@@ -62,7 +57,6 @@ export interface HttpBody {
    * Returns false if the caller should wait for `writable`; the piece is queued in any case.
    */
   write(piece: string): boolean;
-  /** Ends the reply after the queued pieces. */
   end(): void;
 }
 
@@ -72,40 +66,30 @@ export interface HttpRoute {
   readonly path: string;
   /** Request headers that the route reads in addition to those of the endpoint, in lower case. */
   readonly headers?: readonly string[];
-  /**
-   * True if the route needs no credential. The connection then counts as unauthenticated and is
-   * closed with the reply.
-   */
+  /** True if the route needs no credential. The connection is closed with the reply. */
   readonly isPublic?: boolean;
   /** Maximum size of a body, if it is lower than the endpoint's maximum. */
   readonly maxBodyBytes?: number;
   /**
    * Checks the caller by the headers, before the body is read. Returns the reply to a refused call,
-   * whose connection is then closed, or `undefined` if the call is admitted. If absent, all calls
-   * are admitted. Must not throw or reject.
+   * whose connection is then closed. Must not throw or reject.
    */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
   /** Returns the reply. Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
 }
 
-/** The HTTP side of a listener. */
 export interface HttpEndpoint {
   readonly routes: readonly HttpRoute[];
   /** Request headers that the handlers read, in lower case. */
   readonly headers: readonly string[];
-  /**
-   * Maximum size of a body. A larger body is not buffered, and the call is refused with `tooLarge`.
-   */
+  /** Maximum size of a body. A call with a larger body is refused with `tooLarge`. */
   readonly maxBodyBytes: number;
   notFound(request: HttpRequest): HttpReply;
   /** `allow` is the value of the Allow header, for example `POST`. */
   wrongMethod(request: HttpRequest, allow: string): HttpReply;
   tooLarge(request: HttpRequest): HttpReply;
-  /**
-   * Returns the reply to a request whose head is ambiguous or whose host is invalid. `problem` is
-   * the error message. The connection is closed.
-   */
+  /** Returns the reply to an ambiguous head or invalid host. The connection is closed. */
   malformed(problem: string): HttpReply;
   /** Returns the reply to a call that is refused because partial bodies use up their budget. */
   busy(request: HttpRequest): HttpReply;
@@ -117,10 +101,7 @@ export interface Connection {
   readonly id: number;
   /** Address of the client: the address of the peer, or what a trusted proxy reports. */
   readonly remoteAddress: string;
-  /**
-   * Marks the peer as authenticated, so that it no longer counts against its address. Safe to call
-   * again.
-   */
+  /** Stops counting the peer against its address. Safe to call again. */
   authenticated(): void;
   /**
    * Queues one frame. The frames of a turn are written together at its end, so the frame must not
@@ -145,17 +126,10 @@ export interface Connection {
   end(code: number, message: string): void;
 }
 
-/** Receives the events of one connection. Implemented by its owner. */
 export interface ConnectionHandler {
-  /**
-   * Handles a frame. `data` is valid only during the call; the handler must copy data that it
-   * keeps. `isText` is true for a text frame, whose data is UTF-8.
-   */
+  /** Handles a frame. `data` is valid only during the call. Text is UTF-8. */
   received(data: Uint8Array, isText: boolean): void;
-  /**
-   * Called when the peer read bytes from a non-empty buffer. It may also be called if no bytes were
-   * read.
-   */
+  /** Called when the peer may have read bytes from a non-empty buffer. */
   drained(): void;
   /**
    * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. It is called
@@ -177,26 +151,17 @@ export interface Upgrade {
   readonly remoteAddress: string;
 }
 
-/** The socket side of a listener, on any path. */
 export interface SocketEndpoint {
-  /**
-   * Maximum length of a frame. A longer frame violates the protocol, and the connection is closed.
-   */
+  /** Maximum length of a frame. A longer frame closes the connection. */
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
   /** Number of unread bytes above which a connection lags. Less than `maxBufferedBytes`. */
   readonly lagBytes: number;
-  /**
-   * Number of seconds, from 8 to 960, after which a silent peer is closed. A pong counts as a sign
-   * of life.
-   */
+  /** Seconds, from 8 to 960, after which a silent peer is closed. A pong is a sign of life. */
   readonly idleTimeoutS: number;
   readonly slowReader: { readonly code: number; readonly message: string };
-  /**
-   * Decides on an upgrade: returns an HTTP status to refuse it, or the chosen subprotocol, if any,
-   * to accept it.
-   */
+  /** Returns an HTTP status to refuse the upgrade, or the chosen subprotocol, if any. */
   accept(
     upgrade: Upgrade,
   ): { readonly status: number } | { readonly subprotocol: string | undefined };
@@ -212,9 +177,8 @@ export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
   /**
-   * Certificate authorities. A client certificate that none of them signed is refused. A client
-   * without a certificate is accepted, because uWebSockets.js cannot require one, so this does not
-   * control access.
+   * Certificate authorities. A client certificate that none of them signed is refused, but a client
+   * without a certificate is accepted: uWebSockets.js cannot require one.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;
@@ -227,7 +191,6 @@ export interface ListenerSpec {
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;
   readonly sockets: SocketEndpoint | undefined;
-  /** Socket limits, shared by the listeners of a node. */
   readonly limits: SocketLimits;
   /**
    * Networks in CIDR form, or single addresses, of the proxies whose X-Forwarded-For and PROXY
@@ -236,12 +199,8 @@ export interface ListenerSpec {
   readonly trustedProxies: readonly string[];
   /** Number of sockets to leave free for the other listener. */
   readonly spareSockets: number;
-  /** Budget for partial bodies, shared by the listeners of a node. */
   readonly bodies: BodyBudget;
-  /**
-   * Reports that a handler threw or rejected, which its contract forbids. The call got a bare 500,
-   * or the connection was closed with 1011. `message` is the log message.
-   */
+  /** Reports that a handler threw or rejected, which its contract forbids. */
   onError(error: unknown, message: string): void;
 }
 

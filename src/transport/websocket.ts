@@ -25,10 +25,7 @@ const WRONG_VERSION: HttpReply = {
 const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version"];
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
-/**
- * Mounts the endpoint on every path of `app`. `closeTimeoutMs` is the time within which a closing
- * peer must read its unread bytes.
- */
+/** Serves every path. A closing peer must read its unread bytes within `closeTimeoutMs`. */
 export function serveSockets(
   app: TemplatedApp,
   endpoint: SocketEndpoint,
@@ -125,7 +122,6 @@ export function serveSockets(
   return { publish };
 }
 
-/** Returns the names in a comma-separated header. */
 function namesOf(list: string): readonly string[] {
   return list
     .split(",")

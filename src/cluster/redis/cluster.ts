@@ -9,7 +9,6 @@ import { createNodeDescription, type NodeDetails } from "../node-description.ts"
 import { Registry, type RegistryPorts } from "./nodes/registry.ts";
 import type { TopicsResync } from "./topics/topics-ports.ts";
 
-/** The part of a cluster that publishes and receives events (`topics.ts`). */
 export interface ClusterTopics
   extends Pick<
     Cluster,
@@ -25,7 +24,6 @@ export interface ClusterTopics
     | "close"
     | "ping"
   > {
-  /** Sets the listener for events, and the functions that check users after missed events. */
   onEvent(listener: (event: ClusterEvent) => void, resync: TopicsResync): void;
 }
 
@@ -39,7 +37,6 @@ export interface RedisClusterPorts
   readonly about: NodeDetails;
 }
 
-/** Creates a node. It joins the cluster with `start`. */
 export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   const { link, topics, about } = ports;
   const { nodeId } = about;
@@ -56,10 +53,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       wasDisconnected = false;
       resync.beat(isAnew);
     },
-    /**
-     * The users of the dead node are unknown, so every watched user may be offline now and is
-     * checked.
-     */
+    /** Checks every watched user, because the users of the dead node are unknown. */
     onDeath() {
       for (const uid of watched) listener({ kind: "presence", uid });
     },
@@ -83,19 +77,13 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
         judgeGroup: handler.judgeGroup,
       });
     },
-    /**
-     * Joins the cluster. Throws an Error with a message for the operator if another process uses
-     * this node id.
-     */
+    /** Joins the cluster. Throws an Error if another process uses this node id. */
     async start() {
       await link.start();
       await topics.start();
       await registry.start();
     },
-    /**
-     * Leaves the cluster. Sessions that are still open count as offline from now on. May be called
-     * more than once.
-     */
+    /** Leaves the cluster. Open sessions count as offline. May be called more than once. */
     async close() {
       await registry.close();
       await topics.close();

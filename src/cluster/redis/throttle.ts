@@ -10,16 +10,12 @@ import { loadScript } from "../../redis/script.ts";
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
 /**
- * Time for which Redis keeps the HASH of a key after its window has ended. The clocks of two nodes
- * differ by less than this.
+ * Time for which Redis keeps a HASH after its window has ended. The nodes' clocks differ by less.
  */
 const CLOCK_TOLERANCE_MS = 60_000;
 
-/** Creates a throttle. Its methods throw `unavailable` while Redis cannot be reached. */
 export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
-  /**
-   * Keys come from clients and may be long, so the name in Redis contains only their SHA-256 hash.
-   */
+  /** Keys come from clients and may be long, so the name contains their SHA-256 hash. */
   const keyOf = (key: string) =>
     link.keys.shared(`fails:${createHash("sha256").update(key).digest("hex")}`);
 

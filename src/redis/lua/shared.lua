@@ -35,23 +35,19 @@ local function reserve_ids(key, bucket, now, count)
   return first
 end
 
--- Encodes the fields that precede the record in a MESSAGE frame.
 local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub, id, seq) end
 
 -- Encodes a publication of messages from their heads, records and extras, in this order. A single
 -- `cmsgpack.pack` joins all strings, which is faster than joining them one by one.
 local function messages_frame(strings) return cmsgpack.pack(strings) end
 
--- Encodes a publication of one message.
 local function message_frame(pub, id, seq, record, extra) return messages_frame({ message_head(pub, id, seq), record, extra }) end
 
--- Encodes an EVENT frame.
 local function event_frame(pub, seq, index, offset, state, record)
   return struct.pack('>BBddddB', 2, 2, pub, seq, index, offset, state) .. record
 end
 
--- Encodes one user's copy of a command. `origin` is the session that sent it and gets no push, or
--- ''.
+-- Encodes one user's copy of a command. `origin` is the session that gets no push, or ''.
 local function command_frame(id, seq, record, uid, origin)
   return struct.pack('>BBddI4', 2, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin
 end
@@ -61,7 +57,6 @@ local function removal_frame(pub, group, uids)
   return struct.pack('>BBd', 2, 7, pub) .. cmsgpack.pack({ group, uids })
 end
 
--- Publishes a frame on every topic from ARGV[first] to ARGV[#ARGV].
 local function publish_to_topics(first, frame)
   for at = first, #ARGV do redis.call('SPUBLISH', ARGV[at], frame) end
 end

@@ -104,42 +104,33 @@ import type { Clock } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import type { UnreadableRecords } from "./unreadable.ts";
 
-/** Settings and limits of the store. */
 export interface RedisStoreLimits {
-  /** Time for which a `clientMsgNo` is remembered. */
   readonly dedupeWindowS: number;
   /** Age at which messages are removed. 0 means no limit. */
   readonly retentionS: number;
   /** Maximum number of messages each channel keeps. 0 means no limit. */
   readonly maxChannelMessages: number;
-  /** Interval between sweeps for expired data. */
   readonly sweepIntervalMs: number;
   /** Maximum size of the data of all events of one stream, in bytes. */
   readonly maxStreamBytes: number;
-  /** Maximum number of copies in one inbox. */
   readonly maxInbox: number;
-  /** Time after which an unacknowledged copy expires. */
   readonly inboxTtlS: number;
 }
 
-/** Ports and limits that every part of the store uses. */
 export interface RedisStorePorts {
   readonly link: RedisLink;
   readonly clock: Clock;
   readonly limits: RedisStoreLimits;
-  /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**
-   * Waits until `redis.minReplicas` replicas have received everything that was written and
-   * acknowledged before the call, on the server that holds `key`, or on all servers if `key` is
-   * omitted. Returns `undefined` if no replicas are required. Throws `unavailable` if too few
-   * replicas confirm in time.
+   * Waits until `redis.minReplicas` replicas have received every earlier acknowledged write on the
+   * server that holds `key`, or on all servers if `key` is omitted. Returns `undefined` if no
+   * replicas are required. Throws `unavailable` if too few confirm in time.
    */
   readonly waitForReplicas: (key?: string) => Promise<void> | undefined;
 }
 
-/** Returns the URL of a Lua file of the store. */
 export function lua(name: string): URL {
   return new URL(`./lua/${name}.lua`, import.meta.url);
 }

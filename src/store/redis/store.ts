@@ -26,11 +26,9 @@ type RedisStoreOptions = Omit<RedisStorePorts, "waitForReplicas" | "unreadable">
 
 /** Statistics of this node, for metrics. Counters start at 0 when the store is created. */
 interface RedisStoreStats {
-  /** Number of accepted messages, stored or not. */
   readonly appends: number;
   /** Number of retries that were recognised by their `clientMsgNo`. */
   readonly duplicates: number;
-  /** Number of accepted commands. */
   readonly commands: number;
   /** Number of copies that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
@@ -38,23 +36,14 @@ interface RedisStoreStats {
   readonly unreadable: number;
 }
 
-/**
- * The `Store` port on Redis, and the functions with which nodes catch up after they missed
- * publications.
- */
+/** The `Store` port on Redis, and the functions with which nodes catch up. */
 export interface RedisStore extends Store, ChannelFeed {
   stats(): RedisStoreStats;
-  /**
-   * Removes all expired data now and returns the number of removed messages. The store also does
-   * this every `sweepIntervalMs`.
-   */
+  /** Removes all expired data now and returns the number of removed messages. */
   sweep(): Promise<number>;
 }
 
-/**
- * Creates the store. It sends nothing to Redis before `start`, which throws an `Error` with a
- * message for the operator if Redis cannot be used.
- */
+/** Creates the store, which sends nothing to Redis before `start`. */
 export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const barrier = new ReplicationBarrier(link);

@@ -4,10 +4,8 @@
 
 import { BrokerError } from "../../broker/errors.ts";
 
-/** Minimum interval between two reports. */
 const REPORT_EVERY_MS = 60_000;
 
-/** Counts and reports the unreadable records of one store. */
 export class UnreadableRecords {
   readonly #onError: (error: unknown, what: string) => void;
   #count = 0;
@@ -24,8 +22,8 @@ export class UnreadableRecords {
   }
 
   /**
-   * Decodes the items and returns the results in order, without the items that cannot be decoded.
-   * Rethrows errors other than `internal`.
+   * Returns the results in order, without items that cannot be decoded. Rethrows errors except
+   * `internal`.
    */
   decodeReadable<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];

@@ -4,10 +4,7 @@
 interface ClockCheckPorts {
   /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
-  /**
-   * Called when the clocks differ by more than the cluster is designed for, and again every minute
-   * while they do.
-   */
+  /** Called when the clocks differ too much, and again every minute while they do. */
   readonly onLargeOffset: (offsetMs: number) => void;
 }
 
@@ -26,17 +23,13 @@ export class ClockCheck {
 
   /**
    * Milliseconds by which this node's clock is certainly ahead of Redis' clock, negative if it is
-   * behind. Differences shorter than the round trip of the heartbeat are not visible and count as
-   * 0.
+   * behind. Differences shorter than the round trip count as 0.
    */
   get offsetMs(): number {
     return this.#offsetMs;
   }
 
-  /**
-   * Starts a comparison. Must be called before the heartbeat is sent. The returned function must be
-   * called with the time in Redis' reply.
-   */
+  /** Starts a comparison before a heartbeat. The returned function is called with Redis' time. */
   startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;
     const sentMs = clock();

@@ -17,44 +17,28 @@ const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));
 export interface RegistryPorts {
   readonly link: RedisLink;
   readonly nodeId: string;
-  /** Returns the description of this node as it is now. */
   readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
-  /**
-   * Called before each heartbeat. The returned function is called with Redis' time (Unix
-   * milliseconds) when the reply arrives.
-   */
+  /** Called before each heartbeat. The returned function is called with Redis' time. */
   readonly startClockComparison: () => (redisMs: number) => void;
-  /**
-   * Called when this node, which the other nodes had declared dead, is live again as a new
-   * incarnation.
-   */
+  /** Called when this node, which was declared dead, is live again as a new incarnation. */
   readonly onNewIncarnation?: () => void;
   readonly onError: (error: unknown, message: string) => void;
 }
 
 interface RegistryListener {
   /**
-   * Called after every confirmed heartbeat. `isNew` is true for the first heartbeat of an
-   * incarnation. The store then has no session of this node under that incarnation yet.
+   * Called after every confirmed heartbeat. `isNew` is true for the first one of an incarnation.
    */
   onBeat(isNew: boolean): void;
-  /**
-   * Called when an incarnation that was live at the previous heartbeat is dead. Its sessions are
-   * offline.
-   */
+  /** Called when an incarnation has died. Its sessions are offline. */
   onDeath(): void;
 }
 
-/**
- * Maximum number of dead incarnations that are remembered. Only a few of them still have entries in
- * the store.
- */
+/** Maximum number of dead incarnations that are remembered. The store has entries of only a few. */
 const MAX_KNOWN_DEAD = 1000;
-/**
- * Options that exempt heartbeats from the limit on calls in flight. A busy node must not look dead.
- */
+/** Exemption from the limit on calls in flight. A busy node must not look dead. */
 const VITAL = { isVital: true } as const;
 
 type LiveNodes = ReadonlyMap<Incarnation, NodeInfo>;
@@ -106,18 +90,11 @@ export class Registry {
     return this.#incarnation;
   }
 
-  /**
-   * Throws `unavailable` if this node is not live. In that case the node does not know which nodes
-   * are live.
-   */
   assertLiving(): void {
     if (this.#status !== "living") throw new BrokerError("unavailable");
   }
 
-  /**
-   * Throws `unavailable` if this node is not live, or if no heartbeat has been confirmed for
-   * `deadAfterMs`, so that the other nodes may have declared it dead.
-   */
+  /** Throws `unavailable` if this node is not live or may have been declared dead. */
   assertBeating(): void {
     this.assertLiving();
     const silentMs = Math.floor(performance.now() - this.#confirmedMs);
@@ -140,10 +117,7 @@ export class Registry {
     return isMember && isSilent ? this.#confirmedAtMs : undefined;
   }
 
-  /**
-   * Returns true if the incarnation is live. Sends a heartbeat if the incarnation is unknown.
-   * Throws `unavailable` if Redis cannot be reached for that heartbeat.
-   */
+  /** Returns true if the incarnation is live. Sends a heartbeat if the incarnation is unknown. */
   isLive(incarnation: Incarnation): MaybePromise<boolean> {
     if (this.#live.has(incarnation)) return true;
     if (this.#knownDead.get(incarnation) === true) return false;
@@ -158,9 +132,8 @@ export class Registry {
   }
 
   /**
-   * Joins the cluster. If a node with the same id is live, waits long enough for that node to be
-   * declared dead in case it has crashed. If that node is still live afterwards, throws an Error
-   * with a message for the operator.
+   * Joins the cluster. If a node with the same id is live, waits for it to be declared dead. Throws
+   * an Error with a message for the operator if that node stays live.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -180,10 +153,7 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /**
-   * Leaves the cluster, so that the other nodes consider this node dead at once. If Redis cannot be
-   * reached, they consider it dead after `deadAfterMs`. May be called more than once.
-   */
+  /** Leaves the cluster: this node counts as dead at once. May be called more than once. */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
     this.#status = "closed";
@@ -196,10 +166,7 @@ export class Registry {
       .catch((error: unknown) => this.#reportFailure(error));
   }
 
-  /**
-   * Sends a heartbeat and reads the live nodes. Concurrent calls share one round trip. Throws
-   * `unavailable`.
-   */
+  /** Sends a heartbeat and reads the live nodes. Concurrent calls share one round trip. */
   refresh(): Promise<void> {
     this.#underway ??= this.#sendHeartbeat().finally(() => {
       this.#underway = undefined;
@@ -207,11 +174,7 @@ export class Registry {
     return this.#underway;
   }
 
-  /**
-   * Looks for an incarnation that the last reply did not contain: it has started since that reply,
-   * or it is dead. Reads twice, because the first read may share a heartbeat that was sent too
-   * early.
-   */
+  /** Looks for an unknown incarnation. Reads twice: the first read may share an older heartbeat. */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
       await this.refresh();
@@ -228,10 +191,7 @@ export class Registry {
     await this.#enter();
   }
 
-  /**
-   * Starts a new incarnation. Returns `taken` if another node with this id is live. A node that had
-   * already joined is then evicted and tries again with each heartbeat.
-   */
+  /** Starts a new incarnation. A joined node whose id is `taken` is evicted and tries again. */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
     // The name of the incarnation is reused until Redis replies. If each attempt had its own name,
@@ -301,7 +261,6 @@ function newIncarnation(nodeId: string): Incarnation {
   return `${nodeId}:${randomBytes(6).toString("hex")}`;
 }
 
-/** Parses the reply of `lua/heartbeat.lua`. */
 function parseReply(reply: unknown): HeartbeatReply {
   const [verdictText, nodes = [], redisMs] = reply as [Buffer, Buffer[]?, number?];
   const verdict = verdictText.toString() as HeartbeatReply["verdict"];

@@ -11,12 +11,8 @@ import type { Sequencer } from "./sequencer.ts";
 interface CatchUpQueuePorts {
   readonly feed: ChannelFeed;
   readonly onError: (error: unknown, message: string) => void;
-  /**
-   * Excludes users who lost access to the channel. Called after each read and before the messages
-   * that were read are delivered.
-   */
+  /** Excludes users who lost access. Called after each read, before messages are delivered. */
   readonly judge: (sequencer: Sequencer) => Promise<void>;
-  /** Called when a catch-up has succeeded. */
   readonly onCaughtUp: () => void;
 }
 
@@ -40,10 +36,8 @@ export class CatchUpQueue {
   }
 
   /**
-   * Runs a catch-up whose reads start after this call. A catch-up that is already running is
-   * repeated. Resolves when the catch-up is done, or when the sequencer is closed. If the channel
-   * cannot be read for `MAX_WAIT_MS`, resolves then, and the catch-up continues in the background.
-   * Never rejects.
+   * Runs a catch-up whose reads start after this call. Resolves when it is done, when the sequencer
+   * is closed, or when the channel could not be read for `MAX_WAIT_MS`. Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const existing = this.#running.get(sequencer);
@@ -63,9 +57,8 @@ export class CatchUpQueue {
   }
 
   /**
-   * Sets a new sequencer to the channel's current position. Throws `unavailable` if Redis cannot be
-   * reached. For any other error the position is read later in the background, so that one
-   * unreadable channel does not prevent its members from connecting.
+   * Sets a new sequencer to the channel's position. Throws `unavailable`, but no other error, so
+   * that one unreadable channel does not prevent its members from connecting.
    */
   async begin(sequencer: Sequencer): Promise<void> {
     const { feed, onError } = this.#ports;
@@ -81,15 +74,11 @@ export class CatchUpQueue {
     }
   }
 
-  /** Retries all failing catch-ups at once, because Redis can be reached again. */
   retryNow(): void {
     for (const running of this.#running.values()) if (running.isFailing) void running.restart();
   }
 
-  /**
-   * Resolves when all running catch-ups are done. Does not wait for a channel that could not be
-   * read for `MAX_WAIT_MS`.
-   */
+  /** Resolves when all running catch-ups are done or have failed for `MAX_WAIT_MS`. */
   async settled(): Promise<void> {
     await Promise.all([...this.#running.values()].map((running) => running.settled));
   }
@@ -135,9 +124,7 @@ export class CatchUpQueue {
   }
 }
 
-/** Catch-up of one sequencer, including its retries. */
 class RunningCatchUp {
-  /** True if another read is needed, because the last one may be too old. */
   needsRead = true;
   #settled = deferred();
   #retryMs = RETRY_MS;
@@ -145,7 +132,6 @@ class RunningCatchUp {
   #isReleased = false;
   #wake: () => void = () => {};
 
-  /** Resolves when the catch-up is done, or when its channel could not be read for too long. */
   get settled(): Promise<void> {
     return this.#settled.promise;
   }
@@ -154,7 +140,6 @@ class RunningCatchUp {
     return this.#failingSince !== undefined;
   }
 
-  /** Requests another read. A failing catch-up is retried at once, and callers wait again. */
   restart(): Promise<void> {
     this.needsRead = true;
     if (this.#isReleased) this.#settled = deferred();
@@ -165,10 +150,7 @@ class RunningCatchUp {
     return this.settled;
   }
 
-  /**
-   * Resolves at the time of the next retry. If Redis can be reached (`isAway` is false), callers
-   * stop waiting immediately, because a damaged channel will not become readable by itself.
-   */
+  /** Resolves at the next retry. If Redis can be reached, callers stop waiting immediately. */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;
     const now = performance.now();

@@ -6,20 +6,14 @@ import type { Message, StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";
 import type { Sequencer } from "./sequencer.ts";
 
-/** Functions with which a catch-up reads from the store. */
 export type CatchUpFeed = Pick<ChannelFeed, "position" | "messages">;
 
-/** Maximum number of messages in one read. */
 const PAGE_MESSAGES = 500;
-/** Maximum size of one read. */
 const PAGE_BYTES = 1 << 20;
 /** Number of missed messages after which a backward read stops. */
 const MAX_BACKWARD_MESSAGES = 1000;
 
-/**
- * Delivers everything that the sequencer missed. Afterwards the sequencer is live at the position
- * that was read. Rejects with the error of a failed read, and may then be called again.
- */
+/** Delivers everything that the sequencer missed, then makes it live. May be called again. */
 export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const { delivered } = sequencer;
   const position = await positionOf(sequencer, feed);
@@ -40,10 +34,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   sequencer.goLive(position.publicationSeq);
 }
 
-/**
- * Sets the position of a new sequencer that was created for a received frame or after a lost
- * connection. Buffered and later publications are delivered from that position on.
- */
+/** Sets the position of a sequencer created for a received frame or after a lost connection. */
 export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another call set the position meanwhile
@@ -73,10 +64,7 @@ export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<vo
   sequencer.delivered.advanceTo(position); // not earlier, or buffered publications would be skipped
 }
 
-/**
- * Reads the channel's position. Drops buffered publications with higher numbers: they were never
- * stored, or a fail-over lost them, and their numbers will be reused.
- */
+/** Reads the position. Drops buffered publications after it, whose numbers will be reused. */
 async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {
   const { bufferedSeqs, key, delivered } = sequencer;
   const position = await feed.position(key, delivered);
@@ -86,10 +74,7 @@ async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<Chan
   return position;
 }
 
-/**
- * Delivers the messages after `headSeq`. Returns false if the histories have diverged, because a
- * fail-over lost delivered messages.
- */
+/** Delivers the messages after `headSeq`. Returns false if the histories have diverged. */
 async function readForward(
   sequencer: Sequencer,
   feed: CatchUpFeed,
@@ -111,10 +96,7 @@ async function readForward(
   return true;
 }
 
-/**
- * Reads the log backwards and delivers messages with ids higher than the last delivered one, but no
- * messages older than the sequencer's `sinceMs`.
- */
+/** Reads the log backwards and delivers newer messages, but none older than `sinceMs`. */
 async function readBack(
   sequencer: Sequencer,
   feed: CatchUpFeed,

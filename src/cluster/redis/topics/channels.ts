@@ -13,7 +13,6 @@ import type { CatchUpQueue } from "./catch-up-queue.ts";
 import { Sequencer, type SequencerPorts } from "./sequencer.ts";
 import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
 
-/** Event of an ordered publication of a personal channel. */
 type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }>;
 
 interface ChannelsPorts {
@@ -23,25 +22,17 @@ interface ChannelsPorts {
   readonly clock: Clock;
   /** True if publications of a personal channel may overtake each other (Redis Cluster). */
   readonly mayReorder: boolean;
-  /** Maximum number of personal channels with a sequencer. */
   readonly maxPersonal: number;
 }
 
 /** Maximum age of a group's message when the topic is subscribed. Older ones are not delivered. */
 const MAX_MESSAGE_AGE_MS = 5000;
-/** Maximum difference between the clocks of two nodes. */
 const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
-/**
- * Maximum delay with which a loss is noticed. Messages that are older than the noticed loss by up
- * to this time may have been missed, so a new sequencer reads them too.
- */
+/** Maximum delay with which a loss is noticed. A new sequencer reads messages of that time too. */
 const LOSS_SLACK_MS = 2000;
-/**
- * Maximum time by which the clock of a message's sender may be behind. After a loss, a personal
- * channel is also checked if its newest message is older than the loss by up to this time.
- */
+/** Maximum time by which the clock of a message's sender may be behind. */
 const LISTING_SLACK_MS = 60_000;
 /** Maximum age of a publication that a fail-over can lose. */
 const FAILOVER_LOSS_MS = 10_000;
@@ -51,14 +42,12 @@ export class Channels {
   readonly #ports: ChannelsPorts;
   readonly #users = new Map<string, Subscription>();
   /**
-   * Sequencers of the personal channels that each user's topic carries. If both users of a channel
-   * are on this node, the sequencer is listed under at least one of their topics.
+   * Sequencers by user's topic. A channel is listed under at least one of its users on this node.
    */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /**
-   * The same sequencers by channel, in two generations. A sequencer that is used moves to the newer
-   * generation. When that generation is full, the idle sequencers that are still in the older one
-   * are evicted.
+   * The same sequencers by channel, in two generations. When the newer one is full, the idle
+   * sequencers in the older one are evicted.
    */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
@@ -73,10 +62,7 @@ export class Channels {
     this.#ports = ports;
   }
 
-  /**
-   * Creates the sequencer of a group's topic before the topic is subscribed. It buffers
-   * publications until `begin`. Returns `undefined` for other topics.
-   */
+  /** Creates a group's sequencer, which buffers until `begin`. Other topics have `undefined`. */
   createSequencer(topic: Topic): Sequencer | undefined {
     const key = groupKeyOf(topic);
     if (key === undefined) return undefined;
@@ -84,16 +70,12 @@ export class Channels {
     return new Sequencer({ key, sinceMs: clock() - MAX_MESSAGE_AGE_MS }, sequencers);
   }
 
-  /** Records a topic when the node subscribes to it. Only users' topics are needed later. */
   addTopic(topic: Subscription): void {
     const uid = uidOf(topic.topic);
     if (uid !== undefined) this.#users.set(uid, topic);
   }
 
-  /**
-   * Removes a topic. Its personal channels continue on the topic of their other user, if that user
-   * is on this node.
-   */
+  /** Removes a topic. Its personal channels continue on the topic of their other user. */
   removeTopic(topic: Subscription): void {
     topic.sequencer?.close();
     const uid = uidOf(topic.topic);
@@ -108,18 +90,12 @@ export class Channels {
     }
   }
 
-  /**
-   * Starts delivering what is published to the group from now on. Throws `unavailable` if Redis
-   * cannot be reached.
-   */
+  /** Starts delivering what is published to the group. Throws `unavailable`. */
   async begin(sequencer: Sequencer): Promise<void> {
     await this.#ports.catchUpQueue.begin(sequencer);
   }
 
-  /**
-   * Passes a publication of a personal channel to its sequencer, which is created if necessary.
-   * `event` is the decoded frame.
-   */
+  /** Passes a publication of a personal channel to its sequencer, which is created if necessary. */
   accept(frame: Buffer, publicationSeq: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
     const existing = this.#find(key);
@@ -134,18 +110,14 @@ export class Channels {
     void this.#ports.catchUpQueue.catchUp(sequencer); // reads the messages before it from the store
   }
 
-  /**
-   * Suspends the topic's channels, because its subscription is lost. Their sequencers buffer
-   * publications until `restore`.
-   */
+  /** Buffers the publications of the topic's channels until `restore`. */
   suspend(topic: Subscription): void {
     for (const sequencer of this.#sequencersOf(topic)) sequencer.suspend();
   }
 
   /**
-   * Restores topics that are subscribed again. Returns one promise per topic, in the same order. It
-   * resolves when the missed publications that are in the store have been delivered. If it rejects
-   * with `unavailable`, the caller must restore the topic again.
+   * Restores topics that are subscribed again. Each promise resolves when the missed publications
+   * are delivered. If it rejects with `unavailable`, the topic must be restored again.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const restored = new Map<Sequencer, Promise<void>>();
@@ -168,8 +140,7 @@ export class Channels {
   }
 
   /**
-   * Delivers the missed part of a channel that has a sequencer. If nothing was published in the
-   * channel, this costs only one small read. Never rejects.
+   * Delivers the missed part of a channel. Costs one small read if there is none. Never rejects.
    */
   async #restore(sequencer: Sequencer, topic: Subscription, lostAtMs: number): Promise<void> {
     const previousSeq = sequencer.publicationSeq;
@@ -206,10 +177,7 @@ export class Channels {
     );
   }
 
-  /**
-   * Reads the channel's newest publication number. If it cannot be read now, reports the error and
-   * returns `undefined`.
-   */
+  /** Returns the channel's newest publication number, `undefined` if it cannot be read now. */
   async #publicationSeqOf(sequencer: Sequencer): Promise<number | undefined> {
     const { feed, sequencers } = this.#ports;
     try {
@@ -237,10 +205,7 @@ export class Channels {
     }
   }
 
-  /**
-   * Resumes the sequencer unless `topic` or a topic of one of the channel's users is lost. In that
-   * case the sequencer is listed under the lost topics and is resumed when they are restored.
-   */
+  /** Resumes the sequencer, or lists it under the topics of its users that are still lost. */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);
     for (const lostTopic of lostTopics) this.#assign(lostTopic, sequencer);
@@ -266,7 +231,6 @@ export class Channels {
     this.#sequencersByTopic.set(topic, carried.add(sequencer));
   }
 
-  /** Returns the subscribed topics of the users of a personal channel. */
   #topicsOf(key: ChannelKey): readonly Subscription[] {
     return usersOf(key).flatMap((uid) => this.#users.get(uid) ?? []);
   }
@@ -281,7 +245,6 @@ export class Channels {
     return older;
   }
 
-  /** Creates the sequencer of a personal channel. */
   #create(key: ChannelKey): Sequencer {
     const { clock, mayReorder, sequencers } = this.#ports;
     const topics = this.#topicsOf(key);
@@ -333,16 +296,11 @@ export class Channels {
   }
 }
 
-/** True if the topic was lost and is not subscribed again yet. */
 function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
-/**
- * True if an equal publication number does not prove that nothing was missed, because a fail-over
- * may have replaced recent publications, or events of a stream, with the same number of different
- * ones.
- */
+/** True if a fail-over may have reused numbers, so that equal numbers prove nothing. */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;

@@ -2,10 +2,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 
-/**
- * Settles like `promise`, or rejects with `unavailable` after `timeoutMs`. The work behind the
- * promise continues after the timeout. `reason` describes the timeout in the log.
- */
+/** Settles like `promise`, or rejects after `timeoutMs`. The work continues after the timeout. */
 export async function within<T>(
   promise: Promise<T>,
   timeoutMs: number,

@@ -104,7 +104,6 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
   missed: () => false, // is created by the node itself and never published
 };
 
-/** True if the value is a valid unordered event that belongs to the topic. */
 export function isUnordered(event: ClusterEvent, topic: Topic): boolean {
   const kind: unknown = event?.kind; // the value may have any shape
   if (!isText(kind) || !Object.hasOwn(CHECKS, kind as string)) return false;
@@ -114,7 +113,6 @@ export function isUnordered(event: ClusterEvent, topic: Topic): boolean {
   return topicsOf(event).includes(topic);
 }
 
-/** True if the ordered event belongs to the topic. */
 export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
   if (event.kind === "removal") return topicsOf(event).includes(topic);
   const { channel, fromUid } = event.kind === "message" ? event.message : event.event;

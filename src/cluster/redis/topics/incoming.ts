@@ -20,10 +20,7 @@ interface IncomingPorts {
 }
 
 const RECENT_IDS = 8192;
-/**
- * Maximum number of held conversation changes of all users. If there are more, the oldest is
- * dropped.
- */
+/** Maximum number of held conversation changes of all users. The oldest is dropped first. */
 const MAX_HELD_CHANGES = 1000;
 /** Kinds of events that contain other users' content. Only users with access may receive them. */
 const VISIBLE_KINDS: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
@@ -36,7 +33,6 @@ const NOTHING = Buffer.alloc(0);
 
 type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
-/** True if the topic's publications are not delivered now. */
 function isHeld({ lostAtMs, sequencer }: Subscription): boolean {
   return lostAtMs !== undefined || sequencer?.isLive === false;
 }
@@ -115,10 +111,7 @@ export class Incoming {
     this.#ports.channels.accept(frame, publication.publicationSeq, publication.event);
   }
 
-  /**
-   * Holds a conversation change until the user's access is checked. Other events are dropped,
-   * because stored messages and commands are read from the store later.
-   */
+  /** Holds a conversation change until access is checked. Others are read from the store later. */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;

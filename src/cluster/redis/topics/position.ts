@@ -14,15 +14,9 @@ import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
-/**
- * Maximum number of stream cursors. A channel has one active stream at a time, but the last events
- * of ended streams may still arrive.
- */
+/** Maximum number of stream cursors. The last events of ended streams may still arrive. */
 const MAX_STREAMS = 32;
-/**
- * Maximum number of newest delivered messages that are compared with the store, to find where the
- * two histories diverge.
- */
+/** Maximum number of messages compared with the store to find where the histories diverge. */
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
@@ -30,29 +24,21 @@ export class DeliveredPosition {
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /**
-   * Newest delivered messages, sorted by id. Of consecutive messages that are not stored, only the
-   * last one is included.
-   */
+  /** Newest delivered messages by id. Only the last of consecutive unstored ones is included. */
   readonly #marks: DeliveredMark[] = [];
-  /**
-   * Id up to which messages are delivered or not needed. It is lower than the ids of all marks. 0
-   * if unknown.
-   */
+  /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
   #floorId = 0;
   /** Seq before the first delivered message. Messages up to it are not needed. */
   #floorSeq = 0;
   #streams: BoundedMap<string, StreamCursor> | undefined;
 
-  /** Newest delivered messages, for a comparison with the store. */
   get marks(): readonly DeliveredMark[] {
     return this.#marks;
   }
 
   /**
-   * Returns the seq up to which messages are delivered or not needed, regardless of their ids.
-   * Returns 0 unless the store has lost all delivered messages and its newest seq is not lower than
-   * that seq.
+   * Returns the seq up to which messages are not needed. Returns 0 unless the store has lost all
+   * delivered messages and its newest seq is not lower.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
@@ -63,7 +49,6 @@ export class DeliveredPosition {
     return [...(this.#streams ?? [])].map(([clientMsgNo]) => clientMsgNo);
   }
 
-  /** True if the stream has a cursor, so that its next event is known. */
   hasStream(clientMsgNo: string): boolean {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
@@ -85,19 +70,13 @@ export class DeliveredPosition {
     this.#addMark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /**
-   * True if another message with this seq was delivered. A fail-over has lost that message, and its
-   * seq was reused.
-   */
+  /** True if another message with this seq was delivered, which a fail-over has lost. */
   hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;
   }
 
-  /**
-   * Removes delivered messages that are not in the store's history: a fail-over lost them, or they
-   * were forged. Other messages may have their seqs, and may have lower ids.
-   */
+  /** Removes delivered messages that are not in the store: they were lost or forged. */
   forgetLost({ lostFromId, lastId }: ChannelPosition): void {
     let last = this.#marks.at(-1);
     while (last !== undefined && last.messageId >= lostFromId) {
@@ -112,7 +91,6 @@ export class DeliveredPosition {
     this.headSeq = undefined;
   }
 
-  /** Sets the stream's cursor to the end of `snapshot`. */
   resetTo(snapshot: StreamSnapshot): void {
     this.#setCursor(snapshot.clientMsgNo, cursorAtEnd(snapshot));
   }

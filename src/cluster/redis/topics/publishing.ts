@@ -11,10 +11,7 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-ports.ts";
 
-/**
- * Maximum number of events from long announcements for which Redis has not sent a reply yet. The
- * link limits its calls in flight, and announcements must leave room for other calls.
- */
+/** Maximum number of announced events in flight. The link must have room for other calls. */
 const MAX_ANNOUNCING = 500;
 /** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */
 const BATCH_SIZE = 50;
@@ -47,7 +44,6 @@ export class Publishing {
     else throw new BrokerError("overloaded");
   }
 
-  /** Resolves when all current publications have their reply or have failed. */
   async settled(): Promise<void> {
     await Promise.all(this.#pending);
   }
@@ -95,7 +91,6 @@ export class Publishing {
   }
 }
 
-/** Splits an event for several recipients into one event for each. Other events stay unchanged. */
 function eventsPerRecipient(event: ClusterEvent): readonly ClusterEvent[] {
   if (event.kind === "command") return event.copies.map((copy) => ({ ...event, copies: [copy] }));
   if (event.kind === "message" && event.recipients !== undefined)

@@ -22,12 +22,9 @@ const OVERHEAD_BYTES = 200;
 export class ReorderBuffer {
   readonly #budget: BufferedBytes;
   readonly #frames = new Map<number, Buffer>();
-  /** Number of buffered messages that are not stored. */
   #unstoredCount = 0;
   #bytes = 0;
-  /**
-   * True if a frame was dropped, or two frames had the same number, since the last `consumeLost`.
-   */
+  /** True if a frame was dropped or a number repeated since the last `consumeLost`. */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {
@@ -72,7 +69,6 @@ export class ReorderBuffer {
     return this.#frames.get(publicationSeq);
   }
 
-  /** Removes and returns the frame with this number, `undefined` if it is not in the buffer. */
   remove(publicationSeq: number): Buffer | undefined {
     const frame = this.#frames.get(publicationSeq);
     if (frame === undefined) return undefined;
@@ -82,17 +78,13 @@ export class ReorderBuffer {
     return frame;
   }
 
-  /** Returns the frame of the message with this id, `undefined` if it is not in the buffer. */
   messageFrame(messageId: number): Buffer | undefined {
     for (const frame of this.#frames.values())
       if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId) return frame;
     return undefined;
   }
 
-  /**
-   * Removes the messages that are not stored and have an id lower than `messageId`. Returns their
-   * frames in order.
-   */
+  /** Removes the unstored messages with lower ids, and returns their frames in order. */
   removeUnstoredBefore(messageId: number): readonly Buffer[] {
     if (this.#unstoredCount === 0) return [];
     const entries = [...this.#frames]
@@ -101,10 +93,7 @@ export class ReorderBuffer {
     return entries.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
   }
 
-  /**
-   * Removes all frames up to `publicationSeq`. Returns those that cannot be read from the store
-   * (removals, and messages that are not stored), in order.
-   */
+  /** Removes all frames up to the number. Returns, in order, those that the store does not have. */
   removeThrough(publicationSeq: number): readonly Buffer[] {
     const numbers = [...this.#frames.keys()]
       .filter((seq) => seq <= publicationSeq)
@@ -117,7 +106,6 @@ export class ReorderBuffer {
     });
   }
 
-  /** Returns true if frames were dropped, or two had the same number, since the last call. */
   consumeLost(): boolean {
     const hadLost = this.#hasLost;
     this.#hasLost = false;

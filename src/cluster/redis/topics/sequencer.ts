@@ -21,7 +21,6 @@ import { DeliveredPosition } from "./position.ts";
 import { type BufferedBytes, isUnstored, ReorderBuffer } from "./reorder-buffer.ts";
 import type { TopicsMetrics } from "./topics-ports.ts";
 
-/** Facts from which a new sequencer finds its position. */
 interface SequencerStart {
   readonly key: ChannelKey;
   /** Unix milliseconds. Messages that are older are not delivered. */
@@ -29,14 +28,12 @@ interface SequencerStart {
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;
   /**
-   * True if the subscription was lost. Messages that are not stored are then skipped if they arrive
-   * before the sequencer is live.
+   * True if the subscription was lost. Unstored messages are skipped until the sequencer is live.
    */
   readonly isAfterLoss?: boolean;
 }
 
 export interface SequencerPorts {
-  /** Maximum time to wait for a missing publication, milliseconds. */
   readonly gapMs: number;
   readonly budget: BufferedBytes;
   /** All sequencers of the node that wait for a missing publication. */
@@ -46,15 +43,11 @@ export interface SequencerPorts {
   /** Passes an event to the node's listener. Never throws. */
   readonly deliver: (event: OrderedEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
-  /** Called when the sequencer needs a catch-up. */
   readonly onGap: (sequencer: Sequencer) => void;
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/**
- * Maximum time by which the time in a message id may be ahead of this node's clock. A message with
- * a later id is compared with the store before it is delivered.
- */
+/** Maximum time by which an id may be ahead of the clock. Later ones are checked in the store. */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
@@ -70,17 +63,13 @@ export class Sequencer {
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
   /** True while the subscription is lost. Publications are buffered until a catch-up. */
   #isSuspended = false;
-  /** Number of the last delivered publication. */
   #publicationSeq = 0;
   #movedAtMs = 0;
   /** Highest publication number known to exist. */
   #expectedSeq = 0;
   /** Highest number of the publications that arrived while the sequencer was suspended. */
   #suspendedThrough = 0;
-  /**
-   * True from a loss until the catch-up is done. A session that connects here meanwhile may come
-   * from a node that missed nothing, and may have received the same publications there.
-   */
+  /** True from a loss until the catch-up is done (see `#deliverFrame`). */
   #isAfterLoss: boolean;
   #reorderBuffer: ReorderBuffer | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
@@ -94,12 +83,10 @@ export class Sequencer {
     this.#ports = ports;
   }
 
-  /** True until the position is known. */
   get isNew(): boolean {
     return this.#status === "new";
   }
 
-  /** True if the next publication is delivered on arrival. */
   get isLive(): boolean {
     return this.#status === "live" && !this.#isSuspended;
   }
@@ -113,10 +100,7 @@ export class Sequencer {
     return this.#publicationSeq;
   }
 
-  /**
-   * Time at which the position last changed, Unix milliseconds. 0 if nothing was ever published in
-   * the channel.
-   */
+  /** Time of the last change of the position. 0 if nothing was ever published. */
   get movedAtMs(): number {
     return this.#movedAtMs;
   }
@@ -125,12 +109,10 @@ export class Sequencer {
     return this.#isSuspended;
   }
 
-  /** Numbers of the buffered publications. */
   get bufferedSeqs(): readonly number[] {
     return this.#reorderBuffer?.numbers ?? [];
   }
 
-  /** Lowest buffered publication number, `Infinity` if the buffer is empty. */
   get lowestBuffered(): number {
     return this.#reorderBuffer?.lowest ?? Number.POSITIVE_INFINITY;
   }
@@ -174,15 +156,11 @@ export class Sequencer {
     this.goLive(publicationSeq);
   }
 
-  /** Starts to buffer publications, because the subscription is lost. */
   suspend(): void {
     this.#isSuspended = true;
   }
 
-  /**
-   * Ends the suspension, because the subscription is back. If publications were missed, the caller
-   * must already have started the catch-up that delivers them.
-   */
+  /** Ends the suspension. The catch-up of missed publications must already have started. */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
@@ -199,10 +177,7 @@ export class Sequencer {
     return true;
   }
 
-  /**
-   * Delivers a stored message unless it was delivered already. If the message started a stream,
-   * also delivers the events of the stream so far. Must be called only during a catch-up.
-   */
+  /** Delivers a stored message and its stream so far, unless delivered. Only during a catch-up. */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
     const unstoredFrames = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
@@ -215,7 +190,6 @@ export class Sequencer {
       this.deliverStream(message.stream);
   }
 
-  /** Delivers the missing part of a stream, merged into few events. */
   deliverStream(snapshot: StreamSnapshot): void {
     if (this.isClosed) return;
     for (const event of this.delivered.advanceStream(snapshot))
@@ -230,8 +204,7 @@ export class Sequencer {
   }
 
   /**
-   * Switches to live delivery after `publicationSeq`. Publications up to that number are delivered,
-   * or the store does not have them.
+   * Switches to live delivery. Publications up to that number are delivered or not in the store.
    */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
@@ -247,10 +220,7 @@ export class Sequencer {
     if (!this.#isSuspended) this.#drain();
   }
 
-  /**
-   * Records that a publication with this number exists. If it does not arrive in time, a catch-up
-   * is requested.
-   */
+  /** Records that a publication exists. If it does not arrive in time, requests a catch-up. */
   expect(publicationSeq: number): void {
     if (publicationSeq <= this.#expectedSeq) return;
     this.#expectedSeq = publicationSeq;
@@ -269,9 +239,8 @@ export class Sequencer {
   }
 
   /**
-   * True if the message belongs to a history other than the delivered one. After a fail-over that
-   * lost messages, their numbers are reused with new message ids. The new ids are lower if the node
-   * that sent the lost messages had a clock that was ahead.
+   * True if the message belongs to another history. After a fail-over that lost messages, their
+   * numbers are reused with new ids, which may be lower.
    */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
@@ -283,10 +252,8 @@ export class Sequencer {
   }
 
   /**
-   * True if the next message by number may be the wrong one and must be compared with the store.
-   * This is the case if its id is not higher than the last delivered id or is far in the future, or
-   * if the frame names a different previous message. The last case occurs if a fail-over lost the
-   * last delivered message and the message that reused its number has not arrived yet.
+   * True if the message must be compared with the store: its id is not higher than the last one or
+   * is far in the future, or the frame names another previous message.
    */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
@@ -298,10 +265,8 @@ export class Sequencer {
   }
 
   /**
-   * True if a frame that cannot be read from the store has not been delivered yet, where `through`
-   * is the number of the last delivered publication. On a Redis Cluster a catch-up may move past
-   * the number of a personal message that is not stored before that message arrives. It is
-   * recognised by its id, which is higher than all delivered ids.
+   * True if a frame that the store does not have is not delivered yet. On a Redis Cluster, a
+   * catch-up may pass the number of an unstored message, which is then recognised by its id.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -347,9 +312,8 @@ export class Sequencer {
   }
 
   /**
-   * Delivers a frame. Messages that are not stored are skipped if they arrived while the sequencer
-   * was suspended or before the catch-up after a loss was done, because a session that connected
-   * here meanwhile may have received them on its earlier node.
+   * Delivers a frame. Skips unstored messages from before the catch-up after a loss, because a
+   * session may have received them on its earlier node.
    */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
@@ -391,10 +355,7 @@ export class Sequencer {
   }
 }
 
-/**
- * Returns the event with which a stored message was published. If the message started a stream, the
- * stream was empty at that time.
- */
+/** Returns the event that published the message. The stream it started was empty at that time. */
 function publicationOf(message: Message): OrderedEvent {
   const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

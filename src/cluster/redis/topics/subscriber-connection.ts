@@ -17,39 +17,27 @@ interface ConnectionPorts {
   readonly clock: Clock;
   /** Publishes a frame. Resolves with the number of receivers, or rejects with `unavailable`. */
   readonly publish: (name: string, frame: Buffer) => Promise<number>;
-  /**
-   * Returns a new topic name, used only by this connection, in a slot of the server. Returns
-   * `undefined` if the server has no slot now.
-   */
+  /** Returns an unused topic name in a slot of the server, `undefined` if it has no slot. */
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /**
-   * Called when the connection is ready for subscriptions. It has no subscriptions at that time.
-   */
+  /** Called when the connection is up. It has no subscriptions at that time. */
   readonly onUp: (self: SubscriberConnection) => void;
-  /**
-   * Called when its subscriptions are lost. Publications since `receivedUntilMs` may be missing.
-   */
+  /** Called when it is down. Publications since `receivedUntilMs` may be missing. */
   readonly onDown: (self: SubscriberConnection, receivedUntilMs: number) => void;
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/** Names that will be subscribed with one SSUBSCRIBE. */
 interface SubscribeBatch {
   readonly names: string[];
   readonly done: Promise<void>;
 }
 
-/** Maximum number of names in one SSUBSCRIBE. */
 const MAX_BATCH_NAMES = 500;
 const RETRY_MS = 200;
 const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
-/**
- * Additional wait after the timeout. If this process was frozen, the timeout fires before the data
- * that has arrived meanwhile is read.
- */
+/** Additional wait: after a freeze, the timeout fires before the data that has arrived is read. */
 const WAKE_UP_MS = 200;
 
 export class SubscriberConnection {
@@ -88,10 +76,7 @@ export class SubscriberConnection {
     return this.#status === "up";
   }
 
-  /**
-   * Connects and resolves when the connection is up. Rejects if the first attempt fails. After a
-   * later loss, the connection is established again automatically.
-   */
+  /** Connects. Rejects if the first attempt fails. After a later loss, it reconnects by itself. */
   async connect(): Promise<void> {
     await this.#client.connect();
     await within(
@@ -101,19 +86,13 @@ export class SubscriberConnection {
     );
   }
 
-  /**
-   * Subscribes to names. On a Redis Cluster all of them must have the same slot. Rejects with
-   * `unavailable`.
-   */
+  /** Subscribes to names. On a Redis Cluster all of them must have the same slot. */
   async subscribe(names: readonly string[]): Promise<void> {
     for (let at = 0; at < names.length; at += MAX_BATCH_NAMES)
       await this.#ssubscribe(names.slice(at, at + MAX_BATCH_NAMES));
   }
 
-  /**
-   * Subscribes to a name. Calls with the same `group` that are made before the next microtask share
-   * one SSUBSCRIBE.
-   */
+  /** Subscribes to a name. Calls of one microtask with the same `group` share one SSUBSCRIBE. */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);
     if (batch === undefined) {
@@ -137,8 +116,7 @@ export class SubscriberConnection {
   }
 
   /**
-   * Publishes a mark and resolves when it arrives. All publications from before the call have then
-   * arrived. If the mark does not arrive, replaces the connection and rejects with `unavailable`.
+   * Resolves when all earlier publications have arrived, else replaces the connection and rejects.
    */
   mark(): Promise<void> {
     return this.#marking.run();
@@ -160,7 +138,6 @@ export class SubscriberConnection {
     }
   }
 
-  /** Closes the socket, so that the client connects again. */
   replace(): void {
     this.#goDown();
     if (this.#status !== "closed") this.#client.stream?.destroy();
@@ -172,7 +149,6 @@ export class SubscriberConnection {
     this.#client.disconnect();
   }
 
-  /** Subscribes to the topic for marks. The connection is up as soon as that has succeeded. */
   async #open(): Promise<void> {
     const { stream } = this.#client;
     const isCurrent = (): boolean => this.#status === "down" && this.#client.stream === stream;
@@ -220,10 +196,7 @@ export class SubscriberConnection {
     this.#marks.get(frame.toString("utf8", 2))?.resolve();
   }
 
-  /**
-   * Replaces the connection unless `signOfLife` resolves in time. `isReached` is false if a
-   * publication reached no subscriber: the slot was moved, or the subscription no longer exists.
-   */
+  /** Replaces the connection unless `isReached` is true and `signOfLife` resolves in time. */
   async #replaceUnless(isReached: boolean, signOfLife: Promise<unknown>) {
     const stream = this.#client.stream;
     try {
@@ -242,10 +215,7 @@ export class SubscriberConnection {
     }
   }
 
-  /**
-   * Checks the connection with a mark. A connection without traffic may be dead, or connected to a
-   * server that no longer receives publications.
-   */
+  /** Sends a mark, because a connection without traffic may be dead or at the wrong server. */
   async #check(): Promise<void> {
     if (!this.isUp || this.#isChecking) return;
     this.#isChecking = true;

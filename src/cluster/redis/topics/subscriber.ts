@@ -20,7 +20,6 @@ interface SubscriberPorts {
   readonly onFrame: (name: string, frame: Buffer) => void;
   /** Called when publications under these names may be missing since `sinceMs`. */
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
-  /** Called when these names are subscribed again. */
   readonly onResubscribed: (names: readonly string[]) => void;
   readonly onError: (error: unknown, message: string) => void;
 }
@@ -50,7 +49,6 @@ export class Subscriber {
     this.#topology = new Topology(link, { clock, onChange, onError });
   }
 
-  /** Connects. Throws if the first attempt fails. */
   async start(): Promise<void> {
     const { link } = this.#ports;
     [this.#template] = link.primaries();
@@ -59,9 +57,8 @@ export class Subscriber {
   }
 
   /**
-   * Subscribes to a name and resolves when it is subscribed. After a timeout, rejects with
-   * `unavailable` and stops trying. Must not be called again for the name before the promise has
-   * settled.
+   * Subscribes to a name. After a timeout, rejects with `unavailable` and stops trying. Must not be
+   * called again for the name before the promise has settled.
    */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
@@ -80,7 +77,6 @@ export class Subscriber {
       }
   }
 
-  /** Unsubscribes from a name. Has no effect on a name that is not subscribed. */
   unsubscribe(name: string): void {
     this.#names.delete(name);
     this.#lostNames.delete(name);
@@ -97,10 +93,7 @@ export class Subscriber {
     return this.#lostNames.size === 0 && only?.isUp !== false;
   }
 
-  /**
-   * Resolves when all publications from before the call have arrived. Rejects with `unavailable`
-   * after a timeout.
-   */
+  /** Resolves when all publications from before the call have arrived. Rejects after a timeout. */
   async mark(): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
     for (;;)
@@ -149,19 +142,13 @@ export class Subscriber {
     await Promise.all(used.map((connection) => connection.mark()));
   }
 
-  /**
-   * Returns a key that is equal for names that can be subscribed with one SSUBSCRIBE. On a Redis
-   * Cluster these are names with the same hash tag, which have the same slot.
-   */
+  /** Returns a key that is equal for names that can be subscribed with one SSUBSCRIBE. */
   #batchKeyOf(name: string): string {
     if (!this.#ports.link.isCluster) return "";
     return name.slice(name.indexOf("{"), name.indexOf("}"));
   }
 
-  /**
-   * Returns the connection for a name. Returns `undefined` if no server is known for it, or after
-   * `close`, because nothing would close a new connection.
-   */
+  /** Returns the connection for a name, `undefined` if no server is known or after `close`. */
   #connectionOf(name: string): SubscriberConnection | undefined {
     if (this.#isClosed) return undefined;
     const address = this.#topology.addressOf(name);
@@ -189,7 +176,6 @@ export class Subscriber {
     return created;
   }
 
-  /** Creates a client that has the options of the link and reconnects by itself. */
   #client(address: Address): Redis {
     const { link, name } = this.#ports;
     const connectionName = `${name}-subscriber`;
@@ -237,7 +223,6 @@ export class Subscriber {
     this.#resubscribe();
   }
 
-  /** Starts to subscribe all lost names again, unless this is already in progress. */
   #resubscribe(): void {
     if (this.#isResubscribing || this.#lostNames.size === 0) return;
     this.#isResubscribing = true;

@@ -3,7 +3,6 @@
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
 import type { Sequencer } from "./sequencer.ts";
 
-/** Subscription of the node to a topic, until its delayed unsubscribe is done. */
 export interface Subscription {
   readonly topic: Topic;
   /** Name of the sharded channel in Redis. */
@@ -16,26 +15,19 @@ export interface Subscription {
   isUp: boolean;
   /** True until the node unsubscribes. */
   isOpen: boolean;
-  /**
-   * Time since which publications may be missing (Unix milliseconds). `undefined` if none are
-   * missing, or if all of them have been recovered.
-   */
+  /** Unix milliseconds since which publications may be missing, `undefined` if none are. */
   lostAtMs: number | undefined;
-  /** Number of times the subscription was lost. */
   lostCount: number;
 }
 
-/** Returns the channel key of a group's topic, `undefined` for users' and presence topics. */
 export function groupKeyOf(topic: Topic): ChannelKey | undefined {
   return topic.startsWith("g:") ? `2:${topic.slice(2)}` : undefined;
 }
 
-/** Returns the group id of a channel key, `undefined` for personal channels. */
 export function groupOf(key: ChannelKey): string | undefined {
   return key.startsWith("2:") ? key.slice(2) : undefined;
 }
 
-/** Returns the uid of a user's topic, `undefined` for other topics. */
 export function uidOf(topic: Topic): string | undefined {
   return topic.startsWith("u:") ? topic.slice(2) : undefined;
 }

@@ -20,25 +20,18 @@ interface SubscriptionsPorts {
   readonly channels: Channels;
   readonly clock: Clock;
   readonly nameOf: (topic: Topic) => string;
-  /** Time between `unlisten` and the unsubscribe, milliseconds. */
   readonly unsubscribeDelayMs: number;
-  /** Maximum number of topics that wait for their delayed unsubscribe. */
   readonly maxDelayedUnsubscribes: number;
   /** Maximum time that a caller waits for a lost topic, milliseconds. */
   readonly timeoutMs: number;
   /** Returns the users that could not be checked, see `ResyncHandler`. */
   readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, message: string) => void;
-  /**
-   * Called when all missed publications of these topics, as far as the store has them, have been
-   * delivered.
-   */
+  /** Called when all stored publications that these topics missed have been delivered. */
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
 
-/** A subscription and the promises of its callers. */
 interface Entry extends Subscription {
-  /** Settles when the topic is subscribed for the first time. */
   subscribed: Promise<void>;
   /** Settles after `subscribed`, when the channel's position is known as well. */
   opening: Promise<void>;
@@ -63,15 +56,11 @@ export class Subscriptions {
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
   /** Topics that are lost, or are subscribed again and not restored yet. */
   readonly #lost = new Set<Entry>();
-  /** Resolves when no topic is lost. Present if a caller waits for it. */
   #allRestored: Deferred | undefined;
   /** Users' topics that were lost and whose user has not been checked since. */
   readonly #unjudged = new Set<Entry>();
-  /** Resolves when all users are checked. Present if a caller waits for it. */
   #allJudged: Deferred | undefined;
-  /** Topics that are subscribed again and will be restored together. */
   #resubscribed: Restoration[] = [];
-  /** Topics whose missed publications have been delivered. They will be reported together. */
   #recovered: Restoration[] = [];
   /** Argument of the last call to `suspendAll`. */
   #suspendedSinceMs: number | undefined;
@@ -90,8 +79,7 @@ export class Subscriptions {
 
   /**
    * Subscribes to a topic and resolves when its publications are delivered. Rejects with
-   * `unavailable`. A topic that was subscribed before, or that another caller waits for, stays
-   * subscribed.
+   * `unavailable`. A topic that another caller uses stays subscribed.
    */
   listen(topic: Topic): Promise<void> {
     return this.#request(topic, (entry) => entry.opening);
@@ -108,7 +96,6 @@ export class Subscriptions {
     if (entry !== undefined) this.#delayedUnsubscribes.add(entry);
   }
 
-  /** Records that these subscriptions are lost. */
   markLost(names: readonly string[], sinceMs: number): void {
     for (const name of names) {
       const entry = this.#entries.get(name);
@@ -122,7 +109,6 @@ export class Subscriptions {
     }
   }
 
-  /** Records that these topics are subscribed again, and starts to restore them. */
   markResubscribed(names: readonly string[]): void {
     for (const name of names) {
       const entry = this.#entries.get(name);
@@ -132,10 +118,7 @@ export class Subscriptions {
     }
   }
 
-  /**
-   * Treats all topics as lost since `sinceMs`, because users may have lost access without notice.
-   * Further calls with the same time have no effect.
-   */
+  /** Treats all topics as lost since `sinceMs`. Further calls with the same time have no effect. */
   suspendAll(sinceMs: number): void {
     if (this.#suspendedSinceMs === sinceMs) return;
     this.#suspendedSinceMs = sinceMs;
@@ -146,14 +129,12 @@ export class Subscriptions {
     this.markResubscribed(names);
   }
 
-  /** Resolves when all users whose topics were lost have been checked. */
   async usersJudged(): Promise<void> {
     if (this.#unjudged.size === 0) return;
     this.#allJudged ??= deferred();
     await this.#allJudged.promise;
   }
 
-  /** Returns true if no topic that concerns the caller is lost or being restored. */
   areRestored(concerns: (topic: Topic) => boolean): boolean {
     for (const { topic } of this.#lost) if (concerns(topic)) return false;
     return true;
@@ -253,11 +234,7 @@ export class Subscriptions {
     });
   }
 
-  /**
-   * Checks the users, then restores the topics. No group is restored before all users are checked,
-   * so that a session that lost its access receives nothing. Topics whose user could not be checked
-   * are retried.
-   */
+  /** Restores no group before all users are checked: a session without access receives nothing. */
   async #restoreAll(restorations: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {
@@ -338,10 +315,7 @@ export class Subscriptions {
   }
 }
 
-/**
- * Items that are released after a delay, unless they are deleted first. If there are more than the
- * maximum, the oldest is released at once.
- */
+/** Items that are released after a delay. Above the maximum, the oldest is released at once. */
 class DelayedUnsubscribe<Item> {
   readonly #delayMs: number;
   readonly #max: number;
@@ -360,7 +334,6 @@ class DelayedUnsubscribe<Item> {
     this.#forget = ports.forget;
   }
 
-  /** Adds an item. Has no effect if it is waiting already. */
   add(item: Item): void {
     if (this.#deadlines.has(item)) return;
     this.#deadlines.set(item, performance.now() + this.#delayMs);

@@ -10,8 +10,7 @@ export interface TopicsPorts {
   /** Link to Redis, shared with the store. Must be started before the topics. */
   readonly link: RedisLink;
   /**
-   * Functions that read from the store without waiting until publications are delivered. Not used
-   * before `start`.
+   * Reads from the store without waiting until publications are delivered. Not used before `start`.
    */
   readonly feed: ChannelFeed;
   readonly nodeId: string;
@@ -26,10 +25,7 @@ export interface TopicsPorts {
 
 /** Checks users' access after publications were missed, before any event is delivered again. */
 export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeGroup"> {
-  /**
-   * Returns the time (Unix milliseconds) of the last confirmed heartbeat if the other nodes may
-   * have declared this node dead since then. Returns `undefined` otherwise.
-   */
+  /** Returns the time of the last confirmed heartbeat if this node may count as dead since then. */
   silentSinceMs(): number | undefined;
 }
 
@@ -48,7 +44,6 @@ export interface TopicsMetrics {
    * the wrong topic (`misplaced`), or the store has not assigned its number (`disproved`).
    */
   rejected(why: "unreadable" | "misplaced" | "disproved"): void;
-  /** Counts lost topics that are subscribed again. */
   resubscribed(topics: number): void;
 }
 
@@ -74,10 +69,7 @@ export type Deliver = (event: ClusterEvent) => void;
 
 const REPORT_INTERVAL_MS = 1000;
 
-/**
- * Limits `onError` to one report per second for each message. `message` must be a constant, because
- * the time of the last report is stored for each value.
- */
+/** Limits `onError` to one report per second for each message, which must be a constant. */
 export function rateLimited(onError: OnError): OnError {
   const reportedMs = new Map<string, number>();
   return (error, message) => {

@@ -23,13 +23,9 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/**
- * Seq for `judgeGroup` if the delivered seq is unknown. No user can have become a member after this
- * seq.
- */
+/** Seq for `judgeGroup` if the delivered seq is unknown. No user can have joined after it. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
-/** Creates the topics of a node. They are connected by `start`. */
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   const { link, feed, clock, nodeId, unsubscribeDelayMs, metrics } = ports;
   const { isCluster, settings } = link;
@@ -110,19 +106,13 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     }
   }
 
-  /**
-   * Reports that all stored events that these topics missed have been delivered. For users' and
-   * presence topics, the listener must also recover the missed events that are not stored.
-   */
+  /** Reports restored topics. The listener must recover missed events that are not stored. */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
     metrics?.resubscribed(topics.length);
   }
 
-  /**
-   * Checks who may receive a channel's missed events. Called after they were read and before they
-   * are delivered. Rejects with `unavailable` if the check fails or takes too long.
-   */
+  /** Checks who may receive a channel's missed events, before they are delivered. */
   async function judge({ key, delivered }: Sequencer): Promise<void> {
     const group = groupOf(key);
     if (!isCluster) {
@@ -134,9 +124,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * If no heartbeat was confirmed recently, suspends all topics until the users are checked. Called
-   * before each delivery and not by a timer: after a freeze of this process, the event loop reads
-   * received frames before it runs timers.
+   * Suspends all topics if no heartbeat was confirmed recently. Not called by a timer: after a
+   * freeze, the event loop reads received frames before it runs timers.
    */
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers
@@ -144,10 +133,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (sinceMs !== undefined) subscriptions.suspendAll(sinceMs);
   }
 
-  /**
-   * Resolves when everything that was published to this node's topics before the call has been
-   * delivered. Rejects with `unavailable` after a timeout.
-   */
+  /** Resolves when everything that was published before the call has been delivered. */
   async function waitUntilDelivered(): Promise<void> {
     await subscriber.mark();
     channels.closeGaps();
@@ -175,14 +161,11 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     async ping() {
       if (!subscriber.isComplete) throw new BrokerError("unavailable");
     },
-    /** Rejects with `unavailable`. A topic that was subscribed before stays subscribed. */
     listen: (topic) => subscriptions.listen(topic),
-    /** Rejects like `listen`. */
     subscribe: (topic) => subscriptions.subscribe(topic),
     unlisten: (topic) => subscriptions.unlisten(topic),
     publish: (event) => publishing.publish(event),
     announce: (events) => publishing.announce(events),
-    /** Rejects with `unavailable` after a timeout. */
     async barrier() {
       await publishing.settled();
       await waitUntilDelivered();

@@ -41,7 +41,6 @@ export class Topology {
     this.#onError = ports.onError;
   }
 
-  /** Reads the slots for the first time. Throws the error of Redis. */
   async start(): Promise<void> {
     if (!this.#link.isCluster) return;
     await this.#readSlots();
@@ -57,16 +56,12 @@ export class Topology {
     return this.#link.isCluster ? this.#owners[slotOf(name)] : ONLY_SERVER;
   }
 
-  /** Returns all servers that have slots. */
   addresses(): ReadonlySet<Address> {
     if (!this.#link.isCluster) return new Set([ONLY_SERVER]);
     return new Set(this.#owners.filter((address) => address !== undefined));
   }
 
-  /**
-   * Returns a topic name that ends with `suffix` and belongs to a slot of the server. Returns
-   * `undefined` if the server has no slot.
-   */
+  /** Returns a topic name that belongs to a slot of the server, `undefined` if it has no slot. */
   nameAt(address: Address, suffix: string): string | undefined {
     for (let at = 0; at < SLOTS; at++) {
       const name = `${this.#link.keys.prefix}:{m${at}}:${suffix}`;
@@ -112,7 +107,6 @@ export class Topology {
     if (!isUnchanged) this.#onChange(sinceMs);
   }
 
-  /** Returns a random server that is connected, `undefined` if there is none. */
   #randomServer(): Redis | undefined {
     const ready = this.#link.primaries().filter(({ status }) => status === "ready");
     return ready[Math.floor(Math.random() * ready.length)];

@@ -1,11 +1,7 @@
--- Appends messages to channels: every message that is not a retry and whose sender may send. Each
--- message succeeds or fails independently. A message that fails changes nothing, except that a time
--- in `peers` may become later. All messages of a topic are published together.
---
--- Most of the cost of a call with one message is the creation of functions, of locals that
--- functions share, of arguments and of strings, because Redis creates all of them again at each
--- call. Therefore state is kept in lists that are passed to functions, and numbers are packed into
--- one argument.
+-- Appends messages to channels. Each message succeeds or fails independently: a message that fails
+-- changes nothing, except that a time in `peers` may become later. All messages of a topic are
+-- published together. State is kept in lists that are passed to functions, and numbers are packed
+-- into one argument, because Redis creates functions, locals and arguments again at each call.
 --
 -- KEYS
 --   1  counter of message ids. All other keys are in its slot, or all keys are on one server.
@@ -75,15 +71,13 @@ local LAST_ID = 6 -- last assigned message id, false if there is none
 local WRITTEN_DEDUPE = 7
 local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no message has one
 
--- Encodes the result of a message that was not appended. The result of an appended message is the
--- head of its frame, which has the same layout.
+-- The result of an appended message is the head of its frame, which has the same layout.
 local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 2, result, pub, id, seq) end
 
 local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', ARGV[1])
 
--- The commands below use keys that the script does not declare. While a slot moves, some of these
--- keys may be on another server. Accessing all of them here makes Redis report this before anything
--- is written.
+-- Accesses all keys that the script does not declare while a slot moves, so that Redis reports a
+-- moved key before anything is written.
 if is_moving == 1 then
   local keys, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
   while ARGV[at] do
@@ -101,8 +95,7 @@ if is_moving == 1 then
   redis.call('EXISTS', unpack(keys))
 end
 
--- Appends the current message and the following messages of its channel until one fails. `first` is
--- the index of the channel's arguments, `users` the number of users in these arguments.
+-- Appends the channel's messages until one fails. `first` is the index of the channel's arguments.
 local function append(progress, reply, first, users, now, window, bucket, message_count, is_limited)
   local ARGV, byte, channel, frames, result_count = ARGV, string.byte, progress[CHANNEL], progress[FRAMES], #reply
   local string_count, checked_uid, checked_how, checked_refusal, now_text = frames and #frames or 0, nil, nil, nil, nil

@@ -1,5 +1,4 @@
--- Reads and writes channel records. Placed in front of every script that uses records.
--- `channel-record.ts` is the TypeScript counterpart.
+-- Reads and writes channel records (`channel-record.ts` is the TypeScript counterpart).
 --
 -- A record is one number in the head (field `info`): 256 times its format plus these bits. Replies
 -- of scripts may also contain the bits 32 and 64 (`channel_facts.lua`).
@@ -18,7 +17,6 @@ local LARGE = 16
 local HAS_DENYLIST = 1
 local HAS_ALLOWLIST = 2
 
--- Returns the bits of the field `info`, NO_RECORD if it is absent.
 local function bits_of(info)
   if not info then return NO_RECORD end
   local number = tonumber(info)
@@ -26,12 +24,10 @@ local function bits_of(info)
   return number % FORMAT_UNIT
 end
 
--- Returns the bits of the record in a head, NO_RECORD if there is none.
 local function record_bits(head) return bits_of(redis.call('HGET', head, 'info')) end
 
 local function write_record(head, bits) redis.call('HSET', head, 'info', RECORD_FORMAT * FORMAT_UNIT + bits) end
 
--- Returns true if members may be added to the channel.
 local function is_open(head)
   local bits = record_bits(head)
   return bits ~= NO_RECORD and bit.band(bits, DISBAND) == 0

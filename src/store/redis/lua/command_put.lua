@@ -14,8 +14,7 @@ local REMEMBERED_MS = 3600000 -- counted from the last attempt; sweeps retry for
 local CLOCK_SKEW_MS = 60000 -- the clocks of nodes and Redis may differ
 local MIN_REMEMBERED = 1000
 
--- Puts a copy unless the user's inboxIds contains the command. Returns what `put_copy` returns, or
--- 0 and 0 if the user already had a copy.
+-- Returns what `put_copy` returns, or 0 and 0 if the user already had a copy.
 local function put_once(id, keys, uid, topic)
   local ids, now = KEYS[keys + 3], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1

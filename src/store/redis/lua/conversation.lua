@@ -38,8 +38,7 @@ local RED_DOT = 2
 -- Limits on expiring messages: the unread count includes at most MAX_EXPIRING of them, and at most
 -- MAX_LOOKED_AT are inspected, PAGE at a time. Some of them may have expired without being removed.
 local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
--- Maximum number of entries that one call skips in search of a message that is shown. The limit is
--- needed because many expired entries may still be in the log.
+-- Maximum number of entries one call skips, because many expired entries may still be in the log.
 local MAX_PASSED = 1000
 
 -- Decodes a log entry like `log_entry`, and adds three fields:
@@ -54,22 +53,18 @@ local function entry_of(raw_entry)
   return entry
 end
 
--- Returns true if the entry is past retention.
 local function is_past(entry) return RETENTION > 0 and NOW >= entry.accepted_ms + RETENTION end
 
--- Returns true if the entry is shown to readers.
 local function is_shown(entry)
   return not is_past(entry) and (not entry.expires or NOW < entry.expires)
 end
 
--- Returns the first entry from `seq` on, nil if there is none.
 local function entry_from(seq)
   local raw_entry = redis.call('XRANGE', KEYS[2], int(seq), '+', 'COUNT', 1)[1]
   return raw_entry and entry_of(raw_entry)
 end
 
--- Returns the first entry from `seq` on that is not past retention (it may have expired), nil if
--- there is none. Entries pass retention in the order of their seqs.
+-- Returns the first entry from `seq` on that is not past retention. Seqs pass retention in order.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end
@@ -152,7 +147,6 @@ local function lasting_count(state, first)
   return state.red - first.counted + first.counts
 end
 
--- Returns the number of unread messages.
 local function unread(state)
   if state.large or state.read >= state.head then return 0 end
   local first = first_kept(state.read + 1, state.head)
@@ -207,7 +201,6 @@ local function position_of(state, target)
   return low
 end
 
--- Applies a change to the user's state, in memory and in Redis.
 local function change(state, kind, value)
   local read, deleted = math.max(state.deleted, math.min(state.head, value)), state.deleted
   if kind == 'delete' then read, deleted = state.head, state.head end

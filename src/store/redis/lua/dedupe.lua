@@ -2,11 +2,9 @@
 -- record is a STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the publication number
 -- differs from the seq. The seq and the publication number of a command are 0. The stored time
 -- decides whether the record is still valid; the expiry of the key only frees its memory.
--- `channel-names.ts` builds the keys.
 local DEDUPE_SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 
--- Decodes a record and returns id, seq and publication number of the first message. Returns nil if
--- there is no record or it is older than the window (ms).
+-- Returns id, seq and publication number, nil if there is no record within the window (ms).
 local function decode_dedupe(value, now, window)
   if not value then return nil end
   local written_ms, seq, id, pub = string.match(value, '^(%d+) (%d+)%-(%d+) ?(%d*)')
@@ -15,7 +13,6 @@ local function decode_dedupe(value, now, window)
   return tonumber(id), tonumber(seq), tonumber(pub) or tonumber(seq)
 end
 
--- Reads a dedupe record. Returns what `decode_dedupe` returns.
 local function read_dedupe(key, now, window) return decode_dedupe(redis.call('GET', key), now, window) end
 
 local dedupe_ttl -- time to live of the records as a string; the same for all records of a call

@@ -24,24 +24,20 @@ local function log_entry(raw_entry)
   }
 end
 
--- Returns clientMsgNo, Unix ms of the acceptance and flags from an entry's record. The record is an
--- array with a head of one byte. The fields before these three are version, type, id and fromUid.
--- If the record is unreadable, returns '', the time in the message id, and 0.
+-- Returns clientMsgNo, Unix ms of the acceptance and flags from an entry's record. If the record is
+-- unreadable, returns '', the time in the message id, and 0.
 local function record_facts(entry)
   local is_read, _, _, _, _, _, client_msg_no, accepted_ms, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(client_msg_no) == 'string' and type(accepted_ms) == 'number' and type(flags) == 'number' then return client_msg_no, accepted_ms, flags end
   return '', EPOCH + math.floor(entry.id / 4096), 0
 end
 
--- Returns the Unix ms at which the message was accepted.
 local function accepted_at(entry)
   local _, accepted_ms = record_facts(entry)
   return accepted_ms
 end
 
--- Returns the size of a record's payload and of the fields after it. The ten fields before the
--- payload and the payload's head (2, 3 or 5 bytes) are not counted. Returns the whole size of an
--- unreadable record.
+-- Returns the size of a record's payload and of the fields after it, all of an unreadable record.
 local function payload_bytes(record)
   local is_read, payload_at = pcall(cmsgpack.unpack_limit, record, 10, 1)
   if not is_read or payload_at < 0 then return #record end

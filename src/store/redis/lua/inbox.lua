@@ -1,9 +1,8 @@
 -- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
--- Removes up to about `count` expired copies: the copies in `expiry`, which expire earlier than
--- older copies, and the oldest copies of the inbox. All other copies expire in the order in which
--- they were added. Called before copies are counted.
+-- Removes about `count` expired copies: those in `expiry`, which expire earlier than older copies,
+-- and the oldest ones. All other copies expire in the order in which they were added.
 local function expire_copies(inbox, expiry, now, count)
   local expired_seqs = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, count)
   for _, seq in ipairs(expired_seqs) do
@@ -17,13 +16,11 @@ local function expire_copies(inbox, expiry, now, count)
   end
 end
 
--- Sets the time to live of a key to `ms`, unless the key already lives longer.
 local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Puts a copy of the broker command `id` into an inbox and publishes it. Publishes it last, so that
--- nothing is published if another Redis command fails.
+-- Puts a copy into an inbox. Publishes it last, so that nothing is published after a failure.
 --   keys  index in KEYS of the user's inboxSeq, followed by inbox and inboxExpiry
 -- ARGV
 --   1  now

@@ -36,7 +36,6 @@ local function positions(list, value, step)
   return result
 end
 
--- Returns for each uid of a piece 1 if it is a member of either kind, else 0.
 local function are_members(piece)
   local answers = redis.call('SMISMEMBER', KIND, unpack(piece))
   for at, answer in ipairs(redis.call('SMISMEMBER', OTHER_KIND, unpack(piece))) do
@@ -45,14 +44,12 @@ local function are_members(piece)
   return answers
 end
 
--- Returns the names of the head's fields that contain the seq of each uid's newest message.
 local function own_fields(uids)
   local fields = {}
   for at, uid in ipairs(uids) do fields[at] = '@' .. uid end
   return fields
 end
 
--- Returns the uids of a list that are not members of either kind.
 local function non_members(list)
   local uids = {}
   in_pieces(list, function(piece)
@@ -63,7 +60,6 @@ local function non_members(list)
   return uids
 end
 
--- Removes everything that is stored for these former members.
 local function forget_members(uids)
   in_pieces(uids, function(piece)
     redis.call('HDEL', JOIN_SEQS, unpack(piece))

@@ -1,6 +1,5 @@
--- Cleans up after replaced lists of a group: processes some of the uids that were set aside, and
--- removes everything that is stored for those that are no longer members. The key `replaced` is
--- deleted with its last uid.
+-- Removes what is stored for uids of replaced lists that are no longer members. The key `replaced`
+-- is deleted with its last uid.
 --
 -- KEYS  see `members.lua`
 -- ARGV

@@ -1,7 +1,6 @@
--- Decides whether a user may send. Read-only. Placed after the tables that `permission-tables.ts`
--- generates from `broker/permissions.ts`, and after `channel_record.lua`. The facts are reduced to
--- bits, which form the index of the decision in the table. A decision is one digit: 0 if the user
--- may send, else the number of the refusal.
+-- Decides whether a user may send, from the tables that `permission-tables.ts` generates.
+-- Read-only. The facts are bits that form the index of the decision: 0 if the user may send, else
+-- the number of the refusal.
 --
 --   bit  GROUP_REFUSALS               PERSON_REFUSALS
 --     1  ban of the group             ban of the receiver
@@ -22,8 +21,6 @@ local SYSTEM = 32
 local DENIED = 64
 local UNLISTED = 128
 
--- Returns true if `uid` is a member of the channel `key`. `base` is the beginning of the names of
--- the channel's keys.
 local function is_member(base, key, uid)
   if redis.call('SISMEMBER', base .. 'permanent:' .. key, uid) == 1 then return true end
   return redis.call('SISMEMBER', base .. 'temporary:' .. key, uid) == 1
@@ -35,8 +32,7 @@ local FRIENDS = 2
 local EXEMPT = 3
 local OPEN = 4
 
--- Returns the refusal of a sender in a group, 0 if it may send. `info` and `lists` are fields of
--- the group's head.
+-- Returns 0 if the user may send. `info` and `lists` are fields of the group's head.
 local function group_refusal(info, lists, base, key, uid, check)
   local record = bits_of(info)
   local bits = record == NO_RECORD and 0 or bit.band(record, GROUP_BITS)
@@ -52,9 +48,7 @@ local function group_refusal(info, lists, base, key, uid, check)
   return string.byte(GROUP_REFUSALS, bits + 1) - 48
 end
 
--- Returns the refusal of a sender in a personal channel, 0 if it may send. `to_base` and
--- `from_base` are the beginnings of the names of the keys of both users' records, `to` and `from`
--- the channel keys of these records.
+-- Returns 0 if the user may send. `to` and `from` are the channel keys of both users' records.
 local function person_refusal(to_base, to, from_base, from, uid, check)
   local receiver_head = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
   local receiver, lists = bits_of(receiver_head[1]), receiver_head[2]

@@ -1,9 +1,7 @@
--- Writes messages into their channel's log. Used by every script that stores messages:
--- `open_channel` reads the head, `place_message` adds one entry, and `close_channel` writes the
--- head once. Every key that a message needs is accessed before anything is written, so a message
--- that cannot be stored (a key has a wrong type, or the head lags behind the log by more than one
--- entry) changes nothing. Numbers are passed to Redis as strings made once, because Redis formats
--- numbers more slowly.
+-- Writes messages into their channel's log: `open_channel` reads the head, `place_message` adds one
+-- entry, and `close_channel` writes the head once. Every key is accessed before anything is
+-- written, so a message that cannot be stored changes nothing. Numbers are passed to Redis as
+-- strings, because Redis formats numbers more slowly.
 
 -- A channel above its maximum number of messages becomes due for a sweep after each MAX_EXCESS
 -- messages, or after each tenth of the maximum if that is less.

@@ -20,11 +20,9 @@
 local STREAM_WAIT_MS = 60000
 local now, retention, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 local max_messages, removed = tonumber(ARGV[5]), 0
--- Highest seq that must be removed because of the channel's maximum number of messages.
 local trim_seq = max_messages > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - max_messages or 0
 
--- Removes an entry. `entry_id` is its ID, `expires` the Unix ms at which it expires, nil if it does
--- not.
+-- `expires` is nil if the entry does not expire.
 local function remove(entry_id, expires)
   removed = removed + redis.call('XDEL', KEYS[2], entry_id)
   if not expires then return end
@@ -35,7 +33,6 @@ end
 local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, count)
 for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
--- Returns true if a limit requires the removal of the entry.
 local function is_removable(entry)
   return entry.seq <= trim_seq or retention > 0 and now >= accepted_at(entry) + retention
 end

@@ -14,7 +14,6 @@
 local last_seq, last_id = tonumber(ARGV[1]), tonumber(ARGV[2])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 
--- Returns true if no entry through this seq has an id above the reader's.
 local function is_shared(through)
   local newest = redis.call('XREVRANGE', KEYS[2], int(through), '-', 'COUNT', 1)[1]
   return not newest or log_entry(newest).id <= last_id

@@ -1,7 +1,6 @@
--- Confirms sessions that a node serves: checks that they may continue, enters them under the node's
--- incarnation if they are missing, and extends their expiry. Never ends a session that logged in
--- later. Notifies the watchers of a user if its entries change. A failure of one session does not
--- affect the others.
+-- Confirms sessions that a node serves: enters those that are missing and may continue, and extends
+-- their expiry. Never ends a session that logged in later. A failure of one session does not affect
+-- the others.
 --
 -- KEYS
 --   `sessions` of each session's user
@@ -24,8 +23,7 @@
 --     {'failed', error}
 local FIELDS = 9
 
--- Returns the reason for which the user's device ends the session, nil if it does not. A session
--- also continues if the store lost the device.
+-- Returns nil if the device does not end the session. A lost device does not end it.
 local function device_end_reason(user, session)
   if session.token == '' then return nil end
   local device = read_device(user, session.flag)

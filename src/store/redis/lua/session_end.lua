@@ -1,7 +1,6 @@
--- Removes a session and publishes the reason to its node, in one atomic step: without that event
--- the node would serve the removed session forever. The reason is also published if the session has
--- no entry, because the event of an earlier call may have been lost. Notifies the user's watchers
--- if the session had an entry.
+-- Removes a session and publishes the reason to its node in one atomic step: without that event the
+-- node would serve the session forever. The reason is also published if there is no entry, because
+-- the event of an earlier call may have been lost.
 --
 -- KEYS
 --   1  sessions

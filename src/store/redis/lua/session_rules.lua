@@ -33,7 +33,6 @@ local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
 
--- Returns the keys and topics of the user whose sessions are under `key`.
 local function user_of(key, uid)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {
@@ -48,12 +47,10 @@ local function publish(topic, name, event)
   redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ name .. ' ' .. int(NOW), event }))
 end
 
--- Notifies the user's watchers.
 local function publish_presence(user)
   publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid })
 end
 
--- Notifies the node that serves the session.
 local function publish_end(user, id, reason)
   publish(user.topic, 'end ' .. id, { kind = 'end_session', uid = user.uid, sessionId = id, reason = reason })
 end
@@ -153,9 +150,8 @@ local function end_device(user, flag, reason)
   record_end(user, 'flag ' .. flag, 0, reason)
 end
 
--- Returns the recorded reason for which the session, or all sessions of its device, ended, nil if
--- there is none. Ignores a record that is older than the session: another process may have used the
--- same session id.
+-- Returns the recorded reason, nil if there is none. Ignores a record older than the session,
+-- because another process may have used the same session id.
 local function read_end(user, session)
   for _, end_record in ipairs(redis.call('HMGET', user.ended, session.id, 'flag ' .. int(session.flag))) do
     local ended, reason = string.match(end_record or '', '^(%d+) (.*)$')
@@ -172,7 +168,6 @@ local function read_device(user, flag)
   return { level = device:byte(2), hash = device:sub(3) }
 end
 
--- Returns true if both sessions belong to one named device.
 local function same_device(first, second)
   return first.device ~= '' and first.device == second.device
 end
@@ -184,18 +179,15 @@ local function collide(first, second)
   return first.level == 1 and second.level == 1
 end
 
--- Returns true if both sessions are connections of one login.
 local function same_login(first, second)
   return first.order == second.order and first.flag == second.flag
 end
 
--- Returns the reason for which the session `by` ends the session `old`.
 local function reason_of(by, old)
   return (same_device(by, old) or same_login(by, old)) and 'replaced' or 'kicked'
 end
 
--- Removes the session `old`, which `by` ends, and notifies its node in the same atomic step:
--- without that event the node would serve the removed session forever.
+-- Notifies the node in the same atomic step, because it would otherwise serve `old` forever.
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)

@@ -24,7 +24,6 @@
 --   streamEventIds  SET     event ids of the producer, kept as long as a retry may arrive
 local STREAM_ACTIVE = 0
 
--- Returns the keys of a stream of the channel with this head.
 local function stream_keys(head, client_msg_no)
   local bucket, key = string.match(head, '^([^{]*{c%d+}:)head:(.*)$')
   local name = key .. '\n' .. client_msg_no
@@ -69,8 +68,7 @@ local function stream_snapshot(head, client_msg_no, known_version)
   }
 end
 
--- Returns the approximate size of a stream's message, including everything in the stream, 0 if
--- there is no such stream.
+-- Returns the approximate size of a stream's message with its stream, 0 if there is no such stream.
 local function stream_bytes(head, client_msg_no)
   local bytes = redis.call('HGET', stream_keys(head, client_msg_no).stream, 'b')
   return bytes and tonumber(bytes) + 25 or 0 -- 25: number of bytes around the text in a payload

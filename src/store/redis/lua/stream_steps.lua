@@ -18,10 +18,8 @@
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
--- Returns a stream that is about to be changed, nil if there is no such stream. Accesses every key
--- of an active stream, because the later commands do not declare these keys: this is the only point
--- at which Redis can report, before anything is written, that some of them have moved to another
--- server (slot migration).
+-- Accesses every key of an active stream, because the later commands do not declare these keys:
+-- only here can Redis report a moved key before anything is written.
 local function load_stream(call, client_msg_no)
   local keys = stream_keys(call.head, client_msg_no)
   local fields = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
@@ -35,7 +33,6 @@ local function load_stream(call, client_msg_no)
   }
 end
 
--- Publishes a frame on the topics, or adds it to the reply if the caller publishes to the users.
 local function publish_frame(call, frame)
   if ARGV[call.topics] then
     publish_to_topics(call.topics, frame)
@@ -113,7 +110,6 @@ local function publish_again(call, stream)
   if stream.state ~= STREAM_ACTIVE then call.ended = stream.keys.name end
 end
 
--- Returns the reply of the script.
 local function step_reply(call, verdict, state)
   local reply = { verdict, state or -1 }
   if call.frames then

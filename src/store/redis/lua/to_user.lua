@@ -1,6 +1,5 @@
--- Publishes a frame of a personal channel to one user, if the channel's own script cannot, because
--- the user is in another slot of the Redis Cluster. Repeating the call has no effect: receivers use
--- the publication number to drop publications that they already have.
+-- Publishes a frame to a user of a personal channel in another slot of the Redis Cluster. Repeating
+-- the call has no effect: receivers drop publications that they already have.
 --
 -- KEYS
 --   1  peers

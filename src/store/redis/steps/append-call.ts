@@ -15,20 +15,14 @@ import { codeOf, refusalOf } from "./permission-tables.ts";
 const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
-/**
- * Size of one result in the reply. If the reply contains ids of previous messages, they follow the
- * last result.
- */
+/** Size of one result in the reply. Ids of previous messages follow the last result. */
 const RESULT_BYTES = 26;
-/** Size of one id of a previous message in the reply. */
 const ID_BYTES = 8;
-/** Maximum value of `expire`, in seconds. */
 const MAX_EXPIRE_S = 0xffff_ffff;
 /** Bytes counted for a call in addition to its record and extra. */
 const CALL_OVERHEAD_BYTES = 300;
 const NOTHING = Buffer.alloc(0);
 
-/** Result of an append: the position of the message, or the refusal of its sender. */
 export type Outcome = Placement | { readonly refused: SendRefusal };
 
 /** Position of an appended message, or of the first message if this one is a retry. */
@@ -39,39 +33,24 @@ export interface Placement {
   readonly messageSeq: number;
   /** 0 if the message is a retry of a command. */
   readonly publicationSeq: number;
-  /**
-   * True if the message is a retry. `messageId`, `messageSeq` and `publicationSeq` are then those
-   * of the first message.
-   */
   readonly isRetry: boolean;
   /** Time at which the message was accepted, Unix milliseconds. */
   readonly atMs: number;
   /**
-   * Id of the channel's message before this one, 0 if it is unknown. Only meaningful for a personal
-   * channel whose users are in other slots.
+   * Id of the channel's previous message, 0 if unknown. Meaningful only for users in other slots.
    */
   readonly idBefore: number;
   readonly record: Buffer;
-  /**
-   * Resolves when the message is durable, or rejects with `unavailable`. `undefined` if it is
-   * durable already.
-   */
+  /** Rejects with `unavailable`. `undefined` if the message is durable already. */
   readonly durable: Promise<void> | undefined;
 }
 
-/** One message that waits to be appended or is being appended. */
 export class AppendCall {
-  /** Names of the channel's keys. */
   readonly names: ChannelNames;
-  /** Approximate size of the call in memory, in bytes. */
   readonly bytes: number;
-  /**
-   * Name of the order that this call must keep: calls with the same name are stored in the order in
-   * which they were made. `undefined` if the call has no order to keep.
-   */
+  /** Calls with the same `order` are stored in the order of the calls. `undefined` means none. */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
-  /** Time at which the call was made, as `performance.now()`. */
   readonly sinceMs = performance.now();
   readonly #fromUid: string;
   /** Key of the dedupe record, "" if retries are not recognised. */
@@ -109,7 +88,6 @@ export class AppendCall {
     });
   }
 
-  /** Adds the arguments of this message, and its bytes in the packed numbers. */
   putArgs(args: Arg[], numbers: number[]): void {
     args.push(this.#fromUid, this.#record, this.#extra);
     if (this.#dedupeKey !== "") args.push(this.#dedupeKey);
@@ -117,10 +95,7 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /**
-   * Resolves `outcome` from the result at index `at` of the script's reply. Returns false if the
-   * script failed for this message; the caller then calls `fail`.
-   */
+  /** Returns false if the script failed for this message; the caller then calls `fail`. */
   settle(
     { results, idsBefore }: AppendReply,
     at: number,
@@ -148,16 +123,12 @@ export class AppendCall {
     return true;
   }
 
-  /** Rejects `outcome`. */
   fail(error: unknown): void {
     this.#reject(asBrokerError(error));
   }
 }
 
-/**
- * Reply of the append script: one result for each message, and the errors of the failed ones in
- * order.
- */
+/** Reply of the append script, with the errors of the failed messages in order. */
 export interface AppendReply {
   readonly results: Buffer;
   /** One id for each message, or empty. */
@@ -165,7 +136,6 @@ export interface AppendReply {
   readonly errors: readonly BrokerError[];
 }
 
-/** Decodes the reply to a call with this number of messages. */
 export function readReply(reply: unknown, messages: number): AppendReply {
   // See the header of `append.lua`.
   const [bytes = NOTHING, ...texts] = (Array.isArray(reply) ? reply : [reply]) as Buffer[];
@@ -178,10 +148,7 @@ export function readReply(reply: unknown, messages: number): AppendReply {
   };
 }
 
-/**
- * Returns true if a message of the call was appended or is a retry, so that its result must wait
- * until the server's writes are durable.
- */
+/** Returns true if a result must wait until the server's writes are durable. */
 export function isAnyStored(results: Buffer): boolean {
   for (let at = 1; at < results.length; at += RESULT_BYTES) {
     const result = results[at];
@@ -190,7 +157,6 @@ export function isAnyStored(results: Buffer): boolean {
   return false;
 }
 
-/** Returns the bytes of a message in the packed numbers of the script. */
 function numbersOf(
   { header, clientMsgNo, permission }: MessageDraft,
   expires: boolean,
@@ -206,10 +172,7 @@ function numbersOf(
   ];
 }
 
-/**
- * Returns the check that the script must perform (0 for none), and the refusal that the caller
- * decided on (0 for none).
- */
+/** Returns the script's check and the refusal that the caller decided on, each 0 for none. */
 function checkOf(
   permission: MessageDraft["permission"],
 ): readonly [check: number, refused: number] {

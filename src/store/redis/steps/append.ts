@@ -1,9 +1,8 @@
-// Queues for messages that are about to be appended. All messages that one turn of the event loop
-// appends on one server (in a Redis Cluster: in one bucket) form one batch, which is one call of
-// the script. Messages that arrive while a batch is in flight form the next batch, which is sent
-// early if it is full. State: the queues. Each message in a queue counts as a call in flight of the
-// link. A message must never overtake an earlier message of the same origin in the same channel,
-// even if a call fails. On the hot path: no timer and no await per message.
+// The messages that one turn of the event loop appends on one server (in a Redis Cluster: in one
+// bucket) form one call of the script; messages that arrive while a batch is in flight form the
+// next one. State: the queues, whose messages count as calls in flight of the link. A message must
+// never overtake an earlier one of the same origin in its channel, even if a call fails. On the hot
+// path: no timer and no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -29,19 +28,15 @@ const APPEND = loadScript(
 /** Limits of one batch. A single message may be larger. */
 const MAX_MESSAGES = 32;
 const MAX_BYTES = 256 * 1024;
-/** Maximum number of batches of one queue in flight. */
 const MAX_BATCHES_IN_FLIGHT = 2;
 /** Number of bytes of queued and in-flight messages above which further messages are rejected. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 
-/** The messages of one call of the script. */
 interface Batch {
   readonly calls: readonly AppendCall[];
-  /** Names of the orders that its calls must keep (`AppendCall.order`). */
   readonly orders: ReadonlySet<string>;
 }
 
-/** The messages for one server or bucket. */
 interface Queue {
   waiting: AppendCall[];
   readonly inFlight: Set<Batch>;
@@ -49,14 +44,12 @@ interface Queue {
 
 type AppendsPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "waitForReplicas">;
 
-/** Appends messages in batches. */
 export class Appends {
   readonly #ports: AppendsPorts;
   /** Queues by bucket. A single server has one queue, under 0. */
   readonly #queues = new Map<number, Queue>();
   /** Queues to process in the next turn of the event loop. */
   readonly #ready = new Set<Queue>();
-  /** Bytes of all queued and in-flight messages. */
   #bytes = 0;
   #turn: NodeJS.Immediate | undefined;
 
@@ -64,10 +57,7 @@ export class Appends {
     this.#ports = ports;
   }
 
-  /**
-   * Appends a message. Throws `bad_request`, `overloaded`, `unavailable`, and `internal` if Redis
-   * holds data that cannot be decoded.
-   */
+  /** Throws `bad_request`, `overloaded`, `unavailable`, and `internal` for invalid stored data. */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     if (this.#bytes >= MAX_PENDING_BYTES) throw new BrokerError("overloaded");
     this.#ports.link.admit();
@@ -120,9 +110,8 @@ export class Appends {
   };
 
   /**
-   * Rejects messages that have waited in the queue for half of the timeout. A slow server thus
-   * receives only as much as it can handle, and has the other half of the timeout to reply. Also
-   * rejects later messages that must not overtake a rejected message.
+   * Rejects messages that have waited for half of the timeout, so that a slow server has the other
+   * half to reply. Also rejects later messages that must not overtake a rejected message.
    */
   #rejectLate(queue: Queue): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
@@ -137,10 +126,7 @@ export class Appends {
     this.#fail(takeFollowers(queue, orders), error);
   }
 
-  /**
-   * Sends a batch. If the call fails, also rejects the queued messages that must not overtake a
-   * message of the batch.
-   */
+  /** Sends a batch. If it fails, also rejects queued messages that must not overtake its calls. */
   async #send(queue: Queue, batch: Batch): Promise<void> {
     const { calls } = batch;
     try {
@@ -184,10 +170,7 @@ export class Appends {
     return readReply(reply, messages);
   }
 
-  /**
-   * Returns the time left for the reply: a message waits for `redis.timeoutMs` in total, in the
-   * queue and for the reply. The first message of the first channel is the oldest.
-   */
+  /** Returns the time left for the reply. A message waits for `redis.timeoutMs` in total. */
   #timeLeft([oldest]: readonly AppendCall[]): number {
     const { timeoutMs } = this.#ports.link.settings;
     if (oldest === undefined) return timeoutMs;
@@ -222,10 +205,7 @@ export class Appends {
   }
 }
 
-/**
- * Groups the calls by channel, in their order. Channels are compared by name, because several
- * `ChannelNames` may exist for one channel and the script must open each channel only once.
- */
+/** Groups calls by channel name, because several `ChannelNames` may exist for one channel. */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {
@@ -239,9 +219,8 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
 
 /**
  * Removes the next batch from a queue. While another batch is in flight, only a full batch is
- * returned, because a call costs the node and Redis more than the messages in it. A call stays in
- * the queue while an earlier call of the same order is in flight, but it does not delay other
- * calls. Returns `undefined` if there is no batch to send.
+ * returned, because a call costs more than the messages in it. A call stays in the queue while an
+ * earlier call of the same order is in flight.
  */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, inFlight } = queue;
@@ -276,10 +255,7 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/**
- * Removes and returns the queued calls of these orders, in which an earlier call failed. They must
- * not be stored before the failed call is repeated.
- */
+/** Removes the queued calls of these orders, in which an earlier call failed. */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);

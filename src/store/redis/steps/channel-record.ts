@@ -16,7 +16,6 @@ const LARGE = 16;
 const MEMBER = 32;
 const HAS_MEMBERS = 64;
 
-/** Flags that can be set and cleared, and their bits. */
 const CHANGEABLE = [
   ["ban", BAN],
   ["sendBan", SEND_BAN],
@@ -31,15 +30,11 @@ const DENIED = 1;
 const HAS_ALLOWLIST = 2;
 const ALLOWED = 4;
 
-/**
- * Returns the channel key under which a channel's record and members are stored. A user's rules and
- * contacts are not a conversation, so their key has no `@`.
- */
+/** Returns the key of a channel's record. A user's own key contains no `@`. */
 export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }
 
-/** Decodes the record in a script's reply. Returns `undefined` if the channel does not exist. */
 export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | undefined {
   if (bits < 0) return undefined;
   return {
@@ -53,20 +48,15 @@ export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | un
   };
 }
 
-/** Returns true if the bits from a script's reply show that the uid is a member. */
 export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
-/**
- * Returns true if the bits from a script's reply show that the channel has members. The script
- * includes this bit only on request.
- */
+/** Returns true if the channel has members. The script includes this bit only on request. */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
 }
 
-/** Decodes a sender's entries in the lists from a script's reply. */
 export function listFactsOf(lists: number) {
   return {
     isDenied: (lists & DENIED) !== 0,
@@ -75,7 +65,6 @@ export function listFactsOf(lists: number) {
   };
 }
 
-/** Returns true if members may be added to the channel. */
 export function isOpen(bits: number): boolean {
   return bits >= 0 && (bits & DISBAND) === 0;
 }
@@ -90,15 +79,11 @@ export function changeOf(flags: ChannelFlags): readonly [set: number, clear: num
   return [set, clear];
 }
 
-/**
- * Returns the field of a channel's head that contains the seq of the user's newest message. No uid
- * and no other field contains an `@`.
- */
+/** Returns the head's field for the user's newest seq. No other field contains an `@`. */
 export function ownField(uid: string): string {
   return `@${uid}`;
 }
 
-/** Encodes a record for the field `info` of a channel's head. */
 export function encodeInfo(flags: ChannelFlags): string {
   const [bits] = changeOf(flags);
   return `${FORMAT * FORMAT_UNIT + bits}`;

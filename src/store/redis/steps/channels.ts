@@ -1,8 +1,8 @@
 // Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
-// user may send. Each change is one script in the channel's slot. The duration of the script grows
-// with the list that is passed to it. Before a script adds members to a group, the group is added
-// to the group indexes of these users. A script that removes members publishes the removal to the
-// group's nodes. State: only the pending repairs of the group indexes.
+// user may send. Each change is one script in the channel's slot, whose duration grows with its
+// list. A group is added to the group indexes of users before a script makes them members, and a
+// script that removes members publishes the removal to the group's nodes. State: only the pending
+// repairs of the group indexes.
 
 import {
   type ChannelRef,
@@ -39,12 +39,8 @@ const SIZES = loadScript(lua("channel_sizes"));
 const CHANGE_LIST = loadScript(lua("list_change"), ...MEMBERS);
 const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 
-/**
- * Maximum number of members that are read by one script. More members are read in pages, so that
- * other calls run in between.
- */
+/** Maximum number of members that one script reads, so that other calls run in between. */
 const MAX_READ_AT_ONCE = 5000;
-/** Number of uids in one page. */
 const PAGE = 1000;
 /** Number of uids of a replaced list that one script cleans up, which takes about a millisecond. */
 const PIECE = 1000;
@@ -54,7 +50,6 @@ const WITH_ANY = "1";
 type Membership = "permanent" | "temporary";
 const PERMANENT: Membership = "permanent";
 const TEMPORARY: Membership = "temporary";
-/** Keys of `channel_facts.lua`. */
 const FACTS_KEYS = ["head", "permanent", "temporary", "denylist", "allowlist"];
 /** Keys of every script on members, after `head` and the sets of both kinds. */
 const MEMBERS_KEYS = ["joinSeqs", "positions", "replaced"];
@@ -63,20 +58,15 @@ const MEMBERS_KEYS = ["joinSeqs", "positions", "replaced"];
 const NO_CHANNEL = 0;
 const DISBANDED = 1;
 const NOT_MEMBERS = 2;
-/** Reply of `members_since.lua` for a uid that is not a member. */
 const NOT_A_MEMBER = -1;
 
-/** The channels of a store on Redis. */
 interface RedisChannels extends ChannelStore {
-  /**
-   * Repairs group indexes that may have lost entries in a fail-over. Must be called periodically.
-   */
+  /** Repairs group indexes after a fail-over. Must be called periodically. */
   repairIndexes(isStopped: () => boolean): Promise<void>;
 }
 
 /**
- * Creates the channels of a store on Redis. A write that is rejected with `unavailable` may have
- * taken effect. Repeating the write has no further effect.
+ * Creates the channels. A write rejected with `unavailable` may have taken effect; a retry is safe.
  */
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const { link, waitForReplicas } = ports;
@@ -84,24 +74,14 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
     names.map((name) => link.keys.channel(name, recordKey(channel)));
 
-  /**
-   * Returns the keys of a script on members. With `membership`, the script is about that kind of
-   * members.
-   */
   const memberKeys = (channel: ChannelRef, membership = PERMANENT) =>
     keysOf(channel, "head", ...kindsOf(membership), ...MEMBERS_KEYS);
 
-  /**
-   * Returns the first arguments of every script that changes members: topic and id of a group, or
-   * empty strings for another channel.
-   */
+  /** Returns topic and id of a group, or empty strings for another channel. */
   const groupArgs = ({ type, id }: ChannelRef): readonly [string, string] =>
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
 
-  /**
-   * Returns the reply of `channel_facts.lua`: bits of the channel, bits of the uid's entries in its
-   * lists, and bits of a second record in the same slot.
-   */
+  /** Returns the bits of the channel, of the uid's entries in its lists, and of a second record. */
   async function facts(
     channel: ChannelRef,
     args: readonly string[],
@@ -116,9 +96,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return bits;
   }
 
-  /**
-   * Runs a script that may make users members, and returns its reply when the changes are durable.
-   */
+  /** Returns the script's reply when the changes are durable. */
   async function addMembers(
     channel: ChannelRef,
     uids: readonly string[],
@@ -135,10 +113,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return reply;
   }
 
-  /**
-   * Removes the data of users who are no longer members because a list was replaced. If this is
-   * interrupted, the next call that adds members continues.
-   */
+  /** Cleans up after a replaced list. If interrupted, the next call that adds members continues. */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);
@@ -276,15 +251,11 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   };
 }
 
-/** Returns the key of this kind of members, then the key of the other kind. */
 function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/**
- * Returns the uids of sets, read page by page. A uid that is in a set during the whole call is
- * included. A uid that is added or removed meanwhile may or may not be included.
- */
+/** Returns the uids of sets, read in pages. A uid that changes meanwhile may be missing. */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],
@@ -302,7 +273,6 @@ async function scanned(
   return [...uids];
 }
 
-/** Returns the items at positions, counted from 1, from a script's reply. */
 function itemsAt(items: readonly string[], positions: unknown): readonly string[] {
   return (positions as readonly number[]).flatMap((position) => items[position - 1] ?? []);
 }

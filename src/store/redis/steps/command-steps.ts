@@ -16,10 +16,8 @@ const ACCEPT = loadScript(lua("command"), lua("dedupe"), lua("inbox"));
 const PUT = loadScript(lua("command_put"), lua("inbox"));
 const SWEEP = loadScript(lua("command_sweep"));
 
-/** Number of pending entries that are read at once. */
 export const PENDING_PAGE = 10;
 
-/** A command, or the part of it that remains to be done. */
 export interface Command {
   /** 0 if it has no id yet. */
   readonly messageId: number;
@@ -35,13 +33,10 @@ export interface Command {
   readonly origin: string | undefined;
 }
 
-/** Result of putting copies into inboxes. */
 interface PutResult {
   /** Number of older copies that full inboxes dropped. */
   readonly dropped: number;
-  /**
-   * Error of the first recipient whose inbox did not get the copy, `undefined` if there was none.
-   */
+  /** First error, `undefined` if every recipient got the copy. */
   readonly failure: BrokerError | undefined;
 }
 
@@ -50,7 +45,6 @@ export type Acceptance =
   | (PutResult & {
       readonly kind: "new";
       readonly messageId: number;
-      /** True if some recipients have no copy yet. */
       readonly hasPendingCopies: boolean;
     })
   | {
@@ -65,7 +59,6 @@ export type Acceptance =
 
 type CommandPorts = Pick<RedisStorePorts, "link" | "clock" | "limits">;
 
-/** Returns the command for a draft, with the current time as its time of acceptance. */
 export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft): Command {
   const { key, payload, recipients, pushOnlyRecipients, origin, expireS } = draft;
   const nowMs = clock();
@@ -89,9 +82,8 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
 
 /**
  * Accepts a command. The script is sent synchronously, so that commands of one channel get their
- * ids in the order of the calls. The same script puts copies into the inboxes of the first `count`
- * recipients and, on a single server, notifies all of `pushOnlyRecipients`. Throws the errors of
- * `RedisLink`.
+ * ids in the order of the calls. It also puts the copies of the first `count` recipients and, on a
+ * single server, notifies all of `pushOnlyRecipients`.
  */
 export async function accept(
   ports: CommandPorts,
@@ -132,15 +124,11 @@ export async function accept(
   return { kind: "retry", messageId, messageSeq, publicationSeq, unfinished };
 }
 
-/** Reply of `command.lua`. */
 type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/**
- * Puts a copy of a pending command into the inbox of each of `uids` that has none. On a Cluster,
- * `uids` has one element. Throws the errors of `RedisLink`.
- */
+/** Puts a copy into each inbox that has none. On a Cluster, `uids` has one element. */
 export async function put(
   ports: CommandPorts,
   command: Command,
@@ -156,7 +144,6 @@ export async function put(
   return { dropped, failure: failureOf(cause) };
 }
 
-/** Returns the key of the pending copies for the bucket of a channel. */
 export function pendingCopiesOf(keys: Keys, key: ChannelKey): string {
   return keys.bucket("commands", bucketOf(key));
 }
@@ -182,7 +169,6 @@ export function decodePending(messageId: number, fields: readonly Buffer[]): Com
 /** Entries of the pending copies, as in the reply of XRANGE. */
 export type PendingEntries = readonly (readonly [Buffer, readonly Buffer[]])[];
 
-/** Range of message ids of a sweep. */
 interface SweepRange {
   /** All copies of commands with lower ids have expired. */
   readonly endedId: number;
@@ -191,10 +177,7 @@ interface SweepRange {
   readonly untilId: number;
 }
 
-/**
- * Returns a page of a bucket's pending copies, empty while another node sweeps them. The last page
- * has fewer than `PENDING_PAGE` entries. Throws the errors of `RedisLink`.
- */
+/** Returns an empty page while another node sweeps. The last page is not full. */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,
   bucket: number,
@@ -208,23 +191,19 @@ export async function readPendingCopies(
   return reply as PendingEntries;
 }
 
-/** Returns the key that records that a node sweeps the pending copies of a bucket. */
 export function leaseOf(keys: Keys, bucket: number): string {
   return keys.bucket("commandSweep", bucket);
 }
 
 const EMPTY = Buffer.alloc(0);
-/** Keys of an inbox that every copy needs. */
 const INBOX_KEYS = ["inboxSeq", "inbox", "inboxExpiry"];
 
-/** Encodes the fields of a command for the head of its pending entry. */
 function headOf(command: Command): Buffer {
   const { key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin } = command;
   const facts = [key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin ?? null];
   return packr.pack([WIRE_VERSION, ...facts]);
 }
 
-/** Returns the arguments of `put_copy` (`lua/inbox.lua`). */
 function copyArgs(
   { clock, limits }: CommandPorts,
   { endMs, endsEarly, payloadBytes, record, origin = "" }: Command,

@@ -1,9 +1,8 @@
-// Puts broker commands into inboxes. A command that fits into one script on a single server is
-// complete after that script. Any other command is recorded as pending in its channel's slot, its
-// copies are put into the inboxes by further scripts, and then the record is removed. If the node
-// dies in between, a retry at any node completes the command, or a sweep completes it within an
-// hour. State: the queue of each channel's commands, the groups of recipients in flight, the bytes
-// held in memory, and counters.
+// Puts broker commands into inboxes. A command that does not fit into one script on a single server
+// is recorded as pending in its channel's slot, its copies are put into the inboxes by further
+// scripts, and then the record is removed. If the node dies in between, a retry at any node
+// completes the command, or a sweep does within an hour. State: the queue of each channel's
+// commands, the groups of recipients in flight, the bytes held in memory, and counters.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
@@ -28,45 +27,30 @@ import {
   readPendingCopies,
 } from "./command-steps.ts";
 
-/** Maximum number of bytes of all commands in progress. */
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
-/** Bytes counted for a command in addition to its payload. */
 const COMMAND_BYTES = 1000;
-/** Bytes counted for each recipient of a command. */
 const RECIPIENT_BYTES = 100;
-/**
- * Maximum number of recipients of one script on a single server. Such a script takes well under a
- * millisecond. On a Cluster each recipient is in a slot of its own and needs a script of its own.
- */
+/** Maximum number of recipients of one script on a single server, well under a millisecond. */
 const RECIPIENTS_PER_CALL = 64;
 /** Number of recipients in a group. A group is processed without a pause of the event loop. */
 const GROUP_SIZE = 128;
-/** Maximum number of groups in flight. */
 const MAX_GROUPS = 16;
 /** Fraction of `redis.maxInFlight` that all groups in flight may use. */
 const IN_FLIGHT_SHARE = 1 / 4;
-/**
- * Age above which no node is still working on a pending command, so that a sweep may complete it.
- */
+/** Age above which no node still works on a pending command, so that a sweep may complete it. */
 const STALE_MS = 60_000;
 /**
  * Age above which sweeps skip a pending command, and only a retry by its sender completes it.
  * Inboxes do not remember older commands, so a sweep could put a second copy into them.
  */
 const GIVEN_UP_MS = 3_600_000;
-/** Number of buckets that a sweep processes in parallel. */
 const BUCKETS_AT_ONCE = 8;
 
-/**
- * Servers that did not reply during a call or a sweep. They are not contacted again by the same
- * call or sweep.
- */
+/** Servers that did not reply and are not contacted again by the same call or sweep. */
 type SilentServers = Set<unknown>;
 
-/** Puts the commands of one node into inboxes. */
 export class Commands {
   readonly #ports: RedisStorePorts;
-  /** Maximum number of recipients of one script. */
   readonly #perCall: number;
   /** Number of recipients whose copies are put by the script that accepts the command. */
   readonly #direct: number;
@@ -79,7 +63,6 @@ export class Commands {
    * remain free, so that other senders find room.
    */
   readonly #heldBytesOf = new Map<string, number>();
-  /** Counters since the start: new commands, retries, and copies that full inboxes dropped. */
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
   constructor(ports: RedisStorePorts) {
@@ -92,7 +75,6 @@ export class Commands {
     this.#groups = new Semaphore(Math.min(MAX_GROUPS, Math.floor(maxRecipients / this.#groupSize)));
   }
 
-  /** Implements `appendCommand` of the port for a draft that was checked. */
   async append(draft: CommandDraft): Promise<AppendResult> {
     const bytes = sizeOf(draft);
     const { fromUid } = draft;
@@ -131,10 +113,7 @@ export class Commands {
     return { messageId, messageSeq: 0, duplicate: false };
   }
 
-  /**
-   * Sends the scripts of a command, after the scripts of the channel's previous command. Resolves
-   * when all of them have been sent.
-   */
+  /** Sends the scripts of a command, after the scripts of the channel's previous command. */
   #begin(command: Command, draft: CommandDraft): Promise<SentCommand> {
     const { key, recipients } = command;
     const { isCluster } = this.#ports.link;
@@ -173,9 +152,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command with this id if some recipients may lack their copies. A retry must await
-   * this before it returns if the first call has the `publicationSeq` 0, because that call may have
-   * been a command. Throws the errors of `RedisLink`.
+   * Completes the command with this id. A retry must await this before it returns if the first call
+   * has the `publicationSeq` 0, because that call may have been a command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -191,7 +169,6 @@ export class Commands {
     if (unfinished !== undefined) void this.#forget(unfinished);
   }
 
-  /** Puts all missing copies into the inboxes. Resolves when this is done. */
   async #complete(command: Command, silent: SilentServers): Promise<void> {
     if (command.endMs <= this.#ports.clock()) return; // its copies have expired
     const spread = () => this.#spread(command, silent);
@@ -199,10 +176,7 @@ export class Commands {
     await spreading;
   }
 
-  /**
-   * Removes the pending entry of a command whose copies are all in the inboxes. If that fails, a
-   * sweep removes it later.
-   */
+  /** Removes a completed command's pending entry. If that fails, a sweep removes it later. */
   async #forget({ key, messageId }: Command): Promise<void> {
     const { link, onError } = this.#ports;
     try {
@@ -213,9 +187,8 @@ export class Commands {
   }
 
   /**
-   * Sends the scripts for all recipients, group by group. Resolves when the last group has been
-   * sent, even if an earlier group failed. `spreading` settles when no script is in flight, and
-   * rejects with the first failure.
+   * Resolves when the last group has been sent, even if an earlier group failed. `spreading`
+   * settles when no script is in flight, and rejects with the first failure.
    */
   async #spread(
     command: Command,
@@ -238,7 +211,6 @@ export class Commands {
     return { spreading: markHandled(allOf(groups)) };
   }
 
-  /** Puts copies into the inboxes of one group of recipients. */
   async #put(command: Command, group: readonly string[], silent: SilentServers): Promise<void> {
     const { keys } = this.#ports.link;
     const steps: Promise<void>[] = [];
@@ -256,7 +228,6 @@ export class Commands {
     await allOf(steps);
   }
 
-  /** Publishes the command to the users that get no stored copy. */
   async #notify(command: Command, silent: SilentServers): Promise<void> {
     const { link } = this.#ports;
     const notified = command.pushOnlyRecipients.map((uid) => {
@@ -267,7 +238,6 @@ export class Commands {
     await allOf(notified);
   }
 
-  /** Calls a server unless it is silent, and records it as silent if it does not reply. */
   async #callServer<T>(silent: SilentServers, key: string, send: () => Promise<T>): Promise<T> {
     const server = this.#ports.link.primaryOf(key);
     if (silent.has(server)) throw new BrokerError("unavailable");
@@ -279,10 +249,7 @@ export class Commands {
     }
   }
 
-  /**
-   * Completes commands that dead nodes left incomplete. Skips servers that cannot be reached. Any
-   * node may call this periodically.
-   */
+  /** Completes commands of dead nodes. Skips unreachable servers. Any node may call this. */
   async sweep(isStopped = () => false): Promise<void> {
     const { onError } = this.#ports;
     let isAwayReported = false;
@@ -301,9 +268,8 @@ export class Commands {
   }
 
   /**
-   * Completes a bucket's pending commands on which no node is still working, except commands older
-   * than `GIVEN_UP_MS`, and removes expired commands. If some could not be completed, no node tries
-   * again for a minute.
+   * Completes a bucket's commands on which no node is still working. If some could not be
+   * completed, no node tries again for a minute.
    */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
     const { link, clock, limits, waitForReplicas } = this.#ports;
@@ -341,21 +307,18 @@ export class Commands {
   }
 }
 
-/** The scripts that were sent for one command. */
 interface SentCommand {
   readonly accepting: Promise<Acceptance>;
   /** Settles when the scripts after the first one are done. Absent if there are none. */
   readonly spreading?: Promise<void>;
 }
 
-/** State shared by the sweeps of all buckets. */
 interface SweepContext {
   readonly silent: SilentServers;
   readonly isStopped: () => boolean;
   readonly report: (error: unknown) => void;
 }
 
-/** Returns the message id in the ID of a pending entry. */
 const idOf = (entryId: Buffer): number => Number.parseInt(String(entryId), 10);
 
 function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): number {
@@ -363,10 +326,7 @@ function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): numb
   return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
 }
 
-/**
- * Waits until all calls are settled, and then throws the first failure. No call is in flight when
- * it returns, because all of them share one slot of the semaphore.
- */
+/** Throws the first failure after all calls are settled: they share one slot of the semaphore. */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
   for (const result of results) if (result.status === "rejected") throw result.reason;

@@ -1,9 +1,7 @@
-// The port's conversations on Redis. The state of a user in a channel is computed when it is read,
-// by one script in the channel's slot; a list runs many of these scripts at once. The users with
-// whom a user has personal channels are in the key `peers`, which the scripts that store messages
-// maintain. `peers` may contain too many users but never too few. No state. Nothing is awaited
-// before a script is sent, so that calls for one channel take effect in the order in which they
-// were made.
+// The port's conversations on Redis, without state. A user's state in a channel is computed when it
+// is read, by one script in the channel's slot. `peers` may contain too many users but never too
+// few. Nothing is awaited before a script is sent, so that calls for one channel take effect in the
+// order in which they were made.
 
 import {
   type ChannelRef,
@@ -31,44 +29,30 @@ import { type MessageRow, messageOf } from "./history.ts";
 const STATE = loadScript(lua("conversation"), ...["channel_record", "entry", "snapshot"].map(lua));
 const DROP = loadScript(lua("drop_peer"));
 
-/**
- * Maximum number of scripts of one list in flight, so that other calls of the node are not delayed.
- */
+/** Maximum number of scripts of one list in flight, so that other calls are not delayed. */
 const STATES_IN_FLIGHT = 64;
-/**
- * Maximum number of whole conversations read at once. Each contains a whole message, which may be
- * large.
- */
+/** Maximum number of whole conversations read at once, because their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
 /** Keys of `conversation.lua`, in their order. */
 const PERSON_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = [...PERSON_KEYS, "joinSeqs", "permanent", "temporary"];
 
-/**
- * Positions in the reply: the newest seq, the number of entries in the log, and the seq at which
- * the search continues. The newest message follows the first FACT_COUNT values.
- */
+/** Positions in the reply. The newest message follows the first FACT_COUNT values. */
 const HEAD_SEQ = 0;
 const LOG_LENGTH = 5;
 const LOOK_ON = 6;
 const FACT_COUNT = 7;
 
-/** Reply of `conversation.lua`. */
 type StateReply = readonly (number | Buffer | readonly unknown[] | null)[];
 
-/** A user with whom another user has a personal channel. */
 interface Peer {
   readonly uid: string;
   /** Approximate time of the newest message, Unix milliseconds, in the format of Redis scores. */
   readonly score: string;
 }
 
-/**
- * Creates the conversations of a store on Redis. Every call may throw `unavailable` or
- * `overloaded`. The caller limits the number of lists that are read at once. `groupsOf` returns the
- * groups of a user, as in the port.
- */
+/** Creates the conversations. The caller limits the number of lists that are read at once. */
 export function createRedisConversations(
   ports: RedisStorePorts,
   groupsOf: (uid: string) => Promise<readonly string[]>,
@@ -76,9 +60,8 @@ export function createRedisConversations(
   const { link, clock, limits, onError, unreadable, waitForReplicas } = ports;
 
   /**
-   * Calls the script until its search for the newest shown message is complete. If `isWhole` is 1,
-   * skips messages that cannot be decoded. Returns `undefined` if the channel is a group that is
-   * disbanded or of which the user is not a member.
+   * Calls the script until its search is complete. If `isWhole` is 1, skips messages that cannot be
+   * decoded. Returns `undefined` for a disbanded group or a user who is not a member.
    */
   async function readState(
     uid: string,
@@ -107,10 +90,7 @@ export function createRedisConversations(
     }
   }
 
-  /**
-   * Reads a conversation for a list, without the content of the newest message. `isEmpty` is true
-   * if the channel has no messages left for any user.
-   */
+  /** Reads a conversation for a list. `isEmpty` is true if no user has messages left in it. */
   async function readHead(
     uid: string,
     channel: ChannelRef,
@@ -124,10 +104,7 @@ export function createRedisConversations(
     return { head: { ...factsOf(channel, reply), last }, isEmpty };
   }
 
-  /**
-   * Reads a whole conversation, after applying the change if there is one. `change` contains the
-   * kind of the change and its seq or count.
-   */
+  /** Applies `change` (its kind and its seq or count) and reads the whole conversation. */
   async function readWhole(
     uid: string,
     channel: ChannelRef,
@@ -138,16 +115,12 @@ export function createRedisConversations(
     return { ...factsOf(channel, state.reply), last: state.last };
   }
 
-  /** Reads a range of a user's `peers`. */
   const peers = async (uid: string, ...range: readonly string[]) =>
     (await link.call(
       ...(["zrange", link.keys.user("peers", uid), ...range] as const),
     )) as readonly Buffer[]; // members, with scores if `range` ends with WITHSCORES
 
-  /**
-   * Removes a peer whose channel is empty, unless a message arrived since the list was read. If
-   * this fails, the list merely keeps an unnecessary peer.
-   */
+  /** Removes a peer whose channel is empty. If this fails, the list keeps an unnecessary peer. */
   async function removePeer(uid: string, peer: Peer): Promise<void> {
     const key = link.keys.user("peers", uid);
     try {
@@ -222,20 +195,17 @@ export function createRedisConversations(
   };
 }
 
-/** Returns the personal channel with a peer. */
 const channelWith = ({ uid }: Peer): ChannelRef => ({
   id: uid,
   type: PERSON_CHANNEL,
 });
 
-/** Returns the seq or count of a change for the script, an integer of at least 0. */
 function amountOf(change: ConversationChange): number {
   if (change.kind === "delete") return 0;
   const value = change.kind === "read" ? change.seq : change.unread;
   return Math.min(Math.max(Math.trunc(value), 0), Number.MAX_SAFE_INTEGER);
 }
 
-/** Decodes the facts of a conversation from a reply. */
 function factsOf({ id, type }: ChannelRef, reply: StateReply): Omit<Conversation, "last"> {
   const [headSeq, readSeq, unread, deletedSeq, changedAtMs] = reply.map(Number);
   return {
@@ -248,7 +218,6 @@ function factsOf({ id, type }: ChannelRef, reply: StateReply): Omit<Conversation
   };
 }
 
-/** Decodes the newest message of a reply without its content, `undefined` if there is none. */
 function lastHead(last: StateReply): MessageHead | undefined {
   if (last.length === 0) return undefined;
   const [messageId, messageSeq, clientMsgNo, timestampMs] = last;

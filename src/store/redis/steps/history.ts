@@ -48,7 +48,6 @@ export async function readSlice(
   }
 }
 
-/** Implements `resumeSeqs` of the port. */
 export async function readResumeSeqs(
   { link }: HistoryPorts,
   ...[key, lastSeq, lastId]: Parameters<MessageStore["resumeSeqs"]>
@@ -59,7 +58,6 @@ export async function readResumeSeqs(
   return { headSeq, lastCommonSeq };
 }
 
-/** Messages from one call of the script. */
 interface Piece extends HistorySlice {
   readonly headSeq: number;
   /** Seq at which the next piece starts, 0 if the range is complete. */
@@ -89,7 +87,6 @@ async function readPiece(
   return { messages, more: more === 1, ...place };
 }
 
-/** A message in the reply of a script. */
 export type MessageRow = readonly [
   id: unknown,
   seq: unknown,
@@ -97,7 +94,6 @@ export type MessageRow = readonly [
   stream: readonly unknown[] | null,
 ];
 
-/** Decodes a message from a script's reply. */
 export function messageOf([id, seq, record, snapshot]: MessageRow): Message {
   const place = { messageId: Number(id), messageSeq: Number(seq) };
   if (snapshot === null) return decodeRecord(record, place);

@@ -12,16 +12,12 @@ import { Commands } from "./commands.ts";
 const READ = loadScript(lua("inbox_read"));
 const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
 
-/** Maximum inboxSeq that callers may pass. */
 const MAX_INBOX_SEQ = 2 ** 48 - 1;
-/** Number of copies that one script removes. */
 const REMOVED_PER_CALL = 1000;
 
 export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
-/**
- * Creates the inboxes of a store on Redis. Every call may throw `unavailable` or `overloaded`.
- */
+/** Creates the inboxes. Every call may throw `unavailable` or `overloaded`. */
 export function createRedisInbox(ports: RedisStorePorts) {
   const { link, clock, waitForReplicas, unreadable } = ports;
   const commands = new Commands(ports);
@@ -68,14 +64,12 @@ export function createRedisInbox(ports: RedisStorePorts) {
   return { ...store, commands };
 }
 
-/** A command in an inbox. */
 interface InboxCopy {
   readonly inboxSeq: number;
   readonly messageId: number;
   readonly record: Buffer;
 }
 
-/** Decodes the reply of `lua/inbox_read.lua`. */
 function copiesOf(reply: unknown): readonly InboxCopy[] {
   const fields = reply as readonly Buffer[]; // see the header of `inbox_read.lua`
   const copies: InboxCopy[] = [];

@@ -1,9 +1,8 @@
-// Repairs users' group indexes on a Redis Cluster. A fail-over of a user's slot may lose a group
-// from the index while the group's slot keeps the membership. Index entries of the last minute are
-// therefore written again if their connection was lost or their slot moved; writing an existing
-// entry again has no effect. The user's sessions are notified, because they may have connected
-// while the entry was missing. With `redis.minReplicas` no entry is lost and none is repaired.
-// State: the entries of the last minute (a limited number), which are lost when the process ends.
+// Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
+// group from the index while the group's slot keeps the membership. Entries of the last minute are
+// written again if their connection was lost or their slot moved, and the user's sessions are
+// notified. With `redis.minReplicas` no entry is lost and none is repaired. State: the entries of
+// the last minute (a limited number).
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -15,7 +14,6 @@ interface IndexRepairsPorts extends Pick<RedisStorePorts, "link" | "clock" | "on
   readonly add: (groupId: string, uid: string) => Promise<void>;
 }
 
-/** A group in a user's index. */
 interface IndexEntry {
   readonly groupId: string;
   readonly uid: string;
@@ -23,25 +21,17 @@ interface IndexEntry {
   readonly connection: unknown;
 }
 
-/** An index entry with its slot. */
 interface WrittenEntry extends IndexEntry {
-  /** Slot of the user's index. */
   readonly slot: number;
 }
 
-/**
- * Time for which an entry is remembered. A primary that is disconnected from the other servers
- * accepts writes for less than this time.
- */
+/** Time for which an entry is remembered. A disconnected primary accepts writes for less time. */
 const KEPT_MS = 60_000;
-/** Maximum number of remembered entries. */
 const MAX_ENTRIES = 200_000;
-/** Number of entries that are written again in parallel. */
 const REPAIRS_AT_ONCE = 256;
 /** Value used as the connection of a slot whose server is unreachable. */
 const NONE = Symbol("none");
 
-/** Remembers and repairs the index entries that this node wrote. */
 export class IndexRepairs {
   readonly #ports: IndexRepairsPorts;
   readonly #isNeeded: boolean;
@@ -55,15 +45,13 @@ export class IndexRepairs {
   }
 
   /**
-   * Returns the connection over which an entry would be sent now, `undefined` if the connection is
-   * not established yet. An entry without a connection is always written again, because its loss
-   * would not be noticed. Throws `unavailable` if the server is unreachable or unknown.
+   * Returns the connection over which an entry would be sent now, `undefined` if there is none yet.
+   * An entry without a connection is always written again, because its loss would not be noticed.
    */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
   }
 
-  /** Records that an entry was written. */
   note(entry: IndexEntry): void {
     if (!this.#isNeeded) return;
     const slot = slotOf(this.#indexOf(entry));
@@ -71,8 +59,7 @@ export class IndexRepairs {
   }
 
   /**
-   * Writes lost entries again. An entry whose server is unreachable is kept and ends the sweep, so
-   * that a sweep waits only once for a server that does not reply.
+   * Writes lost entries again. An unreachable server ends the sweep, so that it waits only once.
    */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
@@ -83,10 +70,7 @@ export class IndexRepairs {
     }
   }
 
-  /**
-   * Returns the entries that were written over a connection other than the current connection of
-   * their slot. Forgets all other entries that are old enough.
-   */
+  /** Returns the entries whose slot has another connection now. Forgets other old entries. */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();

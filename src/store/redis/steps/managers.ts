@@ -7,16 +7,11 @@ import type { Keys } from "../../../redis/keys.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
 const FORMAT = "1";
-/**
- * Time for which the key of an expired token is kept, because clocks differ. The stored expiry time
- * decides whether a token is valid.
- */
+/** Time for which the key of an expired token is kept, because clocks differ. */
 const RECLAIM_AFTER_MS = 60_000;
 
-/** The part of a link that is needed to read tokens. */
 type Link = Pick<RedisStorePorts["link"], "call" | "keys">;
 
-/** Creates the managers of a store on Redis. */
 export function createRedisManagers({
   link,
   clock,
@@ -65,23 +60,19 @@ export async function accessTokenOwner(
   return clock() < Number(expiresAtMs) ? owner.join("\n") : undefined;
 }
 
-/** Returns the key of the HASH that contains all password hashes by username. */
 export const passwordsKey = (keys: Keys): string => keys.shared("managers");
 
 /** Returns the key of a token. `hash` is its SHA-256 in hex. */
 export const accessTokenKey = (keys: Keys, hash: string): string => keys.shared(`tokens:${hash}`);
 
-/** Encodes the value of a password. */
 export function encodePassword(passwordHash: string): string {
   return `${FORMAT}\n${passwordHash}`;
 }
 
-/** Encodes the value of an access token. */
 export function encodeToken(owner: string, expiresAtMs: number): string {
   return `${FORMAT}\n${expiresAtMs}\n${owner}`;
 }
 
-/** Decodes a stored value. Throws `internal` if it has another format. */
 function fieldsOf(stored: unknown): readonly string[] {
   const [format, ...fields] = String(stored).split("\n");
   if (format !== FORMAT)

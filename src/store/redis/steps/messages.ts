@@ -21,38 +21,28 @@ import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
 
-/** Ports that messages use. */
 interface MessagePorts extends RedisStorePorts, Pick<ChannelStore, "personFacts"> {
   readonly commands: Pick<Commands, "settle">;
 }
 
-/** The messages of a store on Redis. */
 interface RedisMessages extends MessageStore {
   /** Counters since the start: accepted messages, stored or not, and retries. */
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }
 
 /**
- * Creates the messages of a store on Redis. Every call may throw `overloaded` or `unavailable`.
- * After `unavailable`, the message may be stored. A retry with the same `clientMsgNo` does not
- * store it again.
+ * Creates the messages. After `unavailable`, a message may be stored. A retry with the same
+ * `clientMsgNo` does not store it again.
  */
 export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const { link, personFacts, commands } = ports;
   const namesOf = new ChannelNamesOf(link);
   const appends = new Appends(ports);
   const counts = { appended: 0, duplicates: 0 };
-  /**
-   * Order of the personal messages whose users' rules are being read, by channel and sender. A
-   * message does not overtake an earlier message, even if the rules for the earlier message could
-   * not be read.
-   */
+  /** Order of messages whose users' rules are being read, kept even if a read fails. */
   const ruleReads = new KeyedSequencer("fail");
 
-  /**
-   * Checks the sender of a personal message before the script, which cannot read the rules of users
-   * in other slots.
-   */
+  /** Checks the sender before the script, which cannot read the rules of users in other slots. */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;
@@ -75,7 +65,6 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     else if (isApart) await publishAgain(link, draft, placement);
   }
 
-  /** Publishes a message to users in other slots. */
   async function publish(draft: MessageDraft, placement: Placement): Promise<void> {
     const keptAtMs = placement.messageSeq === 0 ? undefined : placement.atMs;
     const extra = encodeExtra({ ...draft, idBefore: placement.idBefore });
@@ -86,10 +75,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   return {
     counts,
 
-    /**
-     * Nothing is awaited before the message is in its queue or the users' rules are requested.
-     * Otherwise a later message could overtake it.
-     */
+    /** Awaits nothing before the message is queued or rules are requested, to keep the order. */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);
       const checked = names.isApart ? await checkSender(draft) : draft;

@@ -1,6 +1,5 @@
-// Generates the tables of `lua/permission.lua` from the rules of `broker/permissions.ts`: one digit
-// for each combination of facts. `permission.lua` describes the bits. The tables are generated
-// once.
+// Generates the tables of `lua/permission.lua`, which describes the bits, from the rules of
+// `broker/permissions.ts`: one digit for each combination of facts.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import {
@@ -12,10 +11,7 @@ import {
 } from "../../../broker/model.ts";
 import { refuseGroupSend, refusePersonSend } from "../../../broker/permissions.ts";
 
-/**
- * Numbers of the refusals in scripts. They are not a stored format, because a script and its caller
- * always belong to the same build.
- */
+/** Numbers of the refusals in scripts, not a stored format: script and caller share a build. */
 const REFUSALS = {
   channel_disbanded: 1,
   channel_banned: 2,
@@ -44,23 +40,17 @@ const STRANGER = 16;
 const SYSTEM = 32;
 const DENIED = 64;
 const UNLISTED = 128;
-/** Number of combinations of facts. */
 const CASES = 256;
 const SENDER = "sender";
 
-/** Returns the number of a refusal for scripts, 0 if there is none. */
 export function codeOf(refused: SendRefusal | undefined): number {
   return refused === undefined ? 0 : REFUSALS[refused];
 }
 
-/**
- * Returns the refusal with a number from a script's reply, `undefined` if the number is unknown.
- */
 export function refusalOf(code: number): SendRefusal | undefined {
   return BY_CODE.get(code);
 }
 
-/** Returns the Lua code that defines the tables. It is placed in front of `permission.lua`. */
 export function permissionTables(): string {
   return [
     `local SYSTEM_UID = '${SYSTEM_UID}'`,
@@ -69,7 +59,6 @@ export function permissionTables(): string {
   ].join("\n");
 }
 
-/** Returns a table as text: the refusal for each combination of facts. */
 function table(refuse: (bits: number) => SendRefusal | undefined): string {
   return Array.from({ length: CASES }, (_, bits) => codeOf(refuse(bits))).join("");
 }

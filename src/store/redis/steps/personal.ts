@@ -15,11 +15,10 @@ import { otherUser } from "./channel-names.ts";
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to both users of a personal channel. For a stored message that was accepted at
- * `keptAtMs`, also adds each user to the other's `peers`. Must be awaited before the caller gets a
- * result. The calls are sent even if the maximum of calls in flight is reached, because the message
- * is stored already. Repeating the call has no effect. Throws the errors of `RedisLink`; a user may
- * then have missed the frame.
+ * Publishes a frame to both users of a personal channel. For a stored message accepted at
+ * `keptAtMs`, also adds each user to the other's `peers`. Ignores the maximum of calls in flight,
+ * because the message is stored already. Must be awaited before the caller gets a result. Repeating
+ * the call has no effect.
  */
 export async function publishToUsers(
   link: RedisLink,
@@ -38,10 +37,7 @@ export async function publishToUsers(
     if (result.status === "rejected") throw result.reason;
 }
 
-/**
- * Publishes a message from the log again, because the session `origin` has repeated it. Does
- * nothing if the log no longer contains the message.
- */
+/** Publishes a repeated message from the log again, if the log still contains it. */
 export async function publishAgain(
   link: RedisLink,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,

@@ -12,27 +12,19 @@ const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
 /** Number of messages that one script removes, which takes about a millisecond. */
 const MESSAGES_PER_CALL = 200;
-/** Number of channels that are looked up at once. */
 const CHANNELS_PER_PAGE = 50;
 /** Maximum time by which a node's clock may be ahead of Redis' clock. */
 const MAX_AHEAD_MS = 60_000;
-/**
- * Maximum interval between two visits to a channel if `store.maxChannelMessages` is set, because
- * the limit may have been higher at the last visit.
- */
+/** Maximum time between two visits to a channel, because its limit may have been higher before. */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;
 
-/** Connection to one server. */
 type Server = ReturnType<RedisLink["primaryOf"]>;
-/** Returns the time to use for the expiry of data on a server, Unix milliseconds. */
 type ClockAt = (server: Server) => number | Promise<number>;
-/** Range of scores in Redis' syntax. */
 type ScoreRange = readonly [from: string, to: string];
 
 /** Further work of each sweep. It must end early when `isStopped` returns true. */
 type SweepTask = (isStopped: () => boolean) => Promise<unknown>;
 
-/** Periodic removal of expired data by one node. */
 export class Sweep {
   readonly #ports: RedisStorePorts;
   readonly #tasks: readonly SweepTask[];
@@ -45,7 +37,6 @@ export class Sweep {
     this.#tasks = tasks;
   }
 
-  /** Starts the timer. */
   start(): void {
     const { sweepIntervalMs } = this.#ports.limits;
     this.#timer = setInterval(() => void this.#tick(), sweepIntervalMs);
@@ -54,8 +45,7 @@ export class Sweep {
 
   /**
    * Removes all expired data and returns the number of removed messages. Joins a sweep in progress.
-   * If some servers of a Cluster are unreachable, throws the errors of `RedisLink` after the data
-   * on all other servers has been removed.
+   * If servers of a Cluster are unreachable, throws after the sweep of all other servers.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
@@ -85,10 +75,7 @@ export class Sweep {
     return this.#running;
   }
 
-  /**
-   * Returns this node's time. Throws if it is far ahead of the server's clock, because a clock that
-   * may be wrong must not remove data.
-   */
+  /** Throws if this node's clock is far ahead: a clock that may be wrong must not remove data. */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();
@@ -117,7 +104,6 @@ export class Sweep {
     return removed;
   }
 
-  /** Processes all due channels of a bucket. */
   async #sweepBucket(bucket: number, clockAt: ClockAt): Promise<number> {
     const { link } = this.#ports;
     const due = link.keys.bucket("due", bucket);
@@ -137,9 +123,7 @@ export class Sweep {
   }
 
   /**
-   * Returns the range of `due` with the channels that were entered under higher limits and to which
-   * the current limits have not been applied yet. Returns `undefined` if there can be no such
-   * channels.
+   * Returns the range of channels entered under higher limits, `undefined` if there can be none.
    */
   #outdatedRange(nowMs: number): ScoreRange | undefined {
     const { retentionS, maxChannelMessages } = this.#ports.limits;
@@ -155,7 +139,6 @@ export class Sweep {
     return (keys as readonly Buffer[]).map(String);
   }
 
-  /** Removes expired messages of one channel with one call of the script. */
   async #reclaim(key: string, due: string, nowMs: number): Promise<number> {
     const { link, limits } = this.#ports;
     const names = ["head", "log", "expiry", "redDots"].map((part) => link.keys.channel(part, key));

@@ -17,23 +17,13 @@ import { asBrokerError, errorOfReply } from "../../../redis/errors.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
-/**
- * Time to live of a session's entry. Its node confirms it once a minute. A node that cannot confirm
- * its sessions for this time is dead. If it starts again, it is another incarnation.
- */
+/** Time to live of an entry. A node that cannot confirm its sessions for this time is dead. */
 const ENTRY_TTL_MS = 600_000;
-/**
- * Time for which the end of a session is remembered. Otherwise a node that was unreachable when the
- * session ended would enter the session again later.
- */
+/** Time for which a node that was unreachable cannot enter an ended session again. */
 const ENDED_TTL_MS = 86_400_000;
-/**
- * Maximum number of sessions that one script confirms, so that it delays other calls by less than a
- * millisecond.
- */
+/** Maximum number of sessions per script, which delays others by less than a millisecond. */
 const SESSIONS_PER_CALL = 50;
 
-/** Sources placed in front of every script on a user's sessions. */
 export const SESSION_RULES = [
   `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
   lua("session_rules"),
@@ -43,7 +33,6 @@ const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
 const END = loadScript(lua("session_end"), ...SESSION_RULES);
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
-/** Creates the sessions of a store on Redis. */
 export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): SessionStore {
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a slot of its own
@@ -120,19 +109,16 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
   };
 }
 
-/** Returns the arguments of a session that follow its id. */
 function recordArgs(session: SessionRecord): readonly Arg[] {
   return [session.flag, session.level, session.deviceId, session.tokenTag];
 }
 
-/** Returns the arguments of a session for `session_confirm.lua`. */
 function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[] {
   const { uid, sessionId, tokenTag } = session;
   const token = Buffer.from(tokenTag, "base64url"); // the beginning of the token's hash
   return [uid, sessionId, ...recordArgs(session), token, since, order];
 }
 
-/** Decodes the result of a session from the reply of `session_confirm.lua`. */
 function readConfirmation([result, detail]: readonly Buffer[]): Confirmation {
   const kind = String(result) as Confirmation["kind"];
   if (kind === "refused") return refusal(detail);
@@ -148,7 +134,6 @@ function refusal(reason: Buffer | undefined) {
   } as const;
 }
 
-/** Decodes an entry of the user `uid` (`lua/session_rules.lua`). */
 function readEntry(uid: string, sessionId: string, text: Buffer): SessionEntry {
   const [, incarnation, since, flag, level, deviceId, tokenTag, order] = JSON.parse(
     text.toString(),

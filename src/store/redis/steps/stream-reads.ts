@@ -15,7 +15,6 @@ const OFFSET = loadScript(lua("stream_offset"), lua("snapshot"));
 
 /** Maximum size of the cache, in UTF-16 units. */
 const MAX_CACHED_UNITS = 8_000_000;
-/** Maximum number of channels of one user that are read in parallel. */
 const CHANNELS_IN_FLIGHT = 128;
 
 type StreamReads = Pick<
@@ -23,7 +22,6 @@ type StreamReads = Pick<
   "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
 >;
 
-/** Creates the functions that read streams for a store on Redis. */
 export function createStreamReads({
   link,
   clock,
@@ -34,10 +32,7 @@ export function createStreamReads({
   const cache = new StreamCache(MAX_CACHED_UNITS);
   const retentionMs = limits.retentionS * 1000;
 
-  /**
-   * Returns a time in Unix milliseconds, -1 if there is no retention. Ended streams that started at
-   * that time or earlier are no longer shown.
-   */
+  /** Returns the latest start of an ended stream past retention, -1 if there is no retention. */
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
   /**
@@ -100,9 +95,7 @@ export function createStreamReads({
   };
 }
 
-/** A snapshot in the cache. */
 interface CachedStream {
-  /** Version of this state of the stream. No other state has the same version. */
   readonly version: string;
   readonly snapshot: StreamSnapshot;
 }
@@ -118,25 +111,18 @@ class StreamCache {
   readonly #active = new Map<ChannelKey, string>();
   #units = 0;
 
-  /** Creates a cache of snapshots with a total size of about `maxUnits` UTF-16 units at most. */
   constructor(maxUnits: number) {
     this.#maxUnits = maxUnits;
   }
 
-  /**
-   * Returns the snapshot of the channel's stream with this `clientMsgNo`, or of its active stream
-   * ("").
-   */
+  /** Returns the stream with this `clientMsgNo`, or the channel's active stream (""). */
   get(key: ChannelKey, clientMsgNo: string): CachedStream | undefined {
     if (clientMsgNo !== "") return this.#entries.get(nameOf(key, clientMsgNo));
     const name = this.#active.get(key);
     return name === undefined ? undefined : this.#entries.get(name);
   }
 
-  /**
-   * Adds a snapshot and returns the cached one, which is the earlier snapshot if the version is the
-   * same.
-   */
+  /** Returns the cached snapshot, which is the earlier one if the version is the same. */
   put(read: CachedStream): StreamSnapshot {
     const { key, clientMsgNo, state } = read.snapshot;
     const name = nameOf(key, clientMsgNo);
@@ -160,12 +146,10 @@ class StreamCache {
   }
 }
 
-/** Returns the name of a stream in the cache. */
 function nameOf(key: ChannelKey, clientMsgNo: string): string {
   return `${key}\n${clientMsgNo}`;
 }
 
-/** Returns the approximate size of a snapshot in UTF-16 units. */
 function unitsOf({ text, startData, endData = "", notes }: StreamSnapshot): number {
   let units = ENTRY_UNITS + text.length + startData.length + endData.length;
   for (const { eventId, type, data } of notes) units += eventId.length + type.length + data.length;

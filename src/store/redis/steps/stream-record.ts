@@ -1,7 +1,6 @@
 // Encodes and decodes streams in Redis. The record of an event consists of two halves. The first
-// half is the same for all events of a stream and is stored with it, so that a script can write the
-// last event of a stream even if its caller does not know these fields. Also decodes the snapshots
-// of `lua/snapshot.lua`. Pure.
+// half is stored with the stream, so that a script can write the last event even if its caller does
+// not know these fields. Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -12,16 +11,11 @@ import {
 } from "../../../broker/model.ts";
 import { packr, type RecordedEvent, STREAM_STATES, WIRE_VERSION } from "../../../redis/wire.ts";
 
-/** First byte of a MessagePack array, to which the number of fields is added. */
 const ARRAY = 0x90;
 const EVENT_FIELDS = 9;
 const HEAD_FIELDS = 5;
 
-/**
- * Encodes the beginning of the record of every event of a stream (`decodeEvent` of `wire.ts`
- * decodes records). A whole record is this beginning, the event id as a MessagePack string, and
- * `eventTail`.
- */
+/** Encodes the beginning of each event's record, before the event id and `eventTail`. */
 export function eventHead({
   channel,
   fromUid,
@@ -33,7 +27,6 @@ export function eventHead({
   return head;
 }
 
-/** Encodes the end of the record of an event. */
 export function eventTail({
   type,
   data,
@@ -42,17 +35,13 @@ export function eventTail({
   return packr.pack([type, data, timestampMs]).subarray(1);
 }
 
-/** A snapshot of a stream and its version. */
 interface VersionedSnapshot {
   readonly version: string;
   /** `undefined` if the stream still has the version that the caller had. */
   readonly snapshot: StreamSnapshot | undefined;
 }
 
-/**
- * Decodes the result of `stream_snapshot` (`lua/snapshot.lua`). Throws `internal` if it has a newer
- * format.
- */
+/** Throws `internal` if the reply of `stream_snapshot` has a newer format. */
 export function decodeVersioned(reply: unknown): VersionedSnapshot {
   const fields = reply as readonly Buffer[]; // as `stream_snapshot` specifies
   const version = String(fields[0]);
@@ -60,10 +49,7 @@ export function decodeVersioned(reply: unknown): VersionedSnapshot {
   return { version, snapshot: decodeSnapshot(reply) };
 }
 
-/**
- * Decodes a whole snapshot from `stream_snapshot` (`lua/snapshot.lua`). Throws `internal` if it has
- * a newer format.
- */
+/** Decodes a whole snapshot. Throws `internal` if it has a newer format. */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const fields = reply as readonly (Buffer | null)[]; // as `stream_snapshot` specifies
   const [, head, id, seq, stateAt, next, startData, endData, text] = fields;
@@ -83,7 +69,6 @@ export function decodeSnapshot(reply: unknown): StreamSnapshot {
   };
 }
 
-/** Decodes the beginning of a stream's records. */
 function decodeHead(
   head: Buffer,
 ): Pick<StreamSnapshot, "key" | "channel" | "fromUid" | "clientMsgNo"> {
@@ -97,7 +82,6 @@ function decodeHead(
   return { key: channelKey(channel, fromUid), channel, fromUid, clientMsgNo };
 }
 
-/** Encodes a tool-call event for the list `streamNotes` (`lua/snapshot.lua`). */
 export function encodeNote(note: StreamNote): Buffer {
   const { index, textOffset, eventId, type, data, timestampMs } = note;
   return packr.pack([index, textOffset, eventId, type, data, timestampMs]);

@@ -35,24 +35,18 @@ const KINDS = new Map<string, EventKind>([
   ...[...TOOL_CALL_EVENTS].map((type) => [type, "n"] as const),
 ]);
 
-/** Payload of a stream's message whose text is empty. */
 const NO_TEXT = Buffer.from(streamPayload(""));
 
-/** Identifies a stream. */
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
 /** Functions that send the scripts. Each of them throws the errors of `RedisLink`. */
 interface StreamSteps {
   /** Starts a stream or adds an event to it. Also throws `bad_request` and `too_large`. */
   event(draft: StreamDraft): Promise<unknown>;
-  /**
-   * Ends a stream because a viewer cancels it. With `silentSinceMs` (Unix milliseconds), ends it
-   * because it is silent, but only if it has had no event since then.
-   */
+  /** Ends a stream. With `silentSinceMs`, only if the stream has had no event since then. */
   end(name: StreamName, silentSinceMs?: number): Promise<unknown>;
 }
 
-/** Creates the stream scripts of a store on Redis. */
 export function createStreamSteps({
   link,
   clock,
@@ -63,14 +57,10 @@ export function createStreamSteps({
   const { maxStreamBytes } = limits;
   const windowMs = limits.dedupeWindowS * 1000;
 
-  /**
-   * Returns the keys `streams` of a channel's users, empty if the channel's scripts cannot access
-   * them.
-   */
+  /** Returns an empty list if the channel's scripts cannot access these keys. */
   const indexesOf = (key: ChannelKey) =>
     areUsersApart(link, key) ? [] : usersOf(key).map((uid) => keys.user("streams", uid));
 
-  /** Sends the script that starts a stream. */
   function start(draft: StreamDraft): Promise<unknown> {
     const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
     const { ids, topics, peerKeys, peers, ...channelKeys } = names.get(key);
@@ -125,11 +115,7 @@ export function createStreamSteps({
   };
 }
 
-/**
- * Returns the kind of an event for `lua/stream_steps.lua`. Throws `bad_request` if the type is not
- * the type of a stream event or the time is invalid, and `too_large` if no stream can hold the
- * data.
- */
+/** Throws `bad_request` for a wrong type or time, `too_large` if no stream can hold the data. */
 function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): EventKind {
   const kind = KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);
@@ -138,12 +124,10 @@ function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number
   return kind;
 }
 
-/** Encodes the end of the event's record. If the producer set no time, the event gets `nowMs`. */
 function tailOf({ type, data, timestampMs }: StreamDraft, nowMs: number): Buffer {
   return eventTail({ type, data, timestampMs: timestampMs ?? nowMs });
 }
 
-/** Encodes the record of the stream's message. */
 function recordOf({ channel, fromUid, clientMsgNo }: StreamDraft, nowMs: number): Buffer {
   return encodeRecord(
     {

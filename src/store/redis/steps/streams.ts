@@ -1,9 +1,7 @@
 // The port's streams on Redis. The script that changes a stream decides whether the change is
-// allowed, and scripts are sent in the order of the calls. In a Redis Cluster the users of a
-// personal channel are in other slots: `streams` and `peers` of both users are written before a
-// start is sent, and separate scripts notify the users. A call must not return before its changes
-// are replicated as configured. State: the calls that wait for a start, and the time since which
-// Redis has been reachable.
+// allowed, and scripts are sent in the order of the calls. In a Redis Cluster, `streams` and
+// `peers` of both users are written before a start is sent, and separate scripts notify the users.
+// State: the calls that wait for a start, and the time since which Redis has been reachable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";
@@ -17,13 +15,9 @@ import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
 
-/** Number of silent streams of a bucket that are ended in parallel. */
 const PAGE = 64;
 
-/**
- * Creates the streams of a store on Redis. Every call may throw `overloaded` or `unavailable`.
- * After `unavailable`, a write may have taken effect. Sending its event again is a retry.
- */
+/** Creates the streams. After `unavailable`, a write may have taken effect; a repeat is a retry. */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, waitForReplicas, onError } = ports;
   const { keys } = link;
@@ -34,10 +28,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     if (isUp) reachableSinceMs = clock();
   });
 
-  /**
-   * Runs a script in the order of the calls for the channel. The script is sent at once, or as soon
-   * as the indexes that must precede it are written.
-   */
+  /** Sends a script in the order of the channel's calls, after the indexes it needs are written. */
   async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
@@ -51,10 +42,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     return finish(key, reply);
   }
 
-  /**
-   * Adds the channel to `streams` of its users, and each user to the other's `peers`. The Redis
-   * commands are sent immediately.
-   */
+  /** Adds the channel to its users' `streams`, and each user to the other's `peers`. */
   async function addToIndexes(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
     const nowMs = clock();
@@ -65,11 +53,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     await Promise.all(added);
   }
 
-  /**
-   * Completes a script according to its reply (`lua/stream_steps.lua`): publishes frames that the
-   * script could not publish itself, and waits for the replicas. Throws `too_large` and
-   * `unavailable`.
-   */
+  /** Publishes frames that the script could not publish itself, and waits for the replicas. */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
     const [verdictBytes, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
@@ -82,7 +66,6 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     return { verdict, state: STREAM_STATES[state] };
   }
 
-  /** Publishes frames to users in other slots. */
   async function publish(key: ChannelKey, frames: readonly Buffer[]): Promise<void> {
     const atMs = clock();
     const published = frames.map((frame) =>
@@ -91,10 +74,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     await Promise.all(published);
   }
 
-  /**
-   * Removes an ended stream from the active streams. If it remained there, its users would be
-   * notified of its end again.
-   */
+  /** Removes an ended stream. Otherwise its users would be notified of its end again. */
   function removeEnded(key: ChannelKey, ended: string): void {
     link
       .write("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
@@ -106,7 +86,6 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       );
   }
 
-  /** Ends the silent streams of a bucket and returns their number. */
   async function interruptIn(bucket: number, sinceMs: number): Promise<number> {
     const streams = keys.bucket("activeStreams", bucket);
     const range = ["-inf", `(${sinceMs}`, "LIMIT", 0, PAGE];
@@ -119,7 +98,6 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     }
   }
 
-  /** Ends a stream if it had no event since `sinceMs`. Returns true if it was ended. */
   async function interrupt(name: string, sinceMs: number): Promise<boolean> {
     const at = name.indexOf("\n");
     const [key, clientMsgNo] = [name.slice(0, at), name.slice(at + 1)];
@@ -135,8 +113,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * Does nothing and returns 0 if Redis was unreachable, or this node was not running, at some
-     * time since `silentSinceMs`, because producers may have been unable to send.
+     * Returns 0 if Redis or this node was down meanwhile: producers may have been unable to send.
      */
     async interruptStreams(silentSinceMs) {
       if (silentSinceMs < reachableSinceMs) return 0;

@@ -4,10 +4,8 @@ import type { SystemAccountStore } from "../../../broker/ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
-/** Returns the key of the SET that contains the uids of the system accounts. */
 export const systemUidsKey = (keys: Keys): string => keys.shared("systemUids");
 
-/** Creates the system accounts of a store on Redis. */
 export function createRedisSystemAccounts({
   link,
   waitForReplicas,

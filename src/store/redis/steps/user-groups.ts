@@ -1,9 +1,7 @@
-// Group index of each user. A group's own slot has its members and is authoritative. The index in
-// the user's slot contains at least the groups of the user and maybe more. A group is added to the
-// index, with the time, before the script that may make the user a member. A reader checks the
-// groups of an index and removes wrong entries, except recent entries and entries that were added
-// again meanwhile. Therefore the index already contains the group when the script makes the user a
-// member. State: the index repairs.
+// Group index of each user: at least the user's groups, maybe more. The group's own slot is
+// authoritative. A group is added to the index, with the time, before the script that may make the
+// user a member. A reader removes wrong entries, except recent entries and entries that were added
+// again meanwhile. State: the index repairs.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -20,27 +18,18 @@ const ADD = loadScript(lua("groups_add"));
 const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
 const REMOVE = loadScript(lua("groups_remove"));
 
-/** Maximum number of scripts that add index entries in flight. */
 const ADDS_IN_FLIGHT = 256;
-/**
- * Maximum number of users of one such script on a single server. On a Cluster each user is in a
- * slot of its own.
- */
+/** Maximum number of users of one such script. On a Cluster each script is for one user. */
 const USERS_PER_ADD = 500;
-/** Maximum number of groups that one script checks. */
 const GROUPS_PER_CALL = 100;
 /** Age above which a wrong entry is removed, in seconds. */
 const MIN_REMOVE_AGE_S = 300;
-/**
- * Time from adding the index entries to the end of the script, above which the entries are added
- * again. The node may have been frozen, and a reader may have removed the entries.
- */
+/** Time after which the entries are added again, because a reader may have removed them. */
 const MAX_ADD_MS = 60_000;
 
 /** A user's index: the time at which each group was added, as stored. */
 type Index = ReadonlyMap<string, string>;
 
-/** Group indexes of all users. */
 export class UserGroups {
   readonly #ports: RedisStorePorts;
   readonly #link: RedisLink;
@@ -56,9 +45,8 @@ export class UserGroups {
   }
 
   /**
-   * Runs a script that may make users members of the group, after adding the group to their
-   * indexes. Adds the group again if the script took so long that a reader may have removed the
-   * entries.
+   * Adds the group to the indexes, then runs the script. Adds the group again if the script took so
+   * long that a reader may have removed the entries.
    */
   async addBefore<T>(
     groupId: string,
@@ -83,15 +71,11 @@ export class UserGroups {
     }
   }
 
-  /** Repairs indexes that may have lost entries in a fail-over. Must be called periodically. */
   sweep(isStopped: () => boolean): Promise<void> {
     return this.#repairs.sweep(isStopped);
   }
 
-  /**
-   * Returns the groups of which `uid` is a member, without disbanded ones, in no particular order.
-   * Removes wrong entries from the index.
-   */
+  /** Returns the user's groups without disbanded ones. Removes wrong entries from the index. */
   async of(uid: string): Promise<readonly string[]> {
     const index = await this.#read(uid);
     const groups = await this.#among(uid, [...index.keys()]);
@@ -115,7 +99,6 @@ export class UserGroups {
     return { groups, isAll };
   }
 
-  /** Reads a user's index. */
   async #read(uid: string): Promise<Index> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hgetall", key);
@@ -124,7 +107,6 @@ export class UserGroups {
     return new Map(entries.map(([id, entered]) => [id, String(entered)]));
   }
 
-  /** Removes the entries of groups that are not in `groups` and are old enough. */
   async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
     if (groups.length === index.size) return;
     const members = new Set(groups);
@@ -138,7 +120,6 @@ export class UserGroups {
     await this.#link.run(REMOVE, [key], [MIN_REMOVE_AGE_S, ...wrong.flat()]);
   }
 
-  /** Returns the groups among `ids` of which the user is a member. */
   async #among(uid: string, ids: readonly string[]): Promise<string[]> {
     const timeSlice = new TimeSlice();
     const pieces = piecesOf(ids, this.#link);
@@ -165,7 +146,6 @@ export class UserGroups {
     for (const uid of uids) this.#repairs.note({ groupId, uid, connection });
   }
 
-  /** Returns the arguments with which `groups_add.lua` notifies the user's sessions. */
   #notification(channelId: string, uid: string): readonly Arg[] {
     const topic = this.#link.keys.user("topic", uid);
     const event = { kind: "addition", uid, channelId } as const;
@@ -173,10 +153,7 @@ export class UserGroups {
   }
 }
 
-/**
- * Splits groups into pieces for one script each. In a Redis Cluster all keys of a piece are in one
- * slot.
- */
+/** Splits groups for one script each. In a Redis Cluster all keys of a piece are in one slot. */
 function piecesOf(
   ids: readonly string[],
   { isCluster }: Pick<RedisLink, "isCluster">,

@@ -14,10 +14,7 @@ const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
 
-/**
- * Maximum number of users that one script reads, so that it delays other calls by less than a
- * millisecond.
- */
+/** Maximum number of users per script, which delays others by less than a millisecond. */
 const STATES_PER_CALL = 50;
 /**
  * Maximum number of such scripts in flight. After a lost connection a node reads the states of all
@@ -25,7 +22,6 @@ const STATES_PER_CALL = 50;
  */
 const STATES_IN_FLIGHT = 256;
 
-/** Creates the users of a store on Redis. */
 export function createRedisUsers({
   link,
   waitForReplicas,
@@ -33,7 +29,6 @@ export function createRedisUsers({
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
-  /** Reads the states of users with one call of the script. */
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {
     const keys = uids.flatMap((uid) =>
       ["groups", "inbox"].map((part) => link.keys.user(part, uid)),
@@ -74,15 +69,10 @@ export function createRedisUsers({
   };
 }
 
-/** Encodes a device for the HASH `devices` of its user. */
 export function encodeDevice({ level, tokenHash }: Pick<Device, "level" | "tokenHash">): Buffer {
   return Buffer.from([FORMAT, level, ...tokenHash]);
 }
 
-/**
- * Decodes a device. Returns `undefined` if there is none. Throws `internal` if it has another
- * format.
- */
 function deviceOf(uid: string, flag: DeviceFlag, reply: unknown): Device | undefined {
   if (reply === null) return undefined;
   const stored = reply as Buffer; // a value of the HASH
