@@ -28,7 +28,6 @@ const START_MS = 10_000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
 interface LinkPorts {
-  /** Name shown by CLIENT LIST. */
   readonly name: string;
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
