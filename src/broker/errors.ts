@@ -81,7 +81,6 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** Reasons why a sender may not send into a channel. */
 export type SendRefusal = Extract<
   ErrorCode,
   | "channel_disbanded"
@@ -93,7 +92,6 @@ export type SendRefusal = Extract<
   | "not_allowlisted"
 >;
 
-/** A field of a request body that is not valid. */
 export interface ErrorDetail {
   readonly path: string;
   readonly message: string;
@@ -134,9 +132,7 @@ export class BrokerError extends Error {
   }
 }
 
-/**
- * Returns true if the store or the node is unreachable or overloaded, so that a retry may succeed.
- */
+/** Returns true if the store or the node is unreachable or overloaded. */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof BrokerError)) return false;
   return error.code === "unavailable" || error.code === "overloaded";
