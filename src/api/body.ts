@@ -14,10 +14,7 @@ import {
   OPTIONAL_LABEL_PATTERN,
 } from "./fields.ts";
 
-/**
- * A valid value or an error reply. `ignored` lists the fields of the body that are not in the
- * schema, in the form of a header value. It is `undefined` if there are none.
- */
+/** A value or an error reply. `ignored` lists the fields outside the schema as a header value. */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refusal: HttpReply };
@@ -26,18 +23,13 @@ export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => ReadResult<T>;
 /** Converts a parsed JSON body of another dialect to the form that the schemas describe. */
 export type Adapt = (body: unknown) => unknown;
 
-/**
- * A check that runs before the schema. Returns an error reply, or `undefined` if the body passes.
- */
+/** A check before the schema. Returns an error reply, or `undefined` if the body passes. */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
 /** Keeps a byte order mark, so that JSON.parse rejects it. */
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/**
- * Returns a reader of JSON bodies. It checks the content type, UTF-8 and JSON, applies `adapt`,
- * runs `precheck`, and then validates the schema.
- */
+/** Applies, in order: content type, UTF-8, JSON, `adapt`, `precheck`, the schema. */
 export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
@@ -74,17 +66,13 @@ const HEADER_SAFE = /^[\w.-]{1,64}$/;
 /** Fields of an object schema, including the fields of nested objects. `null` for other schemas. */
 type Fields = ReadonlyMap<string, Fields | null>;
 
-/** Returns the fields of a schema, `null` if it is not an object schema. */
 function fieldsOf(schema: TSchema): Fields | null {
   if (!Type.IsObject(schema)) return null;
   const properties = Object.entries(schema.properties);
   return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
 }
 
-/**
- * Returns the fields of a valid `value` that are not in its schema, in the form of a header value,
- * or `undefined` if there are none.
- */
+/** Returns the fields of `value` outside its schema as a header value, `undefined` if none. */
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const ignored: string[] = [];
   if (fields !== null) collectIgnored(fields, value as object, "", ignored);
@@ -111,10 +99,7 @@ const NO_VALUES: OverridingValues = () => ({});
 /** Avoids an allocation for `POST /event`, a hot path whose calls usually have no query string. */
 const NO_PAIRS: readonly string[] = [];
 
-/**
- * Returns a reader of query strings. It reads only the parameters of the schema and converts
- * integers to numbers. If a parameter occurs several times, the last value is used.
- */
+/** Reads only the parameters of the schema. The last value of a repeated parameter is used. */
 export function queryReader<S extends Type.TObject>(
   schema: S,
   overridingValues = NO_VALUES,
@@ -158,10 +143,7 @@ function refuse(message: string): ReadResult<never> {
   return { refusal: errorReply("bad_request", { message }) };
 }
 
-/**
- * Returns the error for an array with too many items, or `undefined` if there is no such array.
- * Must be called before `explain`, because explaining 500,000 invalid items takes a second.
- */
+/** Must be called before `explain`, which takes a second for 500,000 invalid items. */
 function arrayOverLimit(
   schema: TSchema,
   value: unknown,
@@ -184,7 +166,6 @@ function arrayOverLimit(
 const ID_MESSAGE = "must have 1 to 128 characters, no control characters and none of @ # &";
 const OPTIONAL_ID_MESSAGE =
   "must have at most 128 characters, no control characters and none of @ # &";
-/** Message for each pattern of `fields.ts`. */
 const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [ID_PATTERN, ID_MESSAGE],
   [OPTIONAL_ID_PATTERN, OPTIONAL_ID_MESSAGE],
@@ -192,10 +173,7 @@ const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [OPTIONAL_LABEL_PATTERN, "must have at most 128 characters"],
 ]);
 
-/**
- * Returns the first problem of each invalid field. A message describes the expected value and never
- * quotes the value in the request.
- */
+/** Returns the first problem of each invalid field. Never quotes the value in the request. */
 function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   const details = new Map<string, string>();
   const addDetail = (path: string, message: string) => {
@@ -237,10 +215,7 @@ function isJson(contentType: string): boolean {
   return mediaType === "application/json" || /^application\/.+\+json$/.test(mediaType);
 }
 
-/**
- * Splits a pair of a query string into its decoded name and value. The value is `undefined` if the
- * pair is not valid percent-encoding.
- */
+/** Returns the decoded name and value. The value is `undefined` if its encoding is not valid. */
 function splitPair(pair: string): readonly [string, string | undefined] {
   const at = pair.indexOf("=");
   const decode = (text: string) => decodeURIComponent(text.replaceAll("+", " "));
@@ -251,10 +226,7 @@ function splitPair(pair: string): readonly [string, string | undefined] {
   }
 }
 
-/**
- * Returns the number if `text` is an integer. Otherwise returns `text`, which the schema then
- * rejects.
- */
+/** Returns `text` itself if it is not an integer; the schema then rejects it. */
 function toInteger(text: string): number | string {
   return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
 }

@@ -8,12 +8,10 @@ import { LISTS } from "./channels.ts";
 import { channelId, channelType, id, OPTIONAL_ID_PATTERN } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 
-/** Default number of ids in a page. */
 const PAGE_SIZE = 1000;
 
 const channel = { channel_id: channelId, channel_type: channelType };
 
-/** Returns the schemas of the queries. `maxUids` is the maximum number of uids in one page. */
 export const channelQueries = (maxUids: number) => {
   const page = {
     limit: Type.Optional(

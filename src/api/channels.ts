@@ -102,7 +102,6 @@ export const channelBodies = (maxSubscribers: number) => ({
   ),
 });
 
-/** Lists of a channel, by their names on the wire. */
 export const LISTS = {
   blacklist: "denylist",
   whitelist: "allowlist",
@@ -111,7 +110,6 @@ export const LISTS = {
 type Bodies = ReturnType<typeof channelBodies>;
 type Body<Name extends keyof Bodies> = Static<Bodies[Name]>;
 
-/** Creates the calls that change one list. */
 export function createListCalls(channels: Channels, list: ChannelList) {
   const changeWith =
     (kind: ListChange["kind"]) =>
@@ -169,10 +167,7 @@ export function createChannelCalls(channels: Channels) {
       return channels.removeAllSubscribers(toRef(body)).then(okReply);
     },
 
-    /**
-     * Disbands a group. Rejects a personal channel, because the rules of a user can be changed but
-     * not deleted.
-     */
+    /** Disbands a group. The rules of a user can be changed but not deleted. */
     remove(body: Body<"target">): Outcome {
       if (body.channel_type !== GROUP_CHANNEL)
         return errorReply("bad_request", {
@@ -184,7 +179,6 @@ export function createChannelCalls(channels: Channels) {
   };
 }
 
-/** Returns the flags that the body contains. The other flags of the channel stay unchanged. */
 function flagsIn(body: Body<"update">): ChannelFlags {
   const { ban, disband, send_ban, allow_stranger, large } = body;
   return {

@@ -30,10 +30,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
       return jsonReply(JSON.stringify(nodes.map((node) => nodeJson(node, nowMs))));
     },
 
-    /**
-     * Returns the addresses to which the client of `uid` should connect. An empty `uid` means any
-     * client.
-     */
+    /** Returns the addresses for the client of `uid`. An empty `uid` means any client. */
     async route({ uid = "" }: { readonly uid?: string }) {
       const node = requireNode(await cluster.nodes(), uid);
       return jsonReply(JSON.stringify(addressJson(node)));
@@ -57,7 +54,6 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
   };
 }
 
-/** Returns the node for `uid`. Throws `unavailable` if no node accepts sessions. */
 function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   const node = chooseNode(nodes, uid);
   if (node === undefined)
@@ -67,18 +63,14 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/**
- * Nodes count as equally loaded within these tolerances, because their figures can be as old as one
- * heartbeat interval.
- */
+/** Tolerances within which loads count as equal. Figures can be one heartbeat interval old. */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
 /**
- * Returns the least loaded node that accepts sessions and has an address, or one without an address
- * if no node has an address. The uid selects one of several equally loaded nodes, so that many uids
- * are spread over them. Returns `undefined` if no node accepts sessions.
+ * Returns the least loaded node with an address, or without one if no node has an address. The uid
+ * selects one of several equally loaded nodes. Returns `undefined` if no node accepts sessions.
  */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
@@ -87,10 +79,7 @@ export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | 
   return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
 
-/**
- * Returns the least loaded nodes, ordered by id, so that every node of the cluster makes the same
- * choice.
- */
+/** Returns the nodes ordered by id, so that every node of the cluster makes the same choice. */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));
   const idle = nodes.filter((node) => node.load <= minLoad + LOAD_TOLERANCE);

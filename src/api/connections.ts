@@ -10,28 +10,22 @@ import { id, LABEL_PATTERN } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** A session that this node serves. */
 export interface LocalSession {
   readonly uid: string;
   /** Returns the connection, or `undefined` if the session is ending. */
   connection(): LocalConnection | undefined;
 }
 
-/** The connection of a session of this node. */
 export interface LocalConnection {
   readonly session: SessionRecord;
   /** Time of the login in Unix milliseconds. */
   readonly sinceMs: number;
   readonly address: string;
-  /** Wire format. */
   readonly format: string;
-  /** Version of the protocol of the wire format. */
   readonly version: number;
-  /** Returns the number of bytes that the client has not read yet. */
   pendingBytes(): number;
 }
 
-/** Default number of sessions in a page. */
 const PAGE_SIZE = 20;
 const MAX_PAGE_SIZE = 1000;
 const MAX_OFFSET = 10_000_000;
@@ -67,13 +61,9 @@ export const connzQuery = Type.Object({
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_PAGE_SIZE, default: PAGE_SIZE })),
 });
 
-/** Ports of the calls about sessions. */
 export interface ConnectionPorts {
   readonly users: Pick<Users, "kick">;
-  /**
-   * Returns the sessions of this node in no particular order. Sessions may begin and end during the
-   * iteration.
-   */
+  /** Sessions in no particular order. They may begin and end during the iteration. */
   readonly localSessions: () => Iterable<LocalSession>;
   readonly clock: Clock;
 }
@@ -131,10 +121,7 @@ const ORDERS: Readonly<Record<Sort, Order>> = {
   uptimeDesc: (a, b) => byUptime(b, a),
 };
 
-/**
- * The first `count` connections in an order, stored as a heap. The top of the heap is the
- * connection that is last in the order.
- */
+/** The first `count` connections in an order, as a heap whose top is the last of them. */
 class FirstConnections {
   readonly #count: number;
   readonly #order: Order;
@@ -185,7 +172,6 @@ class FirstConnections {
     return last;
   }
 
-  /** Returns the index of the child of `at` that is later in the order. */
   #laterChild(at: number): number {
     const [leftIndex, rightIndex] = [2 * at + 1, 2 * at + 2];
     const [left, right] = [this.#heap[leftIndex], this.#heap[rightIndex]];

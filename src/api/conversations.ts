@@ -145,10 +145,7 @@ export function createConversationCalls(
   };
 }
 
-/**
- * Returns the filter that the body describes. It includes conversations that changed in the
- * millisecond of `version`, because further changes may have followed in that millisecond.
- */
+/** Returns a filter that includes the millisecond of `version`: more changes may follow in it. */
 function filterOf({
   version = 0,
   only_unread,
@@ -158,24 +155,18 @@ function filterOf({
     changedAtMs >= version && (only_unread !== 1 || unread > 0) && !excluded.includes(channel.type);
 }
 
-/**
- * Maximum number of characters of recent messages in a reply. Conversations beyond this limit
- * contain no recent messages.
- */
+/** Maximum characters of recent messages in a reply. Conversations beyond it contain none. */
 const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
 /** Number of characters written before the function yields to the event loop. */
 const STRETCH_LENGTH = 256 * 1024;
 
-/** Selection of the recent messages in a page. */
 interface Recents {
   readonly uid: string;
-  /** Maximum number of messages for each conversation. */
   readonly limit: number;
   /** Last seq that the caller already has in each channel. Only later messages are returned. */
   readonly lastSeqs: LastSeqs;
 }
 
-/** Returns the page as JSON text. Each conversation contains its newest messages. */
 async function pageJson(
   messages: Pick<Messages, "history">,
   page: readonly ConversationHead[],

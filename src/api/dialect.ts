@@ -9,17 +9,13 @@ import { HTTP_STATUS } from "./errors.ts";
 import { errorBody } from "./reply-schemas.ts";
 import type { ApiRoute } from "./route.ts";
 
-/** Differences between a dialect and the route table. */
 export interface Dialect {
-  /** Returns the rows to serve instead of the rows of the table. */
   rows(table: readonly ApiRoute[]): readonly ApiRoute[];
   /** Returns the conversion of the row's bodies, or `undefined` if they stay unchanged. */
   adaptOf(row: ApiRoute): Adapt | undefined;
   /** Returns the reply in this dialect. `row` is `undefined` if the request did not reach a row. */
   reply(reply: HttpReply, row?: ApiRoute): HttpReply;
-  /** Schema of the body of all error replies. */
   readonly errorBody: TSchema;
-  /** Returns the HTTP status of an error code. */
   statusOf(code: ErrorCode): number;
 }
 

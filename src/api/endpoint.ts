@@ -14,7 +14,6 @@ import { VIEWER_HEADERS } from "./stream-request.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createWukongimDialect } from "./wukongim.ts";
 
-/** Settings of the control plane. */
 export interface ApiSettings {
   /** True if calls need a credential (see `credentialRule` in protected-mode.ts). */
   readonly requiresCredential: boolean;
@@ -23,11 +22,9 @@ export interface ApiSettings {
   readonly maxBodyBytes: number;
   readonly maxSubscribersPerCall: number;
   readonly dialect: "jindou" | "wukongim";
-  /** Version of the product, for the OpenAPI document. */
   readonly version: string;
 }
 
-/** Settings of the control plane and the ports that it uses. */
 export interface ApiPorts extends RoutePorts {
   readonly settings: ApiSettings;
   readonly log: ApiLog;
@@ -50,9 +47,6 @@ export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   };
 }
 
-/**
- * Creates the endpoint of a listener for client sockets: streams for viewers with a client token.
- */
 export function createViewerEndpoint(
   ports: StreamRoutePorts & Pick<ApiPorts, "log" | "observe">,
 ): HttpEndpoint {
@@ -68,7 +62,6 @@ export function createViewerEndpoint(
   };
 }
 
-/** Returns the handlers of requests that do not reach a row. */
 function errorHandlers({ reply }: Pick<Dialect, "reply">) {
   return {
     notFound: () => reply(edgeReply("not_found")),
@@ -89,7 +82,6 @@ const SOCKETS_ONLY: HttpReply = Object.freeze({
   body: "This address serves WebSocket connections, and streams at /stream.\n",
 });
 
-/** Reply to a CORS preflight request for a stream. */
 const PREFLIGHT: HttpReply = Object.freeze({
   status: 204,
   headers: Object.freeze({
@@ -104,9 +96,8 @@ const PREFLIGHT: HttpReply = Object.freeze({
 });
 
 /**
- * Returns the reply to a wrong method. A browser sends a preflight request with OPTIONS before a
- * web page may send a viewer's token in a header, so an OPTIONS request for a stream gets the reply
- * to a preflight request.
+ * Returns the reply to a wrong method. OPTIONS for a stream gets the preflight reply, without which
+ * a browser does not send a viewer's token in a header.
  */
 function refuseMethod(request: HttpRequest, allow: string): HttpReply {
   const isStream = request.path.startsWith("/stream/");

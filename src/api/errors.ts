@@ -61,7 +61,6 @@ export const EDGE_ERRORS = {
 
 type EdgeCode = keyof typeof EDGE_ERRORS;
 
-/** Values that replace or extend the standard contents of an error reply. */
 interface ErrorReplyOptions {
   readonly message?: string | undefined;
   readonly details?: readonly ErrorDetail[] | undefined;
@@ -73,7 +72,6 @@ export const BODY_MEMORY_FULL = {
   message: "Too many request bodies are being received at once; retry later",
 } as const satisfies ErrorReplyOptions;
 
-/** Returns the reply for an error code. `options.message` replaces the standard message. */
 export function errorReply(code: ErrorCode, options: ErrorReplyOptions = {}): HttpReply {
   const status = HTTP_STATUS[code];
   const { message = ERRORS[code].message, details } = options;
@@ -86,7 +84,6 @@ export function errorReply(code: ErrorCode, options: ErrorReplyOptions = {}): Ht
   };
 }
 
-/** Returns the reply for an error that exists only in HTTP. */
 export function edgeReply(
   edge: EdgeCode,
   headers: Readonly<Record<string, string>> = {},
@@ -100,7 +97,6 @@ export function edgeReply(
   };
 }
 
-/** Returns the reply for an exception of a use case. */
 export function thrownReply(thrown: unknown): HttpReply {
   if (!(thrown instanceof BrokerError) || thrown.code === "internal") return errorReply("internal");
   return errorReply(thrown.code, thrown);

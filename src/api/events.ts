@@ -86,7 +86,6 @@ const TYPE_EMPTY = {
   details: [{ path: "event.type", message: "is required" }],
 };
 
-/** Reply to an accepted event, by the state of the stream after the event. */
 const STREAM_REPLIES: Readonly<Record<StreamState, HttpReply>> = Object.freeze({
   active: streamReply("active"),
   closed: streamReply("closed"),
@@ -106,15 +105,11 @@ export function createPostEvent(
       .then(({ state }) => (state === undefined ? OK_REPLY : STREAM_REPLIES[state]));
 }
 
-/**
- * Returns the error for an event without a type, or `undefined` if there is a type. This error
- * takes precedence over all other errors.
- */
+/** Returns the error for an event without a type. It takes precedence over all other errors. */
 export function refuseUntyped(body: unknown): HttpReply | undefined {
   return isUntyped(body) ? errorReply("event_type_empty", TYPE_EMPTY) : undefined;
 }
 
-/** Returns true if the body is an object without an event, or with an event without a type. */
 function isUntyped(body: unknown): boolean {
   if (!isRecord(body)) return false;
   const { event } = body;

@@ -1,7 +1,6 @@
 // Replies that follow a stream with server-sent events [WHATWG HTML: Server-sent events]. While the
-// connection of a feed is full, the feed is paused, and the broker merges its events. State:
-// `Feeds` holds the open feeds in the slots of a timer wheel, and its timer. A `StreamFeed` holds
-// the body of its reply, the handle of its subscription, and text that waits for the body.
+// connection of a feed is full, the feed is paused, and the broker merges its events. State: the
+// open feeds in a timer wheel, and the text that waits for the body of a feed.
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
@@ -29,7 +28,6 @@ export class Feeds {
     this.#tickMs = keepAliveMs / SLOTS;
   }
 
-  /** Opens a feed of the events that `follow` passes to its sink. Rejects if `follow` rejects. */
   async open(
     follow: (sink: StreamSink) => Promise<FollowHandle>,
     mayStay: MayStay,
@@ -70,20 +68,13 @@ const HEADERS = Object.freeze({
   "x-accel-buffering": "no", // otherwise nginx buffers the events
 });
 
-/**
- * Range of the reconnect delay that feeds send to their readers. The delay is random, so that the
- * readers of a failed node do not all reconnect at once.
- */
+/** Range of the random reconnect delay. Readers of a failed node must not all return at once. */
 const MIN_RETRY_MS = 1000;
 const RETRY_SPREAD_MS = 2000;
 
-/**
- * A comment of the event-stream format. It is not an event, but keeps proxies from closing the
- * connection.
- */
+/** A comment of the event-stream format, which keeps proxies from closing the connection. */
 const COMMENT = ":\n\n";
 
-/** Reply that sends the events of one stream to one reader. */
 class StreamFeed implements HttpStream, StreamSink {
   readonly status = 200;
   readonly headers = HEADERS;
@@ -107,10 +98,7 @@ class StreamFeed implements HttpStream, StreamSink {
     this.#subscription = subscription;
   }
 
-  /**
-   * Writes a comment. Writes nothing if the connection is full, because the comment would only be
-   * queued.
-   */
+  /** Writes nothing if the connection is full, because the comment would only be queued. */
   keepAlive(): void {
     if (!this.#isPaused) this.#body?.write(COMMENT);
   }
@@ -158,10 +146,7 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 }
 
-/**
- * Returns a function that converts an event to text. It keeps the last text, because an event is
- * usually sent to many readers in a row.
- */
+/** Keeps the last text, because an event is usually sent to many readers in a row. */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";
@@ -175,9 +160,8 @@ function createEventText(): (event: ChannelEvent) => string {
 }
 
 /**
- * Returns the text of an event. Its id is the index of the next event: a reader that reconnects
- * sends the id as Last-Event-ID and continues there. JSON has no line breaks, so one `data` line is
- * enough.
+ * Returns the text of an event. Its id is the next index, where a reader continues with
+ * Last-Event-ID. JSON has no line breaks, so one `data` line is enough.
  */
 function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";

@@ -2,10 +2,7 @@
 
 import { Type } from "typebox";
 
-/**
- * Pattern of an id, equal to the rule in `broker/ids`. Patterns have the `u` flag, so that lone
- * surrogates are rejected.
- */
+/** Pattern of an id, as in `broker/ids`. The `u` flag of patterns rejects lone surrogates. */
 export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
 /** Pattern of a label such as `client_msg_no`: any 1 to 128 characters. */
 export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";
@@ -14,12 +11,10 @@ export const OPTIONAL_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{0,128}$";
 /** Pattern of a label that may be empty. An empty label has the same meaning as a missing label. */
 export const OPTIONAL_LABEL_PATTERN = "^\\P{Cs}{0,128}$";
 
-/** Maximum number of uids that one call may look up. */
 export const MAX_LOOKUP_UIDS = 10_000;
 /** Latest time that a `Date` can represent, in Unix milliseconds. */
 export const MAX_TIME_MS = 8_640_000_000_000_000;
 
-/** Channel in the examples of the OpenAPI document. */
 export const LOBBY = { channel_id: "lobby", channel_type: 2 };
 
 export const id = (description: string) => Type.String({ pattern: ID_PATTERN, description });

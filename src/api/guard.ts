@@ -33,16 +33,11 @@ const CREDENTIAL_NEEDED =
 const NOT_FROM_PAGES =
   "Calls without a credential are rejected if they come from a web page or name another host; use the host 127.0.0.1 or localhost, or send a credential";
 
-/** Request headers that the guard reads. */
 export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host"];
 
-/**
- * Creates the guard. An invalid credential is rejected with 401, and a credential without the
- * required permission with 403, even if the control plane requires no credential.
- */
+/** Creates a guard that rejects invalid or insufficient credentials even if none is required. */
 export function createGuard(options: {
   readonly managers: Pick<Managers, "authenticate">;
-  /** Static API token, empty if there is none. */
   readonly staticToken: string;
   readonly requiresCredential: boolean;
 }): Guard {
@@ -84,10 +79,9 @@ export function createGuard(options: {
 }
 
 /**
- * Returns a function that returns true if a call comes from a web page in a browser on this
- * machine. Such a call has an Origin header, or a Host header that names another machine (DNS
- * rebinding). It must be rejected, because the user who opened the page did not intend to let it
- * manage the broker.
+ * Returns a check for calls from a web page in a browser on this machine. Such a call has an Origin
+ * header, or a Host header that names another machine (DNS rebinding). The user who opened the page
+ * did not intend to let it manage the broker.
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
   let lastHost = ""; // most calls have the same Host
@@ -107,10 +101,7 @@ function unauthorized(): HttpReply {
   return errorReply("unauthorized", { message: CREDENTIAL_NEEDED });
 }
 
-/**
- * Returns the token of `Authorization: Bearer <token>`, or `undefined` if the request has no such
- * header.
- */
+/** Returns the token of `Authorization: Bearer <token>`, `undefined` without such a header. */
 export function bearerToken(request: HttpRequest): string | undefined {
   const { authorization = "" } = request.headers;
   return /^bearer( |$)/i.test(authorization)

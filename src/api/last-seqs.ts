@@ -5,7 +5,6 @@
 
 import type { ChannelRef } from "../broker/model.ts";
 
-/** Returns a name that is unique for an id and a channel type. */
 const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}:${id}`;
 
 /** Maximum length of an id in UTF-16 code units: 128 characters of up to two units. */
@@ -32,17 +31,13 @@ export function readLastSeqs(text: string, channels: readonly ChannelRef[]): Las
   return (channel) => seqs.get(nameOf(channel)) ?? 0;
 }
 
-/** A position at which an entry may end. */
 interface EntryEnd {
-  /** Offset of the end of the id. */
   readonly idEnd: number;
   readonly type: number;
   readonly seq: number;
-  /** Offset of the end of the entry. */
   readonly end: number;
 }
 
-/** Returns all positions at which an entry may end, in order. */
 function endsIn(text: string): readonly EntryEnd[] {
   const ends: EntryEnd[] = [];
   for (const { 0: match, 1: type, 2: seq, index } of text.matchAll(ENTRY_END))
@@ -55,10 +50,7 @@ function endsIn(text: string): readonly EntryEnd[] {
   return ends;
 }
 
-/**
- * The names of the known channels and the lengths of their ids. Most candidates are rejected by
- * their length, without a look-up of the name.
- */
+/** Names of the known channels. Most candidates are rejected by the lengths of their ids. */
 class ChannelNames {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;
@@ -77,10 +69,7 @@ class ChannelNames {
   }
 }
 
-/**
- * Returns the entry that begins at `at` and has the longest id of a known channel, or `undefined`
- * if there is none. `firstEnd` is the index in `ends` of the first end after `at`.
- */
+/** Returns the entry at `at` with the longest known id. `ends[firstEnd]` is the first end. */
 function longestEntry(
   input: {
     readonly text: string;

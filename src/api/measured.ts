@@ -7,10 +7,7 @@ import type { Messages } from "../broker/messages.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 
-/**
- * Wraps `messages` so that sends are counted and timed, and rejected sends are counted by error
- * code.
- */
+/** Counts and times sends, and counts rejected sends by error code. */
 export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messages {
   return {
     ...messages,
@@ -28,10 +25,7 @@ export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messa
   };
 }
 
-/**
- * Wraps `streams` so that rejected events are counted. Only these are counted here, because the
- * endpoint counts and times all calls.
- */
+/** Counts only rejected events, because the endpoint counts and times all calls. */
 export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams {
   return {
     ...streams,
@@ -46,7 +40,6 @@ export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams 
   };
 }
 
-/** Wraps `managers` so that logins are counted by outcome. */
 export function measuredManagers(managers: Managers, metrics: ApiMetrics): Managers {
   return {
     ...managers,

@@ -9,11 +9,8 @@ import { decodeBase64, header, notBase64, toHeader } from "./messages.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** Maximum number of messages that are sent concurrently. */
 const MAX_CONCURRENT_SENDS = 200;
-/**
- * Errors of the message itself. They are the same for all users and occur before anything is sent.
- */
+/** Errors that are the same for all users and occur before anything is sent. */
 const MESSAGE_ERRORS: ReadonlySet<ErrorCode> = new Set(["bad_payload", "too_large", "bad_request"]);
 
 export const sendBatchBody = (maxSubscribers: number) =>
@@ -44,7 +41,6 @@ export const sendBatchBody = (maxSubscribers: number) =>
     },
   );
 
-/** Users to whom the message was not sent, and the reason for each of them. */
 interface Failures {
   readonly fail_uids: string[];
   readonly reason: string[];
@@ -70,10 +66,7 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   };
 }
 
-/**
- * Sends the message to each user. Throws errors of the message itself. If one user cannot receive
- * the message, it is still sent to the others.
- */
+/** Throws errors of the message itself. Continues if one user cannot receive the message. */
 async function sendToEach(
   messages: Pick<Messages, "send">,
   uids: readonly string[],

@@ -17,17 +17,11 @@ import { messageJson } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
-/** Default number of messages in a page. */
 const PAGE_SIZE = 100;
-/**
- * Highest `limit` that is accepted. A reply may contain fewer messages because of the limits of
- * history.
- */
+/** Highest accepted `limit`. A reply may be shorter because of the limits of history. */
 const MAX_PAGE_SIZE = 10_000;
-/** Default number of commands in a reply. */
 const COMMANDS = 200;
 const MAX_COMMANDS = 1000;
-/** Maximum number of single messages that one field of a call may name. */
 const MAX_LOOKUPS = 100;
 const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 /** Value of `pull_mode` that reads towards older messages. */
@@ -197,10 +191,7 @@ function rangeOf(start: number, end: number, mode: 0 | 1) {
       };
 }
 
-/**
- * Returns the channel as the user sees it. Throws `bad_request` if the channel is personal and
- * `login_uid` is missing.
- */
+/** Throws `bad_request` if the channel is personal and `login_uid` is missing. */
 function viewOf(body: Static<typeof maxSeqQuery>) {
   const { channel_id: id, channel_type: type, login_uid: uid = "" } = body;
   if (type === PERSON_CHANNEL && uid === "")
@@ -227,19 +218,13 @@ function pageReply(
 
 /** Bits of WuKongIM's field `setting` that are derived from the message. */
 const SETTINGS = { topic: 8, stream: 2 } as const;
-/**
- * Value of `end_reason` by the state of a stream. An active stream, or a stream that its producer
- * ended, has none.
- */
+/** Values of `end_reason`. An active stream, or one that its producer ended, has none. */
 const END_REASONS: Partial<Record<StreamState, number>> = {
   interrupted: 1,
   cancelled: 3,
 };
 
-/**
- * Returns a message as JSON. Its channel id is the id that the sender used. A stream has the format
- * of WuKongIM.
- */
+/** Names the channel as the sender named it. A stream has the format of WuKongIM. */
 function syncedJson(message: Message) {
   const { stream, topic, ...json } = messageJson(message, undefined);
   const setting =

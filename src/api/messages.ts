@@ -207,7 +207,6 @@ function sentReply({ messageId, messageSeq, clientMsgNo }: SendResult) {
   );
 }
 
-/** Returns the error for a payload that is not base64. */
 export function notBase64(): HttpReply {
   return errorReply("bad_payload", {
     message: "payload must be standard base64 with padding",
@@ -215,19 +214,13 @@ export function notBase64(): HttpReply {
   });
 }
 
-/**
- * Returns the bytes, or `undefined` if `text` is not canonical standard base64. `Buffer` skips
- * invalid characters, so the bytes are encoded again and compared with the text.
- */
+/** Returns `undefined` unless `text` is canonical. `Buffer` would skip invalid characters. */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/**
- * Returns a message of history as JSON. Its channel is named as `uid` sees it, or as the sender
- * named it if `uid` is `undefined`.
- */
+/** Names the channel as `uid` sees it, or as the sender named it if `uid` is `undefined`. */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

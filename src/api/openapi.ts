@@ -18,17 +18,12 @@ const ERROR_CONTENT = {
 
 type Errors = Pick<Dialect, "errorBody" | "statusOf">;
 
-/** Facts about the product that the document contains. */
 interface ProductInfo {
-  /** Version of the product. */
   readonly version: string;
   readonly requiresCredential: boolean;
 }
 
-/**
- * Returns the row that serves the document. The document describes `routes` and this row. The
- * document is generated at the first call.
- */
+/** Returns the row that serves the document, which is generated at the first call. */
 export function openApiRoute(
   routes: readonly ApiRoute[],
   info: ProductInfo,
@@ -52,7 +47,6 @@ export function openApiRoute(
   return row;
 }
 
-/** Returns the document as a JSON value. */
 function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect: Errors): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes)
@@ -99,10 +93,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
 /** Keywords whose values are data, not schemas. */
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
-/**
- * Returns `schema` with references in place of the schemas that have a title. Adds the schemas that
- * have a title to `schemas`, by title.
- */
+/** Replaces schemas that have a title by references, and adds them to `schemas`. */
 function withReferences(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
   if (Array.isArray(schema)) return schema.map((item) => withReferences(item, schemas));
@@ -116,7 +107,6 @@ function withReferences(schema: unknown, schemas: Record<string, unknown>): unkn
   return { $ref: `#/components/schemas/${title}` };
 }
 
-/** Applies `withReferences` to all values of an object. */
 function mapValues(schema: object, schemas: Record<string, unknown>): Json {
   return Object.fromEntries(
     Object.entries(schema).map(([key, child]) => {
@@ -130,10 +120,7 @@ function mapValues(schema: object, schemas: Record<string, unknown>): Json {
   );
 }
 
-/**
- * Returns the operation id of a row, for example `conversationsClearUnread` for the path
- * `/conversations/clearUnread`.
- */
+/** Returns for example `conversationsClearUnread` for `/conversations/clearUnread`. */
 function operationId({ path }: Pick<ApiRoute, "path">): string {
   const words = path
     .split("/")
@@ -150,7 +137,6 @@ function templateOf({ path }: Pick<ApiRoute, "path">): string {
   return path.replaceAll(/:(\w+)/g, "{$1}");
 }
 
-/** Returns the error statuses that a row may return, with the error codes of each status. */
 function documentedErrors(
   route: ApiRoute,
   { statusOf }: Errors,
@@ -166,7 +152,6 @@ function documentedErrors(
   return new Map([...codesByStatus].sort(([a], [b]) => a - b));
 }
 
-/** Returns the error codes that a row may return because of its access, body and query. */
 function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal", "bad_request"];
   if (route.body !== undefined || route.query !== undefined) codes.push("unavailable", "too_late");

@@ -6,7 +6,6 @@ import { PERMISSIONS } from "../broker/manager-accounts.ts";
 
 const CLOSED = { additionalProperties: false };
 
-/** Section `api`: the listener of the HTTP control plane and the limits of each call. */
 export const apiOptions = Type.Object(
   {
     listen: Type.String({
@@ -95,7 +94,6 @@ export const apiOptions = Type.Object(
   CLOSED,
 );
 
-/** Section `auth`: credentials, and limits on attempts to guess them. */
 export const authOptions = Type.Object(
   {
     api: Type.Enum(["auto", "required"], {
@@ -149,7 +147,6 @@ export const authOptions = Type.Object(
   CLOSED,
 );
 
-/** Section `admin`: the account that is used if no manager is configured. */
 export const adminOptions = Type.Object(
   {
     password: Type.String({
@@ -163,7 +160,6 @@ export const adminOptions = Type.Object(
   CLOSED,
 );
 
-/** Section `managers`: the accounts of the control plane. */
 export const managersOptions = Type.Array(
   Type.Object(
     {

@@ -2,13 +2,11 @@
 // pure functions.
 
 /**
- * Returns true if calls need a credential: the API is reachable from other machines, a static token
- * is set, or the configuration requires it. Configuring manager accounts alone does not make a
- * credential necessary.
+ * Returns true if the API is reachable from other machines, a static token is set, or the
+ * configuration requires it. Manager accounts alone do not make a credential necessary.
  */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;
-  /** Static API token, empty if there is none. */
   readonly staticToken: string;
   readonly authApi: "auto" | "required";
 }): boolean {
@@ -20,7 +18,6 @@ export function refusalToStart(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly staticToken: string;
   readonly adminPassword: string;
-  /** Number of configured manager accounts. */
   readonly managers: number;
 }): string | undefined {
   const hasCredential =

@@ -2,7 +2,6 @@
 
 import type { HttpReply } from "../transport/types.ts";
 
-/** Headers of every JSON reply. They forbid caching and MIME sniffing. */
 export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "content-type": "application/json; charset=utf-8",
   "cache-control": "no-store",
@@ -24,12 +23,10 @@ export const NOTHING_REPLY: HttpReply = Object.freeze({
   body: "",
 });
 
-/** Returns a reply with 200. `body` is JSON text. */
 export function jsonReply(body: string): HttpReply {
   return { status: 200, headers: JSON_HEADERS, body };
 }
 
-/** Reply to a successful write, `{"status":"ok"}`. */
 export const OK_REPLY: HttpReply = Object.freeze(jsonReply('{"status":"ok"}'));
 
 /** Returns `OK_REPLY`. Used as the callback of `then` after a use case without a result. */

@@ -7,24 +7,20 @@ import type { HttpReply, HttpRequest, HttpStream } from "../transport/types.ts";
 import { type Adapt, type BodyCheck, jsonReader, queryReader, type Reader } from "./body.ts";
 import type { Access, Guard } from "./guard.ts";
 
-/** A complete reply, or a reply that is sent in pieces. */
 export type RouteReply = HttpReply | HttpStream;
 export type Outcome = RouteReply | Promise<RouteReply>;
 
-/** Description of the successful replies of a row, for the OpenAPI document. */
 interface Success {
   readonly description: string;
   /** Schema of the body. `undefined` if the body is not JSON or has no fixed shape. */
   readonly body: TSchema | undefined;
   /** Content type of the body. Absent means JSON. */
   readonly contentType?: string;
-  /** Description of the events for a caller that accepts server-sent events. */
   readonly eventStream?: string;
   /** Meaning of a reply with 204. Absent if the row never returns 204. */
   readonly nothing?: string;
 }
 
-/** Documentation and access rule of a row. */
 interface RowDocs {
   readonly path: string;
   readonly access: Access;
@@ -33,22 +29,15 @@ interface RowDocs {
   readonly success: Success;
   /** Error codes of the use case. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
-  /**
-   * Request headers that the row reads, in lower case. Headers that every call reads are not
-   * listed.
-   */
+  /** Request headers that the row reads, in lower case, except those that every call reads. */
   readonly headers?: readonly string[];
-  /**
-   * Check that replaces the guard's check of `access`. A row with this check also serves viewers,
-   * and web pages of any origin may read its replies.
-   */
+  /** Replaces the guard's check. Such a row also serves viewers, and pages of any origin. */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
 /**
- * A complete row of the route table. `run` may throw or reject. It applies `adapt` to the body
- * before validation. A reply in pieces uses `guard` to check again whether the caller is still
- * authorized.
+ * `run` may throw or reject, and applies `adapt` before validation. A reply in pieces uses `guard`
+ * to check again whether the caller is still authorized.
  */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";
@@ -57,7 +46,6 @@ export interface ApiRoute extends RowDocs {
   readonly run: (request: HttpRequest, guard: Guard, adapt?: Adapt) => Outcome;
 }
 
-/** Creates a row for POST with a JSON body. */
 export function postRoute<S extends TSchema>(
   row: RowDocs & {
     readonly body: S;
@@ -69,10 +57,7 @@ export function postRoute<S extends TSchema>(
   return { ...docs, method: "POST", query: undefined, run };
 }
 
-/**
- * Creates a row for POST with a JSON body and a query string. `precheck` checks the body before the
- * schema is validated.
- */
+/** Creates a row whose `precheck` checks the body before the schema is validated. */
 export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   row: RowDocs & {
     readonly body: S;
@@ -94,7 +79,6 @@ export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   return { ...docs, method: "POST", run };
 }
 
-/** Creates a row for GET with a query string. */
 export function queryRoute<S extends Type.TObject>(
   row: RowDocs & {
     readonly query: S;
@@ -106,7 +90,6 @@ export function queryRoute<S extends Type.TObject>(
   return { ...docs, method: "GET", body: undefined, run };
 }
 
-/** Creates a row for a call that reads neither a body nor a query string. */
 export function plainRoute(
   row: RowDocs & {
     readonly method: "GET" | "POST";
@@ -117,7 +100,6 @@ export function plainRoute(
   return { ...docs, body: undefined, query: undefined, run: handle };
 }
 
-/** Returns a `run` function that reads the input and calls `handle` with the value. */
 function runWith<T>(
   read: Reader<T>,
   handle: (value: T, request: HttpRequest) => Outcome,
@@ -129,7 +111,6 @@ function runWith<T>(
   };
 }
 
-/** Adds a header that names the ignored fields of the body, if there are any. */
 function withIgnoredFields(ignored: string | undefined, outcome: Outcome): Outcome {
   if (ignored === undefined) return outcome;
   const addHeader = (reply: RouteReply): RouteReply =>

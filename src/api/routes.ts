@@ -31,7 +31,6 @@ import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
 
-/** Use cases that the rows call. */
 export interface RoutePorts extends StreamRoutePorts, SystemPorts, ConnectionPorts {
   readonly users: Users;
   readonly systemAccounts: SystemUids;
@@ -266,7 +265,6 @@ function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly
   ];
 }
 
-/** Meaning of each list, for the OpenAPI document. */
 const LIST_MEANINGS = {
   blacklist: "the users who may not send to the channel",
   whitelist: "the only users who may send to the channel",

@@ -19,10 +19,7 @@ export interface ApiLog {
 
 /** Minimum time between two log lines about an outage. */
 const OUTAGE_LOG_MS = 1000;
-/**
- * Maximum size of the body of a public call, in bytes. A login with the longest name and password
- * fits, even if every character is escaped.
- */
+/** Maximum bytes of a public body. The longest login fits, even with every character escaped. */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
 /** Returns a function that turns a row into a route. The routes neither throw nor reject. */
@@ -71,9 +68,8 @@ export function createServe({
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
 /**
- * Returns a step that runs `step`, turns its exceptions and rejections into replies, and translates
- * complete replies to the dialect. A reply is counted and timed. A step without a reply is not
- * counted, because a later step will reply.
+ * Turns exceptions of `step` into replies and translates complete replies to the dialect. A step
+ * without a reply is not counted, because a later step will reply.
  */
 function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
@@ -109,9 +105,8 @@ function guarded<Result extends RouteReply | undefined>(
 }
 
 /**
- * Returns a step that runs `step` and adds a header to its reply, so that web pages of any origin
- * can read it. This is safe because a browser does not add the credential of these calls by
- * itself.
+ * Lets web pages of any origin read the reply. This is safe because a browser does not add the
+ * credential of these calls by itself.
  */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>
@@ -124,10 +119,7 @@ function openToPages<Result extends RouteReply | undefined>(step: Step<Result>):
   };
 }
 
-/**
- * Returns a function that logs bugs, and outages at most once a second. It does not log errors
- * caused by callers.
- */
+/** Logs bugs, and outages at most once a second, but no errors caused by callers. */
 function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
   let nextOutageMs = 0;
   return (route, thrown) => {

@@ -48,23 +48,19 @@ export const streamQuery = Type.Object({
   ),
 });
 
-/** Callers that a listener accepts: backends and viewers, or only viewers. */
 export type Audience = "all" | "viewers";
 
-/** A parsed request to read or follow a stream. */
 export interface StreamRequest {
   readonly channel: ChannelRef;
   /** User who reads the channel. `undefined` only for a group. */
   readonly uid: string | undefined;
   readonly clientMsgNo: string;
   readonly fromIndex: number;
-  /** True if the caller follows the stream with server-sent events. */
   readonly follows: boolean;
   /** Viewer who calls. `undefined` if the caller needs a credential of the control plane. */
   readonly viewer: Viewer | undefined;
 }
 
-/** A user who reads a stream with the token of one of their devices. */
 export interface Viewer {
   readonly uid: string;
   readonly flag: DeviceFlag;
@@ -72,10 +68,7 @@ export interface Viewer {
   readonly tokenHash: Uint8Array;
 }
 
-/**
- * Returns the parser of requests. If the audience is `viewers`, every caller is a viewer. If it is
- * `all`, a caller with a client token is a viewer.
- */
+/** Returns the parser. With `all`, only a caller with a client token is a viewer. */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {
@@ -84,10 +77,7 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   };
 }
 
-/**
- * Returns true if the request has a client token, which means that its caller is a viewer. Used for
- * requests that could not be parsed.
- */
+/** Returns true if the caller is a viewer. Used for requests that could not be parsed. */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
   return headers["x-token"] !== "" || new URLSearchParams(query).has("token");
 }
@@ -136,7 +126,6 @@ function toRequest(
   };
 }
 
-/** Returns the error for a missing uid. */
 function uidMissing(isViewer: boolean) {
   return errorReply("bad_request", {
     message: isViewer

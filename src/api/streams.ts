@@ -18,14 +18,10 @@ import {
 } from "./stream-request.ts";
 import { type AdmissionPorts, createStreamAdmission, STREAM_ACCESS } from "./viewers.ts";
 
-/** Ports of the row that reads a stream. */
 export interface StreamRoutePorts extends AdmissionPorts {
   readonly streams: Pick<Streams, "read">;
   readonly followers: Pick<StreamFollowers, "follow">;
-  /**
-   * Interval between two keep-alive comments, and between two checks whether a reader may continue,
-   * in milliseconds. The default is 15,000.
-   */
+  /** Milliseconds between keep-alives and between checks of a reader. The default is 15,000. */
   readonly keepAliveMs?: number;
 }
 

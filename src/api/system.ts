@@ -4,7 +4,6 @@ import type { Clock } from "../broker/ports.ts";
 import { errorReply } from "./errors.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
-/** Progress of the migration of data from another store. */
 interface MigrationResult {
   readonly status: "running" | "completed" | "migrated" | "failed";
   readonly step: string;
@@ -18,13 +17,11 @@ interface Readiness {
   readonly reason: string;
 }
 
-/** Source of the metrics page in the Prometheus text format, for example a prom-client Registry. */
 interface MetricsPage {
   readonly contentType: string;
   metrics(): Promise<string>;
 }
 
-/** Identity and current figures of this process. */
 interface Vitals {
   readonly nodeId: string;
   readonly version: string;
@@ -37,7 +34,6 @@ interface Vitals {
   readonly deliveries: number;
 }
 
-/** Ports of the calls about the process. */
 export interface SystemPorts {
   readonly vitals: () => Vitals;
   readonly clock: Clock;

@@ -12,18 +12,12 @@ import type { Access, Guard } from "./guard.ts";
 import type { ApiLog } from "./serve.ts";
 import { type Audience, createStreamReader, presentsToken, type Viewer } from "./stream-request.ts";
 
-/** Checks of the viewers of streams. */
 export interface Viewers {
-  /**
-   * Returns whether web pages of `origin` may act for a viewer. An empty `origin` means that the
-   * caller is not a web page.
-   */
+  /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel` or
-   * `unavailable`. Throws `rate_limited` if too many wrong tokens came from the network of
-   * `address`. Only the first check of a call has an `address`; later checks of an open feed have
-   * none.
+   * Throws `unauthorized`, `not_in_channel`, `unavailable`, or `rate_limited` after too many wrong
+   * tokens from the network of `address`. Later checks of an open feed have no `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
@@ -67,13 +61,11 @@ export function createViewers(ports: ViewerPorts): Viewers {
 /** Permissions to read a stream. A stream is part of history, which requires `messages:write`. */
 export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
 
-/** Ports of the check of stream readers. */
 export interface AdmissionPorts {
   readonly viewers: Viewers;
   readonly log: Pick<ApiLog, "error">;
 }
 
-/** Creates the checks of stream readers for a listener with this audience. */
 export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience: Audience) {
   const read = createStreamReader(audience);
 
@@ -113,9 +105,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
     /** Returns an error reply, or `undefined` if the caller may read the stream. */
     admit: (request: HttpRequest, guard: Guard) => check(request, guard, true),
 
-    /**
-     * Returns whether a caller who was admitted earlier may still read the stream. Never rejects.
-     */
+    /** Returns whether an admitted caller may still read the stream. Never rejects. */
     async stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean> {
       try {
         return (await check(request, guard, false)) === undefined;

@@ -56,19 +56,14 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
 /** HTTP statuses that this dialect keeps for the broker's errors. All others become 400. */
 const KEPT_STATUSES: ReadonlySet<number> = new Set([400, 401, 429, 500, 503]);
 
-/** Returns the HTTP status of an error code of the broker: one of `KEPT_STATUSES`, or 400. */
 function statusOf(code: ErrorCode): number {
   const status = HTTP_STATUS[code];
   return KEPT_STATUSES.has(status) ? status : 400;
 }
 
-/** Statuses whose replies have no body. */
 const STATUSES_WITHOUT_BODY: readonly number[] = [401];
 
-/**
- * Returns the error reply as `{msg,status}`, or without a body if the caller has no valid
- * credential. Errors that exist only in HTTP, such as 404, keep their status.
- */
+/** Keeps the status of errors that exist only in HTTP, such as 404. */
 function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
   if (STATUSES_WITHOUT_BODY.includes(status)) return { status, headers, body: "" };
   const { error, code } = JSON.parse(String(body)); // written by errors.ts
@@ -84,9 +79,7 @@ function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
   };
 }
 
-/** Beginning of a successful reply of the table. */
 const TABLE_SUCCESS = '{"status":"ok"';
-/** Beginning of a successful reply of this dialect. */
 const SUCCESS = '{"status":200';
 
 /** Replaces the status `"ok"` of a write with the number 200. Other replies are not changed. */
@@ -165,7 +158,6 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
   ],
 ]);
 
-/** Returns the row with the schema of this dialect's reply, for the OpenAPI document. */
 function withOwnBody(row: ApiRoute): ApiRoute {
   const body = BODIES.get(row.success.body);
   return row.method === "GET" || body === undefined
@@ -192,17 +184,13 @@ const FLAGS: ReadonlySet<string> = new Set([
   "sync_once",
 ]);
 
-/**
- * Converts a body to the form of the table. A field with the value `null` counts as missing, and
- * missing fields get the defaults of WuKongIM.
- */
+/** Drops fields that are `null`, and gives missing fields the defaults of WuKongIM. */
 function adapt(path: string, body: unknown): unknown {
   if (!isRecord(body)) return body;
   const fields = tolerant(body);
   return DEFAULTS.get(path)?.(fields) ?? fields;
 }
 
-/** Removes fields that are `null` and converts flags to 0 or 1. */
 function tolerant(body: Fields): Fields {
   const fields: (readonly [string, unknown])[] = [];
   for (const [name, value] of Object.entries(body)) {
@@ -214,7 +202,6 @@ function tolerant(body: Fields): Fields {
   return Object.fromEntries(fields);
 }
 
-/** Functions that add the defaults of WuKongIM to a body, by path. */
 const DEFAULTS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
   string,
   (body: Fields) => Fields
@@ -265,9 +252,7 @@ function isEmpty(value: unknown): boolean {
 
 // --- Rows ----------------------------------------------------------------------------------------
 
-/**
- * Values of flags that are absent in a body. `disband` is not listed because it cannot be undone.
- */
+/** Values of absent flags. `disband` is not listed because it cannot be undone. */
 const NO_FLAGS = { ban: 0, send_ban: 0, allow_stranger: 0, large: 0 } as const;
 
 function channelRows(
@@ -285,10 +270,7 @@ function channelRows(
     { title: "ChannelRequest" },
   );
 
-  /**
-   * Creates the channel. If it already exists, sets its flags (absent flags to 0) and adds the
-   * subscribers.
-   */
+  /** Creates the channel, or sets its flags (absent ones to 0) and adds the subscribers. */
   async function upsert(body: Static<typeof create>) {
     try {
       return await calls.create(body);
@@ -391,7 +373,6 @@ const REMOVALS: ReadonlySet<string> = new Set([
   ]),
 ]);
 
-/** Returns a copy of the row. Its calls succeed even if the channel does not exist. */
 function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   return {
     ...row,
@@ -406,10 +387,7 @@ function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   };
 }
 
-/**
- * Returns the row of `/message/send`. A command with subscribers and without a channel is sent to
- * each subscriber as a personal message.
- */
+/** Sends a command with subscribers but no channel to each of them as a personal message. */
 function sendRow(messages: Messages, maxSubscribers: number, table: readonly ApiRoute[]): ApiRoute {
   const { send } = createMessageCalls(messages);
   const sendBatch = createSendBatch(messages);
@@ -466,7 +444,6 @@ function onlineStatusRow(users: Pick<Users, "liveSessions">, table: readonly Api
   });
 }
 
-/** Returns the documentation and access rule of the table's row with this path. */
 function docsOf(path: string, table: readonly ApiRoute[]) {
   const row = table.find((candidate) => candidate.path === path);
   if (row === undefined) throw new Error(`No row has the path ${path}`); // can only be a bug

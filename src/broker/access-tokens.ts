@@ -20,7 +20,6 @@ const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
 interface AccessTokensPorts {
   readonly store: Omit<ManagerStore, "putPasswordOnce">;
-  /** Returns an account, `undefined` if it is not configured. */
   readonly accountOf: (username: string) => AccountIdentity | undefined;
   readonly clock: Clock;
 }
@@ -30,24 +29,17 @@ interface CachedOwner {
   readonly untilMs: number;
 }
 
-/** The access tokens of managers, with one node's cache of their owners. */
 export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
-  /**
-   * Number of tokens revoked on this node. If it changes while a token is being read, the result
-   * must not be cached, because the token may have been revoked.
-   */
+  /** Number of revocations on this node. If it changes during a read, the read is not cached. */
   #revocationCount = 0;
 
   constructor(ports: AccessTokensPorts) {
     this.#ports = ports;
   }
 
-  /**
-   * Issues a token of 256 random bits in base64url. Only its hash is stored. Throws the errors of
-   * the store.
-   */
+  /** Issues a token of 256 random bits in base64url. Only its hash is stored. */
   async issue(account: AccountIdentity, expiresAtMs: number): Promise<string> {
     const token = randomBytes(TOKEN_BYTES).toString("base64url");
     const hash = hashToken(token);
@@ -55,10 +47,6 @@ export class AccessTokens {
     return token;
   }
 
-  /**
-   * Returns the account of a token, `undefined` if the token is not valid. Throws the errors of the
-   * store.
-   */
   async account(token: string): Promise<ManagerAccount | undefined> {
     if (!TOKEN_FORM.test(token)) return undefined;
     const hash = hashToken(token);
@@ -76,7 +64,6 @@ export class AccessTokens {
     return account;
   }
 
-  /** Revokes a token. Has no effect if the token is not valid. Throws the errors of the store. */
   async revoke(token: string): Promise<void> {
     const hash = hashToken(token);
     await this.#ports.store.removeAccessToken(hash);
@@ -84,10 +71,7 @@ export class AccessTokens {
     this.#owners.delete(keyOf(hash));
   }
 
-  /**
-   * Returns the account with which the token was issued. Returns `undefined` if the account was
-   * removed or changed since then, or if the owner is in an old format that has only the username.
-   */
+  /** Returns `undefined` if the account was changed or removed, or `owner` is in the old format. */
   #accountFor(token: string, owner: string): ManagerAccount | undefined {
     const identity = this.#ports.accountOf(usernameOf(owner));
     if (identity === undefined) return undefined;
@@ -97,9 +81,8 @@ export class AccessTokens {
 }
 
 /**
- * Returns the text that the store keeps as the owner of a token: an HMAC and the username. The HMAC
- * binds the token to the fingerprint of the account. Its key is the token, which is never stored,
- * so a reader of the store cannot test passwords against the HMAC.
+ * Returns an HMAC and the username. The HMAC binds the token to the fingerprint of the account. Its
+ * key is the token, so a reader of the store cannot test passwords against the HMAC.
  */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);

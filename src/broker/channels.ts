@@ -23,7 +23,6 @@ import type {
   MessageStore,
 } from "./ports.ts";
 
-/** A channel with the sizes of its lists. */
 export interface ChannelState {
   readonly info: ChannelInfo;
   readonly sizes: ChannelSizes;
@@ -31,24 +30,20 @@ export interface ChannelState {
   readonly headSeq: number;
 }
 
-/** Which page of a list of ids to return. */
 export interface PageBounds {
   /** Last id of the previous page, "" for the first page. */
   readonly after: string;
   readonly limit: number;
 }
 
-/** A page of a list of ids. */
 export interface Page {
   readonly ids: readonly string[];
-  /** True if there are further pages. */
   readonly more: boolean;
 }
 
 /**
- * The use cases of channels. All of them throw `bad_id` if an id or a uid is not valid. A call that
- * adds members throws `unavailable` or `overloaded` if a member could not be notified. Repeating
- * the call notifies all of them again.
+ * Use cases of channels. All of them throw `bad_id`. A call that adds members throws `unavailable`
+ * or `overloaded` if a member was not notified. A repeated call notifies all of them again.
  */
 export interface Channels {
   /**
@@ -56,7 +51,6 @@ export interface Channels {
    * the existing channel is disbanded [decisions: Create again].
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
-  /** Changes the given flags and returns the new record. Throws `channel_not_found`. */
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
   /**
    * Adds members. Their live sessions immediately start to receive the channel's messages. Throws
@@ -68,10 +62,8 @@ export interface Channels {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
   /**
-   * Removes all of these members or none of them. Their live sessions immediately stop receiving
-   * the channel's messages. With `others` = `skip`, uids that are not members are ignored;
-   * otherwise they cause `not_in_channel`. Throws `bad_request` if `uids` is empty,
-   * `channel_not_found` or `channel_disbanded`.
+   * Removes all of these members or none. With `others` = `skip`, uids that are not members are
+   * ignored; otherwise they cause `not_in_channel`. Throws `bad_request` if `uids` is empty.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -79,7 +71,6 @@ export interface Channels {
     membership: Membership,
     others?: "refuse" | "skip",
   ): Promise<void>;
-  /** Returns the state of a channel. Throws `channel_not_found`. */
   state(channel: ChannelRef): Promise<ChannelState>;
   /**
    * Returns a page of the members, or of a list, sorted by UTF-16 code units. A uid that is in the
@@ -87,21 +78,12 @@ export interface Channels {
    * list. An unknown channel has an empty list.
    */
   uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
-  /**
-   * Returns a page of the groups of `uid`, in the same order as `uids`. Disbanded groups are
-   * omitted.
-   */
+  /** Returns a page of the groups of `uid`, sorted like `uids`. Disbanded groups are omitted. */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
-  /**
-   * Removes the permanent and the temporary members, in one step for each kind. Their live sessions
-   * immediately stop receiving the channel's messages. Throws `channel_not_found` or
-   * `channel_disbanded`.
-   */
+  /** Removes the permanent and the temporary members, in one step for each kind. */
   removeAllSubscribers(channel: ChannelRef): Promise<void>;
   /**
-   * Changes the denylist or the allowlist. The change applies from the next message on. Members on
-   * the denylist still receive messages. For a group, throws `channel_not_found` or
-   * `channel_disbanded`.
+   * Changes who may send from the next message on. Members on the denylist still receive messages.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<void>;
 }
@@ -118,7 +100,6 @@ export function createChannels(ports: {
     await publisher.announce(uids.map((uid) => ({ kind: "addition", uid, channelId })));
   }
 
-  /** Notifies the members among `uids`, unless the group is disbanded. */
   async function announceMembers(channel: ChannelRef, uids: readonly string[]): Promise<void> {
     if (channel.type !== GROUP_CHANNEL || uids.length === 0) return;
     if ((await store.channel(channel))?.disband !== false) return;
@@ -233,10 +214,7 @@ function checkNames(channel: ChannelRef, uids: readonly string[], field: string)
 /** Minimum number of ids that are processed before the time slice is checked again. */
 const MIN_PIECE = 1000;
 
-/**
- * Returns the lowest ids that are higher than `after`. The whole list is searched, because the
- * store returns lists in no particular order.
- */
+/** Searches the whole list, because the store returns lists in no particular order. */
 async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Promise<Page> {
   const slice = new TimeSlice();
   let lowest: string[] = [];

@@ -4,7 +4,6 @@
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { ChannelStore } from "./ports.ts";
 
-/** The receivers of a command. */
 export type Audience =
   | {
       /** The command is only pushed to online sessions. */
@@ -13,33 +12,21 @@ export type Audience =
       readonly recipients: readonly string[] | undefined;
     }
   | {
-      /** Each recipient gets a copy in its inbox. */
       readonly kind: "store";
       readonly recipients: readonly string[];
-      /**
-       * The sender, if it is not a recipient. The command is pushed to the other online sessions of
-       * the sender.
-       */
+      /** The sender, if it is not a recipient. Its other online sessions receive the command. */
       readonly pushOnlyRecipients: readonly string[];
     };
 
-/** The fields of a command that determine its receivers. */
 export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /**
-   * Users to whom the command is restricted. Users outside the channel are ignored. `undefined` for
-   * all users of the channel.
-   */
+  /** Users to whom it is restricted, `undefined` for all. Users outside the channel are ignored. */
   readonly subscribers: readonly string[] | undefined;
-  /** True if the command must not be stored in inboxes. */
   readonly noPersist: boolean;
 }
 
-/**
- * Returns the receivers of a command. In a large group nothing is stored per member, so the command
- * is only pushed.
- */
+/** Returns the receivers of a command. In a large group the command is only pushed. */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,

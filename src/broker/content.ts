@@ -13,7 +13,6 @@ import { BrokerError } from "./errors.ts";
  */
 export type ContentValidation = "json" | "strict" | "opaque";
 
-/** Payload type of commands. */
 export const COMMAND_TYPE = 99;
 
 type Content = Readonly<Record<string, unknown>>;
@@ -106,10 +105,7 @@ function isReply(value: unknown): boolean {
 
 const decoder = new TextDecoder();
 
-/**
- * Returns the `type` of a payload. Returns 0 if it has none and `validation` is `opaque`. Throws
- * `bad_payload` if the payload is not valid.
- */
+/** Returns the `type`, 0 if an `opaque` payload has none. Throws `bad_payload`. */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
   if (type === undefined) {

@@ -9,36 +9,26 @@ import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, ConversationChange, ConversationStore } from "./ports.ts";
 
 /**
- * Maximum number of lists that are built concurrently. Each of them uses a part of every turn of
- * the event loop.
+ * Maximum number of lists that are built concurrently. Each uses a part of every event-loop turn.
  */
 const CONCURRENT_LISTS = 4;
-/**
- * Maximum number of waiting calls for lists of one user. It equals the default maximum number of
- * sessions of a user.
- */
+/** Maximum number of waiting calls of one user. Equals the default maximum of sessions per user. */
 const MAX_WAITING_LISTS = 100;
 
-/** The user and the session that change a conversation. */
 interface ChangeOwner {
   readonly uid: string;
   /** Session that makes the change and is not notified. `undefined` to notify all sessions. */
   readonly origin: string | undefined;
 }
 
-/** Which page of the list to return. */
 interface ConversationRange {
   /** Number of conversations to skip, from the newest. */
   readonly offset: number;
   readonly limit: number;
-  /**
-   * Maximum number of message bytes, including streams. A first conversation that is larger is
-   * returned nevertheless.
-   */
+  /** Maximum number of message bytes, with streams. A larger first conversation is returned. */
   readonly maxBytes: number;
 }
 
-/** A page of a list of conversations. */
 interface ConversationPage {
   readonly conversations: readonly Conversation[];
   /** True if there are further conversations, at `offset` plus the length of this page. */
@@ -47,22 +37,12 @@ interface ConversationPage {
   readonly readCount: number;
 }
 
-/** The use cases of conversations. */
 export interface Conversations {
-  /**
-   * Returns a page of the user's conversations, newest message first. Conversations without a shown
-   * message are omitted. Throws `bad_id` or `overloaded`.
-   */
+  /** Returns a page of conversations with a shown message, newest first. Throws `overloaded`. */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /**
-   * Returns all conversations with a shown message, without payloads, newest message first. Throws
-   * `bad_id` or `overloaded`.
-   */
+  /** Returns all conversations that `list` would, without payloads, newest message first. */
   heads(uid: string): Promise<readonly ConversationHead[]>;
-  /**
-   * Changes the read position or hides the messages, and notifies the other sessions of the user.
-   * Throws `not_in_channel`, `bad_request` or `bad_id`.
-   */
+  /** Changes a conversation and notifies the user's other sessions. Throws `not_in_channel`. */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
 

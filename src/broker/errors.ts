@@ -86,7 +86,6 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** Reasons why a sender may not send into a channel. */
 export type SendRefusal = Extract<
   ErrorCode,
   | "channel_disbanded"
@@ -98,7 +97,6 @@ export type SendRefusal = Extract<
   | "not_allowlisted"
 >;
 
-/** A field of a request body that is not valid. */
 export interface ErrorDetail {
   readonly path: string;
   readonly message: string;

@@ -22,10 +22,7 @@ export function assertId(value: string, what: string): void {
     });
 }
 
-/**
- * Throws `bad_request` unless the value is a valid label or clientMsgNo: 1 to 128 characters of
- * well-formed Unicode. `what` is the name of the field.
- */
+/** Throws `bad_request` unless the value is 1 to 128 characters of well-formed Unicode. */
 export function assertLabel(value: string, what: string): void {
   if (value.length === 0 || value.length > MAX_ID_LENGTH || !isWellFormed(value))
     throw new BrokerError("bad_request", {
@@ -34,24 +31,18 @@ export function assertLabel(value: string, what: string): void {
     });
 }
 
-/**
- * Throws `bad_id`, or `reserved_uid` for the uid of the system, which cannot connect or register a
- * device.
- */
+/** Throws `bad_id`, or `reserved_uid` for the uid of the system. */
 export function assertUserUid(uid: string): void {
   assertId(uid, "uid");
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");
 }
 
-/**
- * A channel as a reader names it. `uid` is the reader. It is needed only for a personal channel.
- */
+/** A channel as a reader names it. `uid` is the reader, needed only for a personal channel. */
 export interface ChannelView {
   readonly channel: ChannelRef;
   readonly uid: string | undefined;
 }
 
-/** Returns the key of the channel. Throws `bad_id`. */
 export function viewedKey({ channel, uid }: ChannelView): ChannelKey {
   assertId(channel.id, "channel_id");
   if (channel.type !== GROUP_CHANNEL) assertId(uid ?? "", "uid");

@@ -1,17 +1,12 @@
-// Reads and acknowledges the command inbox of a user on behalf of a backend, for clients that fetch
-// their commands over HTTP. No state: the inbox is in the store, where the sessions of the user
-// read it too.
+// Reads and acknowledges command inboxes for backends whose clients fetch their commands over HTTP.
+// No state.
 
 import { assertId } from "./ids.ts";
 import type { InboxCommand } from "./model.ts";
 import type { InboxStore } from "./ports.ts";
 
-/** The use cases of command inboxes. */
 export interface Inboxes {
-  /**
-   * Returns up to `limit` commands that were not acknowledged, oldest first. Stops early after
-   * about 8 MiB of payloads. Throws `bad_id`.
-   */
+  /** Returns up to `limit` commands, oldest first. Stops early after about 8 MiB of payloads. */
   unread(uid: string, limit: number): Promise<readonly InboxCommand[]>;
   /** Durably acknowledges all commands through `lastSeq`. Throws `bad_id`. */
   acknowledgeThrough(uid: string, lastSeq: number): Promise<void>;
@@ -19,9 +14,7 @@ export interface Inboxes {
 
 /** Maximum number of commands in one read of the store. */
 const PAGE = 500;
-/**
- * Maximum number of payload bytes in one reply. A larger first command is returned nevertheless.
- */
+/** Maximum payload bytes in one reply. A larger first command is returned nevertheless. */
 const MAX_BYTES = 8 * 1024 * 1024;
 
 export function createInboxes(

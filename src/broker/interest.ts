@@ -4,20 +4,12 @@
 import type { Topic } from "./model.ts";
 import type { Cluster } from "./ports.ts";
 
-/** The methods by which a part of the node listens to topics. */
 export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 
-/**
- * Shares the subscriptions of a node. Each owner can call `listen` and `unlisten` as if it were the
- * only one. Repeating either call has no effect.
- */
+/** Shares the subscriptions of a node. Repeated calls of an owner have no effect. */
 export function shareInterest(cluster: Interest): { owner(): Interest } {
   const owners = new Map<Topic, readonly Interest[]>();
-  /**
-   * Records that `owner` listens to the topic. `single` is a list with only this owner. All topics
-   * that have no other owner share this list to save memory, because a node listens to a topic for
-   * each of its users and groups.
-   */
+  /** Records an owner. All topics without another owner share `single`, which saves memory. */
   function own(topic: Topic, owner: Interest, single: readonly Interest[]) {
     const current = owners.get(topic);
     if (current === undefined) owners.set(topic, single);
@@ -28,8 +20,7 @@ export function shareInterest(cluster: Interest): { owner(): Interest } {
       const self: Interest = {
         async listen(topic) {
           own(topic, self, single);
-          // Called even if another owner listens, because the call of that owner may not be
-          // finished.
+          // Called even if another owner listens, because that owner's call may not be finished.
           await cluster.listen(topic);
         },
         async subscribe(topic) {

@@ -5,16 +5,12 @@ import type { LoggedInSession } from "./ports.ts";
 
 const NONE: readonly LoggedInSession[] = [];
 
-/** The sessions of one node. */
 export class LocalSessions {
   readonly #sessions = new Map<string, LoggedInSession>();
   readonly #byUid = new Map<string, readonly LoggedInSession[]>();
   /** Ids of sessions that may have been ended, or may be missing in the store. */
   readonly unconfirmed = new Set<string>();
-  /**
-   * Ids of sessions that `confirmDeferred` marks as unconfirmed, unless they are confirmed
-   * earlier.
-   */
+  /** Ids of sessions that `confirmDeferred` marks as unconfirmed, unless confirmed earlier. */
   readonly #deferred = new Set<string>();
   /** Position at which the next call of `confirmNextSoon` continues. */
   #cursor: Iterator<LoggedInSession> | undefined;
@@ -31,7 +27,6 @@ export class LocalSessions {
     return this.#sessions.get(sessionId);
   }
 
-  /** Returns the sessions of a user on this node. */
   of(uid: string): readonly LoggedInSession[] {
     return this.#byUid.get(uid) ?? NONE;
   }
@@ -47,22 +42,19 @@ export class LocalSessions {
     for (const id of this.#sessions.keys()) this.#deferred.add(id);
   }
 
-  /** Marks the deferred sessions as unconfirmed. */
   confirmDeferred(): void {
     for (const id of this.#deferred) this.unconfirmed.add(id);
     this.#deferred.clear();
   }
 
-  /** Removes the marks of a session whose confirmation starts. */
   startConfirming(sessionId: string): void {
     this.unconfirmed.delete(sessionId);
     this.#deferred.delete(sessionId);
   }
 
   /**
-   * Marks the next `count` sessions as unconfirmed, continuing after the last session of the
-   * previous call. Stops after the last session of the node. The next call then starts with the
-   * first session.
+   * Marks the next `count` sessions as unconfirmed. Stops after the last session of the node. The
+   * next call then starts with the first session.
    */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {

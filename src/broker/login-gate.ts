@@ -1,8 +1,7 @@
 // Limits the guessing of managers' passwords. Each client network may make a limited number of
-// failed attempts in a time window. Concurrent attempts count as failures until they are finished.
-// A username with too many failures is only slowed down, because its owner must still be able to
-// log in from another network. State: the attempts in progress per network, and the pairs of a
-// network and a username that has logged in from it. The counts are in the `Throttle`.
+// failed attempts in a time window; attempts in progress count as failures. A username with too
+// many failures is only slowed down, because its owner must still be able to log in from another
+// network. State: the attempts in progress and the verified pairs of each network.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
@@ -10,12 +9,8 @@ import { BrokerError } from "./errors.ts";
 import type { Throttle } from "./ports.ts";
 import { VerifiedPairs } from "./verified-pairs.ts";
 
-/** Limits of failed logins. */
 export interface LoginLimits {
-  /**
-   * Number of failures within `windowS` after which attempts of a network are refused, and attempts
-   * for a username are slowed down.
-   */
+  /** Number of failures within `windowS` that block a network and slow down a username. */
   readonly attempts: number;
   readonly windowS: number;
 }
@@ -31,15 +26,11 @@ const MAX_ATTEMPTS = 512;
 const MAX_PER_NETWORK = 16;
 /** Maximum number of attempts of one network for usernames that logged in from it before. */
 const MAX_VERIFIED_PER_NETWORK = 32;
-/**
- * Number of attempts that are allowed in addition to `MAX_ATTEMPTS`, for usernames that logged in
- * from the same network before.
- */
+/** Number of attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the same network. */
 const RESERVED_FOR_VERIFIED = 64;
 /** Delay of an attempt for a username with too many failures. */
 const SLOW_MS = 1000;
 
-/** Number of attempts of a network in each state. */
 interface Attempts {
   /** Running or waiting to be admitted. */
   active: number;
@@ -47,20 +38,12 @@ interface Attempts {
   pending: number;
 }
 
-/** The attempts of one client network. */
 interface Network {
-  /** Key of the network's failures in the `Throttle`. */
   readonly key: string;
-  /**
-   * Attempts for usernames that logged in from this network before and have failed fewer times than
-   * the limit since then.
-   */
+  /** Attempts for usernames that logged in from here and have not reached the limit since then. */
   readonly verified: Attempts;
-  /** All other attempts. */
   readonly others: Attempts;
-  /**
-   * Settles when the decision about the previous attempt is made. Decisions are made one at a time.
-   */
+  /** Settles when the previous attempt is decided. Decisions are made one at a time. */
   admission: Promise<void>;
   /** Resolves when the next attempt is finished. */
   settlement: Deferred;
@@ -71,7 +54,6 @@ interface LoginName {
   readonly address: string;
 }
 
-/** Gate through which the password checks of one node pass. */
 export class LoginGate {
   readonly #throttle: Throttle;
   readonly #limits: LoginLimits;
@@ -85,11 +67,10 @@ export class LoginGate {
   }
 
   /**
-   * Runs `verify` unless the network has too many failures. A wrong password counts as a failure of
-   * the network and the username, a correct password resets the count of the username, and an error
-   * of `verify` is not counted. Checks with a lower `rank` run first. The rank is -1 for a user who
-   * logged in from this network before, otherwise the number of failures and pending attempts of
-   * the network. Throws `too_many_attempts` with the time to wait, or `overloaded`.
+   * Runs `verify` unless the network has too many failures. An error of `verify` is not counted.
+   * Checks with a lower `rank` run first: -1 for a user who logged in from this network before,
+   * otherwise the number of failures and pending attempts of the network. Throws
+   * `too_many_attempts` with the time to wait, or `overloaded`.
    */
   async attempt(
     { username, address }: LoginName,
@@ -142,11 +123,7 @@ export class LoginGate {
     if (state.verified.active + state.others.active === 0) this.#networks.delete(network);
   }
 
-  /**
-   * Returns the number of failures of the username in this network since its last login from there.
-   * Returns `undefined` if it never logged in from this network, or if the number has reached the
-   * limit.
-   */
+  /** Returns `undefined` if the username never logged in from here, or has reached the limit. */
   #ownFailures(network: string, username: string): number | undefined {
     const failures = this.#verified.failures(network, username);
     return failures !== undefined && failures < this.#limits.attempts ? failures : undefined;
@@ -163,10 +140,7 @@ export class LoginGate {
     await new Promise((resolve) => setTimeout(resolve, SLOW_MS));
   }
 
-  /**
-   * Waits until the attempt may run, and returns its rank. The attempt must wait while the network
-   * would reach its limit if all pending attempts failed.
-   */
+  /** Waits while the network would reach its limit if all pending attempts failed. */
   async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {
       // This promise is read before the decision, so that an attempt that finishes during the
@@ -183,9 +157,8 @@ export class LoginGate {
   }
 
   /**
-   * Returns the rank of an attempt that may run now, `undefined` if it must wait. The number of
-   * pending attempts is read before the count of failures, so that an attempt that fails in between
-   * is counted twice rather than not at all.
+   * Returns `undefined` if the attempt must wait. The pending attempts are read before the
+   * failures, so that an attempt that fails in between is counted twice rather than not at all.
    */
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;

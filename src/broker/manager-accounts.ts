@@ -8,9 +8,7 @@ import type { ManagerAccount, ManagerRole } from "./model.ts";
 import { hashPassword, type PasswordHash, parsePasswordHash } from "./passwords.ts";
 import type { ManagerStore } from "./ports.ts";
 
-/**
- * Permissions of control-plane calls. `*` means all permissions [decisions: Roles and permissions].
- */
+/** Permissions of control-plane calls. `*` means all [decisions: Roles and permissions]. */
 export const PERMISSIONS = [
   "users:write",
   "channels:write",
@@ -27,10 +25,7 @@ const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
   viewer: ["system:read"],
 };
 
-/**
- * A manager in the configuration. Exactly one of `passwordHash` and `password` must be set; ""
- * counts as not set.
- */
+/** Exactly one of `passwordHash` and `password` must be set; "" counts as not set. */
 export interface AccountConfig {
   readonly username: string;
   readonly passwordHash?: string;
@@ -40,11 +35,9 @@ export interface AccountConfig {
   readonly permissions?: readonly string[];
 }
 
-/** A manager's account with the data to check credentials. */
 export interface Account {
   readonly account: ManagerAccount;
   readonly password: PasswordHash;
-  /** See `AccountIdentity`. */
   readonly fingerprint: Uint8Array;
 }
 
@@ -56,10 +49,7 @@ export type AccountIdentity = Pick<Account, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
-/**
- * Returns the configured accounts by username. Throws `bad_request` if the configuration is not
- * valid.
- */
+/** Throws `bad_request` if the configuration is not valid. */
 export async function configuredAccounts(
   configured: readonly AccountConfig[],
 ): Promise<ReadonlyMap<string, Account>> {
@@ -76,9 +66,8 @@ export async function configuredAccounts(
 }
 
 /**
- * Returns the account of a server without configured managers: `admin` with `adminPassword`. If
- * `adminPassword` is "", a password is generated at the first start with a store. The store keeps
- * the hash of the password, and `announce` shows the password to the operator.
+ * Returns the account `admin`. If `adminPassword` is "", a password is generated at the first start
+ * with a store, which keeps only the hash. `announce` shows the password to the operator.
  */
 export async function firstAdmin(
   adminPassword: string,
@@ -97,7 +86,6 @@ export async function firstAdmin(
   return configuredAccounts([{ ...FIRST_ADMIN, passwordHash }]);
 }
 
-/** Returns true if the account has `permission`. */
 export function allows(account: ManagerAccount, permission: Permission): boolean {
   const { permissions } = account;
   return permissions.includes("*") || permissions.includes(permission);

@@ -19,7 +19,6 @@ import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 // one check runs at a time.
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
-/** The result of a login. */
 interface Login {
   /** 256 random bits in base64url. Only its hash is stored. */
   readonly token: string;
@@ -27,12 +26,8 @@ interface Login {
   readonly account: ManagerAccount;
 }
 
-/** The use cases of managers. */
 export interface Managers {
-  /**
-   * Loads the accounts. If a password must be generated, the store must already have started. May
-   * be called more than once. Throws `bad_request` if the configured accounts are not valid.
-   */
+  /** Loads the accounts. Generating a password needs a started store. May be called repeatedly. */
   start(): Promise<void>;
   /**
    * Checks the password and issues a token. Throws `bad_credentials`, `too_many_attempts` (with the
@@ -40,17 +35,15 @@ export interface Managers {
    */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * Returns the account of a token, `undefined` if the token is not valid. A revoked token is
-   * rejected immediately on this node and within 5 s on other nodes. An expired token is rejected
-   * within 5 s. A token also becomes invalid when its account is removed, or when the password,
-   * role or permissions of the account change. Throws `unavailable` before the accounts are loaded.
+   * Returns the account of a token. A revoked token is rejected at once on this node and within 5 s
+   * on other nodes, an expired one within 5 s. A token also becomes invalid when its account, or
+   * the password, role or permissions of the account change. Throws `unavailable` before the
+   * accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
-  /** Revokes a token. Has no effect if it is not valid. */
   logout(token: string): Promise<void>;
 }
 
-/** The ports and settings of `createManagers`. */
 export interface ManagersPorts {
   readonly store: ManagerStore;
   readonly throttle: Throttle;
@@ -69,10 +62,7 @@ export function createManagers(ports: ManagersPorts): Managers {
   const gate = new LoginGate(ports.throttle, limits);
   const checker = new PasswordChecker(PASSWORD_CHECKS);
   let accounts: ReadonlyMap<string, Account> = new Map();
-  /**
-   * Hashes that are checked for unknown usernames. There is one for each account, with the cost of
-   * that account's hash.
-   */
+  /** Hashes that are checked for unknown usernames, one with the cost of each account's hash. */
   let decoys: readonly PasswordHash[] = [];
   const decoySecret = randomBytes(16);
   let started: Promise<void> | undefined;
@@ -89,8 +79,7 @@ export function createManagers(ports: ManagersPorts): Managers {
   }
 
   /**
-   * Returns the hash against which the password of an unknown username is checked. It is always the
-   * same for a username, so that the duration of a check does not reveal which accounts exist.
+   * Returns a fixed hash for each username, so that timing does not reveal which accounts exist.
    */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);

@@ -5,7 +5,6 @@
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
 
-/** Which messages to find. */
 export interface MessageQuery {
   readonly seqs: readonly number[];
   readonly ids: readonly number[];
@@ -19,7 +18,6 @@ export interface MessageQuery {
 export const MAX_SEARCHED_MESSAGES = 5000;
 /** Maximum number of payload bytes that are searched for a clientMsgNo. */
 export const MAX_SEARCHED_BYTES = 64 * 1024 * 1024;
-/** Maximum number of messages in one read of the store. */
 const PAGE = 500;
 /** Maximum number of content bytes in one read of the store. */
 const PAGE_BYTES = 8 * 1024 * 1024;
@@ -27,8 +25,7 @@ const PAGE_BYTES = 8 * 1024 * 1024;
 type MessageReads = Pick<MessageStore, "headSeq" | "readMessages">;
 
 /**
- * Returns the messages of the query that exist and have not expired, in seq order, without
- * duplicates. `more` is true if `maxBytes` was reached before all messages were found.
+ * Returns the messages in seq order without duplicates. `more` is true if `maxBytes` was reached.
  */
 export async function findMessages(
   store: MessageReads,
@@ -76,7 +73,6 @@ async function* lookups(
   yield* newestNamed(store, key, names);
 }
 
-/** Finds the message with this id by bisection. Returns `undefined` if there is none. */
 async function byId(
   store: MessageReads,
   key: ChannelKey,
@@ -95,7 +91,6 @@ async function byId(
   return undefined;
 }
 
-/** Returns the first message of the range, `undefined` if it has none. */
 async function firstFrom(
   store: MessageReads,
   key: ChannelKey,
@@ -110,10 +105,7 @@ async function firstFrom(
   return messages[0];
 }
 
-/**
- * Yields the newest message with each clientMsgNo in `names`, and removes that clientMsgNo from
- * `names`.
- */
+/** Yields the newest message with each name in `names`, and removes that name. */
 async function* newestNamed(
   store: MessageReads,
   key: ChannelKey,

@@ -27,23 +27,15 @@ import type {
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
 
-/** Rate limit for the inbox copies of a sender's commands. */
 interface CopyLimit {
-  /**
-   * Charges the work of storing the copies. Called once, before they are stored. Throws
-   * `rate_limited` if earlier work has left the sender's budget in debt.
-   */
+  /** Charges the copies before they are stored. Throws `rate_limited` if the budget is in debt. */
   admit(copies: number): void;
 }
 
-/** A message or command to send. */
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /**
-   * `undefined` if the sender chose none. The number is then derived from the message id, and a
-   * retry is stored as a new message.
-   */
+  /** `undefined` if the sender chose none: a retry is then stored as a new message. */
   readonly clientMsgNo: string | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
   /** Seconds until the message expires. 0 means never. */
@@ -62,12 +54,10 @@ export interface SendInput {
 
 interface MessageRules extends SendTerms {
   readonly maxPayloadBytes: number;
-  /** Maximum number of messages in one page of history. */
   readonly historyLimit: number;
   readonly contentValidation: ContentValidation;
 }
 
-/** Identifies an accepted message. */
 export interface SendResult {
   readonly messageId: number;
   /** 0 if the message is not stored or is a command. A command has an inboxSeq in each inbox. */
@@ -75,16 +65,12 @@ export interface SendResult {
   readonly clientMsgNo: string;
 }
 
-/** A page of a channel's history. */
 export interface HistoryPage extends HistorySlice {
   /** Seq of the newest message in the channel, 0 if it has none. */
   readonly headSeq: number;
 }
 
-/**
- * The use cases of messages. Only `send` checks permissions. Callers of the other methods must
- * check them.
- */
+/** Only `send` checks permissions. Callers of the other methods must check them. */
 export interface Messages {
   /**
    * Sends a message or command and resolves when it is durable. Messages of one origin to one
@@ -94,16 +80,11 @@ export interface Messages {
   send(input: SendInput): Promise<SendResult>;
   /** Returns a page of history with at most `historyLimit` messages. Throws `bad_id`. */
   history(view: ChannelView, range: HistoryRange): Promise<HistoryPage>;
-  /** Returns the seq of the channel's newest message, 0 if it has none. Throws `bad_id`. */
   headSeq(view: ChannelView): Promise<number>;
-  /** Returns the messages that match the query, in seq order. Throws `bad_id`. */
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/**
- * Maximum number of inbox copies of one user's commands that are stored concurrently. A command
- * with more copies is stored alone.
- */
+/** Maximum number of one user's command copies stored at once. A larger command is stored alone. */
 const MAX_CONCURRENT_COPIES = 1000;
 /** Maximum number of one user's commands that wait for earlier commands. */
 const MAX_WAITING_COMMANDS = 4096;
@@ -115,19 +96,13 @@ export function createMessages(
   const rule = createSendRule(store, rules);
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
-  /**
-   * Appends a message. If the permission or the receivers of an earlier command of the same origin
-   * to the same channel are still being determined, waits for that first.
-   */
+  /** Appends a message after earlier commands of its origin to this channel are resolved. */
   function sendMessage(draft: MessageDraft): Promise<AppendResult> {
     const turn = rule.turn(queueOf(draft.origin, draft));
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
-  /**
-   * Returns the reason why the command is refused, or its receivers. The permission is checked
-   * first, because it does not need the list of members.
-   */
+  /** Checks the permission first, because the check does not need the list of members. */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header } = input;
     const refused = await rule.refusal(fromUid, channel, undefined);
@@ -135,10 +110,7 @@ export function createMessages(
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
 
-  /**
-   * Sends a command. A command of a session may have to wait for earlier commands of its user. A
-   * command of a backend never waits.
-   */
+  /** Sends a command. A command of a session may wait for earlier ones of its user. */
   async function sendCommand(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
     const { origin, fromUid } = input;
     if (origin === undefined) return issue(input, draft, resolveCommand(input));
@@ -152,10 +124,7 @@ export function createMessages(
     }
   }
 
-  /**
-   * Stores or pushes a command after its `resolution` and the resolutions of earlier commands of
-   * the same queue have settled.
-   */
+  /** Issues a command after its `resolution` and the earlier ones of its queue have settled. */
   async function issue(
     { origin, copyLimit }: SendInput,
     draft: MessageDraft,
@@ -215,10 +184,7 @@ export function createMessages(
   };
 }
 
-/**
- * Returns the queue in which a send keeps its order: one for each session and channel. Calls over
- * HTTP have no order.
- */
+/** Returns one queue for each session and channel. Calls over HTTP have no order. */
 function queueOf(origin: string | undefined, { key }: MessageDraft): string | undefined {
   return origin === undefined ? undefined : `${origin} ${key}`;
 }

@@ -13,16 +13,10 @@ export const DEVICE_FLAGS: readonly DeviceFlag[] = [0, 1, 2];
 
 export const SECONDARY_DEVICE = 0;
 export const MAIN_DEVICE = 1;
-/**
- * Level of a device: `0` secondary, `1` main. Only one main session per user and flag can be
- * online: a new login ends the old session [spec: Rule].
- */
+/** Level of a device: `0` secondary, `1` main. One main session per user and flag [spec: Rule]. */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
-/**
- * Uid under which the system itself sends. It is exempt from channel rules, and cannot connect or
- * register a device [decisions: System uid].
- */
+/** Uid of the system. Exempt from channel rules, cannot connect [decisions: System uid]. */
 export const SYSTEM_UID = "____system";
 
 export const MAX_ID_LENGTH = 128;
@@ -56,23 +50,15 @@ export interface ChannelRef {
   readonly type: ChannelType;
 }
 
-/**
- * The key of a channel, which is the same for all of its users: `2:<group id>` for a group, and
- * `1:<lower uid>@<higher uid>` for a personal channel. It is unambiguous because ids contain no
- * `@`.
- */
+/** `2:<group id>` or `1:<lower uid>@<higher uid>`, the same for all users. Ids contain no `@`. */
 export type ChannelKey = string;
 
-/** Returns the key of a channel. `uid` is the user who names it `channel`. */
 export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
   if (channel.type === GROUP_CHANNEL) return `2:${channel.id}`;
   return uid < channel.id ? `1:${uid}@${channel.id}` : `1:${channel.id}@${uid}`;
 }
 
-/**
- * The rules of a group, or of one user's personal channels [spec: Channel]. In the second case `id`
- * is the uid of that user, the owner.
- */
+/** The rules of a group, or of the personal channels of the user `id` [spec: Channel]. */
 export interface ChannelInfo extends ChannelRef {
   /** True if nobody may send to the group, or to the owner. */
   readonly ban: boolean;
@@ -89,7 +75,6 @@ export interface ChannelInfo extends ChannelRef {
 /** Flags that a backend may change on an existing channel. `disband` can only become true. */
 export type ChannelFlags = Partial<Omit<ChannelInfo, "id" | "type">>;
 
-/** The outcome of the store's `removeSubscribers`. */
 export type SubscriberRemoval =
   | { readonly kind: "removed" }
   | { readonly kind: "no_channel" }
@@ -108,15 +93,9 @@ export interface MessageHeader {
   readonly redDot: boolean;
 }
 
-/**
- * Fields that clients of WuKongIM's protocols send with a message. They are stored and delivered
- * unchanged, and have no meaning to this server.
- */
+/** Fields of WuKongIM clients, stored and delivered unchanged, without meaning to this server. */
 export interface Passthrough {
-  /**
-   * Bits of the `setting` byte: 0x80 requests a read receipt, 0x20 marks Signal encryption [WKProto
-   * SEND].
-   */
+  /** Bits: 0x80 requests a read receipt, 0x20 marks Signal encryption [WKProto SEND]. */
   readonly setting: number;
   readonly topic: string;
 }
@@ -146,10 +125,7 @@ export interface Message {
   readonly stream: StreamSnapshot | undefined;
 }
 
-/**
- * Returns the name that `uid` uses for the channel of a message or event. In a personal channel,
- * each of the two users names it after the other user.
- */
+/** Returns the name that `uid` uses. Users of a personal channel name it after each other. */
 export function channelSeenBy(
   uid: string,
   { channel, fromUid }: Pick<Message, "channel" | "fromUid">,
@@ -160,13 +136,11 @@ export function channelSeenBy(
 
 // --- Streams and events [spec: Event, Streaming text session] ------------------------------------
 
-// Types of the events of a text stream.
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
 /**
- * Types of the events of a tool call. While the stream of their clientMsgNo is active they are
- * stored with it, otherwise they are only pushed.
+ * Types of tool-call events. Stored with the active stream of their clientMsgNo, or only pushed.
  */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
@@ -187,16 +161,11 @@ export const RESERVED_EVENT_PREFIX = "___";
  */
 export type StreamState = "active" | "closed" | "cancelled" | "interrupted";
 
-/** Position of an event in its stream, and the state of the stream after the event. */
 export interface StreamPlace {
-  /** Seq of the stream's message in the channel. */
   readonly messageSeq: number;
   /** Index of the event among all events of the stream. The start has index 0. */
   readonly index: number;
-  /**
-   * Index of the event that follows. It is `index + 1`, or higher if several content events were
-   * merged into this one for a receiver that lags.
-   */
+  /** `index + 1`, or higher if content events were merged into this one for a lagging receiver. */
   readonly nextIndex: number;
   /** Length of the stream's text before the event, in UTF-16 units. */
   readonly textOffset: number;
@@ -210,24 +179,16 @@ export interface ChannelEvent {
   /** The channel as the producer named it. */
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** Identifies the stream or message to which the event belongs. */
   readonly clientMsgNo: string;
   readonly eventId: string;
   readonly type: string;
   readonly data: string;
-  /**
-   * Unix milliseconds. Time set by the producer, or the time at which the server accepted the
-   * event.
-   */
+  /** Unix milliseconds, set by the producer or by the server that accepted the event. */
   readonly timestampMs: number;
-  /**
-   * `undefined` if the event is not part of a stream. Then it is not stored, and only online users
-   * receive it.
-   */
+  /** `undefined` outside a stream: the event is then not stored, only pushed to online users. */
   readonly stream: StreamPlace | undefined;
 }
 
-/** A tool-call event that is stored with its stream. */
 export interface StreamNote {
   readonly index: number;
   readonly textOffset: number;
@@ -240,7 +201,6 @@ export interface StreamNote {
 /** A stream at one moment. `text` consists of all content with an index below `nextIndex`. */
 export interface StreamSnapshot {
   readonly key: ChannelKey;
-  /** The channel as the producer named it. */
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly clientMsgNo: string;
@@ -258,33 +218,25 @@ export interface StreamSnapshot {
 
 const UTF8 = new TextEncoder();
 
-/** Returns the payload of a stream's message: a text message with the text so far. */
 export function streamPayload(text: string): Uint8Array {
   return UTF8.encode(JSON.stringify({ type: 1, content: text }));
 }
 
 // --- Commands and conversations ------------------------------------------------------------------
 
-/** One recipient's copy of a command. */
 export interface CommandCopy {
   readonly uid: string;
-  /**
-   * Position in the recipient's inbox, from 1. 0 if the copy is only pushed and not stored, so that
-   * it cannot be acknowledged.
-   */
+  /** Position in the recipient's inbox, from 1. 0 if the copy is only pushed, not stored. */
   readonly inboxSeq: number;
 }
 
-/** A command in a user's inbox. */
 export interface InboxCommand {
   readonly inboxSeq: number;
   /** The command. Its messageSeq equals `inboxSeq`. */
   readonly message: Message;
 }
 
-/** The state of one user in one channel. */
 export interface Conversation {
-  /** The channel as the user names it. */
   readonly channel: ChannelRef;
   /** Seq of the newest message in the channel, 0 if it has none. */
   readonly headSeq: number;
@@ -294,21 +246,15 @@ export interface Conversation {
   readonly unread: number;
   /** Last seq that is hidden from the user because the conversation was deleted. 0 if none is. */
   readonly deletedSeq: number;
-  /**
-   * Time of the last message or of the user's last change, whichever is later. Unix milliseconds.
-   */
+  /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
   /** Newest shown message. `undefined` if there is none; lists omit such a conversation. */
   readonly last: Message | undefined;
 }
 
-/** A message without its content. */
 export type MessageHead = Pick<Message, "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs">;
 
-/**
- * A conversation with a shown message, without the content of that message. Lists are sorted and
- * filtered by it before any content is read.
- */
+/** A conversation with a shown message but without its content, for sorting and filtering. */
 export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }
@@ -329,22 +275,15 @@ export interface Device {
   readonly tokenHash: Uint8Array;
 }
 
-/** An authenticated client connection in the session directory. */
 export interface SessionRecord {
   readonly sessionId: string;
   readonly nodeId: string;
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /**
-   * Device id chosen by the client. A new session of the user with the same flag and device id
-   * replaces the old one.
-   */
+  /** Chosen by the client. A new session of the same user, flag and device id replaces the old. */
   readonly deviceId: string;
-  /**
-   * Identifies the token with which the session logged in, so that a new token ends only the
-   * sessions of the old one. "" if clients are not authenticated.
-   */
+  /** Identifies the token, so that a new token ends only older sessions. "" without a token. */
   readonly tokenTag: string;
 }
 
@@ -363,11 +302,8 @@ export interface ManagerAccount {
 }
 export type ManagerRole = "admin" | "operator" | "viewer";
 
-/** The name under which events are published and subscribed to. */
 export type Topic = string;
-/** Returns the topic of the sessions of a user. */
 export const userTopic = (uid: string): Topic => `u:${uid}`;
-/** Returns the topic of the sessions of a group's members. */
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
 /** Returns the topic of the sessions that watch the online state of a user. */
 export const presenceTopic = (uid: string): Topic => `p:${uid}`;
@@ -381,10 +317,7 @@ export function firstMessageId(timeMs: number): number {
   return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;
 }
 
-/**
- * Returns the clientMsgNo of a message whose sender chose none. It is derived from the id, so that
- * a store need not store it.
- */
+/** Returns a clientMsgNo derived from the id, so that a store need not store it. */
 export function clientMsgNoOf(messageId: number): string {
   return `server-${messageId}`;
 }

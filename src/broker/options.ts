@@ -1,10 +1,8 @@
-// Configuration schema of the sections `messages`, `content`, `streams` and `commands`. `config/`
-// validates settings with it, and the reference page of the settings is generated from it. No
-// state.
+// Configuration schema of the sections `messages`, `content`, `streams` and `commands`. The
+// reference page of the settings is generated from it. No state.
 
 import { Type } from "typebox";
 
-/** Section `messages`: limits of messages and history, and who may send to whom. */
 export const messagesOptions = Type.Object(
   {
     maxPayloadBytes: Type.Integer({
@@ -31,7 +29,6 @@ export const messagesOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `content`: how payloads are checked. */
 export const contentOptions = Type.Object(
   {
     validation: Type.Enum(["json", "strict", "opaque"], {
@@ -43,7 +40,6 @@ export const contentOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `streams`: limits of text streams and other events. */
 export const streamsOptions = Type.Object(
   {
     idleTimeoutMs: Type.Integer({
@@ -81,7 +77,6 @@ export const streamsOptions = Type.Object(
   { additionalProperties: false },
 );
 
-/** Section `commands`: limits of the command inboxes. */
 export const commandsOptions = Type.Object(
   {
     maxInbox: Type.Integer({

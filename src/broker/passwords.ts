@@ -18,7 +18,6 @@ interface Cost {
   readonly p: number;
 }
 
-/** A parsed password hash. */
 export interface PasswordHash extends Cost {
   readonly salt: Uint8Array;
   readonly hash: Uint8Array;
@@ -32,10 +31,7 @@ export async function hashPassword(password: string): Promise<string> {
   return ["scrypt", ...parts, hash.toString("base64")].join("$");
 }
 
-/**
- * Parses a hash made by `hashPassword`. Returns `undefined` if it is not valid, or if a check would
- * need more than 256 MiB.
- */
+/** Returns `undefined` if the text is not a valid hash, or if a check needs more than 256 MiB. */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
   const match = FORM.exec(text);
   if (match === null) return undefined;
@@ -62,10 +58,7 @@ interface Waiting {
   readonly refuse: (error: BrokerError) => void;
 }
 
-/**
- * Checks passwords with limited concurrency. Waiting checks run in the order of their ranks, lowest
- * first, and within a rank in the order of their calls.
- */
+/** Queue of checks with limited concurrency. The lowest rank runs first, then the earliest call. */
 export class PasswordChecker {
   readonly #maxRunning: number;
   readonly #maxWaiting: number;
@@ -81,9 +74,8 @@ export class PasswordChecker {
   }
 
   /**
-   * Returns true if `password` matches `expected`. The hashes are compared in constant time. If too
-   * many checks wait, the last waiting check with the highest rank is rejected with `overloaded`.
-   * If no waiting check has a higher rank than this call, this call is rejected instead.
+   * Compares the hashes in constant time. If too many checks wait, the last one with the highest
+   * rank, which may be this one, is rejected with `overloaded`.
    */
   async matches(password: string, expected: PasswordHash, rank = 0): Promise<boolean> {
     if (this.#running < this.#maxRunning) this.#running++;
@@ -98,7 +90,6 @@ export class PasswordChecker {
     }
   }
 
-  /** Waits for a slot. */
   #turn(rank: number): Promise<void> {
     if (this.#waiting.length >= this.#maxWaiting) {
       const last = this.#waiting.at(-1);

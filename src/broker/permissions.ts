@@ -1,21 +1,17 @@
-// Decides from facts whether a user may send. If several rules refuse a send, the first of them
-// determines the error [decisions: Group rules on send, Personal channel record]. Pure functions,
-// and the only implementation of the rules: both stores use it, Redis through a table that is
-// generated from it.
+// Decides from facts whether a user may send. If several rules refuse, the first one determines the
+// error [decisions: Group rules on send, Personal channel record]. Pure functions, and the only
+// implementation of the rules: Redis uses a table that is generated from it.
 
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.ts";
 
-/** Settings of the send rules. */
 export interface SendTerms {
   /** True if only users on the receiver's allowlist may send personal messages. */
   readonly friendsOnly: boolean;
-  /** Returns true if the user is a system account now. */
   readonly isSystem: (uid: string) => boolean;
 }
 
-/** Returns the check that a send must pass. System accounts are exempt from most rules. */
 export function checkOf(
   fromUid: string,
   channel: ChannelRef,
@@ -33,7 +29,6 @@ const CHECKS: ReadonlySet<string> = new Set<SendCheck>([
   "check_open",
 ]);
 
-/** Returns true if the rules must still be applied to a draft with this permission. */
 export function isCheck(permission: MessageDraft["permission"]): permission is SendCheck {
   return CHECKS.has(permission);
 }
@@ -60,10 +55,7 @@ export function refuseGroupSend(
   return undefined;
 }
 
-/**
- * Returns why `fromUid` may not send to `toUid`, `undefined` if the user may. Users without a
- * record have no rules except their lists.
- */
+/** Returns why the send is refused. Users without a record have no rules except their lists. */
 export function refusePersonSend(
   facts: PersonFacts,
   fromUid: string,

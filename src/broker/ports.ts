@@ -46,19 +46,14 @@ export interface UserStore {
    */
   putDevice(device: Device): Promise<Device | undefined>;
   /**
-   * Returns the state of each user, in the order of `uids`. When events may have been missed, the
-   * caller compares these states with the states it remembers, which is cheaper than reading all
-   * groups and inboxes.
+   * Returns the state of each user, in order. The caller compares it with the state it remembers,
+   * which is cheaper than reading all groups and inboxes.
    */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
 
-/** User data by which missed changes are detected. */
 export interface UserState {
-  /**
-   * All groups of the user. May also contain groups that the user has left;
-   * `ChannelStore.groupsAmong` filters them out.
-   */
+  /** All groups, and maybe groups that the user has left (see `ChannelStore.groupsAmong`). */
   readonly groups: readonly string[];
   /** Highest inboxSeq in the user's command inbox, 0 if the inbox is empty. */
   readonly inboxSeq: number;
@@ -68,28 +63,21 @@ export interface UserState {
 export type Membership = "permanent" | "temporary";
 
 /**
- * User lists of a channel besides its members. Users on the denylist may not send. If a group's
- * allowlist is not empty, only its users may send. A user's allowlist counts only with
- * `check_friends`.
+ * Users on the denylist may not send. If a group's allowlist is not empty, only its users may send.
+ * A user's allowlist counts only with `check_friends`.
  */
 export type ChannelList = "denylist" | "allowlist";
 
-/**
- * A change of a list. Adding a uid that is already on the list, or removing one that is not, has no
- * effect. `replace` with no uids empties the list.
- */
+/** A change of a list. Repeating it has no effect. `replace` with no uids empties the list. */
 export interface ListChange {
   readonly kind: "add" | "remove" | "replace";
   readonly uids: readonly string[];
 }
 
-/** Facts about one sender from the two lists of a channel. */
 interface ListFacts {
-  /** True if the sender is on the denylist. */
   readonly isDenied: boolean;
   /** True if the allowlist is not empty. */
   readonly hasAllowlist: boolean;
-  /** True if the sender is on the allowlist. */
   readonly isAllowed: boolean;
 }
 
@@ -98,35 +86,26 @@ export interface ChannelSizes extends Readonly<Record<ChannelList, number>> {
   readonly members: number;
 }
 
-/** The facts that decide whether a user may send to a group. */
 export interface GroupFacts extends ListFacts {
   /** `undefined` if the group does not exist. */
   readonly info: ChannelInfo | undefined;
   readonly isSubscriber: boolean;
 }
 
-/**
- * The facts that decide whether one user may send to another. The lists are those of the receiver.
- */
+/** The facts about a personal message. The lists are those of the receiver. */
 export interface PersonFacts extends ListFacts {
   /** Channel record of the receiver, `undefined` if the receiver has set no rules. */
   readonly receiver: ChannelInfo | undefined;
-  /** True if the receiver has at least one contact. */
   readonly receiverHasContacts: boolean;
-  /** True if the sender is a contact of the receiver. */
   readonly isContact: boolean;
   /** Channel record of the sender, `undefined` if the sender has set no rules. */
   readonly sender: ChannelInfo | undefined;
 }
 
-/** Channels with their flags, members and lists. */
 export interface ChannelStore {
   /** Returns the record of a channel, `undefined` if there is none. */
   channel(channel: ChannelRef): Promise<ChannelInfo | undefined>;
-  /**
-   * Atomically creates the channel with these permanent subscribers. Returns false and changes
-   * nothing if the channel exists.
-   */
+  /** Atomically creates the channel. Returns false and changes nothing if it exists. */
   createChannel(info: ChannelInfo, subscribers: readonly string[]): Promise<boolean>;
   /**
    * Atomically changes flags and returns the new record, `undefined` if the channel does not exist.
@@ -156,9 +135,8 @@ export interface ChannelStore {
     membership: Membership,
   ): Promise<SubscriberRemoval>;
   /**
-   * Atomically changes a list of the channel. Returns false and changes nothing if the channel is a
-   * group that does not exist or is disbanded. A user's lists need no channel record. The members,
-   * and the messages they receive, stay the same.
+   * Atomically changes a list. Returns false and changes nothing if the channel is a group that
+   * does not exist or is disbanded. A user's lists need no channel record.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
   /** Returns the sizes of the channel, all 0 if it does not exist. */
@@ -170,10 +148,7 @@ export interface ChannelStore {
    * memory returns them without a promise, because every command and every event needs them.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
-  /**
-   * Returns the facts that decide whether `fromUid` may send to `toUid`, if possible without a
-   * promise.
-   */
+  /** Returns the facts about a message to `toUid`, if possible without a promise. */
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
   /** Returns the groups in which `uid` has either kind of membership, without disbanded groups. */
   groupsOf(uid: string): Promise<readonly string[]>;
@@ -195,14 +170,9 @@ export interface ChannelStore {
    * became a member, or `undefined` if the group is not in `groupsOf(uid)`.
    */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]>;
-  /**
-   * Returns the members of either kind, in no particular order. Returns an empty list if the
-   * channel does not exist.
-   */
+  /** Returns the members of either kind in no particular order, none if there is no channel. */
   members(channel: ChannelRef): Promise<readonly string[]>;
-  /**
-   * Returns the members of either kind among `uids`, in the order of `uids`, without duplicates.
-   */
+  /** Returns the members of either kind among `uids`, in their order, without duplicates. */
   membersAmong(channel: ChannelRef, uids: readonly string[]): Promise<readonly string[]>;
 }
 
@@ -217,22 +187,19 @@ export interface ChannelStore {
 export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open";
 
 /**
- * How `append` decides whether the sender may send. With a check, the store applies the rules in
- * the step that appends. With `granted`, the caller has already applied them. With a refusal, the
- * caller has already refused the message: the store only checks whether it is a retry of an
- * accepted one.
+ * How `append` checks the sender: by a `SendCheck` in the step that appends, or not at all with
+ * `granted`. With a refusal, the store only checks whether the message is a retry of an accepted
+ * one.
  */
 type SendPermission = SendCheck | "granted" | SendRefusal;
 
-/** A message that has no id and seq yet. */
 export interface MessageDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Number chosen by the sender, by which retries are recognised. "" if the sender chose none: the
-   * message then gets the number that is derived from its id (`clientMsgNoOf`), and a retry is not
-   * recognised.
+   * Number by which retries are recognised. "" if the sender chose none: retries are then not
+   * recognised, and the number is derived from the id (`clientMsgNoOf`).
    */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
@@ -248,21 +215,14 @@ export interface MessageDraft {
   readonly permission: SendPermission;
 }
 
-/** The outcome of storing a message or a command. */
 export interface AppendResult {
   /** Id of the message. For a duplicate, that of the first message. */
   readonly messageId: number;
   /** Seq of the message. For a duplicate, that of the first message. */
   readonly messageSeq: number;
-  /**
-   * True if the sender already used this clientMsgNo in this channel. Nothing was stored or
-   * published.
-   */
+  /** True if this clientMsgNo was already used. Nothing was stored or published. */
   readonly duplicate: boolean;
-  /**
-   * Why the sender may not send. Nothing was stored or published, and the id and seq are 0. Absent
-   * if the message was accepted.
-   */
+  /** Set if the sender may not send. Nothing was stored or published; the id and seq are 0. */
   readonly refused?: SendRefusal;
 }
 
@@ -270,35 +230,21 @@ export interface AppendResult {
 export interface HistoryRange {
   readonly fromSeq: number;
   readonly toSeq: number;
-  /** Maximum number of messages. */
   readonly limit: number;
-  /**
-   * True to read from the newest message to the oldest. If a limit is reached, the oldest messages
-   * of the range are omitted.
-   */
+  /** True to read from the newest message to the oldest. A limit then omits the oldest ones. */
   readonly reverse: boolean;
-  /**
-   * Maximum number of content bytes (payloads, and everything stored with streams). A first message
-   * that is larger is returned nevertheless.
-   */
+  /** Maximum bytes of payloads and stream data. A larger first message is returned anyway. */
   readonly maxBytes: number;
 }
 
-/** The part of a history range that fits its limits. */
 export interface HistorySlice {
   readonly messages: readonly Message[];
-  /**
-   * True if the range has further messages, which were omitted because of `limit` or `maxBytes`.
-   */
+  /** True if messages were omitted because of `limit` or `maxBytes`. */
   readonly more: boolean;
 }
 
-/** The seqs from which a reader decides how to resume a channel. */
 export interface ResumeSeqs {
-  /**
-   * Seq of the newest message, 0 if the channel has no message. The event of that message may not
-   * have arrived yet.
-   */
+  /** Seq of the newest message, 0 if there is none. Its event may not have arrived yet. */
   readonly headSeq: number;
   /**
    * Last seq (≤ the reader's) that the reader still shares with the store. If it is lower than the
@@ -307,7 +253,6 @@ export interface ResumeSeqs {
   readonly lastCommonSeq: number;
 }
 
-/** Messages of channels. */
 export interface MessageStore {
   /**
    * Appends a message to its channel in one atomic step:
@@ -352,7 +297,6 @@ export interface MessageStore {
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): Promise<ResumeSeqs>;
 }
 
-/** A command that has no id yet. */
 export interface CommandDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
@@ -368,11 +312,9 @@ export interface CommandDraft {
   readonly recipients: readonly string[];
   /** Users who get a copy with inboxSeq 0, which is pushed to online sessions and not stored. */
   readonly pushOnlyRecipients: readonly string[];
-  /** Session that sent the command and does not receive it. `undefined` if it came over HTTP. */
   readonly origin: string | undefined;
 }
 
-/** Command inboxes of users. */
 export interface InboxStore {
   /**
    * Stores a command in one atomic step. If (key, fromUid, clientMsgNo) was used by a command or
@@ -392,10 +334,7 @@ export interface InboxStore {
     afterSeq: number,
     page: Pick<HistoryRange, "limit" | "maxBytes">,
   ): Promise<readonly InboxCommand[]>;
-  /**
-   * Removes the copies with these seqs and returns the number of copies that existed. A seq without
-   * a copy costs one lookup and no write.
-   */
+  /** Removes these copies and returns how many existed. A seq without a copy costs no write. */
   acknowledgeCommands(uid: string, inboxSeqs: readonly number[]): Promise<number>;
 }
 
@@ -411,7 +350,6 @@ export type ConversationChange =
   | { readonly kind: "unread"; readonly unread: number }
   | { readonly kind: "delete" };
 
-/** The conversations of a read that fit its limits. */
 export interface ConversationSlice {
   readonly conversations: readonly Conversation[];
   /** True if some of the channels were not read, because a limit was reached. */
@@ -434,30 +372,22 @@ export interface ConversationSlice {
  * always 0 and no position is stored.
  */
 export interface ConversationStore {
-  /**
-   * Returns all conversations that have a shown message, in no particular order. The cost grows
-   * with their number and not with the size of their messages, because no content is read.
-   */
+  /** Returns the conversations with a shown message, in no particular order. Reads no content. */
   conversationsOf(uid: string): Promise<readonly ConversationHead[]>;
   /**
-   * Returns the conversations of `channels` that have a shown message, in the order of `channels`,
-   * with their current state. Stops after `limit` conversations, or before the message content
-   * exceeds `maxBytes`. A first conversation that is larger is returned nevertheless.
+   * Returns the conversations of `channels` that have a shown message, in order. Stops after
+   * `limit`, or before the content exceeds `maxBytes`, but always returns the first conversation.
    */
   readConversations(
     uid: string,
     channels: readonly ChannelRef[],
     bounds: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice>;
-  /**
-   * Returns one conversation, even if it has no message. Returns `undefined` if the channel is a
-   * group of which the user is not a member.
-   */
+  /** Returns a conversation, even without messages, `undefined` if the user is not in the group. */
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
-   * Atomically applies the change and returns the conversation after it. The read position may move
-   * forward or back, and is limited to the seqs of the channel. Returns `undefined` if the channel
-   * is a group of which the user is not a member.
+   * Atomically applies the change and returns the result, `undefined` if the user is not in the
+   * group. The read position may move back, and is limited to the seqs of the channel.
    */
   changeConversation(
     uid: string,
@@ -466,27 +396,20 @@ export interface ConversationStore {
   ): Promise<Conversation | undefined>;
 }
 
-/** A stream event that has no index yet. */
 export interface StreamDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /** Identifies the stream within the channel. */
   readonly clientMsgNo: string;
-  /**
-   * Id chosen by the producer. A second event of the stream with the same id is a retry. With
-   * `undefined` the driver generates an id, and a retry is not recognised.
-   */
+  /** Id chosen by the producer to mark retries. If `undefined`, the driver generates one. */
   readonly eventId: string | undefined;
   /** STREAM_START, STREAM_CONTENT, STREAM_END or the type of a tool-call event. */
   readonly type: string;
   readonly data: string;
   /** Time set by the producer. `undefined` for the time at which the store accepts the event. */
   readonly timestampMs: number | undefined;
-  /**
-   * True if a start first ends the active stream of the channel as `cancelled`, in the same atomic
-   * step. Ignored for other events.
-   */
+  /** True if a start ends the channel's active stream as `cancelled`, in the same atomic step. */
   readonly force: boolean;
 }
 
@@ -506,7 +429,6 @@ export interface StreamResult {
   readonly state: StreamState | undefined;
 }
 
-/** Text streams of channels. */
 export interface StreamStore {
   /**
    * Applies an event to its stream in one atomic step [spec: Streaming text session; decisions].
@@ -530,9 +452,8 @@ export interface StreamStore {
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
-   * Ends every active stream that has had no event since `silentSinceMs` as `interrupted`, and
-   * returns the number of these streams. After a restart, the time without an event counts from the
-   * restart.
+   * Ends active streams without an event since `silentSinceMs` as `interrupted`, and returns their
+   * number. After a restart, the time counts from the restart.
    */
   interruptStreams(silentSinceMs: number): Promise<number>;
   /**
@@ -568,50 +489,32 @@ export type Claim =
       readonly order: number;
     }
   | {
-      /**
-       * Name chosen by the client. The client repeats it on every CONNECT until it has received the
-       * server's name for the session.
-       */
+      /** Name chosen by the client, repeated until the client has the server's name. */
       readonly label: string;
     };
 
-/** Conditions for entering a session in the directory. */
 export interface LoginTerms {
   /** Name of the session to continue. `undefined` for a new login. */
   readonly claim?: Claim | undefined;
-  /**
-   * Hash of the token that the user's device must have. The session then gets the level of that
-   * device. `undefined` if no token is needed.
-   */
+  /** Hash of the required token; the session gets its device's level. `undefined` for none. */
   readonly tokenHash?: Uint8Array | undefined;
 }
 
-/** Identifies a session. */
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
-/**
- * A session that `login` has entered, with its position among the logins and the connections of its
- * user. Later logins and connections have higher positions.
- */
+/** A session that `login` has entered. Later logins and connections have higher positions. */
 export interface LoggedInSession {
   /** The session, with the level of the registered device if a token was needed. */
   readonly session: SessionRecord;
-  /**
-   * Position of its login in the order of logins of this uid and flag. A continued session keeps
-   * the position of the session that it continues.
-   */
+  /** Position among the logins of this uid and flag. A continued session keeps its position. */
   readonly order: number;
   /** Position of its connection in the order of the user's connections. */
   readonly since: number;
 }
 
-/** The outcome of a login. */
 export type LoginResult =
   | ({ readonly kind: "entered" } & LoggedInSession & {
-        /**
-         * All groups of the user. May also contain groups that the user has left;
-         * `ChannelStore.groupsAmong` filters them out.
-         */
+        /** All groups, and maybe groups that the user has left (see `ChannelStore.groupsAmong`). */
         readonly groups: readonly string[];
       })
   | {
@@ -620,20 +523,14 @@ export type LoginResult =
       readonly reason: CloseReason;
     }
   | {
-      /**
-       * The user has no device of this flag, or the device has another token. Nothing was entered
-       * or changed.
-       */
+      /** No device of this flag has the token. Nothing was entered or changed. */
       readonly kind: "unauthorized";
     };
 
-/** A session in the store. */
 export interface SessionEntry extends LoggedInSession {
-  /** Incarnation of the node that serves the session. */
   readonly incarnation: Incarnation;
 }
 
-/** The outcome of confirming a session. */
 export type Confirmation =
   | { readonly kind: "confirmed" }
   | {
@@ -642,7 +539,6 @@ export type Confirmation =
       readonly reason: CloseReason;
     }
   | {
-      /** The store could not determine whether the session may continue. */
       readonly kind: "failed";
       readonly error: BrokerError;
     };
@@ -693,17 +589,11 @@ export interface SessionStore {
     sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]>;
-  /**
-   * Returns the sessions of each user, in the order of `uids`. They include the sessions of dead
-   * incarnations.
-   */
+  /** Returns the sessions of each user, in order, including those of dead incarnations. */
   sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }
 
-/**
- * The newest login of a main session of one uid and flag. It is kept after the session has left, so
- * that a later login is known even if there is no session entry.
- */
+/** The newest login of a main session of a uid and flag, kept after the session has left. */
 export interface NewestLogin {
   readonly order: number;
   /** Position of its newest connection in the order of the user's connections. */
@@ -717,54 +607,34 @@ export interface NewestLogin {
   readonly past: readonly string[];
 }
 
-/**
- * Time after which a newest login expires, counted from when its session was last entered or
- * confirmed.
- */
+/** Time after which a newest login expires, from its last entry or confirmation. */
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
-/** A manager's password in its stored form. The password itself is never stored. */
 export interface StoredPassword {
   /** `scrypt$N$r$p$salt$hash`, with salt and hash in base64. */
   readonly passwordHash: string;
 }
 
-/** Passwords and access tokens of managers. */
 export interface ManagerStore {
-  /**
-   * Atomically stores the password of `username` unless there already is one. Returns the password
-   * that is stored afterwards.
-   */
+  /** Atomically stores the password unless there is one. Returns the stored password. */
   putPasswordOnce(username: string, password: StoredPassword): Promise<StoredPassword>;
-  /**
-   * Stores the SHA-256 of an access token, with its owner, until `expiresAtMs`. `owner` can be any
-   * text.
-   */
+  /** Stores the SHA-256 of an access token until `expiresAtMs`. `owner` can be any text. */
   putAccessToken(tokenHash: Uint8Array, owner: string, expiresAtMs: number): Promise<void>;
-  /**
-   * Returns the owner with which the token was stored, `undefined` if the token is unknown, expired
-   * or removed.
-   */
+  /** Returns the owner, `undefined` if the token is unknown, expired or removed. */
   accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined>;
   /** Removes an access token. Has no effect if it is not stored. */
   removeAccessToken(tokenHash: Uint8Array): Promise<void>;
 }
 
-/** Maximum number of system accounts. */
 export const MAX_SYSTEM_UIDS = 1000;
 
-/** The system accounts. */
 export interface SystemAccountStore {
   /** Returns the uids of the system accounts, in no particular order. */
   systemUids(): Promise<readonly string[]>;
-  /**
-   * Atomically adds or removes system accounts. Adding an existing one, or removing one that does
-   * not exist, has no effect.
-   */
+  /** Atomically adds or removes system accounts. Repeating the call has no effect. */
   changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;
 }
 
-/** Everything a store driver implements. */
 export interface Store
   extends UserStore,
     SessionStore,
@@ -777,10 +647,7 @@ export interface Store
     ManagerStore {
   /** Opens or creates the data. Rejects data of a newer format. */
   start(): Promise<void>;
-  /**
-   * Rejects new calls, finishes the calls in progress and writes everything to disk. May be called
-   * more than once.
-   */
+  /** Rejects new calls, finishes those in progress and writes to disk. May be called repeatedly. */
   close(): Promise<void>;
   /** Throws `unavailable` if a write would fail now. */
   ping(): Promise<void>;
@@ -807,19 +674,12 @@ export type ClusterEvent =
   | {
       readonly kind: "message";
       readonly message: Message;
-      /** Session that sent the message and does not receive it. */
       readonly origin: string | undefined;
-      /**
-       * Users to push the message to, for a restricted command that is not stored. `undefined` for
-       * all users of the channel.
-       */
+      /** Receivers of a restricted command that is not stored. `undefined` for all users. */
       readonly recipients: readonly string[] | undefined;
     }
   | {
-      /**
-       * An event of a stream, ordered with the channel's messages, or a custom event, which has no
-       * order.
-       */
+      /** An event of a stream, ordered with the messages, or a custom event, which has no order. */
       readonly kind: "event";
       readonly event: ChannelEvent;
     }
@@ -827,7 +687,6 @@ export type ClusterEvent =
       readonly kind: "command";
       readonly message: Message;
       readonly copies: readonly CommandCopy[];
-      /** Session that sent the command and does not receive it. */
       readonly origin: string | undefined;
     }
   | {
@@ -836,14 +695,10 @@ export type ClusterEvent =
       readonly uid: string;
       readonly conversation: Conversation;
       readonly change: ConversationChange["kind"];
-      /** Session that made the change. */
       readonly origin: string | undefined;
     }
   | {
-      /**
-       * The online state of `uid` may have changed. Nodes whose sessions watch the user read the
-       * state from the store.
-       */
+      /** The online state of `uid` may have changed. Watching nodes read it from the store. */
       readonly kind: "presence";
       readonly uid: string;
     }
@@ -854,27 +709,18 @@ export type ClusterEvent =
       readonly reason: CloseReason;
     }
   | {
-      /**
-       * The token of a device changed, or an event about such a change may have been missed. Nodes
-       * with sessions of the user confirm them at the store.
-       */
+      /** The token of a device may have changed. Nodes confirm the user's sessions. */
       readonly kind: "credential";
       readonly uid: string;
     }
   | {
-      /**
-       * `uid` became a member of the group. The user may have been removed since, so the receiver
-       * reads the membership from the store.
-       */
+      /** `uid` became a member, and may have left since. The receiver reads the membership. */
       readonly kind: "addition";
       readonly uid: string;
       readonly channelId: string;
     }
   | {
-      /**
-       * Users are no longer members of the group. It is published by the step that removed them,
-       * before all later messages of the group.
-       */
+      /** Published by the step that removed the users, before later messages of the group. */
       readonly kind: "removal";
       readonly channelId: string;
       /** `undefined` if any member may have been removed: the receiver checks all of them. */
@@ -890,21 +736,16 @@ export type ClusterEvent =
       readonly topic: Topic;
     };
 
-/** Sends events to the nodes that listen to one of the topics of the event (see `ClusterEvent`). */
 export interface Publisher {
   /** Sends an event without waiting. An event that cannot be sent now is lost without an error. */
   publish(event: ClusterEvent): void;
 }
 
-/**
- * Sends events whose loss the caller must notice: added members, changed credentials and changed
- * conversations.
- */
+/** Sends events whose loss the caller must notice. */
 export interface Announcer {
   /**
-   * Publishes the events in batches and resolves when all are sent. Throws `unavailable` or
-   * `overloaded` if an event could not be sent. The other events may have been sent, and a repeated
-   * call sends all of them again.
+   * Resolves when all events are sent. Throws `unavailable` or `overloaded` if one could not be
+   * sent. The others may have been sent, and a repeated call sends all of them again.
    */
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }
@@ -920,7 +761,6 @@ export interface Announcer {
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
-/** The description of a node that the cluster publishes. */
 export interface NodeInfo {
   readonly nodeId: string;
   /** Address that is sent to clients, "" if none is configured. */
@@ -928,7 +768,6 @@ export interface NodeInfo {
   readonly version: string;
   /** Unix milliseconds. */
   readonly startedAtMs: number;
-  /** Number of sessions on the node. */
   readonly sessions: number;
   /** Recent CPU usage of its process, as a fraction of one core from 0 to 1. */
   readonly load: number;
@@ -936,26 +775,16 @@ export interface NodeInfo {
   readonly isDraining: boolean;
 }
 
-/** The live nodes of the cluster. */
 export interface NodeRegistry {
-  /**
-   * Returns the live nodes, this one first. Throws `unavailable` while the other nodes consider
-   * this node dead, because this node does not know their state then.
-   */
+  /** Returns the live nodes, this one first. Throws `unavailable` while it is considered dead. */
   nodes(): Promise<readonly NodeInfo[]>;
 }
 
-/**
- * Reports which incarnations of nodes are live, so that sessions of dead nodes in the store can be
- * ignored.
- */
+/** Reports which incarnations are live, so that sessions of dead nodes can be ignored. */
 interface Liveness {
   /** Incarnation under which sessions of this node are entered now. */
   readonly incarnation: Incarnation;
-  /**
-   * Returns true if the incarnation is live. Sessions of an incarnation that is not live are
-   * ignored. Throws `unavailable` while the other nodes consider this node dead.
-   */
+  /** Returns true if it is live. Throws `unavailable` while this node is considered dead. */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
   /** Resolves when the other nodes consider this node live again, under `incarnation`. */
   heartbeat(): Promise<void>;
@@ -971,19 +800,15 @@ export interface ResyncHandler {
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;
   /**
-   * Called after each confirmed heartbeat. `isAnew` is true if the heartbeat is the first one of a
-   * new incarnation, or the first one after an outage in which the store may have lost this node's
-   * sessions.
+   * Called after each confirmed heartbeat. `isAnew` is true for the first one of an incarnation, or
+   * after an outage in which the store may have lost this node's sessions.
    */
   beat(isAnew: boolean): void;
 }
 
-/** The connection of this node to the other nodes. */
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
-  /**
-   * Sets the listener for events and the handler for missed events. Called once, before `start`.
-   */
+  /** Sets the listener and the handler for missed events. Called once, before `start`. */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
    * When the promise resolves, this node receives every event published under `topic` from then on.
@@ -997,10 +822,7 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   subscribe(topic: Topic): Promise<void>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */
   unlisten(topic: Topic): void;
-  /**
-   * Resolves when every event that was published under this node's topics before the call has
-   * reached the listener.
-   */
+  /** Resolves when every event published before the call has reached the listener. */
   barrier(): Promise<void>;
   /**
    * Returns `undefined` if this node has, as far as it knows, missed no event of the topics that
@@ -1011,13 +833,11 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**
-   * Returns a promise that resolves when every event that was published under this node's topics
-   * before the call has reached the listener. Events that cannot be read now do not delay it;
-   * `recovery` reports them. Returns `undefined` if there is nothing to wait for, or if topics have
-   * no common order (Redis Cluster).
+   * Like `barrier`, but does not wait for events that cannot be read now, which `recovery` reports.
+   * Returns `undefined` if there is nothing to wait for, or if topics have no common order (Redis
+   * Cluster).
    */
   delivered(): Promise<void> | undefined;
-  /** Connects. */
   start(): Promise<void>;
   /** Disconnects; no event reaches the listener afterwards. May be called more than once. */
   close(): Promise<void>;
@@ -1025,7 +845,6 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   ping(): Promise<void>;
 }
 
-/** The failed attempts that were counted for one key. */
 export interface FailureCount {
   readonly count: number;
   /** Seconds until the time window of the count ends. */
@@ -1034,13 +853,8 @@ export interface FailureCount {
 
 /** Counts failed logins per key. All nodes share the counts. */
 export interface Throttle {
-  /** Returns the failures counted in the current time window of the key. */
   failures(key: string): Promise<FailureCount>;
-  /**
-   * Counts a failure and returns the count that includes it. The first failure starts a time window
-   * of `windowMs`.
-   */
+  /** Counts a failure and returns the new count. The first one starts a window of `windowMs`. */
   addFailure(key: string, windowMs: number): Promise<FailureCount>;
-  /** Resets the count of the key to 0. */
   clear(key: string): Promise<void>;
 }

@@ -22,10 +22,7 @@ interface SendRule {
   ): MaybePromise<SendRefusal | undefined>;
   /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
-  /**
-   * Resolves when the earlier calls of the queue have settled. Returns `undefined` if none of them
-   * is waiting.
-   */
+  /** Resolves after the earlier calls of the queue. Returns `undefined` if none is waiting. */
   turn(queue: string | undefined): Promise<void> | undefined;
 }
 

@@ -1,8 +1,6 @@
-// The session directory of this node. The sessions are in the store, and the cluster knows which
-// incarnations of nodes are live. This node confirms its sessions at the store once a minute, and
-// whenever its own list and the store may differ: after an outage or data loss of the store, after
-// missed events or a lost reply, and after this node was declared dead. State: the sessions of this
-// node, which of them must be confirmed, and the pending removals.
+// The session directory of this node. It confirms its sessions at the store once a minute, and
+// whenever its own list and the store may differ (outages, data loss, missed events, lost replies).
+// State: the sessions of this node, which of them must be confirmed, and the pending removals.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
@@ -30,34 +28,23 @@ import type {
 export interface SessionDirectoryPorts {
   readonly store: SessionStore;
   readonly cluster: Pick<Cluster, "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery">;
-  /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
   /** Interval in which every session is confirmed once, in milliseconds. The default is 60,000. */
   readonly recheckMs?: number;
 }
 
 const RECHECK_MS = 60_000;
-/** Maximum number of sessions that are confirmed in one call of the store. */
 const CONFIRMATION_BATCH = 500;
 /** Maximum number of users whose sessions are read in one call of the store. */
 const LOOKUP_BATCH = 256;
-/** Maximum number of sessions that are removed concurrently. */
 const REMOVAL_BATCH = 200;
-/**
- * Maximum number of pending removals. When there are more, the oldest one is dropped and its entry
- * in the store expires.
- */
+/** Maximum number of pending removals. The oldest one is dropped; its entry then expires. */
 const MAX_PENDING_REMOVALS = 100_000;
-/**
- * Time for which `endedBy` repeats a failed read. After the process was frozen, the connection to
- * the store must recover first.
- */
+/** Time for which `endedBy` repeats a failed read while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;
 const REASON_RETRY_MS = 50;
-/** Pause before confirmations and removals that failed are repeated. */
 const WORK_RETRY_MS = 1000;
 
-/** The session directory of one node. */
 export class SessionDirectory {
   readonly #ports: SessionDirectoryPorts;
   readonly #local = new LocalSessions();
@@ -66,28 +53,20 @@ export class SessionDirectory {
   #notify: (event: ClusterEvent) => void = () => {};
   /** Number of times that events of users may have been missed. */
   #lossCount = 0;
-  /**
-   * Number of sessions that are due for the periodic confirmation. It is not an integer, because a
-   * fraction of a session may become due between two heartbeats.
-   */
+  /** Number of sessions that are due for the periodic confirmation. Not always an integer. */
   #dueCount = 0;
   #lastBeatMs = performance.now();
-  /** Settles when the pending work in progress is done. `undefined` if none is in progress. */
   #running: Promise<void> | undefined;
 
   constructor(ports: SessionDirectoryPorts) {
     this.#ports = ports;
   }
 
-  /** Number of sessions that this node serves. */
   get size(): number {
     return this.#local.size;
   }
 
-  /**
-   * Sets the listener for events of the cluster and the check of group memberships. Must be called
-   * once, before the cluster starts.
-   */
+  /** Sets the listener and the membership check. Called once, before the cluster starts. */
   onEvent(listener: (event: ClusterEvent) => void, judgeGroup: GroupJudge): void {
     this.#notify = listener;
     this.#ports.cluster.onEvent(
@@ -104,10 +83,7 @@ export class SessionDirectory {
     );
   }
 
-  /**
-   * Logs a session in at the store (`SessionStore.login`). If the store enters it, this node serves
-   * it.
-   */
+  /** Logs a session in at the store. If the store enters it, this node serves it. */
   async login(session: SessionRecord, terms: LoginTerms = {}): Promise<LoginResult> {
     const { store, cluster } = this.#ports;
     const { incarnation } = cluster;
@@ -131,9 +107,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Ends the session here if the store no longer has it. A session is entered before this node
-   * listens to the topic of its user, so the event that ended it may have been missed. Must be
-   * called after the node has started to listen to that topic. Throws `unavailable`.
+   * Ends the session here if the store no longer has it. Must be called after the node has started
+   * to listen to the user's topic: the event that ended the session may have been missed before.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
     const [entries = []] = await this.#ports.store.sessionsOf([uid]);
@@ -145,10 +120,7 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
-  /**
-   * Removes a session that this node no longer serves. Has no effect if it was ended. After a
-   * transient error, which is thrown, the removal is repeated later.
-   */
+  /** Removes a session. After a transient error, which is thrown, the removal is repeated. */
   async remove(session: SessionRecord): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
@@ -160,10 +132,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Returns the reason why the session was ended, and ends it here. It is called for a session that
-   * this node cannot serve now, because the user may have logged in elsewhere while this node was
-   * frozen. Returns `undefined` if the session may continue, if the store cannot be read in time,
-   * or if the session has already been ended here.
+   * Returns the reason why the session was ended, for example by a login elsewhere while this node
+   * was frozen, and ends it here. Returns `undefined` if the session may continue, if the store
+   * cannot be read in time, or if the session has already been ended here.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
     const deadlineMs = performance.now() + REASON_TIMEOUT_MS;
@@ -185,23 +156,17 @@ export class SessionDirectory {
     }
   }
 
-  /** Returns the login of a session that this node serves, otherwise `undefined`. */
   local(sessionId: string): LoggedInSession | undefined {
     return this.#local.get(sessionId);
   }
 
-  /**
-   * Returns one record per uid, in the order of `uids`, duplicates included. Throws `unavailable`.
-   */
+  /** Returns one record per uid, in order, duplicates included. Throws `unavailable`. */
   async presence(uids: readonly string[]): Promise<readonly Presence[]> {
     const sessions = await this.liveSessions(uids);
     return uids.map((uid, place) => presenceOf(uid, sessions[place] ?? []));
   }
 
-  /**
-   * Returns the sessions of each user on live nodes, in the order of `uids`, duplicates included.
-   * Throws `unavailable`.
-   */
+  /** Returns the sessions of each user on live nodes, in order. Throws `unavailable`. */
   async liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]> {
     const uniqueUids = [...new Set(uids)];
     const byUid = new Map<string, readonly SessionRecord[]>();
@@ -224,7 +189,6 @@ export class SessionDirectory {
     return sessions;
   }
 
-  /** Implements `ResyncHandler.judgeUsers`. */
   async #judgeUsers(uids: readonly string[]): Promise<readonly string[]> {
     this.#lossCount += 1;
     // Credential events of these users may have been missed.
@@ -246,7 +210,6 @@ export class SessionDirectory {
     this.#continueWork();
   }
 
-  /** Implements `ResyncHandler.beat`: starts the confirmations that are due. */
   #beat(isAnew: boolean): void {
     const { recheckMs = RECHECK_MS } = this.#ports;
     const nowMs = performance.now();
@@ -261,10 +224,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions after an outage of the store or under a new incarnation. Sessions of
-   * users whose topic subscriptions were lost are confirmed by `#judgeUsers` when the topics are
-   * subscribed again. The other sessions are confirmed after that, or when the time-out of the
-   * recovery has passed. Never rejects.
+   * Confirms all sessions. Those whose topics were lost are confirmed by `#judgeUsers` when the
+   * topics are subscribed again, the others after that or after a time-out. Never rejects.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -274,7 +235,6 @@ export class SessionDirectory {
     this.#continueWork();
   }
 
-  /** Starts the pending confirmations and removals unless they are already in progress. */
   #continueWork(): void {
     const count = this.#local.unconfirmed.size + this.#pendingRemovals.size;
     if (count === 0 || this.#running !== undefined) return;
@@ -288,9 +248,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Performs the pending removals and confirmations, and returns true if none of them must be
-   * repeated. Failed removals do not prevent the confirmations, because only one server of a Redis
-   * Cluster may be unreachable.
+   * Returns true if nothing must be repeated. Failed removals do not prevent the confirmations,
+   * because only one server of a Redis Cluster may be unreachable.
    */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removePending();
@@ -307,10 +266,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms sessions in batches, and ends the sessions that may not continue. Returns the sessions
-   * that could not be confirmed because of a transient error. Sessions for which `isDue` returns
-   * false when their batch starts are skipped, because they were confirmed or ended in the
-   * meantime. `onFailure` is called for a session whose confirmation failed for another reason.
+   * Confirms sessions in batches, and ends those that may not continue. Returns the sessions with a
+   * transient error and calls `onFailure` for other errors. Skips sessions that are no longer due
+   * when their batch starts.
    */
   async #confirm(
     logins: readonly LoggedInSession[],
@@ -327,8 +285,7 @@ export class SessionDirectory {
       const batch = logins
         .slice(at, at + CONFIRMATION_BATCH)
         .filter(({ session }) => isDue(session.sessionId));
-      // The marks are removed first, because one confirmation is enough for all callers that set
-      // them.
+      // Removed first, because one confirmation is enough for all callers that set the marks.
       for (const { session } of batch) this.#local.startConfirming(session.sessionId);
       const results = await this.#confirmAtStore(batch);
       let transientCount = 0;
@@ -348,20 +305,17 @@ export class SessionDirectory {
     return remaining;
   }
 
-  /** Confirms sessions in one call of the store. */
   async #confirmAtStore(batch: readonly LoggedInSession[]): Promise<readonly Confirmation[]> {
     const { store, cluster } = this.#ports;
     const results = await store.confirmSessions(batch, cluster.incarnation);
     for (const [place, { session }] of batch.entries())
       if (results[place]?.kind === "confirmed")
         if (!this.#local.has(session.sessionId))
-          // Confirming enters a missing session again, even if this node removed it during the
-          // call.
+          // Confirming enters a missing session again, even if it was removed during the call.
           this.#removeLater(session);
     return results;
   }
 
-  /** Enters a session again under the current incarnation. */
   async #reenter(login: LoggedInSession): Promise<void> {
     const [result] = await this.#confirmAtStore([login]);
     if (result?.kind === "failed") throw result.error;
@@ -369,7 +323,6 @@ export class SessionDirectory {
     if (result?.kind !== "confirmed") throw new BrokerError("unavailable");
   }
 
-  /** Forgets a session and notifies the listener of its end, unless it is already forgotten. */
   #endLocally({ uid, sessionId }: SessionRecord, reason: CloseReason): void {
     if (!this.#local.forget(sessionId)) return;
     this.#notify({ kind: "end_session", uid, sessionId, reason });
@@ -411,18 +364,12 @@ export class SessionDirectory {
   }
 }
 
-/**
- * Returns true if the failed call may have taken effect. An error without a cause was thrown before
- * the call was sent to the store.
- */
+/** Returns false for an error without a cause, thrown before the call was sent to the store. */
 function mayHaveRun(error: unknown): boolean {
   return isTransient(error) && error instanceof Error && error.cause !== undefined;
 }
 
-/**
- * Returns the online status of a user. Its flag is that of the main session if there is one,
- * otherwise the lowest flag of all sessions [decisions: Online status].
- */
+/** Takes the flag of the main session, otherwise the lowest flag [decisions: Online status]. */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };
   const mains = sessions.filter((session) => session.level === MAIN_DEVICE);

@@ -14,7 +14,6 @@ import type { Claim } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 import { hashToken, tokenTag } from "./tokens.ts";
 
-/** The fields of a CONNECT from which its session is created. */
 export interface Login {
   readonly sessionId: string;
   readonly nodeId: string;
@@ -25,14 +24,10 @@ export interface Login {
   readonly deviceId: string;
   /** Device level chosen by the client. Used only if clients are not authenticated. */
   readonly level: DeviceLevel | undefined;
-  /**
-   * Name of the session to continue, from its CONNACK, or a name that the client chose for its
-   * login. "" for a login without a name.
-   */
+  /** Name of the session to continue, or a name chosen for this login. "" for none. */
   readonly continues: string;
 }
 
-/** The outcome of opening a session. */
 export type OpenResult =
   | {
       readonly kind: "open";
@@ -48,14 +43,12 @@ export type OpenResult =
       readonly reason: CloseReason;
     };
 
-/** The use cases of sessions. */
 export interface Sessions {
   /**
-   * Opens a session. A login of a main device ends the user's other main sessions of that flag with
-   * the reason `kicked`, and sessions of the same device with the reason `replaced` [decisions:
-   * Kick rule]. A session that continues an earlier session ends only that session [decisions:
-   * resume is no login].
-   * Throws `unauthorized`, `reserved_uid`, `bad_id` or `unavailable`.
+   * Opens a session. A login of a main device ends the user's other main sessions of that flag as
+   * `kicked`, and sessions of the same device as `replaced` [decisions: Kick rule]. A session that
+   * continues another ends only that one [decisions: resume is no login]. Throws `unauthorized`,
+   * `reserved_uid`, `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
 }
@@ -108,15 +101,11 @@ const NAME = /~([0-9a-z]{10})$/;
 /** Lowest order of a login: 2024-01-01 in microseconds. */
 const FIRST_ORDER = 1_704_067_200_000_000;
 
-/**
- * Returns the name by which a client continues its session. It contains the order of the login, so
- * that the order is known even if the store has lost the login.
- */
+/** Returns a name that contains the order, in case the store loses the login. */
 function sessionName(sessionId: string, order: number): string {
   return `${sessionId}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
 }
 
-/** Returns the claim that a name stands for, `undefined` for a login without a name. */
 function claimOf(name: string): Claim | undefined {
   if (name === "") return undefined;
   const order = Number.parseInt(NAME.exec(name)?.[1] ?? "", 36);

@@ -19,7 +19,6 @@ import {
 import type { ClusterEvent, StreamStore } from "./ports.ts";
 import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 
-/** The receiver of a follower's events. */
 export interface StreamSink {
   /** Sends one event. Returns false to receive no further events until `resume`. */
   push(event: ChannelEvent): boolean;
@@ -27,49 +26,35 @@ export interface StreamSink {
   ended(): void;
 }
 
-/** Controls a follower. */
 export interface FollowHandle {
-  /** Continues after `push` returned false. */
   resume(): void;
   /** Removes the follower. May be called more than once. */
   stop(): void;
 }
 
-/** The user on whose behalf a follower reads. */
 interface FollowViewer {
   readonly uid: string;
-  /**
-   * Returns whether the user may still read the stream, according to the store. Must not reject.
-   */
+  /** Returns whether the user may still read the stream. Must not reject. */
   mayStay(): Promise<boolean>;
 }
 
-/** The stream that a follower reads. */
 export interface FollowTarget {
   readonly view: ChannelView;
   readonly clientMsgNo: string;
-  /** Index of the first event to send. */
   readonly fromIndex: number;
-  /**
-   * User whose permission is checked after each read of the store. `undefined` if the caller may
-   * read every stream.
-   */
+  /** User to check after each read of the store. `undefined` if all streams may be read. */
   readonly viewer?: FollowViewer | undefined;
 }
 
-/** The followers of one node. */
 export interface StreamFollowers {
   /**
-   * Adds a follower and starts to push events to `sink`. Throws `stream_unknown`, `bad_id`,
-   * `bad_request` if the stream has not reached `fromIndex`, `overloaded` if there are too many
-   * followers, or `unavailable`.
+   * Starts to push events to `sink`. Throws `stream_unknown`, `bad_id`, `bad_request` if the stream
+   * has not reached `fromIndex`, `overloaded` or `unavailable`.
    */
   follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
-  /** Handles an event of the cluster. */
   onEvent(event: ClusterEvent): void;
   /** Checks the viewers of the group's followers, because members may have been removed. */
   recheckGroup(channelId: string): void;
-  /** Ends every follower. */
   close(): void;
 }
 
@@ -82,7 +67,6 @@ interface FollowerPorts {
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** One reader of a stream. */
 interface Follower {
   readonly key: ChannelKey;
   readonly topics: ReadonlySet<Topic>;
@@ -106,7 +90,6 @@ interface Follower {
   turn: number;
 }
 
-/** Creates an empty collection of followers for one node. */
 export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   const { store, maxFollowers, maxFollowersPerUser } = ports;
   const table = new FollowerTable(ports.interest);
@@ -161,9 +144,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     });
   }
 
-  /**
-   * Checks the permission of a paused follower, and ends the follower if the permission is lost.
-   */
+  /** Checks the permission of a paused follower, and ends it if the permission is lost. */
   async function recheckPaused(follower: Follower, viewer: FollowViewer): Promise<void> {
     const { turn } = follower;
     const mayStay = await viewer.mayStay();
@@ -171,8 +152,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   }
 
   /**
-   * Checks the permissions of the viewers before their next event. A follower with the status
-   * `opening` needs no check, because its first read includes one.
+   * Checks viewers before their next event. The first read of an `opening` one includes a check.
    */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
@@ -200,7 +180,6 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       });
   }
 
-  /** Listens to the topics of a new follower, and sets its position in the stream. */
   async function begin(follower: Follower, fromIndex: number): Promise<void> {
     await table.enter(follower);
     const { key, clientMsgNo } = follower;
@@ -273,10 +252,7 @@ function hasLeft({ status }: Follower): boolean {
   return status === "left";
 }
 
-/**
- * Returns the topics under which events of the stream and changes to the viewer's permissions are
- * published.
- */
+/** Returns the topics of the stream's events and of changes to the viewer's permissions. */
 function topicsOf(
   { channel, uid }: ChannelView,
   viewer: FollowViewer | undefined,
@@ -293,9 +269,7 @@ function beyond({ nextIndex }: StreamSnapshot): BrokerError {
   });
 }
 
-/**
- * The followers by channel, viewer and topic. Listens to a topic while the topic has a follower.
- */
+/** Followers by channel, viewer and topic. Listens to a topic while it has a follower. */
 class FollowerTable {
   readonly #interest: Pick<Interest, "listen" | "unlisten">;
   readonly #all = new Set<Follower>();
@@ -324,10 +298,7 @@ class FollowerTable {
     return this.#byViewer.get(uid) ?? new Set();
   }
 
-  /**
-   * Adds a follower immediately, and resolves when the node listens to its topics. The follower
-   * remains added if the call throws `unavailable`.
-   */
+  /** Resolves when the node listens. The follower remains added if the call rejects. */
   async enter(follower: Follower): Promise<void> {
     const { key, topics, viewer } = follower;
     this.#all.add(follower);
@@ -337,7 +308,6 @@ class FollowerTable {
     await Promise.all([...topics].map((topic) => this.#interest.listen(topic)));
   }
 
-  /** Removes a follower. May be called more than once. */
   leave(follower: Follower): void {
     const { key, topics, viewer } = follower;
     if (!this.#all.delete(follower)) return;
@@ -353,10 +323,7 @@ function add(map: Map<string, Set<Follower>>, name: string, follower: Follower):
   map.set(name, followers.add(follower));
 }
 
-/**
- * Removes a follower from the set that belongs to `name`. Returns true if the set is empty
- * afterwards.
- */
+/** Returns true if the set of `name` is empty afterwards. */
 function remove(map: Map<string, Set<Follower>>, name: string, follower: Follower): boolean {
   const followers = map.get(name);
   followers?.delete(follower);

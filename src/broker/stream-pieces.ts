@@ -13,19 +13,13 @@ import {
   type StreamState,
 } from "./model.ts";
 
-/**
- * The position of a reader: it has all events before `index`, and `textOffset` UTF-16 units of
- * text.
- */
+/** A reader that has all events before `index` and `textOffset` UTF-16 units of text. */
 export interface StreamCursor {
   readonly index: number;
   readonly textOffset: number;
 }
 
-/**
- * Returns the events from `cursor` to the snapshot's nextIndex, in order. The timestamp of merged
- * and reconstructed events is the time at which the stream started.
- */
+/** Returns the events from `cursor` on. Merged events have the time at which the stream started. */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,
@@ -62,7 +56,6 @@ export function eventsFrom(
   return events;
 }
 
-/** Returns the position after an event. */
 export function cursorAfter(
   { type, data }: Pick<ChannelEvent, "type" | "data">,
   { nextIndex, textOffset }: StreamPlace,
@@ -71,7 +64,6 @@ export function cursorAfter(
   return { index: nextIndex, textOffset: textOffset + length };
 }
 
-/** Returns the position after the last event of the snapshot. */
 export function cursorAtEnd({
   nextIndex,
   text,
@@ -79,10 +71,7 @@ export function cursorAtEnd({
   return { index: nextIndex, textOffset: text.length };
 }
 
-/**
- * Returns the part of an event that a reader at `cursor` lacks: the whole event, the end of merged
- * content, or `undefined` if the reader has all of it.
- */
+/** Returns what a reader at `cursor` lacks: all, the end of merged content, or `undefined`. */
 export function restOf(
   event: ChannelEvent,
   place: StreamPlace,

@@ -1,7 +1,6 @@
 // Posts events to channels: text streams, tool calls and custom events [spec: Event, Streaming text
-// session; decisions: Messages and events]. An atomic step of the store decides the next state of a
-// stream. State: the timer that ends silent streams, the count of event ids, and the state of the
-// send rule.
+// session; decisions: Messages and events]. The store decides the next state of a stream. State:
+// the timer that ends silent streams, the count of event ids, and the send rule.
 
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
@@ -32,7 +31,6 @@ import { createSendRule } from "./send-rule.ts";
 /** An event as a producer posts it. With an empty `fromUid` the system is the producer. */
 export type EventInput = Omit<StreamDraft, "key">;
 
-/** The use cases of streams and other events. */
 export interface Streams {
   /**
    * Applies one event and returns the state of its stream, `undefined` if there is no stream. The
@@ -42,18 +40,11 @@ export interface Streams {
    * `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
-  /**
-   * Cancels a stream on behalf of a viewer, who must be allowed to send to the channel. Returns the
-   * state of the stream. Throws `stream_unknown`, `bad_id`, `bad_request` or a `SendRefusal` code.
-   */
+  /** Cancels a stream for a viewer, who must be allowed to send. Returns the stream's state. */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
-  /**
-   * Returns the stream. The caller must check the permission. Throws `stream_unknown` or `bad_id`.
-   */
+  /** Returns the stream. The caller must check the permission. Throws `stream_unknown`. */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
-  /** Starts the timer that ends silent streams. */
   start(): void;
-  /** Stops the timer. May be called more than once. */
   close(): Promise<void>;
 }
 
@@ -80,7 +71,6 @@ export function createStreams(ports: StreamPorts): Streams {
   let timer: NodeJS.Timeout | undefined;
   let sweeping: Promise<void> | undefined;
 
-  /** Returns an event id that is unique in the cluster. */
   function newEventId(): string {
     eventCount += 1;
     return `${clock().toString(36)}-${eventCount.toString(36)}-${ports.nodeId}`;
@@ -168,10 +158,7 @@ export function createStreams(ports: StreamPorts): Streams {
 
 type EventClass = "stream" | "tool_call" | "custom";
 
-/**
- * Checks an event and returns its class. Throws `event_type_empty`, `bad_request`, `bad_id` or
- * `too_large`.
- */
+/** Throws `event_type_empty`, `bad_request`, `bad_id` or `too_large`. */
 export function classify(input: EventInput, maxDataBytes: number): EventClass {
   const { type, data } = input;
   if (type === "") throw new BrokerError("event_type_empty");
@@ -190,7 +177,6 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
   return eventClass;
 }
 
-/** Throws `bad_id` or `bad_request` if the name of a stream is not valid. */
 export function assertStreamName(channel: ChannelRef, clientMsgNo: string): void {
   assertId(channel.id, "channel_id");
   assertLabel(clientMsgNo, "client_msg_no");
@@ -229,10 +215,7 @@ function toDraft(input: EventInput): StreamDraft {
   };
 }
 
-/**
- * Returns the reply to the producer, or throws the error of the verdict [spec: Error messages of
- * /event].
- */
+/** Returns the reply, or throws the error of the verdict [spec: Error messages of /event]. */
 function outcome({ verdict, state }: StreamResult): {
   readonly state: StreamState | undefined;
 } {

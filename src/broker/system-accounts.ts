@@ -8,7 +8,6 @@ import { MAX_SYSTEM_UIDS, type SystemAccountStore } from "./ports.ts";
 
 interface SystemAccountPorts {
   readonly store: SystemAccountStore;
-  /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
   /** Interval between two reads of the uids, in milliseconds. The default is 1000. */
   readonly refreshMs?: number;
@@ -16,7 +15,6 @@ interface SystemAccountPorts {
 
 const REFRESH_MS = 1000;
 
-/** The system accounts as this node last read them. */
 export class SystemAccounts {
   readonly #ports: SystemAccountPorts;
   #uids: ReadonlySet<string> = new Set();
@@ -32,14 +30,12 @@ export class SystemAccounts {
   /** Returns true if the uid was a system account at the last read. */
   readonly has = (uid: string): boolean => this.#uids.has(uid);
 
-  /** Reads the system accounts, now and periodically. Throws `unavailable`. */
   async start(): Promise<void> {
     await this.list();
     const { refreshMs = REFRESH_MS } = this.#ports;
     this.#timer = setInterval(() => this.#refresh(), refreshMs).unref();
   }
 
-  /** Stops the periodic reads. May be called more than once. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.#reading;
@@ -53,10 +49,7 @@ export class SystemAccounts {
     return [...uids].sort();
   }
 
-  /**
-   * Turns users into system accounts, immediately on this node and soon on the others. Throws
-   * `bad_id`, `reserved_uid`, `too_large` or `unavailable`.
-   */
+  /** Adds system accounts, immediately on this node and soon on the others. */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     const resultingUids = new Set([...(await this.list()), ...uids]);
@@ -67,10 +60,7 @@ export class SystemAccounts {
     await this.#change("add", uids);
   }
 
-  /**
-   * Turns system accounts back into ordinary users, immediately on this node and soon on the
-   * others. Throws `bad_id`, `reserved_uid` or `unavailable`.
-   */
+  /** Removes system accounts, immediately on this node and soon on the others. */
   async remove(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     await this.#change("remove", uids);

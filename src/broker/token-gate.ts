@@ -1,7 +1,6 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
 // are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
-// fails. State: the failures, the running checks and the waiting attempts of each network, and the
-// pairs of a network and a user who connected from it before.
+// fails. State: the failures and attempts of each network, and the verified pairs.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -36,9 +35,8 @@ const SLOW_MS = 500;
  */
 const MAX_WAITING = 8;
 /**
- * Maximum number of concurrent checks for one network, or for one pair of a network and a user who
- * connected from it before. Checks that have already started are not stopped, so the number of
- * failures can exceed its limit by this number.
+ * Maximum number of concurrent checks for a network, or for a verified pair. Running checks are not
+ * stopped, so the number of failures can exceed its limit by this number.
  */
 const MAX_CHECKS = 32;
 
@@ -49,7 +47,6 @@ interface FailureWindow {
 
 interface Checks {
   readonly semaphore: Semaphore;
-  /** Number of attempts that run or wait in `semaphore`. */
   count: number;
 }
 
@@ -59,16 +56,12 @@ interface SlowQueue {
   nextTurnMs: number;
 }
 
-/** Gate through which the token checks of one node pass. */
 export class TokenGate {
   readonly #ports: TokenGatePorts;
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
   readonly #slowQueues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
   readonly #verified = new VerifiedPairs();
-  /**
-   * Running checks by network, or by pair of network and user if `#mayFail` returns true for the
-   * pair.
-   */
+  /** Running checks by network, or by pair if `#mayFail` returns true for the pair. */
   readonly #checks = new Map<string, Checks>();
 
   constructor(ports: TokenGatePorts) {
@@ -76,11 +69,10 @@ export class TokenGate {
   }
 
   /**
-   * Runs `check` and counts a failure if it throws `unauthorized`. If the network is slowed down
-   * when the check could start, the attempt first waits for a slow turn. All nodes share the
-   * counts, but a node reads the shared count only when it counts a failure itself. Throws
-   * `rate_limited` with the time to wait if too many attempts of the network are waiting, and
-   * rethrows the errors of `check`.
+   * Counts a failure if `check` throws `unauthorized`. Attempts of a slow network wait for a slow
+   * turn. All nodes share the counts, but a node reads the shared count only when it counts a
+   * failure itself. Throws `rate_limited` with the time to wait if too many attempts of the network
+   * wait.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);
@@ -123,16 +115,12 @@ export class TokenGate {
     }
   }
 
-  /** Returns true if the attempt must wait for a slow turn of its network. */
   #isSlowedDown(network: string, uid: string): boolean {
     const { count } = this.#failures(network);
     return count >= this.#ports.limits.attempts && !this.#mayFail(network, uid);
   }
 
-  /**
-   * Returns true if the user connected from the network before and has failed fewer times than the
-   * limit since then.
-   */
+  /** Returns true if the user connected from here and has not reached the limit since then. */
   #mayFail(network: string, uid: string): boolean {
     const failures = this.#verified.failures(network, uid);
     return failures !== undefined && failures < this.#ports.limits.attempts;

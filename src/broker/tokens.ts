@@ -8,17 +8,12 @@ export function hashToken(token: string): Uint8Array {
   return createHash("sha256").update(token).digest();
 }
 
-/**
- * Returns the start of a token's hash, which identifies the token and does not have to be secret.
- */
+/** Returns the start of the hash. It identifies the token and need not be secret. */
 export function tokenTag(hash: Uint8Array): string {
   return Buffer.from(hash).toString("base64url", 0, 12);
 }
 
-/**
- * Returns true if the hashes are equal and not empty. The duration does not reveal where they
- * differ.
- */
+/** Returns true if the hashes are equal and not empty. The comparison takes constant time. */
 export function hashesEqual(a: Uint8Array, b: Uint8Array): boolean {
   return a.length > 0 && a.length === b.length && timingSafeEqual(a, b);
 }

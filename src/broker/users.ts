@@ -22,11 +22,9 @@ import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
  */
 export interface Users {
   /**
-   * Registers the token of a device, or replaces it. The new token is valid immediately, and nodes
-   * with sessions of the user confirm them. A changed token of a main device ends the main sessions
-   * of that flag. If the token is unchanged, the call ends only sessions with an older token,
-   * because an earlier call may have failed to end them [decisions: /user/token again]. Throws
-   * `bad_id` or `reserved_uid`.
+   * Registers or replaces the token of a device. A changed token of a main device ends the main
+   * sessions of that flag. An unchanged token ends only sessions with an older token, which an
+   * earlier call may have failed to end [decisions: /user/token again].
    */
   setToken(input: {
     readonly uid: string;
@@ -34,23 +32,14 @@ export interface Users {
     readonly flag: DeviceFlag;
     readonly level: DeviceLevel;
   }): Promise<void>;
-  /**
-   * Removes the tokens of these devices and ends their sessions. Throws `bad_id` or `reserved_uid`.
-   */
+  /** Removes the tokens of these devices and ends their sessions. */
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
   /** Returns one record per uid, in the order of `uids`, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
-  /**
-   * Returns the sessions of each user on live nodes, in the order of `uids`, duplicates included.
-   * Throws `bad_id`.
-   */
+  /** Returns the sessions of each user on live nodes, in order, duplicates included. */
   liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]>;
-  /** Returns the registered devices of a user. Throws `bad_id`. */
   devices(uid: string): Promise<readonly Device[]>;
-  /**
-   * Ends one session, on any node, as `kicked`. Has no effect if there is no such session. Throws
-   * `bad_id`.
-   */
+  /** Ends a session on any node as `kicked`. Has no effect if there is no such session. */
   kick(uid: string, sessionId: string): Promise<void>;
 }
 
@@ -61,10 +50,7 @@ export function createUsers(ports: {
 }): Users {
   const { store, directory, publisher } = ports;
 
-  /**
-   * Ends the sessions of `uid` that `which` selects. This includes sessions on nodes that are
-   * considered dead, because such a node may still be running.
-   */
+  /** Includes sessions on nodes that are considered dead, because they may still be running. */
   async function endSessions(
     uid: string,
     reason: CloseReason,

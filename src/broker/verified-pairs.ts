@@ -7,18 +7,14 @@ import { BoundedMap } from "../lib/bounded-map.ts";
 
 const MAX_PAIRS = 100_000;
 
-/** The pairs of one kind of login on one node. */
 export class VerifiedPairs {
   readonly #failures = new BoundedMap<string, number>(MAX_PAIRS);
 
-  /**
-   * Returns the number of failures since the last success, `undefined` if the pair never succeeded.
-   */
+  /** Returns the failures since the last success, `undefined` if the pair never succeeded. */
   failures(network: string, name: string): number | undefined {
     return this.#failures.get(pairOf(network, name));
   }
 
-  /** Records a success and resets the failures of the pair. */
   recordSuccess(network: string, name: string): void {
     const pair = pairOf(network, name);
     this.#failures.delete(pair); // moves the pair to the end, to be dropped last

@@ -120,7 +120,10 @@ export class Hub {
     }
   };
 
-  /** Implements `GroupJudge`: removes former members and catches up users who joined later. */
+  /**
+   * Implements `GroupJudge`: removes sessions of users who left the group, and lets sessions of
+   * users who joined after `lastSeq` catch up.
+   */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
     for (const { uid } of this.#ports.groups.get(channelId)?.sessions() ?? []) uids.add(uid);

@@ -36,7 +36,7 @@ export interface OperationPorts {
   readonly maxHistoryBytes: number;
 }
 
-/** Maximum delay that is counted in the metrics. Longer ones do not reflect the delivery. */
+/** Maximum delay that is counted in the metrics. Longer ones do not reflect the delivery speed. */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
 type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;

@@ -1,8 +1,8 @@
 // Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Work
 // is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop
-// (`docs/protocol/native.md` has the same table). A bucket that is not full outlives the user's
-// last session, so that a reconnect does not refill it. The number of users without a session is
-// limited; the users who left first are dropped.
+// (`docs/protocol/native.md` has the same table). A token bucket that is not full outlives its
+// user's last session, so that a reconnect does not refill it. The number of users without a
+// session is limited; the users who left first are dropped.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";

@@ -13,7 +13,10 @@ import type { Cluster } from "../broker/ports.ts";
 
 type TopicFilter = (topic: Topic) => boolean;
 
-/** Returns a filter for topics that can end the permission to read the channel or own data. */
+/**
+ * Returns a filter for the topics whose events can end a user's permission to read `channel`.
+ * Without a channel, the filter is for the user's own data.
+ */
 export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   const user = userTopic(uid);
   const group = channel?.type === GROUP_CHANNEL ? groupTopic(channel.id) : undefined;

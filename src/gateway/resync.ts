@@ -47,9 +47,7 @@ export class SessionResync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /**
-   * Updates the user's sessions if their groups or inbox changed. Calls of one turn share a read.
-   */
+  /** Updates the sessions if groups or inbox changed. Calls of one turn share a read. */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);

@@ -38,7 +38,6 @@ export interface DeliveredMark {
 }
 
 export interface ReaderState {
-  /** The `clientMsgNo` of each stream the reader follows. */
   readonly streams: readonly string[];
   /** Newest delivered messages, sorted by message id. */
   readonly marks: readonly DeliveredMark[];
@@ -49,7 +48,6 @@ export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
   /** Returns 0 if there is no publication. Cheap enough to be called for many channels. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
-  /** Returns the messages of the range, in the same way as `MessageStore.readMessages`. */
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /**
    * Returns the personal channels of `uid` with a message since `sinceMs` (Unix milliseconds). May

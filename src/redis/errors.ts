@@ -33,7 +33,6 @@ export function asBrokerError(cause: unknown): BrokerError {
     : new BrokerError("unavailable", { cause });
 }
 
-/** Converts the text of an error that a script returned inside its reply. */
 export function errorOfReply(text: string): BrokerError {
   const cause = new Error(text);
   cause.name = "ReplyError"; // the name ioredis uses for error replies

@@ -33,7 +33,6 @@ const MAX_CLOCK_AGE_MS = 2000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
 interface LinkPorts {
-  /** Name shown by CLIENT LIST. */
   readonly name: string;
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;

@@ -190,7 +190,6 @@ export function decodeRecord(
   };
 }
 
-/** Decodes the two optional fields after the payload. */
 function passthroughOf(fields: readonly unknown[]): Passthrough | undefined {
   if (fields.length < 13) return undefined;
   return { setting: uint(fields[11]), topic: text(fields[12]) };

@@ -28,7 +28,10 @@ export interface ConnectionContext {
   publish(topic: string, frame: Frame): void;
   /** Checks for lagging and slow readers. Must be called for each published frame. */
   published(frame: Frame): void;
-  /** Connection in a native callback. Its socket is corked, so frames are written directly. */
+  /**
+   * Connection whose frame is being handled. Its socket is corked, so frames for it are written
+   * directly.
+   */
   receiving: SocketConnection | undefined;
 }
 

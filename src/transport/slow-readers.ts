@@ -8,7 +8,7 @@
 const FRAME_HEADER_BYTES = 10;
 
 /**
- * Number of published bytes held per subscriber outside its buffer: at most 32 batches of 16 KiB.
+ * Maximum number of published bytes held per subscriber outside its buffer: 32 batches of 16 KiB.
  */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 

@@ -178,7 +178,8 @@ export interface TlsFiles {
   readonly keyFile: string;
   /**
    * Certificate authorities. A client certificate that none of them signed is refused, but a client
-   * without a certificate is accepted: uWebSockets.js cannot require one.
+   * without a certificate is accepted: uWebSockets.js cannot require one, so this does
+   * not control access.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;

@@ -24,10 +24,8 @@ import { UnreadableRecords } from "./unreadable.ts";
 /** The `link` is shared with the cluster driver. The store starts it, and its creator closes it. */
 type RedisStoreOptions = Omit<RedisStorePorts, "waitForReplicas" | "unreadable">;
 
-/** Statistics of this node, for metrics. Counters start at 0 when the store is created. */
 interface RedisStoreStats {
   readonly appends: number;
-  /** Number of retries that were recognised by their `clientMsgNo`. */
   readonly duplicates: number;
   readonly commands: number;
   /** Number of copies that a full inbox dropped before they were acknowledged. */
@@ -39,7 +37,6 @@ interface RedisStoreStats {
 /** The `Store` port on Redis, and the functions with which nodes catch up. */
 export interface RedisStore extends Store, ChannelFeed {
   stats(): RedisStoreStats;
-  /** Removes all expired data now and returns the number of removed messages. */
   sweep(): Promise<number>;
 }
 

@@ -34,7 +34,6 @@ export interface Placement {
   /** 0 if the message is a retry of a command. */
   readonly publicationSeq: number;
   readonly isRetry: boolean;
-  /** Time at which the message was accepted, Unix milliseconds. */
   readonly atMs: number;
   /**
    * Id of the channel's previous message, 0 if unknown. Meaningful only for users in other slots.
@@ -55,7 +54,6 @@ export class AppendCall {
   readonly #fromUid: string;
   /** Key of the dedupe record, "" if retries are not recognised. */
   readonly #dedupeKey: string;
-  /** Bytes of this message in the packed numbers of the script (`lua/append.lua`). */
   readonly #numbers: readonly number[];
   readonly #atMs: number;
   /** Time at which the message expires, 0 if it does not. */

@@ -255,7 +255,7 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/** Removes the queued calls of these orders, in which an earlier call failed. */
+/** Removes the queued calls that must not be stored before a failed call is repeated. */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);

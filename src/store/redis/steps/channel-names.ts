@@ -15,7 +15,6 @@ type Location = Pick<RedisLink, "keys" | "isCluster">;
 
 interface IdCounter {
   readonly key: string;
-  /** Number of the bucket as scripts expect it. */
   readonly bucket: number;
 }
 
@@ -27,10 +26,8 @@ export interface ChannelNames {
   readonly due: string;
   /** True if the users are in other slots. `topics`, `peerKeys` and `peers` are then empty. */
   readonly isApart: boolean;
-  /** Arguments of the append script for the channel (`lua/append.lua`). */
   readonly appendArgs: readonly string[];
   readonly users: number;
-  /** Topics on which the channel's own scripts publish. */
   readonly topics: readonly string[];
   readonly peerKeys: readonly string[];
   /** Uid to add to each of `peerKeys`. */

@@ -51,7 +51,6 @@ type Membership = "permanent" | "temporary";
 const PERMANENT: Membership = "permanent";
 const TEMPORARY: Membership = "temporary";
 const FACTS_KEYS = ["head", "permanent", "temporary", "denylist", "allowlist"];
-/** Keys of every script on members, after `head` and the sets of both kinds. */
 const MEMBERS_KEYS = ["joinSeqs", "positions", "replaced"];
 
 /** First values of the reply of `members_remove.lua`. */

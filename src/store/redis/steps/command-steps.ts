@@ -24,9 +24,7 @@ export interface Command {
   readonly key: ChannelKey;
   readonly record: Buffer;
   readonly payloadBytes: number;
-  /** Time at which its copies expire, Unix milliseconds. */
   readonly endMs: number;
-  /** True if its copies expire before older copies do. */
   readonly endsEarly: boolean;
   readonly recipients: readonly string[];
   readonly pushOnlyRecipients: readonly string[];

@@ -52,7 +52,6 @@ type SilentServers = Set<unknown>;
 export class Commands {
   readonly #ports: RedisStorePorts;
   readonly #perCall: number;
-  /** Number of recipients whose copies are put by the script that accepts the command. */
   readonly #direct: number;
   readonly #groupSize: number;
   readonly #groups: Semaphore;
@@ -90,7 +89,6 @@ export class Commands {
     }
   }
 
-  /** Adds to the held bytes, or subtracts from them if `bytes` is negative. */
   #hold(fromUid: string, bytes: number): void {
     const own = (this.#heldBytesOf.get(fromUid) ?? 0) + bytes;
     this.#heldBytes += bytes;
@@ -138,7 +136,6 @@ export class Commands {
     });
   }
 
-  /** Returns the result of a retry after the first command or message is complete. */
   async #answerRetry(
     key: ChannelKey,
     retry: Extract<Acceptance, { kind: "retry" }>,

@@ -34,7 +34,6 @@ const STATES_IN_FLIGHT = 64;
 /** Maximum number of whole conversations read at once, because their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
-/** Keys of `conversation.lua`, in their order. */
 const PERSON_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = [...PERSON_KEYS, "joinSeqs", "permanent", "temporary"];
 

@@ -18,7 +18,6 @@ const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 
 type HistoryPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "unreadable">;
 
-/** Implements `readMessages` of the port. */
 export async function readSlice(
   ports: HistoryPorts,
   key: ChannelKey,

@@ -17,7 +17,6 @@ interface IndexRepairsPorts extends Pick<RedisStorePorts, "link" | "clock" | "on
 interface IndexEntry {
   readonly groupId: string;
   readonly uid: string;
-  /** Connection over which the entry was written (`connectionOf`). */
   readonly connection: unknown;
 }
 
@@ -35,7 +34,6 @@ const NONE = Symbol("none");
 export class IndexRepairs {
   readonly #ports: IndexRepairsPorts;
   readonly #isNeeded: boolean;
-  /** Time at which each entry was written. */
   readonly #entries = new BoundedMap<WrittenEntry, number>(MAX_ENTRIES);
 
   constructor(ports: IndexRepairsPorts) {

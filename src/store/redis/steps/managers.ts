@@ -48,7 +48,6 @@ export function createRedisManagers({
   };
 }
 
-/** Implements `accessTokenOwner` of the port for any link. */
 export async function accessTokenOwner(
   { link, clock }: Pick<RedisStorePorts, "clock"> & { readonly link: Link },
   tokenHash: Uint8Array,
@@ -62,7 +61,6 @@ export async function accessTokenOwner(
 
 export const passwordsKey = (keys: Keys): string => keys.shared("managers");
 
-/** Returns the key of a token. `hash` is its SHA-256 in hex. */
 export const accessTokenKey = (keys: Keys, hash: string): string => keys.shared(`tokens:${hash}`);
 
 export function encodePassword(passwordHash: string): string {

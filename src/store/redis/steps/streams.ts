@@ -1,7 +1,8 @@
-// The port's streams on Redis. The script that changes a stream decides whether the change is
+// The port's streams on Redis: the script that changes a stream decides whether the change is
 // allowed, and scripts are sent in the order of the calls. In a Redis Cluster, `streams` and
 // `peers` of both users are written before a start is sent, and separate scripts notify the users.
-// State: the calls that wait for a start, and the time since which Redis has been reachable.
+// A call must not return before its changes are replicated as configured. State: the calls that
+// wait for a start, and the time since which Redis has been reachable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";

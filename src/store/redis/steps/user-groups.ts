@@ -134,7 +134,6 @@ export class UserGroups {
     return groups.flat();
   }
 
-  /** Adds the group to the indexes of users in one slot. */
   async #add(
     groupId: string,
     uids: readonly string[],
