@@ -853,8 +853,10 @@ export interface FailureCount {
 
 /** Counts failed logins per key. All nodes share the counts. */
 export interface Throttle {
+  /** Returns the failures counted in the current time window of the key. */
   failures(key: string): Promise<FailureCount>;
   /** Counts a failure and returns the new count. The first one starts a window of `windowMs`. */
   addFailure(key: string, windowMs: number): Promise<FailureCount>;
+  /** Resets the count of the key to 0. */
   clear(key: string): Promise<void>;
 }
