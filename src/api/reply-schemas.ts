@@ -361,7 +361,9 @@ const message = Type.Object(
       red_dot: flag,
       sync_once: flag,
     }),
-    expire: Type.Integer({ description: "Seconds until the message expires; 0 means never" }),
+    expire: Type.Integer({
+      description: "Seconds after its timestamp at which the message expires; 0 means never",
+    }),
     stream_no: Type.String(),
     tag_key: Type.String(),
     setting: Type.Optional(

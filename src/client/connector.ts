@@ -292,8 +292,8 @@ export function reconnectDelayMs(
 
 /**
  * Returns the delay in milliseconds after refused connection number `attempt`, where 0 is the first
- * one. With the default settings it is 50 to 150 ms, and doubles twice. If the server stays away for
- * more than about four seconds, it doubles further up to `maxMs`.
+ * one. With the default settings it is 50 to 150 ms, and doubles twice. If the server stays away
+ * for more than about four seconds, it doubles further up to `maxMs`.
  */
 export function refusedDelayMs(
   attempt: number,

@@ -22,7 +22,7 @@ interface OutboxPorts {
 }
 
 interface QueuedMessage {
-  /** Key of the message among all channels, see `messageKey`. */
+  /** Key of the message, unique across all channels. */
   readonly id: string;
   readonly key: ChannelKey;
   readonly draft: Draft;

@@ -110,7 +110,7 @@ export class Calls {
   }
 }
 
-/** Maximum in flight: twice the number that a server handles at a time for one connection. */
+/** Twice the number of requests that a server runs at the same time for one connection. */
 const MAX_IN_FLIGHT = 8;
 const PACE_REQUESTS = 16;
 /**

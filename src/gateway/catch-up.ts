@@ -192,7 +192,8 @@ export class CatchUps {
     backlog.forgetGroup(channelId);
     const isAhead = leftAt.seq > joinSeq;
     const headSeq = isAhead ? await this.#reads.run(() => store.headSeq(key)) : 0;
-    // True if a fail-over lost messages that the session has. Others may have reused their seqs.
+    // True if a fail-over lost messages that the session has. Later messages may have reused the
+    // lost seqs.
     const isLost = isAhead && leftAt.seq > headSeq;
     if (isLost || !(isAhead || leftAt.isResumed)) backlog.advance(key, joinSeq);
     return true;

@@ -22,9 +22,9 @@ interface GatewayOptions {
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
-   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 ends all of them
-   * at once. A session with requests in progress ends when they are answered, at the latest after
-   * `REQUESTS_MS`. The close reason makes clients reconnect at once.
+   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 ends all of
+   * them at once. A session with requests in progress ends when they are answered, at the latest
+   * after `REQUESTS_MS`. The close reason makes clients reconnect at once.
    */
   drain(spreadMs: number): Promise<void>;
 }

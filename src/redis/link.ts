@@ -37,8 +37,8 @@ interface LinkPorts {
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
   /**
-   * Time in milliseconds for which a server's clock counts as known after the server told it. Nothing
-   * is written to a server whose clock is unknown. Default: 2,000.
+   * Time in milliseconds for which a server's clock counts as known after the server told it.
+   * Nothing is written to a server whose clock is unknown. Default: 2,000.
    */
   readonly maxClockAgeMs?: number;
 }

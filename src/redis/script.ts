@@ -43,9 +43,9 @@ const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
 
 /**
- * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in Unix
- * milliseconds by the clock of the server. A call that runs after its deadline was rejected before.
- * Without the fence it would undo what other nodes have stored meanwhile.
+ * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in
+ * Unix milliseconds by the clock of the server. A call that runs after its deadline was rejected
+ * before. Without the fence it would undo what other nodes have stored meanwhile.
  */
 const FENCE = `do
 local time = redis.call('TIME')
@@ -63,7 +63,9 @@ export const READ_COMMANDS: ReadonlySet<string> = new Set(
 );
 const COMMAND_CALL = /redis\.p?call\((?:'(\w+)')?/g;
 
-/** Returns true if the script may write. A call whose command is not a literal may be any command. */
+/**
+ * Returns true if the script may write. A call whose command is not a literal may be any command.
+ */
 function writes(source: string): boolean {
   return [...source.matchAll(COMMAND_CALL)].some(
     ([, command]) => !READ_COMMANDS.has(command ?? ""),

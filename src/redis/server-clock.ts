@@ -11,11 +11,13 @@ interface Sample {
   readonly arrivedMs: number;
 }
 
-/** Number of newest samples of which the best counts. A reply that was delayed gives a late time. */
+/**
+ * Number of newest samples of which the best counts. A reply that was delayed gives a late time.
+ */
 const SAMPLES = 3;
 /** Number of times a server is asked within `maxAgeMs`. */
 const SAMPLES_PER_AGE = 5;
-/** Bounds of the interval between two questions to a server. */
+/** Bounds of the interval between two TIME requests to a server. */
 const MIN_INTERVAL_MS = 20;
 const MAX_INTERVAL_MS = 1000;
 
@@ -85,9 +87,10 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, `undefined` if the server has not told it within
-   * `maxAgeMs`. The estimate never runs ahead of the server's clock, unless that clock is set back:
-   * it counts from the arrival of a reply, and the server reads its clock before it replies.
+   * Returns the server's time in Unix milliseconds, `undefined` if the server has not told it
+   * within `maxAgeMs`. The estimate never runs ahead of the server's clock, unless that clock is
+   * set back: it counts from the arrival of a reply, and the server reads its clock before it
+   * replies.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
@@ -101,8 +104,8 @@ export class ServerClocks {
   }
 
   /**
-   * Asks a server whose time is unknown, and waits for the reply for `REPLY_MS` at most. Without it,
-   * a node that was busy for longer than `maxAgeMs` would reject its next call.
+   * Asks a server whose time is unknown, and waits for the reply for `REPLY_MS` at most. Without
+   * it, a node that was busy for longer than `maxAgeMs` would reject its next call.
    */
   async ensure(server: Redis): Promise<void> {
     let timer: NodeJS.Timeout | undefined;

@@ -1,6 +1,6 @@
 // Finds the address of a client behind trusted proxies, from X-Forwarded-For and the PROXY
-// protocol. State: the networks of the proxies. Must never use what a peer outside of these networks
-// reports, because uWebSockets.js parses a PROXY header of every peer.
+// protocol. State: the networks of the proxies. Must never use what a peer outside of these
+// networks reports, because uWebSockets.js parses a PROXY header of every peer.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";

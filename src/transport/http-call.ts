@@ -58,8 +58,9 @@ export class HttpCall implements HttpRequest {
   #remoteAddress: string | undefined;
   /**
    * Whether the reply is written in a later turn and closes the connection. It does if the
-   * connection sent a PROXY header, because uWebSockets.js also accepts such a header in front of the
-   * next request. A client of a trusted proxy could choose its address there. See `writeReplyAlone`.
+   * connection sent a PROXY header, because uWebSockets.js also accepts such a header in front of
+   * the next request. A client of a trusted proxy could choose its address there. See
+   * `writeReplyAlone`.
    */
   #isolation: "none" | "due" | "deferred" = "none";
   /** True if `requested` was called for the connection. */

@@ -35,8 +35,8 @@ export class HeadCheck {
 
   /**
    * Records a header. It is called for all headers, because one native call for each header to read
-   * would cost more. The values of a repeated X-Forwarded-For are joined, because some proxies add a
-   * header instead of extending it.
+   * would cost more. The values of a repeated X-Forwarded-For are joined, because some proxies add
+   * a header instead of extending it.
    */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);

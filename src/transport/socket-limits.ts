@@ -3,16 +3,16 @@
 // client sockets that have sent nothing. The listeners of a node share one instance.
 //
 // uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
-// request a connection occupies a slot of its peer, which is released when the connection closes. A slot
-// that is not released expires after one to two rounds; a round is longer than the time for which
-// uWebSockets.js lets a connection stay silent. A request releases the oldest slot of its peer, because the slot of its
-// own connection is not known. The peer of a request is read only while some address has many
-// slots.
+// request a connection occupies a slot of its peer, which is released when the connection closes. A
+// slot that is not released expires after one to two rounds; a round is longer than the time for
+// which uWebSockets.js lets a connection stay silent. A request releases the oldest slot of its
+// peer, because the slot of its own connection is not known. The peer of a request is read only
+// while some address has many slots.
 //
 // After that, each call without a credential counts until its reply, and its connection is closed
-// with the reply. A client socket without a credential counts until it is authenticated. It is never
-// refused because of its address: if the address has too many, those that have sent nothing give
-// way.
+// with the reply. A client socket without a credential counts until it is authenticated. It is
+// never refused because of its address: if the address has too many, those that have sent nothing
+// give way.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
@@ -76,8 +76,8 @@ const SPARE_SHARE = 8;
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
 /**
- * Number of whole ticks after which a silent client socket gives way: 3 s. A stalled event loop runs
- * one tick at most, so the time in which the node could not read does not count.
+ * Number of whole ticks after which a silent client socket gives way: 3 s. A stalled event loop
+ * runs one tick at most, so the time in which the node could not read does not count.
  */
 const SILENT_TICKS = 3000 / TICK_MS;
 
@@ -136,9 +136,9 @@ export class SocketLimits {
 
   /**
    * Counts a connection that was accepted. `peer` is its address, also if it is a proxy. `spare`
-   * sockets, at most an eighth of all, are left free for other listeners. Returns `undefined` if the
-   * connection must be closed at once. Otherwise returns a function to call if the connection closes
-   * before its first request. `closed` must be called in any case.
+   * sockets, at most an eighth of all, are left free for other listeners. Returns `undefined` if
+   * the connection must be closed at once. Otherwise returns a function to call if the connection
+   * closes before its first request. `closed` must be called in any case.
    */
   accepted(peer: string, spare: number): (() => void) | undefined {
     this.#open += 1;

@@ -11,8 +11,8 @@ export interface HttpRequest {
   /** Raw query string without the `?`. */
   readonly query: string;
   /**
-   * Address of the client as text, `""` after the end of the call. It is the address of the peer, or
-   * what a trusted proxy reports. Must be read before the first `await`. It is looked up on the
+   * Address of the client as text, `""` after the end of the call. It is the address of the peer,
+   * or what a trusted proxy reports. Must be read before the first `await`. It is looked up on the
    * first read, because the lookup costs as much as the rest of the call.
    */
   readonly remoteAddress: string;

@@ -59,8 +59,8 @@ export class FaultControl {
   #running: Promise<unknown> = Promise.resolve();
 
   /**
-   * `settledMs` is the time after which a call without an answer has run or never will. Its node may
-   * have died while the step was on its way to the store.
+   * `settledMs` is the time after which a call without an answer has run or never will. Its node
+   * may have died while the step was on its way to the store.
    */
   constructor(
     nodes: ClusterNodes,
@@ -187,8 +187,8 @@ export class FaultControl {
   }
 
   /**
-   * Logs in at a random node. A login that is ended as kicked before the next attempt has begun is a
-   * problem: an older login that was answered as failed, or acknowledged before, ended it.
+   * Logs in at a random node. A login that is ended as kicked before the next attempt has begun is
+   * a problem: an older login that was answered as failed, or acknowledged before, ended it.
    */
   async #openLogin(uid: string): Promise<Login> {
     const number = (this.#attempts.get(uid) ?? 0) + 1;

@@ -203,7 +203,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
     }
   });
 
-  t.test("the presence of an empty list of users is an empty list", async (t) => {
+  t.test("a presence query for no users returns an empty list", async (t) => {
     t.same(await directory.presence([]), []);
   });
 }

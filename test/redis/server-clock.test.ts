@@ -1,5 +1,6 @@
-// The estimate of a server's clock after a reply that this node read late. Tested at the part itself:
-// at the store, one late reply among many shows only as a rare write that is rejected as too late.
+// The estimate of a server's clock after a reply that this node read late. Tested at the part
+// itself: at the store, one late reply among many shows only as a rare write that is rejected as
+// too late.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

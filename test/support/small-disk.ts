@@ -1,6 +1,6 @@
 // A small disk of its own for a test: a file system in a mount namespace that only the test and the
-// processes it starts there can see (Linux). A process of the test keeps the namespace alive, so the
-// disk survives the death of a broker.
+// processes it starts there can see (Linux). A process of the test keeps the namespace alive, so
+// the disk survives the death of a broker.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";

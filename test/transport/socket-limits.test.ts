@@ -234,7 +234,9 @@ t.test(
 
 const SILENT_MS = 3000;
 
-/** Starts a listener for client sockets with a limit of `LIMIT` unauthenticated ones per address. */
+/**
+ * Starts a listener for client sockets with a limit of `LIMIT` unauthenticated ones per address.
+ */
 async function serveSockets(t: Test) {
   const displaced: string[] = [];
   const refused: string[] = [];

@@ -63,8 +63,8 @@ export interface EmbeddedOptions {
    */
   readonly onLost: (error: BrokerError) => void;
   /**
-   * Called when the disk has no more space for new data, and when it has space again. `freeBytes` is
-   * the free space of the disk.
+   * Called when the disk has no more space for new data, and when it has space again. `freeBytes`
+   * is the free space of the disk.
    */
   readonly onDiskChange?: (isFull: boolean, freeBytes: number) => void;
   /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */

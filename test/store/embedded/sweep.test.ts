@@ -113,7 +113,7 @@ t.test(
 );
 
 t.test(
-  "a sweep examines a channel once its new messages reach a tenth of the limit, and again after a failed sweep",
+  "a sweep examines a channel when its newest seq passes a multiple of a tenth of the limit, and again after a failed sweep",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const over = { maxChannelMessages: 100, databaseWrites };

@@ -1,7 +1,8 @@
 // Prevents LMDB from running out of disk space. A write of lmdb 3.5.6 that meets a full disk can
 // report success without its rows, never settle, or corrupt the heap. While the disk has little
-// space left, the data file is kept longer than LMDB needs, and new data is accepted only if it fits
-// into that room. Also notices a transaction that never settles. Owns the measurements of the disk.
+// space left, the data file is kept longer than LMDB needs, and new data is accepted only if it
+// fits into that room. Also notices a transaction that never settles. Owns the measurements of the
+// disk.
 
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -228,7 +229,9 @@ export function diskFull(cause?: unknown): BrokerError {
   return new BrokerError("disk_full", { retryAfterMs: RETRY_AFTER_MS, cause });
 }
 
-/** True if the error of a file system call says that the disk, or the user's share of it, is full. */
+/**
+ * True if the error of a file system call says that the disk, or the user's share of it, is full.
+ */
 export function isDiskFull(error: unknown): boolean {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   return code === "ENOSPC" || code === "EDQUOT";

@@ -36,8 +36,8 @@ interface WalOptions {
   readonly boot: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /**
-   * True if the disk has little space left. Then segments are short, so that a checkpoint soon frees
-   * what it made superfluous.
+   * True if the disk has little space left. Then segments are short, so that a checkpoint soon
+   * frees what it made superfluous.
    */
   readonly isTight?: () => boolean;
   /** Receives the error when a new segment cannot be opened. */

@@ -51,7 +51,10 @@ interface Peer {
   readonly score: string;
 }
 
-/** Creates the conversations. The caller limits the number of lists that are read at once. */
+/**
+ * Creates the conversation part of the Redis store. The caller limits the number of lists that are
+ * read at once.
+ */
 export function createRedisConversations(
   ports: RedisStorePorts,
   groupsOf: (uid: string) => Promise<readonly string[]>,

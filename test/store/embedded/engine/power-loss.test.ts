@@ -1,6 +1,6 @@
-// What the disk must have before the store answers a call or deletes a file. A process that is killed
-// loses nothing that it handed to the kernel, so only the order of the file and database calls shows
-// what a power loss would lose.
+// What the disk must have before the store answers a call or deletes a file. A process that is
+// killed loses nothing that it handed to the kernel, so only the order of the file and database
+// calls shows what a power loss would lose.
 
 import * as fs from "node:fs";
 import { basename } from "node:path";
