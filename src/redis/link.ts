@@ -296,10 +296,9 @@ export class RedisLink {
     const servers = this.primaries();
     // The pings connect all reachable servers before the first call needs them.
     await Promise.allSettled(servers.map((server) => server.ping()));
-    const ready = servers.find(({ status }) => status === "ready");
-    const connected = servers.filter(({ status }) => status === "ready");
-    await Promise.all(connected.map((server) => this.#clocks.ask(server)));
-    const warnings = await assertCompatible(this.#client, this.keys, ready);
+    const ready = servers.filter(({ status }) => status === "ready");
+    await Promise.all(ready.map((server) => this.#clocks.ask(server)));
+    const warnings = await assertCompatible(this.#client, this.keys, ready[0]);
     for (const warning of warnings)
       this.#report(new Error(warning), "Redis may evict acknowledged data");
   }
