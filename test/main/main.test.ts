@@ -84,7 +84,7 @@ t.test("check-config only warns about an address in use and exits with 0", async
 });
 
 t.test(
-  "an invalid command line or configuration exits with 2 and prints one sentence for each problem",
+  "jindou exits with 2 and prints one sentence per problem if arguments, input or settings are invalid",
   async (t) => {
     const cases: readonly [readonly string[], Invocation, number][] = [
       [["serve"], {}, 1],

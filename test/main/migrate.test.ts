@@ -84,7 +84,7 @@ async function adminWith(password: string) {
 }
 
 t.test(
-  "a node that waits for a migration reports its state to managers and exits on a signal",
+  "a node waiting for a migration reports the migration's state to managers and exits on a signal",
   async (t) => {
     const { url } = await startRedis(t);
     const from = testFolder(t);

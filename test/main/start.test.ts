@@ -38,7 +38,7 @@ async function stop({ child, exit }: JindouProcess, signal: NodeJS.Signals) {
   return exit;
 }
 
-t.test("SIGTERM and SIGINT drain and exit with 0", async (t) => {
+t.test("a node that receives SIGTERM or SIGINT drains and exits with 0", async (t) => {
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     const { node, apiPort } = await startNode(t);
     const url = `http://127.0.0.1:${apiPort}/healthz`;

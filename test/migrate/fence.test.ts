@@ -24,29 +24,32 @@ async function start(t: Pick<Test, "teardown">) {
   return { server, link, client: server.client() };
 }
 
-t.test("a process that lost the lease cannot renew it or write the record", async (t) => {
-  const { link, client } = await start(t);
-  const [frozen, other] = [new Lease(link), new Lease(link)];
-  const save = (lease: Lease, change: RecordChange) => saveRecord(link, lease, change);
-  t.equal(await frozen.acquire(), true);
-  await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
-  const keyMs = frozen.fenceOf("jd:{c1}:head:2:g");
-  const [seconds] = await client.time();
-  t.ok(Math.abs(keyMs - Number(seconds) * 1000) < 10_000);
-  await client.del(LEASE); // as if the lease had expired
-  t.equal(await other.acquire(), true);
-  await save(other, { isDone: true });
-  await other.release();
-  const heldCode = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
-  while ((await heldCode()) === undefined) await client.ping();
-  t.equal(await client.exists(LEASE), 0);
-  t.equal(await heldCode(), "unavailable");
-  const stale = save(frozen, { step: "message" });
-  t.equal(await codeOf(stale), "unavailable");
-  const { record } = await readMove(link);
-  t.match(record, { isDone: true, step: "" });
-  await frozen.release();
-});
+t.test(
+  "a process that lost the migration lease can neither renew it nor write the migration record",
+  async (t) => {
+    const { link, client } = await start(t);
+    const [frozen, other] = [new Lease(link), new Lease(link)];
+    const save = (lease: Lease, change: RecordChange) => saveRecord(link, lease, change);
+    t.equal(await frozen.acquire(), true);
+    await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
+    const keyMs = frozen.fenceOf("jd:{c1}:head:2:g");
+    const [seconds] = await client.time();
+    t.ok(Math.abs(keyMs - Number(seconds) * 1000) < 10_000);
+    await client.del(LEASE); // as if the lease had expired
+    t.equal(await other.acquire(), true);
+    await save(other, { isDone: true });
+    await other.release();
+    const heldCode = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
+    while ((await heldCode()) === undefined) await client.ping();
+    t.equal(await client.exists(LEASE), 0);
+    t.equal(await heldCode(), "unavailable");
+    const stale = save(frozen, { step: "message" });
+    t.equal(await codeOf(stale), "unavailable");
+    const { record } = await readMove(link);
+    t.match(record, { isDone: true, step: "" });
+    await frozen.release();
+  },
+);
 
 t.test("a migration record that Redis has lost is not created again", async (t) => {
   const { link, client } = await start(t);
@@ -90,23 +93,26 @@ t.test("a write after the time limit of its fence changes nothing in Redis", asy
   t.equal((await client.keys("jd:{c*")).length, 1);
 });
 
-t.test("a lease is left to expire if a write may still reach its server", async (t) => {
-  const [unreachable, { link, client }] = [await start(t), await start(t)];
-  await unreachable.server.stop();
-  const target = new MoveTarget(unreachable.link, () => Number.MAX_SAFE_INTEGER);
-  t.equal(target.isAnswered, true);
-  const write = target.write([fact("SET", "jd:one", ["1"])]);
-  t.equal(await codeOf(write), "unavailable");
-  t.equal(target.isAnswered, false);
-  const lease = new Lease(link);
-  t.equal(await lease.acquire(), true);
-  await client.config("RESETSTAT");
-  lease.noteUnanswered();
-  await lease.release();
-  t.throws(() => lease.assertHeld(), { code: "unavailable" });
-  const stats = await client.info("commandstats");
-  t.notMatch(stats, /cmdstat_del:/, "the lease is left to expire");
-});
+t.test(
+  "a migration lease is left to expire instead of being deleted if a write was not answered",
+  async (t) => {
+    const [unreachable, { link, client }] = [await start(t), await start(t)];
+    await unreachable.server.stop();
+    const target = new MoveTarget(unreachable.link, () => Number.MAX_SAFE_INTEGER);
+    t.equal(target.isAnswered, true);
+    const write = target.write([fact("SET", "jd:one", ["1"])]);
+    t.equal(await codeOf(write), "unavailable");
+    t.equal(target.isAnswered, false);
+    const lease = new Lease(link);
+    t.equal(await lease.acquire(), true);
+    await client.config("RESETSTAT");
+    lease.noteUnanswered();
+    await lease.release();
+    t.throws(() => lease.assertHeld(), { code: "unavailable" });
+    const stats = await client.info("commandstats");
+    t.notMatch(stats, /cmdstat_del:/, "the lease is left to expire");
+  },
+);
 
 t.test("a migration does not exceed redis.maxInFlight", async (t) => {
   const from = testFolder(t);

@@ -222,7 +222,7 @@ t.test(
   },
 );
 
-t.test("only one process can hold the lease until that process releases it", async (t) => {
+t.test("a migration lease is held by one process until that process releases it", async (t) => {
   const { url } = await startRedis(t);
   const link = new RedisLink(redisSettings(url), {
     ...{ name: "lease", onError() {} },

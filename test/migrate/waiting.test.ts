@@ -192,7 +192,7 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
 });
 
 t.test(
-  "the owner of an access token is read from the folder, but a process that waits for the migration reads it from Redis",
+  "access tokens are looked up in the folder by the migrating process and in Redis by waiting ones",
   async (t) => {
     const { server, redis, holdLease, client } = await start(t);
     const untilMs = Date.now() + 600_000;

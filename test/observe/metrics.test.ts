@@ -164,7 +164,7 @@ t.test(
 );
 
 t.test(
-  "label values beyond the maximum number of series are counted together as other",
+  "label values beyond the maximum number of series are counted together as `other`",
   async (t) => {
     const { families } = createMetrics({ version: "1" });
     for (let i = 0; i < MAX_SERIES + 50; i++) families.connectionsEnded.of(`reason${i}`).add();

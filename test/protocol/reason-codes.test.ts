@@ -5,7 +5,7 @@ import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
 import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../../src/protocol/reason-codes.ts";
 import { t } from "../support/suite.ts";
 
-t.test("refusals have the reason codes of WuKongIM", async (t) => {
+t.test("error codes are mapped to the reason codes of WuKongIM", async (t) => {
   const expected = [
     ["unauthorized", 2],
     ["not_subscriber", 3],

@@ -35,19 +35,22 @@ async function openLink(t: Test, { url, timeoutMs = 1000, maxClockAgeMs = 5000 }
   return link;
 }
 
-t.test("every script that calls more than read commands is fenced", async (t) => {
-  for (const file of filesOf(".lua")) {
-    const text = readFileSync(file, "utf8");
-    const commands = [...text.matchAll(/redis\.p?call\((?:'(\w+)')?/g)].map(([, name]) => name);
-    if (commands.length === 0) continue; // a part of other scripts
-    const isWriting = commands.some((name) => name === undefined || !READ_COMMANDS.has(name));
-    const script = loadScript(file);
-    // What nothing calls is left out, such as the functions of a file that others include.
-    if (script.source.includes("redis.call"))
-      t.equal(script.source.startsWith("do\nlocal time"), script.isWriting, script.name);
-    if (!isWriting) t.notOk(script.isWriting, `${script.name} only reads`);
-  }
-});
+t.test(
+  "every Lua script that writes begins with the fence, and scripts that only read have no fence",
+  async (t) => {
+    for (const file of filesOf(".lua")) {
+      const text = readFileSync(file, "utf8");
+      const commands = [...text.matchAll(/redis\.p?call\((?:'(\w+)')?/g)].map(([, name]) => name);
+      if (commands.length === 0) continue; // a part of other scripts
+      const isWriting = commands.some((name) => name === undefined || !READ_COMMANDS.has(name));
+      const script = loadScript(file);
+      // What nothing calls is left out, such as the functions of a file that others include.
+      if (script.source.includes("redis.call"))
+        t.equal(script.source.startsWith("do\nlocal time"), script.isWriting, script.name);
+      if (!isWriting) t.notOk(script.isWriting, `${script.name} only reads`);
+    }
+  },
+);
 
 t.test("no source sends a writing command without the fence", async (t) => {
   for (const file of filesOf(".ts")) {
@@ -60,7 +63,7 @@ t.test("no source sends a writing command without the fence", async (t) => {
   }
 });
 
-t.test("a write that waits in the socket until after its time changes nothing", async (t) => {
+t.test("a write that reaches the server after its deadline changes nothing", async (t) => {
   const redis = await startRedis(t);
   const proxy = await startStallingProxy(t, redis.port);
   const link = await openLink(t, { url: `redis://127.0.0.1:${proxy.port}`, timeoutMs: 500 });
@@ -79,7 +82,7 @@ t.test("a write that waits in the socket until after its time changes nothing", 
   t.equal(await raw.get("in-time"), "1", "the next write runs");
 });
 
-t.test("a write to a server that hangs changes nothing when the server goes on", async (t) => {
+t.test("a write to a server that hangs until after its deadline changes nothing", async (t) => {
   const redis = await startRedis(t);
   const link = await openLink(t, { url: redis.url, timeoutMs: 500 });
   redis.signal("SIGSTOP");
@@ -93,39 +96,48 @@ t.test("a write to a server that hangs changes nothing when the server goes on",
   t.equal(await redis.client().get("late"), null, "it did not run later");
 });
 
-t.test("nothing is written while the server's clock is unknown, and reads go on", async (t) => {
-  const redis = await startRedis(t);
-  const proxy = await startStallingProxy(t, redis.port);
-  const url = `redis://127.0.0.1:${proxy.port}`;
-  const link = await openLink(t, { url, timeoutMs: 3000, maxClockAgeMs: 200 });
-  t.equal(await codeOf(link.write("set", "key", "1")), undefined, "it is written at first");
-  proxy.stall();
-  await pause(400);
-  const before = performance.now();
-  t.equal(await codeOf(link.write("set", "key", "2")), "unavailable", "the write is refused");
-  t.ok(performance.now() - before < 1500, "after a moment, not after redis.timeoutMs");
-  const read = link.call("get", "key");
-  proxy.resume();
-  t.equal(String(await read), "1", "the read is answered");
-  while ((await codeOf(link.write("set", "key", "3"))) !== undefined) await pause(20);
-});
+t.test(
+  "writes are rejected while the server's clock is unknown, and reads are still answered",
+  async (t) => {
+    const redis = await startRedis(t);
+    const proxy = await startStallingProxy(t, redis.port);
+    const url = `redis://127.0.0.1:${proxy.port}`;
+    const link = await openLink(t, { url, timeoutMs: 3000, maxClockAgeMs: 200 });
+    t.equal(await codeOf(link.write("set", "key", "1")), undefined, "it is written at first");
+    proxy.stall();
+    await pause(400);
+    const before = performance.now();
+    t.equal(await codeOf(link.write("set", "key", "2")), "unavailable", "the write is refused");
+    t.ok(performance.now() - before < 1500, "after a moment, not after redis.timeoutMs");
+    const read = link.call("get", "key");
+    proxy.resume();
+    t.equal(String(await read), "1", "the read is answered");
+    while ((await codeOf(link.write("set", "key", "3"))) !== undefined) await pause(20);
+  },
+);
 
-t.test("the deadline goes by the server's clock, however wrong the node's is", async (t) => {
-  const redis = await startRedis(t);
-  const link = await openLink(t, { url: redis.url });
-  const realNow = Date.now;
-  t.teardown(() => {
-    Date.now = realNow;
-  });
-  for (const offsetMs of [-DAY_MS, DAY_MS]) {
-    Date.now = () => realNow() + offsetMs;
-    t.equal(await codeOf(link.write("set", "key", "1")), undefined, `off by ${offsetMs} ms`);
-  }
-});
+t.test(
+  "a write's deadline is measured by the server's clock, even if the node's clock is a day off",
+  async (t) => {
+    const redis = await startRedis(t);
+    const link = await openLink(t, { url: redis.url });
+    const realNow = Date.now;
+    t.teardown(() => {
+      Date.now = realNow;
+    });
+    for (const offsetMs of [-DAY_MS, DAY_MS]) {
+      Date.now = () => realNow() + offsetMs;
+      t.equal(await codeOf(link.write("set", "key", "1")), undefined, `off by ${offsetMs} ms`);
+    }
+  },
+);
 
-t.test("each primary of a Redis Cluster is asked for its own clock", async (t) => {
-  const { url } = await startRedisCluster(t);
-  const link = await openLink(t, { url });
-  for (let at = 0; at < 20; at++)
-    t.equal(await codeOf(link.write("set", `{${at}}`, "1")), undefined, `slot of {${at}}`);
-});
+t.test(
+  "a node reads the clock of every primary of a Redis Cluster, so that each primary accepts writes",
+  async (t) => {
+    const { url } = await startRedisCluster(t);
+    const link = await openLink(t, { url });
+    for (let at = 0; at < 20; at++)
+      t.equal(await codeOf(link.write("set", `{${at}}`, "1")), undefined, `slot of {${at}}`);
+  },
+);

@@ -88,7 +88,7 @@ for (const count of [2, 5, 6, 32])
     },
   );
 
-t.test("a list that does not consist of messages contains no frames", async (t) => {
+t.test("no frames are read from a list whose elements are not messages", async (t) => {
   const lists = [
     packr.pack(["a", "b", "c"]),
     packr.pack([1, 2, 3]),

@@ -6,7 +6,7 @@ import { RedisLink } from "../../src/redis/link.ts";
 import { codeOf } from "../contract/store-fixture.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";
 
-t.test("the first write after a restart of Redis is answered", async (t) => {
+t.test("the first write after a restart of Redis succeeds", async (t) => {
   const redis = await startRedis(t);
   const link = new RedisLink(redisSettings(redis.url), {
     ...{ name: "test", maxClockAgeMs: 60_000, onError() {} },

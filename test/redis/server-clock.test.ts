@@ -18,23 +18,26 @@ function stall(): void {
   while (performance.now() < until);
 }
 
-t.test("a reply of TIME that is read late does not set the server's clock back", async (t) => {
-  const redis = await startRedis(t);
-  const server = redis.client();
-  const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 60_000 });
-  t.equal(clocks.now(server), undefined, "the clock is unknown before the first reply");
-  // Both the server and this process read the clock of this machine.
-  const behindMs = () => Date.now() - (clocks.now(server) ?? 0);
-  for (const isInTime of [true, true, false, true, true]) {
-    const asking = clocks.ask(server);
-    if (!isInTime) setImmediate(stall); // the question has been sent by then
-    await asking;
-    t.ok(behindMs() < TOLERANCE_MS, `the estimate is ${behindMs().toFixed(0)} ms behind`);
-    t.ok(behindMs() > -TOLERANCE_MS, "the estimate does not run ahead");
-  }
-});
+t.test(
+  "a TIME reply that is read late does not set back the estimate of the server's clock",
+  async (t) => {
+    const redis = await startRedis(t);
+    const server = redis.client();
+    const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 60_000 });
+    t.equal(clocks.now(server), undefined, "the clock is unknown before the first reply");
+    // Both the server and this process read the clock of this machine.
+    const behindMs = () => Date.now() - (clocks.now(server) ?? 0);
+    for (const isInTime of [true, true, false, true, true]) {
+      const asking = clocks.ask(server);
+      if (!isInTime) setImmediate(stall); // the question has been sent by then
+      await asking;
+      t.ok(behindMs() < TOLERANCE_MS, `the estimate is ${behindMs().toFixed(0)} ms behind`);
+      t.ok(behindMs() > -TOLERANCE_MS, "the estimate does not run ahead");
+    }
+  },
+);
 
-t.test("the clock is unknown after the connection was closed", async (t) => {
+t.test("a server's clock is unknown after the connection to that server was closed", async (t) => {
   const redis = await startRedis(t);
   const server = redis.client();
   const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 60_000 });
@@ -46,7 +49,7 @@ t.test("the clock is unknown after the connection was closed", async (t) => {
   t.equal(clocks.now(server), undefined, "the next connection may lead to another server");
 });
 
-t.test("every server is asked for its time again and again", async (t) => {
+t.test("a node asks every server for its time repeatedly", async (t) => {
   const redis = await startRedis(t);
   const [server, other] = [redis.client(), redis.client()];
   const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 100 });

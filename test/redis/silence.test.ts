@@ -192,7 +192,7 @@ t.test(
   },
 );
 
-t.test("a connection with too many unsent bytes rejects calls", async (t) => {
+t.test("a connection with too many unsent bytes rejects calls with `overloaded`", async (t) => {
   const redis = await startRedis(t);
   const settings = { timeoutMs: 2000, maxInFlight: 20_000 };
   const node = await openStore(t, redis.url, { settings });

@@ -57,24 +57,27 @@ function viewAfter(...frames: readonly (Push | Reply)[]) {
   return view;
 }
 
-t.test("events from the start build the text", async (t) => {
-  const view = viewAfter(
-    start,
-    chunk(1, 0, "Hé"),
-    event("___ToolCallStart", "search", { index: 2, textOffset: 2 }),
-    chunk(3, 2, "😀"),
-    event(STREAM_END, "done", { index: 4, textOffset: 4, state: "closed" }),
-  );
-  t.match(view, {
-    text: RUNNING.text,
-    nextIndex: 5,
-    state: "closed",
-    startData: "{}",
-    endData: "done",
-    notes: [{ index: 2, textOffset: 2, data: "search" }],
-  });
-  t.same(view.problems, []);
-});
+t.test(
+  "a viewer that receives every event from the start builds the text of the stream",
+  async (t) => {
+    const view = viewAfter(
+      start,
+      chunk(1, 0, "Hé"),
+      event("___ToolCallStart", "search", { index: 2, textOffset: 2 }),
+      chunk(3, 2, "😀"),
+      event(STREAM_END, "done", { index: 4, textOffset: 4, state: "closed" }),
+    );
+    t.match(view, {
+      text: RUNNING.text,
+      nextIndex: 5,
+      state: "closed",
+      startData: "{}",
+      endData: "done",
+      notes: [{ index: 2, textOffset: 2, data: "search" }],
+    });
+    t.same(view.problems, []);
+  },
+);
 
 t.test("a viewer that joins late continues from a snapshot", async (t) => {
   const view = viewAfter(push({}), chunk(4, 4, "!"));
@@ -82,7 +85,7 @@ t.test("a viewer that joins late continues from a snapshot", async (t) => {
   t.same(view.problems, []);
 });
 
-t.test("the message of a stream counts as a snapshot", async (t) => {
+t.test("the message of a stream counts as a snapshot of the stream", async (t) => {
   const message: Push = { kind: "message", channel: ALICE, message: STREAMED };
   const run: Push = {
     kind: "messages",
@@ -97,25 +100,28 @@ t.test("the message of a stream counts as a snapshot", async (t) => {
   }
 });
 
-t.test("the newest message of a conversation counts as a snapshot", async (t) => {
-  const read = { headSeq: 8, readSeq: 8, unread: 0, deletedSeq: 0 };
-  const about = { ...read, changedAtMs: 0, last: STREAMED };
-  const conversation = { channel: ALICE, ...about };
-  const frames: readonly (Push | Reply)[] = [
-    { kind: "conversation", change: "read", conversation },
-    { kind: "conversation", ref: 1, conversation },
-    {
-      kind: "conversations",
-      ref: 1,
-      more: false,
-      conversations: [conversation],
-    },
-  ];
-  for (const first of frames) {
-    const view = viewAfter(first, chunk(4, 4, "!"));
-    t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, problems: [] });
-  }
-});
+t.test(
+  "a stream's message that is the newest of a conversation counts as a snapshot of the stream",
+  async (t) => {
+    const read = { headSeq: 8, readSeq: 8, unread: 0, deletedSeq: 0 };
+    const about = { ...read, changedAtMs: 0, last: STREAMED };
+    const conversation = { channel: ALICE, ...about };
+    const frames: readonly (Push | Reply)[] = [
+      { kind: "conversation", change: "read", conversation },
+      { kind: "conversation", ref: 1, conversation },
+      {
+        kind: "conversations",
+        ref: 1,
+        more: false,
+        conversations: [conversation],
+      },
+    ];
+    for (const first of frames) {
+      const view = viewAfter(first, chunk(4, 4, "!"));
+      t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, problems: [] });
+    }
+  },
+);
 
 t.test("merged content that begins before the next index adds only its new part", async (t) => {
   const merged = (data: string, textOffset: number) =>

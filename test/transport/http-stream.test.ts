@@ -65,15 +65,18 @@ t.test("pieces are sent as they are written, and the connection is then reused",
   t.notMatch(client.text, "late");
 });
 
-t.test("the head of a stream is sent even without a first piece", async (t) => {
-  const stream = new TestStream();
-  const { port } = await serve(t, [get("/s", async () => stream)]);
-  const client = new RawClient(t, port);
-  client.write(HEAD);
-  await client.has("\r\n\r\n");
-  await until(() => chunks(client.text).length > 0);
-  t.same(chunks(client.text), ["~"]);
-});
+t.test(
+  "the head of a stream without a first piece is sent at once, followed by the filler",
+  async (t) => {
+    const stream = new TestStream();
+    const { port } = await serve(t, [get("/s", async () => stream)]);
+    const client = new RawClient(t, port);
+    client.write(HEAD);
+    await client.has("\r\n\r\n");
+    await until(() => chunks(client.text).length > 0);
+    t.same(chunks(client.text), ["~"]);
+  },
+);
 
 t.test("the pieces of one turn are sent as one chunk", async (t) => {
   const stream = new TestStream();

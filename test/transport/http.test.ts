@@ -107,7 +107,7 @@ t.test(
   },
 );
 
-t.test("HEAD gets a reply without a body", async (t) => {
+t.test("a HEAD call is answered with 405 and without a body", async (t) => {
   const { port } = await serve(t, [get("/a", () => text("got a"))]);
   const client = new RawClient(t, port);
   client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");

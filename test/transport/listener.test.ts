@@ -74,7 +74,7 @@ t.test("a listener rejects an address of another machine", async (t) => {
   await t.rejects(listener.start(), /does not have that address/);
 });
 
-t.test("a port is free again after close", async (t) => {
+t.test("a port is free again after its listener is closed", async (t) => {
   const first = createListener(spec({}));
   const port = await first.start();
   first.close();
@@ -135,7 +135,7 @@ t.test("a listener that stops accepting keeps its open connections", async (t) =
   await caller.has("hello");
 });
 
-t.test("`close` ends every connection and call at once", async (t) => {
+t.test("`close` ends every connection and every HTTP call at once", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   let isWaiting = false;
   let answer = (): void => undefined;

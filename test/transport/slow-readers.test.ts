@@ -276,25 +276,28 @@ t.test("a client that sends pings and never reads the pongs is dropped", async (
   });
 });
 
-t.test("a closed reader that reads in time gets all frames and the close code", async (t) => {
-  const { seen, endpoint } = socketEndpoint({
-    endpoint: { maxBufferedBytes: 100_000_000 },
-  });
-  const { port } = await startListener(t, { sockets: endpoint });
-  const slow = await openClient(t, port);
-  const serverSide = await connectionAt(seen, 0);
-  slow.socket.pause();
-  for (let n = 0; n < 2000; n++) serverSide.connection.send(frame(n));
-  await nextTurn();
-  t.ok(serverSide.connection.bufferedBytes() > 0);
-  serverSide.connection.end(4200, "kicked");
-  t.strictSame(serverSide.closed, [4200]);
-  slow.socket.resume();
-  await until(() => slow.closed.length === 1);
-  t.strictSame(slow.closed, [{ code: 4200, reason: "kicked" }]);
-  t.equal(prefixLength(slow), 2000);
-  t.strictSame(serverSide.closed, [4200]);
-});
+t.test(
+  "a peer that reads in time after `end` gets all earlier frames and the close code",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { maxBufferedBytes: 100_000_000 },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const slow = await openClient(t, port);
+    const serverSide = await connectionAt(seen, 0);
+    slow.socket.pause();
+    for (let n = 0; n < 2000; n++) serverSide.connection.send(frame(n));
+    await nextTurn();
+    t.ok(serverSide.connection.bufferedBytes() > 0);
+    serverSide.connection.end(4200, "kicked");
+    t.strictSame(serverSide.closed, [4200]);
+    slow.socket.resume();
+    await until(() => slow.closed.length === 1);
+    t.strictSame(slow.closed, [{ code: 4200, reason: "kicked" }]);
+    t.equal(prefixLength(slow), 2000);
+    t.strictSame(serverSide.closed, [4200]);
+  },
+);
 
 t.test("an ended connection receives no more frames from its peer", async (t) => {
   const received: string[] = [];
@@ -315,7 +318,7 @@ t.test("an ended connection receives no more frames from its peer", async (t) =>
   t.strictSame(received, []);
 });
 
-t.test("an ended reader that never reads is dropped at the deadline", async (t) => {
+t.test("a peer that does not read after `end` is dropped at the deadline", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000 },
   });

@@ -264,7 +264,7 @@ const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const isClosed = ({ closed }: Client) => closed.length > 0;
 
 t.test(
-  "silent client sockets up to the limit stay open, and with one more the oldest one is closed",
+  "silent client sockets up to the limit stay open, and a further socket closes the oldest one",
   async (t) => {
     const { port, displaced, refused } = await serveSockets(t);
     const startMs = performance.now();
@@ -320,7 +320,7 @@ t.test("the time in which the event loop was stalled does not count as silence",
 });
 
 t.test(
-  "silent connections of one address may occupy three quarters of all sockets, and one more is closed",
+  "silent connections of one address may use at most three quarters of all sockets",
   { skip: process.platform === "linux" ? false : "needs the loopback addresses of Linux" },
   async (t) => {
     const reasons: string[] = [];

@@ -71,7 +71,7 @@ t.test("a refused upgrade gets the status as its reply", async (t) => {
   t.strictSame(errors, []);
 });
 
-t.test("only version 13 of WebSocket is accepted", async (t) => {
+t.test("an upgrade with a WebSocket version other than 13 is answered with 426", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const client = new RawClient(t, port);

@@ -69,35 +69,42 @@ t.test("every captured client message decodes, except those that must be refused
   t.ok(count > 70, `${count} messages were compared`);
 });
 
-t.test("every captured server message is encoded to the same bytes", async (t) => {
-  let count = 0;
-  for (const { name, frames } of sessions) {
-    const codec = protocol.open();
-    const connects = new Map<string, Json>();
-    const refs = new Map<string, number>();
-    for (const { dir, text } of frames) {
-      if (dir === "closed") continue;
-      if (dir === "c>s") {
-        const ids = idsIn(text);
-        codec
-          .decode(bytesOf(text), true)
-          .filter(({ ref }) => ref > 0)
-          .forEach(({ ref }, i) => {
-            refs.set(ids[i] ?? "", ref);
-          });
-        if (text.includes('"connect"')) connects.set(ids[0] ?? "", parse(text));
-        continue;
+t.test(
+  "every captured server message except errors is encoded to the bytes that this broker sends",
+  async (t) => {
+    let count = 0;
+    for (const { name, frames } of sessions) {
+      const codec = protocol.open();
+      const connects = new Map<string, Json>();
+      const refs = new Map<string, number>();
+      for (const { dir, text } of frames) {
+        if (dir === "closed") continue;
+        if (dir === "c>s") {
+          const ids = idsIn(text);
+          codec
+            .decode(bytesOf(text), true)
+            .filter(({ ref }) => ref > 0)
+            .forEach(({ ref }, i) => {
+              refs.set(ids[i] ?? "", ref);
+            });
+          if (text.includes('"connect"')) connects.set(ids[0] ?? "", parse(text));
+          continue;
+        }
+        const frame = parse(text);
+        // WuKongIM sends code 0 and a Go error; errors have their own codes here
+        if (frame.error !== undefined) continue;
+        const encodedText = encodeAgain(codec, frame, refs, connects);
+        t.equal(
+          encodedText,
+          asEncodedHere(text),
+          `a message of session ${name} has the same bytes`,
+        );
+        count += 1;
       }
-      const frame = parse(text);
-      // WuKongIM sends code 0 and a Go error; errors have their own codes here
-      if (frame.error !== undefined) continue;
-      const encodedText = encodeAgain(codec, frame, refs, connects);
-      t.equal(encodedText, asEncodedHere(text), `a message of session ${name} has the same bytes`);
-      count += 1;
     }
-  }
-  t.ok(count > 60, `${count} messages were compared`);
-});
+    t.ok(count > 60, `${count} messages were compared`);
+  },
+);
 
 /** Returns the parsed message, `undefined` if it is not JSON. */
 function parse(text: string): Json {

@@ -48,7 +48,7 @@ const { sessions } = JSON.parse(
 const MAX_BYTES = 65_536;
 const STREAM = 2;
 
-t.test("the captured sessions cover all versions", async (t) => {
+t.test("the captured sessions cover all five protocol versions", async (t) => {
   t.equal(sessions.length, 20, "20 sessions were captured");
   t.same(
     [...new Set(sessions.map(({ version }) => version))].sort(),

@@ -13,7 +13,7 @@ const BODY = new TextEncoder().encode('{"type":1,"content":"hi"}');
 const MESSAGE = [2, "team", 1, 5, "alice", "s-1", 7, 2, 0, BODY, null, null];
 const STREAM = [0, 2, "", null, []];
 
-t.test("an unknown stream state from a newer server is read as an ended stream", async (t) => {
+t.test("an unknown stream state from a newer server is read as `interrupted`", async (t) => {
   t.match(decoded([73, 1, 9]), { kind: "cancel", state: "interrupted" });
   const position = [1, 5, 6, 2, 9];
   const event = [82, 0, 2, "team", "alice", "s-1", "e", "x", "", 7, position];
@@ -21,7 +21,7 @@ t.test("an unknown stream state from a newer server is read as an ended stream",
 });
 
 t.test(
-  "an unknown change from a newer server is read with the new state of the conversation",
+  "an unknown kind of conversation change is read as `read`, with the conversation's new state",
   async (t) => {
     const frame = [85, 0, 9, 2, "team", 3, 2, 1, 0, 7, null];
     t.match(decoded(frame), { change: "read", conversation: { unread: 1 } });

@@ -31,18 +31,21 @@ t.test("a frame is not overwritten by thousands of later frames", async (t) => {
   t.equal(overwritten, -1);
 });
 
-t.test("frames are encoded correctly at sizes around that of a slab", async (t) => {
-  const encoder = createEncoder();
-  for (const size of [0, 255, 256, 4000, 16_383, 16_384, 65_535, 65_536, 300_000]) {
-    const message: Message = {
-      ...GROUPED,
-      payload: new Uint8Array(size).fill(size % 251),
-    };
-    const push = { kind: "message", channel: TEAM, message } as const;
-    const frame = encoder.push(push);
-    t.same(decodeServerFrame(frame, "bob"), push, `a payload of ${size} bytes is unchanged`);
-  }
-});
+t.test(
+  "frames smaller and larger than the encoder's shared buffer are encoded correctly",
+  async (t) => {
+    const encoder = createEncoder();
+    for (const size of [0, 255, 256, 4000, 16_383, 16_384, 65_535, 65_536, 300_000]) {
+      const message: Message = {
+        ...GROUPED,
+        payload: new Uint8Array(size).fill(size % 251),
+      };
+      const push = { kind: "message", channel: TEAM, message } as const;
+      const frame = encoder.push(push);
+      t.same(decodeServerFrame(frame, "bob"), push, `a payload of ${size} bytes is unchanged`);
+    }
+  },
+);
 
 t.test("texts are encoded correctly at all lengths and character widths", async (t) => {
   const encoder = createEncoder();

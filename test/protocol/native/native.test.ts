@@ -7,7 +7,7 @@ import { frameErrorOf, LIMITS } from "../../wire/native-codec.ts";
 
 const PING = new Uint8Array([0x92, 6, 6]);
 
-t.test("a binary frame contains one operation", async (t) => {
+t.test("a binary frame is decoded as one operation", async (t) => {
   const codec = createNativeProtocol(LIMITS).open();
   t.same(codec.decode(PING, false), [{ kind: "ping", ref: 6 }]);
 });
@@ -20,7 +20,7 @@ t.test("a text frame ends the connection, whatever it contains", async (t) => {
   );
 });
 
-t.test("connections share one codec and its encoded pushes", async (t) => {
+t.test("all native connections share one codec and one wire format", async (t) => {
   const protocol = createNativeProtocol(LIMITS);
   t.equal(protocol.name, NATIVE_SUBPROTOCOL);
   t.equal(protocol.open(), protocol.open());

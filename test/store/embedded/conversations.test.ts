@@ -142,7 +142,7 @@ t.test("each personal channel is listed once, whether or not it is in the databa
   }
 });
 
-t.test("a read position is removed with the membership", async (t) => {
+t.test("a read position is removed when its user is removed from the group", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   await store.createChannel(group("g"), ["a", "b"]);

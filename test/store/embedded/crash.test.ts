@@ -114,7 +114,7 @@ t.test(
 );
 
 t.test(
-  "a database whose write fails ends the process, and the WAL has what it lacks",
+  "a failed database write ends the process, and the WAL has the messages that the database lacks",
   needsPrlimit,
   async (t) => {
     const path = testFolder(t);

@@ -41,21 +41,27 @@ t.test(
   },
 );
 
-t.test("an id is not repeated if a failed batch followed an earlier reservation", async (t) => {
-  const { store, send, failOne, idAfterCrash } = await openBrittle(t);
-  await send(UNSTORED);
-  await failOne();
-  const last = await send(UNSTORED);
-  t.ok((await idAfterCrash()) > last, "ids grow after a crash before the checkpoint");
-  await store.checkpoint();
-  t.ok((await idAfterCrash()) > last, "ids grow after a crash that follows the checkpoint");
-});
+t.test(
+  "an id is not repeated after a crash if a batch failed after an earlier id reservation",
+  async (t) => {
+    const { store, send, failOne, idAfterCrash } = await openBrittle(t);
+    await send(UNSTORED);
+    await failOne();
+    const last = await send(UNSTORED);
+    t.ok((await idAfterCrash()) > last, "ids grow after a crash before the checkpoint");
+    await store.checkpoint();
+    t.ok((await idAfterCrash()) > last, "ids grow after a crash that follows the checkpoint");
+  },
+);
 
-t.test("a checkpoint keeps the reservation for unstored messages that come after it", async (t) => {
-  const { store, send, idAfterCrash } = await openBrittle(t);
-  await send(UNSTORED);
-  await send();
-  await store.checkpoint();
-  const last = await send(UNSTORED);
-  t.ok((await idAfterCrash()) > last);
-});
+t.test(
+  "a checkpoint keeps the id reservation for unstored messages that are sent after the checkpoint",
+  async (t) => {
+    const { store, send, idAfterCrash } = await openBrittle(t);
+    await send(UNSTORED);
+    await send();
+    await store.checkpoint();
+    const last = await send(UNSTORED);
+    t.ok((await idAfterCrash()) > last);
+  },
+);

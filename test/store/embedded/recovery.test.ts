@@ -101,25 +101,28 @@ t.test("the last write is dropped if it contains wrong bytes", async (t) => {
   t.same(await seqsIn(store), [1, 2]);
 });
 
-t.test("damage before valid data prevents a start and changes no file", async (t) => {
-  const path = await crashedWith(t, 3);
-  const file = onlyFile(path);
-  const good = readFileSync(file);
-  for (const at of [36, 40, 44, 50, 100]) {
-    const bytes = Buffer.from(good);
-    bytes[at] = (bytes[at] ?? 0) ^ 0xff;
-    writeFileSync(file, bytes);
-    const store = storeIn(path);
-    await t.rejects(store.start(), {
-      code: "internal",
-      message: /is damaged at byte/,
-    });
-    t.same(readFileSync(file), bytes);
-  }
-  writeFileSync(file, good);
-  const store = await openStore(t, path);
-  t.same(await seqsIn(store), [1, 2, 3]);
-});
+t.test(
+  "WAL damage that is followed by valid data prevents a start, and no file is changed",
+  async (t) => {
+    const path = await crashedWith(t, 3);
+    const file = onlyFile(path);
+    const good = readFileSync(file);
+    for (const at of [36, 40, 44, 50, 100]) {
+      const bytes = Buffer.from(good);
+      bytes[at] = (bytes[at] ?? 0) ^ 0xff;
+      writeFileSync(file, bytes);
+      const store = storeIn(path);
+      await t.rejects(store.start(), {
+        code: "internal",
+        message: /is damaged at byte/,
+      });
+      t.same(readFileSync(file), bytes);
+    }
+    writeFileSync(file, good);
+    const store = await openStore(t, path);
+    t.same(await seqsIn(store), [1, 2, 3]);
+  },
+);
 
 /** Changes the header as if the file was written in another boot of the machine. */
 function asOfAnotherBoot(file: string, synced?: boolean): void {

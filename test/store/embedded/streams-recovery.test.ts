@@ -82,7 +82,7 @@ const withoutCheckpoint = (meta: Map<string, unknown[]>) =>
   void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
 
 t.test(
-  "a replay restores the same streams, regardless of what the database already has",
+  "a WAL replay restores the same streams, regardless of what the database already has",
   async (t) => {
     for (let stored = 0; stored <= STORY.length; stored++) {
       const path = testFolder(t);

@@ -91,7 +91,7 @@ t.test(
   },
 );
 
-t.test("one call has at most 256 KiB, or a single larger message", async (t) => {
+t.test("one append call has at most 256 KiB of messages, or a single larger message", async (t) => {
   const own = await startRedis(t);
   const { store } = await openStore(t, own.url);
   const large = { payload: new Uint8Array(100_000) };

@@ -269,23 +269,26 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
   const uidsOf = (prefix: string) =>
     Array.from({ length: 2400 }, (_, i) => `${prefix}-${i}`).sort();
 
-  t.test("the cleanup after a replaced list runs in several steps", async (t) => {
-    const { store, link, keys } = await startControl(t, server.url);
-    const uids = uidsOf("a");
-    await store.createChannel(group("g"), uids);
-    const client = server.client();
-    await client.config("RESETSTAT");
-    await store.addSubscribers(group("g"), uids.slice(0, 3), reset);
-    const stats = await client.info("commandstats");
-    t.match(stats, /cmdstat_spop:calls=3,/);
-    const joins = await link.call("hkeys", keys.channel("joinSeqs", "2:g"));
-    t.same(String(joins).split(",").sort(), uids.slice(0, 3));
-    const setAside = await client.keys(`${keys.prefix}:*replaced*`);
-    t.same(setAside, [], "no uid is set aside any more");
-  });
+  t.test(
+    "the data of members who were left out of a new list is removed in several steps",
+    async (t) => {
+      const { store, link, keys } = await startControl(t, server.url);
+      const uids = uidsOf("a");
+      await store.createChannel(group("g"), uids);
+      const client = server.client();
+      await client.config("RESETSTAT");
+      await store.addSubscribers(group("g"), uids.slice(0, 3), reset);
+      const stats = await client.info("commandstats");
+      t.match(stats, /cmdstat_spop:calls=3,/);
+      const joins = await link.call("hkeys", keys.channel("joinSeqs", "2:g"));
+      t.same(String(joins).split(",").sort(), uids.slice(0, 3));
+      const setAside = await client.keys(`${keys.prefix}:*replaced*`);
+      t.same(setAside, [], "no uid is set aside any more");
+    },
+  );
 
   t.test(
-    "a read during a replacement returns either the complete old list or the complete new list",
+    "a read of the members during a replacement returns the complete old or the complete new list",
     async (t) => {
       const { store } = await startControl(t, server.url);
       const lists = [uidsOf("a"), uidsOf("b")];
@@ -308,28 +311,31 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     },
   );
 
-  t.test("the next replacement completes an interrupted cleanup", async (t) => {
-    const { store, link, keys } = await startControl(t, server.url);
-    const key = (part: string) => keys.channel(part, "2:g");
-    await store.createChannel(group("g"), ["a", "b", "c", "d"]);
-    await store.addSubscribers(group("g"), ["c"], TEMPORARY);
-    await link.call("hset", key("head"), "seq", 7);
-    await link.call("rename", key("permanent"), key("replaced"));
-    await link.call("sadd", key("permanent"), "b"); // its node died after the first script
-    await store.addSubscribers(group("g"), ["a"], reset);
-    t.same(
-      await store.joinSeqs("g", ["a", "b", "c", "d"]),
-      [7, undefined, 0, undefined],
-      "a member that was removed meanwhile gets a new join seq",
-    );
-    const joins = await link.call("hkeys", key("joinSeqs"));
-    t.same(String(joins).split(",").sort(), ["a", "c"]);
-    const setAside = await server.client().keys(`${keys.prefix}:*replaced*`);
-    t.same(setAside, [], "no uid is set aside any more");
-  });
+  t.test(
+    "the next replacement of a member list completes an interrupted cleanup of removed members",
+    async (t) => {
+      const { store, link, keys } = await startControl(t, server.url);
+      const key = (part: string) => keys.channel(part, "2:g");
+      await store.createChannel(group("g"), ["a", "b", "c", "d"]);
+      await store.addSubscribers(group("g"), ["c"], TEMPORARY);
+      await link.call("hset", key("head"), "seq", 7);
+      await link.call("rename", key("permanent"), key("replaced"));
+      await link.call("sadd", key("permanent"), "b"); // its node died after the first script
+      await store.addSubscribers(group("g"), ["a"], reset);
+      t.same(
+        await store.joinSeqs("g", ["a", "b", "c", "d"]),
+        [7, undefined, 0, undefined],
+        "a member that was removed meanwhile gets a new join seq",
+      );
+      const joins = await link.call("hkeys", key("joinSeqs"));
+      t.same(String(joins).split(",").sort(), ["a", "c"]);
+      const setAside = await server.client().keys(`${keys.prefix}:*replaced*`);
+      t.same(setAside, [], "no uid is set aside any more");
+    },
+  );
 
   t.test(
-    "an interrupted cleanup is completed by the next addition, and its keys expire after a day",
+    "an interrupted cleanup of removed members is completed by the next addition, or its keys expire after a day",
     async (t) => {
       const { store, link, keys } = await startControl(t, server.url);
       const replaced = keys.channel("replaced", "2:g");
@@ -366,7 +372,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
   });
 
   t.test(
-    "a user who joins again before the cleanup does not get the old read position",
+    "a user who joins again before the old membership is cleaned up does not get the old read position",
     async (t) => {
       const { store, link, keys } = await startControl(t, server.url);
       await store.createChannel(group("g"), []);

@@ -32,7 +32,9 @@ t.test("conversations work on a single Redis server", async (t) => {
   t.test("the index of a user's peers contains the personal channels that have messages", (t) =>
     peers(t, server.url),
   );
-  t.test("calls report only durable changes", (t) => waiting(t, server.url));
+  t.test("calls on conversations wait for replicas and are rejected while Redis is down", (t) =>
+    waiting(t, server.url),
+  );
 });
 
 async function counting(t: Test, url: string): Promise<void> {

@@ -105,7 +105,7 @@ function bounds(t: Test, start: Start): void {
     },
   );
 
-  t.test("a broken inbox key prevents only its user's copy", async (t) => {
+  t.test("an inbox key of a wrong type prevents only the copy of its user", async (t) => {
     for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
       const bench = await start(t);
       const { inbox, link } = bench;

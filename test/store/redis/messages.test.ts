@@ -47,7 +47,7 @@ t.test("an invalid `expire` is rejected and uses no seq", async (t) => {
   t.equal((await store.append(draftOf({ expireS: 2 ** 32 - 1 }))).messageSeq, 1);
 });
 
-t.test("a personal message adds each user to the other's peers", async (t) => {
+t.test("a stored personal message adds each user to the other user's peer index", async (t) => {
   const { store, link, time } = await openStore(t, server.url);
   const to = (id: string, over = {}) =>
     store.append(draftOf({ ...over, channel: { id, type: 1 } }));

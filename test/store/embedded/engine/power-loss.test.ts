@@ -112,7 +112,7 @@ t.test("segments are deleted only after the disk has the checkpoint", async (t) 
 });
 
 t.test(
-  "with durability disk, a change of the control plane is answered after the disk has it",
+  "with durability disk, a control-plane change is acknowledged only after it was synced to disk",
   async (t) => {
     for (const durability of ["disk", "process"] as const) {
       const { fail, databaseWrites } = brittleDatabase();

@@ -193,7 +193,7 @@ t.test(
 );
 
 t.test(
-  "messages are no longer acknowledged as durable after a failed fsync, and all writing ends",
+  "messages that wait for a failed fsync are refused, and so are all later messages",
   async (t) => {
     const { fail, files } = brittleFiles();
     const path = testFolder(t);
