@@ -11,7 +11,9 @@ import { okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
 const channelFlags = {
-  ban: Type.Optional(flag("1: nobody may send to the group, or to the owner")),
+  ban: Type.Optional(
+    flag("1: nobody may send to the group, or to the owner of the personal channel"),
+  ),
   disband: Type.Optional(flag("1: disbands the channel permanently")),
   send_ban: Type.Optional(
     flag("1: no member may send. For a personal channel: its owner may not send, only receive"),

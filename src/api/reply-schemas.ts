@@ -457,7 +457,7 @@ export const sentBatchBody = Type.Object(
       description: "Users to whom the message was not sent",
     }),
     reason: Type.Array(Type.String(), {
-      description: "Reason for each of these users, in the same order",
+      description: "Reason for each user in fail_uids, in the same order",
     }),
   },
   { title: "SentBatch", examples: [{ fail_uids: [], reason: [] }] },

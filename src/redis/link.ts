@@ -250,7 +250,8 @@ export class RedisLink {
     const deadline = this.#deadline(server, options);
     if (deadline !== undefined) return deadline - (performance.now() - askedAt);
     throw new BrokerError("unavailable", {
-      message: "Redis has not answered for a while. Nothing is written until it answers",
+      message:
+        "Redis has not answered for a while, and writes are rejected until it answers. Try again later",
     });
   }
 

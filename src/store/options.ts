@@ -39,7 +39,7 @@ export const storeOptions = Type.Object(
       minimum: 0,
       unit: "messages",
       description:
-        "Number of newest messages that each channel keeps. A sweep removes older messages when a channel exceeds this number by 10 percent or by 100 messages, whichever is less. 0 means all.",
+        "Number of newest messages that each channel keeps. A sweep removes older messages at the latest when a channel exceeds this number by 10 percent or by 100 messages, whichever is less. 0 means all.",
     }),
     sweepIntervalMs: Type.Integer({
       default: 10_000,

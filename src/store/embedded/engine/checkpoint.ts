@@ -18,7 +18,7 @@ import type { Tables } from "./tables.ts";
 import type { Wal } from "./wal.ts";
 
 const LOST_WRITE =
-  "The database reported a write as done and does not have it. Check the disk, then restart: the WAL has what the database lacks";
+  "The database lost a write that it had reported as done. Check the disk, then restart: the WAL still has the lost data";
 const STATE = "journal";
 const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;

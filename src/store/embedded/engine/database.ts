@@ -193,7 +193,7 @@ async function write(
 }
 
 const FAILED_WRITE =
-  "The database could not be written, and lmdb cannot go on after that. Check the disk, then restart: the WAL has what the database lacks";
+  "The database could not be written, and lmdb cannot continue after that. Check the disk, then restart: the WAL still has the unwritten data";
 
 /**
  * True if the file system rejected a write (ENOSPC, EIO, EDQUOT) or LMDB cannot continue: its own

@@ -205,7 +205,7 @@ export class DiskSpace {
     this.#looksWithoutProgress++;
     if (this.#looksWithoutProgress * LOOK_MS > HANG_MS)
       this.fail(
-        "The database does not finish a write, because its disk was full. Free space, then restart",
+        "The database cannot finish a write, because its disk was full. Free space, then restart",
       );
   }
 

@@ -35,7 +35,7 @@ export function restrictToOwner(
   if (first !== undefined)
     onError(
       first as Error, // an error of the file system
-      "Other users of this machine may still be able to read the data folder",
+      "Could not make the data folder private; other users of this machine may be able to read it",
     );
 }
 
