@@ -63,7 +63,7 @@ t.test("a migration record that Redis has lost is not created again", async (t) 
 });
 
 t.test(
-  "if several facts of a migration replace the value of a key, the last fact is written",
+  "the last of several values that a migration writes to one key stays in Redis",
   async (t) => {
     const { link, client } = await start(t);
     const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
@@ -79,7 +79,7 @@ t.test(
   },
 );
 
-t.test("a write after the time limit of its fence changes nothing in Redis", async (t) => {
+t.test("a migration write that reaches Redis after its deadline changes nothing", async (t) => {
   const { link, client } = await start(t);
   const headFact = fact("HSET", link.keys.channel("head", "2:g"), ["@alice", "7"]);
   const write = async (leftMs: number) => {

@@ -192,7 +192,7 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
 });
 
 t.test(
-  "access tokens are looked up in the folder by the migrating process and in Redis by waiting ones",
+  "the migrating process looks up access tokens in the folder, and a waiting process in Redis",
   async (t) => {
     const { server, redis, holdLease, client } = await start(t);
     const untilMs = Date.now() + 600_000;

@@ -52,7 +52,7 @@ t.test(
   },
 );
 
-t.test("no source sends a writing command without the fence", async (t) => {
+t.test("no source file sends a write command without the fence, except SPUBLISH", async (t) => {
   for (const file of filesOf(".ts")) {
     const text = readFileSync(file, "utf8");
     for (const [, command = ""] of text.matchAll(/\blink\s*\.call\(\s*"(\w+)"/g))
@@ -82,7 +82,7 @@ t.test("a write that reaches the server after its deadline changes nothing", asy
   t.equal(await raw.get("in-time"), "1", "the next write runs");
 });
 
-t.test("a write to a server that hangs until after its deadline changes nothing", async (t) => {
+t.test("a write to a server that hangs past the write's deadline changes nothing", async (t) => {
   const redis = await startRedis(t);
   const link = await openLink(t, { url: redis.url, timeoutMs: 500 });
   redis.signal("SIGSTOP");

@@ -116,12 +116,15 @@ t.test("a refused login rejects with the code of the ERROR", async (t) => {
   });
 });
 
-t.test("a connection that is closed without an ERROR rejects with the close code", async (t) => {
-  const port = await startServer(t, (_operation, { socket }) => socket.close(4102));
-  await t.rejects(connectNative(t, { port, uid: "bob" }), {
-    code: "closed_4102",
-  });
-});
+t.test(
+  "a login whose connection is closed without an ERROR rejects with the close code",
+  async (t) => {
+    const port = await startServer(t, (_operation, { socket }) => socket.close(4102));
+    await t.rejects(connectNative(t, { port, uid: "bob" }), {
+      code: "closed_4102",
+    });
+  },
+);
 
 t.test("a refused upgrade rejects with its HTTP status", async (t) => {
   const server = new WebSocketServer({

@@ -139,7 +139,7 @@ for (const [hops, client] of [
   [[], PROXY],
 ] as const)
   t.test(
-    `a client has the address ${client} if a trusted proxy sends X-Forwarded-For ${JSON.stringify(hops)}`,
+    `X-Forwarded-For ${JSON.stringify(hops)} of a trusted proxy sets the client address ${client}`,
     async (t) => {
       const { port, seen } = await serve(t, TRUSTED);
       const peer = { forwardedFor: hops };
@@ -170,7 +170,7 @@ for (const [name, before, forwardedFor, client] of [
   ["no address", localProxyHeader(), [], PROXY],
 ] as const)
   t.test(
-    `a client has the address ${client} if a trusted proxy sends a PROXY header with ${name}`,
+    `a PROXY header with ${name} from a trusted proxy sets the client address ${client}`,
     async (t) => {
       const { port, seen } = await serve(t, TRUSTED);
       const peer = { before, forwardedFor };

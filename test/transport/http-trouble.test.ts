@@ -140,7 +140,7 @@ const hasV6 = Object.values(networkInterfaces()).some((addresses) =>
 );
 
 t.test(
-  "an IPv4 peer of an IPv6 listener has its IPv4 address",
+  "an IPv6 listener reports an IPv4 peer with its IPv4 address",
   { skip: hasV6 ? false : "this machine has no IPv6" },
   async (t) => {
     const http = httpEndpoint([get("/me", ({ remoteAddress }) => text(`<${remoteAddress}>`))]);

@@ -86,7 +86,7 @@ t.test("an unknown path is answered with 404 for every method", async (t) => {
 });
 
 t.test(
-  "a call of a known path with a wrong method is answered with the allowed methods",
+  "a call of a known path with a wrong method is answered with 405 and the allowed methods",
   async (t) => {
     const { call } = await serve(t, [
       get("/a", () => text("a")),
@@ -117,7 +117,7 @@ t.test("a HEAD call is answered with 405 and without a body", async (t) => {
   t.notMatch(client.text, "use GET");
 });
 
-t.test("a body that arrives in pieces is put together", async (t) => {
+t.test("a body that arrives in pieces reaches the handler as a whole", async (t) => {
   const { port } = await serve(t, [post("/echo", (request) => text(`<${bodyText(request)}>`))]);
   const sized = new RawClient(t, port);
   sized.write("POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\r\n");

@@ -28,7 +28,7 @@ t.test(
   },
 );
 
-t.test("a message with a stream whose payload is not a text message is rejected", async (t) => {
+t.test("a stream's message whose payload is not a text message is rejected", async (t) => {
   t.match(decoded([80, 0, ...MESSAGE, STREAM]), {
     message: { stream: { text: "hi", nextIndex: 2 } },
   });

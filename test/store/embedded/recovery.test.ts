@@ -412,7 +412,7 @@ t.test("data of format 2, with a row for each message, can be opened", async (t)
   t.same(await seqsIn(later), [1, 2, 3, 4, 5, 6]);
 });
 
-t.test("a value of a newer format is refused when it is read", async (t) => {
+t.test("a stored value of a newer format prevents a start", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   const copy = await crashedCopy(t, path, (meta) => meta.set("dedupe", [9, 1, 1]));

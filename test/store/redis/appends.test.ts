@@ -368,7 +368,7 @@ t.test("the store has at most two full append calls in flight", async (t) => {
 });
 
 t.test(
-  "messages of a channel are stored even if the cached names of its keys were evicted between them",
+  "messages of a channel are stored even if its cached key names are evicted between the messages",
   async (t) => {
     const settings = { maxInFlight: 50_000, ...UNHURRIED };
     const node = await openStore(t, server.url, { settings });
@@ -408,7 +408,7 @@ t.test(
   },
 );
 
-t.test("the bytes of waiting messages are limited", async (t) => {
+t.test("messages above the limit of waiting bytes are rejected as overloaded", async (t) => {
   const { store } = await openStore(t, server.url, { settings: UNHURRIED });
   const payload = new Uint8Array(1 << 20);
   const codes = await Promise.all(

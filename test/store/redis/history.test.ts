@@ -85,7 +85,7 @@ t.test("maxBytes counts the exact size of each payload", async (t) => {
   }
 });
 
-t.test("messages past retention are not returned", async (t) => {
+t.test("messages older than the retention time are not returned", async (t) => {
   const limits = { retentionS: 100 };
   const node = await openStore(t, server.url, { limits });
   await send(node, 1);

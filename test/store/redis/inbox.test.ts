@@ -147,18 +147,21 @@ function bounds(t: Test, start: Start): void {
     }
   });
 
-  t.test("commands above the limit of held bytes are rejected", async (t) => {
-    const { inbox } = await start(t);
-    const payload = new Uint8Array(20 * 1024 * 1024);
-    const draft = commandOf({ recipients: [], payload });
-    const other = { ...draft, fromUid: "another" };
-    const drafts = [draft, draft, draft, other, other];
-    const calls = drafts.map((draft) => inbox.appendCommand(draft));
-    const codes = await Promise.all(calls.map(codeOf));
-    const full = "overloaded";
-    t.same(codes, [undefined, undefined, full, undefined, full]);
-    t.equal(await codeOf(inbox.appendCommand(commandOf())), undefined);
-  });
+  t.test(
+    "commands above the limit of held bytes, of all senders or of one sender, are rejected",
+    async (t) => {
+      const { inbox } = await start(t);
+      const payload = new Uint8Array(20 * 1024 * 1024);
+      const draft = commandOf({ recipients: [], payload });
+      const other = { ...draft, fromUid: "another" };
+      const drafts = [draft, draft, draft, other, other];
+      const calls = drafts.map((draft) => inbox.appendCommand(draft));
+      const codes = await Promise.all(calls.map(codeOf));
+      const full = "overloaded";
+      t.same(codes, [undefined, undefined, full, undefined, full]);
+      t.equal(await codeOf(inbox.appendCommand(commandOf())), undefined);
+    },
+  );
 }
 
 function atOnce(t: Test, start: Start): void {

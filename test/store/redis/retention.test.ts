@@ -62,37 +62,40 @@ t.test("a node whose clock is an hour ahead runs no periodic sweeps", async (t) 
   while ((await logLength(node)) > 0) await new Promise((resolve) => setTimeout(resolve, 5));
 });
 
-t.test("a sweep removes messages past retention, and streams with all their keys", async (t) => {
-  const limits = { retentionS: 100 };
-  const node = await openStore(t, server.url, { limits });
-  const event = (type: string, data = "") =>
-    node.store.streamEvent({
-      ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "alice" },
-      ...{ clientMsgNo: "s", type, data, force: false },
-      ...{ eventId: undefined, timestampMs: undefined },
-    });
-  await send(node, 210);
-  await event("___TextMessageStart");
-  await event("___TextMessageContent", "text");
-  await send(node, 1, { expireS: 1000 });
-  node.time.nowMs += 100_000;
-  t.equal(await node.store.sweep(), 210, "an active stream and all later messages stay");
-  t.equal(await logLength(node), 2);
-  await event("___TextMessageEnd");
-  t.equal(await node.store.sweep(), 0, "the channel is not processed again at once");
-  node.time.nowMs += 60_000;
-  t.equal(await node.store.sweep(), 2);
-  const remaining = await keysOf(node);
-  t.same(
-    remaining.filter((key) => !key.startsWith("dedupe:")),
-    ["format", "head:2:g", "messageIds"],
-  );
-  t.equal(await node.store.stream("2:g", "s"), undefined);
-  await send(node, 1);
-  t.same(seqsOf((await node.store.readMessages("2:g", ALL)).messages), [213]);
-  node.time.nowMs += 100_000;
-  t.equal(await node.store.sweep(), 1, "a channel whose log was emptied is swept again");
-});
+t.test(
+  "a sweep removes messages older than the retention time, and streams with all their keys",
+  async (t) => {
+    const limits = { retentionS: 100 };
+    const node = await openStore(t, server.url, { limits });
+    const event = (type: string, data = "") =>
+      node.store.streamEvent({
+        ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "alice" },
+        ...{ clientMsgNo: "s", type, data, force: false },
+        ...{ eventId: undefined, timestampMs: undefined },
+      });
+    await send(node, 210);
+    await event("___TextMessageStart");
+    await event("___TextMessageContent", "text");
+    await send(node, 1, { expireS: 1000 });
+    node.time.nowMs += 100_000;
+    t.equal(await node.store.sweep(), 210, "an active stream and all later messages stay");
+    t.equal(await logLength(node), 2);
+    await event("___TextMessageEnd");
+    t.equal(await node.store.sweep(), 0, "the channel is not processed again at once");
+    node.time.nowMs += 60_000;
+    t.equal(await node.store.sweep(), 2);
+    const remaining = await keysOf(node);
+    t.same(
+      remaining.filter((key) => !key.startsWith("dedupe:")),
+      ["format", "head:2:g", "messageIds"],
+    );
+    t.equal(await node.store.stream("2:g", "s"), undefined);
+    await send(node, 1);
+    t.same(seqsOf((await node.store.readMessages("2:g", ALL)).messages), [213]);
+    node.time.nowMs += 100_000;
+    t.equal(await node.store.sweep(), 1, "a channel whose log was emptied is swept again");
+  },
+);
 
 t.test("a retention time that is set later also applies to messages stored earlier", async (t) => {
   const before = await openStore(t, server.url);

@@ -176,7 +176,7 @@ t.test("a personal stream is in the indexes of both users", async (t) => {
   t.same(await redis.smembers(keyOf("bob", "streams")), []);
 });
 
-t.test("an index entry without an active stream is removed", async (t) => {
+t.test("a read of a user's streams removes index entries without an active stream", async (t) => {
   const { fixture, prefix } = await startNode(t);
   const index = `${prefix}:{u:alice}:streams`;
   await producer(fixture, TO_BOB).start();

@@ -150,7 +150,7 @@ t.test("an inbox leaves out copies that cannot be decoded", async (t) => {
   t.same(await store.readInbox("b", 3, page), [], "a page is empty only at the end");
 });
 
-t.test("an active stream that cannot be decoded is left out", async (t) => {
+t.test("an active stream that cannot be decoded is not returned, nor is its message", async (t) => {
   const node = await openGroup(t);
   const { store, link, time } = node;
   await store.streamEvent({
