@@ -94,7 +94,7 @@ t.test("a body with randomly changed bytes is either served or refused with 4xx"
   }
 });
 
-t.test("a body over the limit is refused, with or without Content-Length", async (t) => {
+t.test("a body over the size limit is refused, with or without Content-Length", async (t) => {
   for (const path of PATHS) {
     const largest = [
       `[${'"",'.repeat(300_000)}""]`,

@@ -60,7 +60,7 @@ await broker.call("/channel", {
 
 let warmMib = Number.NaN;
 
-t.test("the broker survives a warm-up of random frames and connections", async (t) => {
+t.test("the broker survives random frames and dropped connections", async (t) => {
   await fuzz(t, FRAMES * WARM_UP);
   await openAndDrop(CONNECTS * WARM_UP);
   warmMib = await settledMib(pid);
@@ -154,17 +154,20 @@ t.test("bytes that are not a valid WebSocket message end the connection", async 
   }
 });
 
-t.test("a flood of WebSocket pings is answered", async (t) => {
-  const socket = await new RawSocket(port).upgraded();
-  socket.send(connectFrame({ uid: "fuzzer-0", token: "t" }));
-  await socket.frame();
-  const ping = webSocketFrame(new Uint8Array(125), OPCODES.ping);
-  for (let i = 0; i < 10_000; i++) socket.write(ping);
-  const pingOperation = new Uint8Array([0x92, 6, 9]);
-  socket.send(pingOperation);
-  t.ok(await socket.frame(), "a protocol ping after the flood is answered");
-  socket.kill();
-});
+t.test(
+  "a client that floods the broker with WebSocket pings still gets a reply to its next operation",
+  async (t) => {
+    const socket = await new RawSocket(port).upgraded();
+    socket.send(connectFrame({ uid: "fuzzer-0", token: "t" }));
+    await socket.frame();
+    const ping = webSocketFrame(new Uint8Array(125), OPCODES.ping);
+    for (let i = 0; i < 10_000; i++) socket.write(ping);
+    const pingOperation = new Uint8Array([0x92, 6, 9]);
+    socket.send(pingOperation);
+    t.ok(await socket.frame(), "a protocol ping after the flood is answered");
+    socket.kill();
+  },
+);
 
 t.test(
   `${CONNECTS} connections that are dropped at any stage of the handshake leave no user online`,

@@ -179,65 +179,71 @@ t.test(
     const port = () => node.clientPort;
 
     for (const first of ["older", "newer"] as const)
-      t.test(`the last login wins if the ${first} device reconnects first`, async (t) => {
-        const uid = `the-${first}`;
-        await registerMain(node, uid);
-        const [older, newer] = [0, 1].map(() => new SdkDevice({ uid, token: TOKEN, port })) as [
-          SdkDevice,
-          SdkDevice,
-        ];
-        t.teardown(() => {
-          for (const device of [older, newer]) device.close();
-        });
-        await older.logIn();
-        older.hasNetwork = false;
-        older.lose();
-        await newer.logIn();
-        newer.hasNetwork = false;
-        newer.cut();
-        await node.restart();
-        const order = first === "older" ? [older, newer] : [newer, older];
-        for (const device of order) {
-          device.hasNetwork = true;
-          await eventually(
-            "the device to reconnect or to be ended",
-            () => device.isOnline || device.endedBy !== undefined,
-          );
-        }
-        t.equal(older.endedBy, "kicked");
-        t.equal(newer.endedBy, undefined);
-        await newer.ping();
-        t.ok(newer.isOnline);
-      });
-
-    t.test(`the last login wins in ${RESTARTS} rounds with restarts of the node`, async (t) => {
-      let restarting: Promise<void> | undefined;
-      const whenUp = async () => {
-        while (restarting !== undefined) await restarting;
-      };
-      const sessions = async (uid: string): Promise<number> => {
-        await whenUp();
-        const { body } = await node.call("/user/onlinestatus", [uid]);
-        return body[0].online;
-      };
-      await playAll(
-        t,
-        {
-          port,
-          async register(uid) {
-            await whenUp();
-            await registerMain(node, uid);
-          },
-          sessions: (uid) => sessions(uid).catch(() => 0),
-          disaster() {
-            restarting ??= node.restart().finally(() => {
-              restarting = undefined;
-            });
-            return restarting;
-          },
+      t.test(
+        `the device that logged in last stays online if the ${first} device reconnects first`,
+        async (t) => {
+          const uid = `the-${first}`;
+          await registerMain(node, uid);
+          const [older, newer] = [0, 1].map(() => new SdkDevice({ uid, token: TOKEN, port })) as [
+            SdkDevice,
+            SdkDevice,
+          ];
+          t.teardown(() => {
+            for (const device of [older, newer]) device.close();
+          });
+          await older.logIn();
+          older.hasNetwork = false;
+          older.lose();
+          await newer.logIn();
+          newer.hasNetwork = false;
+          newer.cut();
+          await node.restart();
+          const order = first === "older" ? [older, newer] : [newer, older];
+          for (const device of order) {
+            device.hasNetwork = true;
+            await eventually(
+              "the device to reconnect or to be ended",
+              () => device.isOnline || device.endedBy !== undefined,
+            );
+          }
+          t.equal(older.endedBy, "kicked");
+          t.equal(newer.endedBy, undefined);
+          await newer.ping();
+          t.ok(newer.isOnline);
         },
-        RESTARTS,
       );
-    });
+
+    t.test(
+      `the device that logged in last stays online in ${RESTARTS} rounds with restarts of the node`,
+      async (t) => {
+        let restarting: Promise<void> | undefined;
+        const whenUp = async () => {
+          while (restarting !== undefined) await restarting;
+        };
+        const sessions = async (uid: string): Promise<number> => {
+          await whenUp();
+          const { body } = await node.call("/user/onlinestatus", [uid]);
+          return body[0].online;
+        };
+        await playAll(
+          t,
+          {
+            port,
+            async register(uid) {
+              await whenUp();
+              await registerMain(node, uid);
+            },
+            sessions: (uid) => sessions(uid).catch(() => 0),
+            disaster() {
+              restarting ??= node.restart().finally(() => {
+                restarting = undefined;
+              });
+              return restarting;
+            },
+          },
+          RESTARTS,
+        );
+      },
+    );
   },
 );

@@ -45,12 +45,13 @@ const CHANNELS: readonly StreamChannel[] = [
 ];
 
 t.test(
-  `${VIEWERS} viewers that join late, disconnect, lag or request the stream get exactly the stored text`,
+  `${VIEWERS} viewers of streams that join late, disconnect, lag or request the state get exactly the stored text`,
   (t) => perform(t, SEED, []),
 );
 
-t.test("late and lagging viewers get exactly the stored text even if the broker is killed", (t) =>
-  perform(t, SEED + 1, [0.35, 0.7]),
+t.test(
+  "late and lagging viewers of streams get exactly the stored text even if the broker is killed",
+  (t) => perform(t, SEED + 1, [0.35, 0.7]),
 );
 
 /**

@@ -25,71 +25,74 @@ async function statusOf(broker: ChildBroker, path: string, body: unknown): Promi
   return (await broker.call(path, body)).status;
 }
 
-t.test("a call that was answered as failed changes nothing when it arrives later", async (t) => {
-  const redis = await startRedis(t);
-  const proxy = await startStallingProxy(t, redis.port);
-  const [stalled, healthy] = await Promise.all([
-    spawnBroker(t, { JINDOU_REDIS_URL: `redis://127.0.0.1:${proxy.port}` }),
-    spawnBroker(t, { JINDOU_REDIS_URL: redis.url }),
-  ]);
-  const ok = async (path: string, body: unknown) =>
-    t.equal(await statusOf(healthy, path, body), 200, `${path} is acknowledged`);
+t.test(
+  "a call that failed because Redis did not respond changes nothing when it reaches Redis later",
+  async (t) => {
+    const redis = await startRedis(t);
+    const proxy = await startStallingProxy(t, redis.port);
+    const [stalled, healthy] = await Promise.all([
+      spawnBroker(t, { JINDOU_REDIS_URL: `redis://127.0.0.1:${proxy.port}` }),
+      spawnBroker(t, { JINDOU_REDIS_URL: redis.url }),
+    ]);
+    const ok = async (path: string, body: unknown) =>
+      t.equal(await statusOf(healthy, path, body), 200, `${path} is acknowledged`);
 
-  await ok("/user/token", token("alice", "first"));
-  await ok("/user/token", token("bob", "first"));
-  await ok("/user/token", token("bob", "first", WEB));
-  await ok("/channel", { ...GROUP, subscribers: ["alice", "bob", "carol"] });
+    await ok("/user/token", token("alice", "first"));
+    await ok("/user/token", token("bob", "first"));
+    await ok("/user/token", token("bob", "first", WEB));
+    await ok("/channel", { ...GROUP, subscribers: ["alice", "bob", "carol"] });
 
-  proxy.stall();
-  const message = { ...GROUP, from_uid: "bob", payload: textPayload("late") };
-  const late: Readonly<Record<string, unknown>> = {
-    "/user/token": token("bob", "stale", WEB),
-    "/channel/subscriber_remove": { ...GROUP, subscribers: ["bob"] },
-    "/channel/subscriber_add": { ...GROUP, subscribers: ["mallory"] },
-    "/channel/blacklist_add": { ...GROUP, uids: ["alice"] },
-    "/message/send": message,
-    "/event": {
-      ...{ ...GROUP, from_uid: "bob", client_msg_no: "late-stream" },
-      event: { type: "___TextMessageStart", data: "{}" },
-    },
-    "/conversations/setUnread": { ...GROUP, uid: "carol", unread: 1 },
-    "/user/systemuids_add": { uids: ["mallory"] },
-  };
-  const answers = Promise.all(
-    Object.entries(late).map(async ([path, body]) => [path, await statusOf(stalled, path, body)]),
-  );
-  const login = connectNative(t, { port: stalled.clientPort, uid: "alice", token: "first" }).then(
-    () => "connected",
-    () => "refused",
-  );
-  await pause(100);
+    proxy.stall();
+    const message = { ...GROUP, from_uid: "bob", payload: textPayload("late") };
+    const late: Readonly<Record<string, unknown>> = {
+      "/user/token": token("bob", "stale", WEB),
+      "/channel/subscriber_remove": { ...GROUP, subscribers: ["bob"] },
+      "/channel/subscriber_add": { ...GROUP, subscribers: ["mallory"] },
+      "/channel/blacklist_add": { ...GROUP, uids: ["alice"] },
+      "/message/send": message,
+      "/event": {
+        ...{ ...GROUP, from_uid: "bob", client_msg_no: "late-stream" },
+        event: { type: "___TextMessageStart", data: "{}" },
+      },
+      "/conversations/setUnread": { ...GROUP, uid: "carol", unread: 1 },
+      "/user/systemuids_add": { uids: ["mallory"] },
+    };
+    const answers = Promise.all(
+      Object.entries(late).map(async ([path, body]) => [path, await statusOf(stalled, path, body)]),
+    );
+    const login = connectNative(t, { port: stalled.clientPort, uid: "alice", token: "first" }).then(
+      () => "connected",
+      () => "refused",
+    );
+    await pause(100);
 
-  await ok("/user/token", token("bob", "newest", WEB));
-  await ok("/channel/subscriber_remove", { ...GROUP, subscribers: ["bob"] });
-  await ok("/channel/subscriber_add", { ...GROUP, subscribers: ["bob"] });
-  const alice = await connectNative(t, {
-    ...{ port: healthy.clientPort, uid: "alice", token: "first" },
-  });
+    await ok("/user/token", token("bob", "newest", WEB));
+    await ok("/channel/subscriber_remove", { ...GROUP, subscribers: ["bob"] });
+    await ok("/channel/subscriber_add", { ...GROUP, subscribers: ["bob"] });
+    const alice = await connectNative(t, {
+      ...{ port: healthy.clientPort, uid: "alice", token: "first" },
+    });
 
-  for (const [path, status] of await answers) t.equal(status, 503, `${path} fails in the stall`);
-  t.equal(await login, "refused", "the login in the stall fails");
-  await pause(STALL_MS);
-  proxy.resume();
-  await pause(AFTERMATH_MS);
+    for (const [path, status] of await answers) t.equal(status, 503, `${path} fails in the stall`);
+    t.equal(await login, "refused", "the login in the stall fails");
+    await pause(STALL_MS);
+    proxy.resume();
+    await pause(AFTERMATH_MS);
 
-  await t.resolves(alice.ping(), "the newest login of the main device stays connected");
-  const bob = await connectNative(t, {
-    ...{ port: healthy.clientPort, uid: "bob", token: "newest", flag: WEB },
-  });
-  await bob.ping();
-  await ok("/message/send", { ...message, payload: textPayload("on time") });
-  await alice.waitFor(({ messages }) => messages.length > 0, "the message of the added member");
-  t.same(
-    alice.messages.map(({ messageSeq }) => messageSeq),
-    [1],
-    "the late message and the late stream were not stored",
-  );
-  const members = await healthy.call(`/channel/members?channel_id=team&channel_type=2`);
-  t.notMatch(JSON.stringify(members.body), "mallory", "the late member was not added");
-  await ok("/message/send", { ...message, from_uid: "alice" });
-});
+    await t.resolves(alice.ping(), "the newest login of the main device stays connected");
+    const bob = await connectNative(t, {
+      ...{ port: healthy.clientPort, uid: "bob", token: "newest", flag: WEB },
+    });
+    await bob.ping();
+    await ok("/message/send", { ...message, payload: textPayload("on time") });
+    await alice.waitFor(({ messages }) => messages.length > 0, "the message of the added member");
+    t.same(
+      alice.messages.map(({ messageSeq }) => messageSeq),
+      [1],
+      "the late message and the late stream were not stored",
+    );
+    const members = await healthy.call(`/channel/members?channel_id=team&channel_type=2`);
+    t.notMatch(JSON.stringify(members.body), "mallory", "the late member was not added");
+    await ok("/message/send", { ...message, from_uid: "alice" });
+  },
+);

@@ -86,7 +86,7 @@ t.test("a resync reads details only of the users whose groups or inbox have chan
   );
 });
 
-t.test("each session is confirmed once after a restart of Redis", async (t) => {
+t.test("a node checks each of its sessions about once after a restart of Redis", async (t) => {
   const redis = await startRedis(t, [
     ...["--appendonly", "yes", "--appendfsync", "always"],
     ...["--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000"],

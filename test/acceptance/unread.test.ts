@@ -15,7 +15,7 @@ const KILL_EVERY = Math.ceil(STEPS / (KILLS + 1));
 const STEPS_PER_CHECK = 5;
 
 t.test(
-  `conversation lists and unread counts agree with a plain model in ${STEPS} random steps`,
+  `conversation lists and unread counts agree with a plain model throughout ${STEPS} random steps`,
   async (t) => {
     t.comment(`seed ${SEED}`);
     const random = new Random(SEED);

@@ -216,7 +216,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel/subscriber_remove is rejected with 404 if the channel or a subscriber does not exist, and with 403 if the channel is disbanded [spec: POST /channel/subscriber_remove]",
+  "POST /channel/subscriber_remove is rejected with 404 if the channel does not exist or a uid is not a subscriber, and with 403 if the channel is disbanded [spec: POST /channel/subscriber_remove]",
   async (t) => {
     const api = await startApi();
     const target = "POST /channel/subscriber_remove";
@@ -287,7 +287,7 @@ for (const [wire, list] of [
 }
 
 t.test(
-  "POST /channel/subscriber_remove_all removes all subscribers, and /channel/delete disbands a group",
+  "POST /channel/subscriber_remove_all removes all subscribers, and POST /channel/delete disbands a group",
   async (t) => {
     const api = await startApi();
     const removeAll = "POST /channel/subscriber_remove_all";

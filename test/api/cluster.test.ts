@@ -94,7 +94,7 @@ t.test(
   },
 );
 
-t.test("a client is routed to the least loaded node", async (t) => {
+t.test("a client is routed to one of the least loaded nodes that accept sessions", async (t) => {
   const chosen = (...nodes: NodeInfo[]) =>
     [...new Set(Array.from({ length: 100 }, (_, at) => chooseNode(nodes, `u${at}`)?.nodeId))]
       .sort()
@@ -131,7 +131,7 @@ t.test("a client is routed to the least loaded node", async (t) => {
   );
 });
 
-t.test("an address without a scheme counts as ws://", async (t) => {
+t.test("GET /route returns a client address without a scheme as a ws:// address", async (t) => {
   const api = await startApi();
   const routeTo = async (clientAddress: string) => {
     api.nodes = [nodeOf("a", { clientAddress })];

@@ -56,7 +56,7 @@ t.test(
   },
 );
 
-t.test("POST /conn/kick ends the session with this uid and session id", async (t) => {
+t.test("POST /conn/kick ends the session with the uid and session id in the body", async (t) => {
   const api = await startApi();
   const body = { uid: "alice", conn_id: "n1-1", node_id: 1 };
   const { json } = await inject(api, "POST /conn/kick", { body });

@@ -119,7 +119,7 @@ t.test(
 );
 
 t.test(
-  "/conversation/sync returns the newest messages, newest first, except deleted messages and messages that the caller already has",
+  "/conversation/sync returns the newest messages of a conversation, newest first, except deleted messages and messages that the caller already has",
   async (t) => {
     const api = await startApi();
     api.conversations = [conversation("lobby")];

@@ -45,18 +45,21 @@ t.test(
   },
 );
 
-t.test("an unknown path is rejected with 404, and a wrong method with 405 and Allow", async (t) => {
-  const api = await startApi();
-  t.match((await inject(api, "GET /nothing")).json, {
-    status: 404,
-    code: "not_found",
-  });
-  const { status, json, headers } = await inject(api, "GET /user/token");
-  t.equal(status, 405);
-  t.equal(json.code, "method_not_allowed");
-  t.equal(headers.allow, "POST");
-  t.equal((await inject(api, "POST /migrate/result")).headers.allow, "GET");
-});
+t.test(
+  "an unknown path is rejected with 404, and a wrong method with 405 and the header Allow",
+  async (t) => {
+    const api = await startApi();
+    t.match((await inject(api, "GET /nothing")).json, {
+      status: 404,
+      code: "not_found",
+    });
+    const { status, json, headers } = await inject(api, "GET /user/token");
+    t.equal(status, 405);
+    t.equal(json.code, "method_not_allowed");
+    t.equal(headers.allow, "POST");
+    t.equal((await inject(api, "POST /migrate/result")).headers.allow, "GET");
+  },
+);
 
 t.test(
   "a body over the limit is rejected with 413, and the transport receives the limit",
@@ -205,7 +208,7 @@ t.test("errors caused by a caller are not logged, and the log contains no secret
   t.notMatch(api.logged.join(""), /s3cret/);
 });
 
-t.test("details of an error of the broker are returned to the caller", async (t) => {
+t.test("the details of a BrokerError are returned to the caller", async (t) => {
   const api = await startApi();
   const details = [{ path: "uid", message: "reserved" }];
   api.failure = new BrokerError("reserved_uid", { details });

@@ -9,7 +9,7 @@ import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";
 
 t.test(
-  "the feed of a viewer who left the channel ends at the next check, and no further events are sent",
+  "the event feed of a viewer who left the channel ends at the next check, and no further events are sent",
   async (t) => {
     let isMember = true;
     const admit = async () => {
@@ -34,7 +34,7 @@ t.test(
 );
 
 t.test(
-  "a viewer is checked again at once when a removal from the channel is published",
+  "a viewer's permission to read is checked again at once when a removal from the channel is published",
   async (t) => {
     let isMember = true;
     const admit = async () => {
@@ -59,7 +59,7 @@ t.test(
   },
 );
 
-t.test("the feed of a manager ends when the manager logs out", async (t) => {
+t.test("the event feed of a manager ends when the manager logs out", async (t) => {
   const { port, produce, api } = await startFeeds(t, {
     api: { requiresCredential: true },
     keepAliveMs: 15,

@@ -33,7 +33,7 @@ function message(seq: number, fields: Partial<Message> = {}): Message {
 }
 
 t.test(
-  "POST /channel/messagesync reads the range from start to end in the direction of pull_mode",
+  "POST /channel/messagesync reads the range between start_message_seq and end_message_seq in the direction of pull_mode",
   async (t) => {
     const cases = [
       [{}, { fromSeq: 1, toSeq: MAX_SEQ, reverse: true }],

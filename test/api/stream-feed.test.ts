@@ -152,16 +152,19 @@ t.test(
   },
 );
 
-t.test("the node unsubscribes from the topic when all readers have disconnected", async (t) => {
-  const { port, produce, store } = await startFeeds(t);
-  produce(STREAM_START, "");
-  const readers = [0, 1].map(() => new FeedReader(t, port));
-  for (const reader of readers) await reader.received(1);
-  t.equal(store.listening.size, 1);
-  for (const { client } of readers) client.socket.destroy();
-  await until(() => store.listening.size === 0);
-  t.pass("no subscription is left");
-});
+t.test(
+  "a node unsubscribes from the topic of a channel when all readers of its stream have disconnected",
+  async (t) => {
+    const { port, produce, store } = await startFeeds(t);
+    produce(STREAM_START, "");
+    const readers = [0, 1].map(() => new FeedReader(t, port));
+    for (const reader of readers) await reader.received(1);
+    t.equal(store.listening.size, 1);
+    for (const { client } of readers) client.socket.destroy();
+    await until(() => store.listening.size === 0);
+    t.pass("no subscription is left");
+  },
+);
 
 t.test("readers over the limit are rejected with 503 until another reader leaves", async (t) => {
   const { port, produce } = await startFeeds(t, { maxFollowers: 1 });

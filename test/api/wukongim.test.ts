@@ -24,23 +24,26 @@ async function rejection(code: ErrorCode, target: string, call: Call) {
   return [status, json];
 }
 
-t.test("a successful write returns the number 200 as its status", async (t) => {
-  const api = await start();
-  const token = { uid: "u", token: "t", device_flag: 1 };
-  const reply = await inject(api, "POST /user/token", { body: token });
-  t.equal(reply.text, '{"status":200}');
-  const body = { ...GROUP, subscribers: ["a"] };
-  t.same((await inject(api, "POST /channel", { body })).json, { status: 200 });
-  t.equal((await inject(api, "GET /healthz")).text, '{"status":"ok"}');
-  const event = { client_msg_no: "s", ...GROUP, event: { type: "custom" } };
-  api.state = "active";
-  t.same((await inject(api, "POST /event", { body: event })).json, {
-    status: 200,
-    stream: { state: "active" },
-  });
-});
+t.test(
+  "a successful write returns the number 200 as its status in the wukongim dialect",
+  async (t) => {
+    const api = await start();
+    const token = { uid: "u", token: "t", device_flag: 1 };
+    const reply = await inject(api, "POST /user/token", { body: token });
+    t.equal(reply.text, '{"status":200}');
+    const body = { ...GROUP, subscribers: ["a"] };
+    t.same((await inject(api, "POST /channel", { body })).json, { status: 200 });
+    t.equal((await inject(api, "GET /healthz")).text, '{"status":"ok"}');
+    const event = { client_msg_no: "s", ...GROUP, event: { type: "custom" } };
+    api.state = "active";
+    t.same((await inject(api, "POST /event", { body: event })).json, {
+      status: 200,
+      stream: { state: "active" },
+    });
+  },
+);
 
-t.test("a send returns the message ids in the field data", async (t) => {
+t.test("a send returns the message ids in the field `data` in the wukongim dialect", async (t) => {
   const api = await start();
   t.same((await inject(api, "POST /message/send", { body: SEND })).json, {
     status: 200,
@@ -48,84 +51,96 @@ t.test("a send returns the message ids in the field data", async (t) => {
   });
 });
 
-t.test("an error of a use case is answered with 400, msg and status", async (t) => {
-  const codes: readonly ErrorCode[] = [
-    "bad_request",
-    "channel_not_found",
-    "not_subscriber",
-    "channel_disbanded",
-  ];
-  for (const code of codes)
-    t.same(await rejection(code, "POST /message/send", { body: SEND }), [
-      400,
-      { msg: "why", status: 400 },
+t.test(
+  "an error of a use case is answered with 400, `msg` and `status` in the wukongim dialect",
+  async (t) => {
+    const codes: readonly ErrorCode[] = [
+      "bad_request",
+      "channel_not_found",
+      "not_subscriber",
+      "channel_disbanded",
+    ];
+    for (const code of codes)
+      t.same(await rejection(code, "POST /message/send", { body: SEND }), [
+        400,
+        { msg: "why", status: 400 },
+      ]);
+    const api = await start();
+    const { status, json } = await inject(api, "POST /user/token", {
+      body: { uid: "u", token: "t", device_flag: 4 },
+    });
+    t.same([status, json], [400, { msg: "device_flag must be one of 0, 1, 2", status: 400 }]);
+  },
+);
+
+t.test(
+  "in the wukongim dialect, responses keep the statuses 401, 404, 405, 413, 415 and 503, and a response with 401 has no body",
+  async (t) => {
+    t.match(await rejection("unavailable", "POST /message/send", { body: SEND }), [
+      503,
+      { msg: "why", status: 503 },
     ]);
-  const api = await start();
-  const { status, json } = await inject(api, "POST /user/token", {
-    body: { uid: "u", token: "t", device_flag: 4 },
-  });
-  t.same([status, json], [400, { msg: "device_flag must be one of 0, 1, 2", status: 400 }]);
-});
+    const api = await start();
+    const unknownPath = await inject(api, "GET /nothing");
+    t.match(unknownPath, { status: 404, json: { status: 404 } });
+    const wrongMethod = await inject(api, "GET /channel");
+    t.match(wrongMethod, { status: 405, json: { status: 405 } });
+    t.equal(wrongMethod.headers.allow, "POST");
+    const headers = { "content-type": "text/plain" };
+    const wrongType = await inject(api, "POST /channel", { headers, body: GROUP });
+    t.match(wrongType, { status: 415, json: { status: 415 } });
+    const { endpoint } = api;
+    const tooLarge = endpoint.tooLarge({} as never);
+    t.match(tooLarge, { status: 413, body: '"status":413' });
+    const strict = await startApi({
+      dialect: "wukongim",
+      requiresCredential: true,
+    });
+    const anonymous = await inject(strict, "POST /channel", { body: GROUP });
+    t.equal(anonymous.status, 401);
+    t.equal(anonymous.text, "");
+    const authorization = await strict.login("view", "p");
+    const viewer = await inject(strict, "POST /channel", {
+      headers: { authorization },
+      body: GROUP,
+    });
+    t.match(viewer, { status: 400, json: { status: 403 } });
+  },
+);
 
-t.test("errors of HTTP and of the node keep their status, and 401 has no body", async (t) => {
-  t.match(await rejection("unavailable", "POST /message/send", { body: SEND }), [
-    503,
-    { msg: "why", status: 503 },
-  ]);
-  const api = await start();
-  const unknownPath = await inject(api, "GET /nothing");
-  t.match(unknownPath, { status: 404, json: { status: 404 } });
-  const wrongMethod = await inject(api, "GET /channel");
-  t.match(wrongMethod, { status: 405, json: { status: 405 } });
-  t.equal(wrongMethod.headers.allow, "POST");
-  const headers = { "content-type": "text/plain" };
-  const wrongType = await inject(api, "POST /channel", { headers, body: GROUP });
-  t.match(wrongType, { status: 415, json: { status: 415 } });
-  const { endpoint } = api;
-  const tooLarge = endpoint.tooLarge({} as never);
-  t.match(tooLarge, { status: 413, body: '"status":413' });
-  const strict = await startApi({
-    dialect: "wukongim",
-    requiresCredential: true,
-  });
-  const anonymous = await inject(strict, "POST /channel", { body: GROUP });
-  t.equal(anonymous.status, 401);
-  t.equal(anonymous.text, "");
-  const authorization = await strict.login("view", "p");
-  const viewer = await inject(strict, "POST /channel", {
-    headers: { authorization },
-    body: GROUP,
-  });
-  t.match(viewer, { status: 400, json: { status: 403 } });
-});
+t.test(
+  "in the wukongim dialect, a login returns a flat object with the number of seconds until the token expires",
+  async (t) => {
+    const api = await start();
+    const body = { username: "ops", password: "p" };
+    const { json } = await inject(api, "POST /manager/login", { body });
+    t.match(json, { username: "ops", token: /./, permissions: /users:write,/ });
+    t.ok(json.exp > 80_000);
+    t.notOk("user" in json);
+  },
+);
 
-t.test("a login returns a flat object with the time at which the token expires", async (t) => {
-  const api = await start();
-  const body = { username: "ops", password: "p" };
-  const { json } = await inject(api, "POST /manager/login", { body });
-  t.match(json, { username: "ops", token: /./, permissions: /users:write,/ });
-  t.ok(json.exp > 80_000);
-  t.notOk("user" in json);
-});
+t.test(
+  "in the wukongim dialect, a field that is null counts as absent, and only the number 1 sets a flag",
+  async (t) => {
+    const api = await start();
+    const body = { ...GROUP, ban: 2, large: 1, send_ban: -1, subscribers: null };
+    await inject(api, "POST /channel", { body });
+    const info = { ...REF, ...OFF, disband: false, large: true };
+    t.same(api.calls, [{ call: "create", args: [info, []] }]);
+    const textFlag = await inject(api, "POST /channel", {
+      body: { ...GROUP, ban: "1" },
+    });
+    t.equal(textFlag.status, 400);
+    const header = { no_persist: 7, red_dot: 1, sync_once: null };
+    await inject(api, "POST /message/send", { body: { ...SEND, header } });
+    t.match(api.calls.at(-1)?.args, [
+      { header: { noPersist: false, redDot: true, syncOnce: false } },
+    ]);
+  },
+);
 
-t.test("a field that is null counts as absent, and only 1 sets a flag", async (t) => {
-  const api = await start();
-  const body = { ...GROUP, ban: 2, large: 1, send_ban: -1, subscribers: null };
-  await inject(api, "POST /channel", { body });
-  const info = { ...REF, ...OFF, disband: false, large: true };
-  t.same(api.calls, [{ call: "create", args: [info, []] }]);
-  const textFlag = await inject(api, "POST /channel", {
-    body: { ...GROUP, ban: "1" },
-  });
-  t.equal(textFlag.status, 400);
-  const header = { no_persist: 7, red_dot: 1, sync_once: null };
-  await inject(api, "POST /message/send", { body: { ...SEND, header } });
-  t.match(api.calls.at(-1)?.args, [
-    { header: { noPersist: false, redDot: true, syncOnce: false } },
-  ]);
-});
-
-t.test("a message without a sender is sent by the system", async (t) => {
+t.test("in the wukongim dialect, a message without a sender is sent by the system", async (t) => {
   const api = await start();
   for (const from_uid of ["", " ", null, undefined]) {
     const body = { ...SEND, from_uid, client_msg_no: "", subscribers: [] };
@@ -135,80 +150,89 @@ t.test("a message without a sender is sent by the system", async (t) => {
   }
 });
 
-t.test("a command that names users but no channel is sent to each of the users", async (t) => {
-  const api = await start();
-  const { payload } = SEND;
-  const header = { sync_once: 1 };
-  const body = { payload, header, channel_id: "", channel_type: 0 };
-  const { json } = await inject(api, "POST /message/send", {
-    body: { ...body, subscribers: ["b", "c"] },
-  });
-  t.same(json, { status: 200, data: { fail_uids: [], reason: [] } });
-  t.match(
-    api.calls.map(({ args }) => args[0]),
-    ["b", "c"].map((id) => ({
-      channel: { id, type: 1 },
-      fromUid: "____system",
-      header: { syncOnce: true },
-      subscribers: undefined,
-    })),
-  );
-  for (const invalid of [
-    body,
-    { ...body, header: {}, subscribers: ["b"] },
-    { payload, channel_id: "g" },
-  ]) {
-    const answer = await inject(api, "POST /message/send", { body: invalid });
-    t.match(answer.json, { msg: /^channel_id and channel_type/, status: 400 });
-  }
-  t.equal(api.calls.length, 2);
-});
+t.test(
+  "in the wukongim dialect, a command with subscribers but without a channel is sent to each of the subscribers",
+  async (t) => {
+    const api = await start();
+    const { payload } = SEND;
+    const header = { sync_once: 1 };
+    const body = { payload, header, channel_id: "", channel_type: 0 };
+    const { json } = await inject(api, "POST /message/send", {
+      body: { ...body, subscribers: ["b", "c"] },
+    });
+    t.same(json, { status: 200, data: { fail_uids: [], reason: [] } });
+    t.match(
+      api.calls.map(({ args }) => args[0]),
+      ["b", "c"].map((id) => ({
+        channel: { id, type: 1 },
+        fromUid: "____system",
+        header: { syncOnce: true },
+        subscribers: undefined,
+      })),
+    );
+    for (const invalid of [
+      body,
+      { ...body, header: {}, subscribers: ["b"] },
+      { payload, channel_id: "g" },
+    ]) {
+      const answer = await inject(api, "POST /message/send", { body: invalid });
+      t.match(answer.json, { msg: /^channel_id and channel_type/, status: 400 });
+    }
+    t.equal(api.calls.length, 2);
+  },
+);
 
-t.test("an absent device flag means 0", async (t) => {
+t.test("in the wukongim dialect, an absent device flag means 0", async (t) => {
   const api = await start();
   await inject(api, "POST /user/token", { body: { uid: "u", token: "t" } });
   await inject(api, "POST /user/device_quit", { body: { uid: "u" } });
   t.match(api.calls, [{ args: [{ flag: 0, level: 0 }] }, { args: ["u", [0]] }]);
 });
 
-t.test("creating an existing channel changes its flags, and absent flags become 0", async (t) => {
-  for (const path of ["/channel", "/channel/info"]) {
-    const { api, channelCalls } = await startWithChannel();
-    const body = { ...GROUP, ban: 1, reset: 1, subscribers: ["a"] };
-    const { json } = await inject(api, `POST ${path}`, { body });
-    t.same(json, { status: 200 });
-    const isCreate = path === "/channel";
-    t.same(channelCalls, [
-      ["addSubscribers", isCreate ? ["a"] : [], isCreate],
-      ["update", { ...OFF, ban: true }],
-    ]);
-  }
-});
-
-t.test("adding subscribers to an unknown channel creates the channel", async (t) => {
-  const calls: string[] = [];
-  let exists = false;
-  const channels = channelsOf({
-    async create() {
-      calls.push("create");
-      exists = true;
-    },
-    async addSubscribers() {
-      calls.push("addSubscribers");
-      if (!exists) throw new BrokerError("channel_not_found");
-    },
-  });
-  const api = await start({ channels });
-  const body = { channel_id: "g1", channel_type: 0, subscribers: ["a"] };
-  const { status } = await inject(api, "POST /channel/subscriber_add", {
-    body,
-  });
-  t.equal(status, 200);
-  t.same(calls, ["addSubscribers", "create", "addSubscribers"]);
-});
+t.test(
+  "in the wukongim dialect, creating an existing channel changes its flags, and absent flags become 0",
+  async (t) => {
+    for (const path of ["/channel", "/channel/info"]) {
+      const { api, channelCalls } = await startWithChannel();
+      const body = { ...GROUP, ban: 1, reset: 1, subscribers: ["a"] };
+      const { json } = await inject(api, `POST ${path}`, { body });
+      t.same(json, { status: 200 });
+      const isCreate = path === "/channel";
+      t.same(channelCalls, [
+        ["addSubscribers", isCreate ? ["a"] : [], isCreate],
+        ["update", { ...OFF, ban: true }],
+      ]);
+    }
+  },
+);
 
 t.test(
-  "removing subscribers succeeds even if a user is not a subscriber or the channel does not exist",
+  "in the wukongim dialect, adding subscribers to an unknown channel creates the channel",
+  async (t) => {
+    const calls: string[] = [];
+    let exists = false;
+    const channels = channelsOf({
+      async create() {
+        calls.push("create");
+        exists = true;
+      },
+      async addSubscribers() {
+        calls.push("addSubscribers");
+        if (!exists) throw new BrokerError("channel_not_found");
+      },
+    });
+    const api = await start({ channels });
+    const body = { channel_id: "g1", channel_type: 0, subscribers: ["a"] };
+    const { status } = await inject(api, "POST /channel/subscriber_add", {
+      body,
+    });
+    t.equal(status, 200);
+    t.same(calls, ["addSubscribers", "create", "addSubscribers"]);
+  },
+);
+
+t.test(
+  "in the wukongim dialect, removing subscribers succeeds even if a user is not a subscriber or the channel does not exist",
   async (t) => {
     const api = await start();
     const body = { ...GROUP, subscribers: ["a", " "] };
@@ -228,20 +252,23 @@ t.test(
   },
 );
 
-t.test("/user/onlinestatus returns a record for each live session", async (t) => {
-  const api = await start();
-  const session = { nodeId: "n", uid: "u", level: 0, deviceId: "" } as const;
-  api.sessions = [
-    { ...session, sessionId: "s1", flag: 1, tokenTag: "" },
-    { ...session, sessionId: "s2", flag: 1, tokenTag: "" },
-  ];
-  const answer = await inject(api, "POST /user/onlinestatus", {
-    body: ["u", "u"],
-  });
-  const record = { uid: "u", device_flag: 1, online: 1 };
-  t.same(answer.json, [record, record]);
-  t.same(api.calls, [{ call: "liveSessions", args: [["u"]] }]);
-});
+t.test(
+  "in the wukongim dialect, /user/onlinestatus returns a record for each live session",
+  async (t) => {
+    const api = await start();
+    const session = { nodeId: "n", uid: "u", level: 0, deviceId: "" } as const;
+    api.sessions = [
+      { ...session, sessionId: "s1", flag: 1, tokenTag: "" },
+      { ...session, sessionId: "s2", flag: 1, tokenTag: "" },
+    ];
+    const answer = await inject(api, "POST /user/onlinestatus", {
+      body: ["u", "u"],
+    });
+    const record = { uid: "u", device_flag: 1, online: 1 };
+    t.same(answer.json, [record, record]);
+    t.same(api.calls, [{ call: "liveSessions", args: [["u"]] }]);
+  },
+);
 
 /** Returns a stub of the channels with these methods. All other methods fail. */
 function channelsOf(methods: Partial<Channels>): Channels {
@@ -263,7 +290,7 @@ function channelsOf(methods: Partial<Channels>): Channels {
 }
 
 t.test(
-  "adding uids to a list of an unknown channel creates the channel, and removing uids succeeds",
+  "in the wukongim dialect, adding uids to a list of an unknown channel creates the channel, and removing uids succeeds",
   async (t) => {
     const calls: string[] = [];
     let exists = false;
@@ -304,7 +331,7 @@ t.test(
 );
 
 t.test(
-  "adding uids to a channel that a concurrent call creates does not change the channel's flags",
+  "in the wukongim dialect, adding uids to a channel that a concurrent call creates does not change the channel's flags",
   async (t) => {
     for (const call of ["subscriber_add", "blacklist_add"]) {
       let adds = 0;

@@ -137,7 +137,7 @@ t.test(
 );
 
 t.test(
-  "subscriber_add lets the added user's live sessions receive and send at once [issue: subscriber_add; issue: Membership reaches live sessions]",
+  "subscriber_add immediately lets the added user's live sessions receive and send [issue: subscriber_add; issue: Membership reaches live sessions]",
   async (t) => {
     const { alice, channel, send } = await aliceAndBob(t);
     const carol = world.name("carol");
@@ -182,7 +182,7 @@ t.test(
 );
 
 t.test(
-  "subscriber_remove stops the removed user's live sessions from receiving and sending at once [spec: POST /channel/subscriber_remove 200; decisions: After removal; issue: Membership reaches live sessions]",
+  "subscriber_remove immediately stops the removed user's live sessions from receiving and sending [spec: POST /channel/subscriber_remove 200; decisions: After removal; issue: Membership reaches live sessions]",
   async (t) => {
     const { bob, channel, client, send } = await aliceAndBob(t);
     const laptop = await world.join(t, bob, { flag: 2 });

@@ -98,7 +98,7 @@ t.test(
 );
 
 t.test(
-  "an acknowledgement affects only the user's own inbox [issue: Inbox acknowledge]",
+  "an acknowledgement removes commands only from the user's own inbox [issue: Inbox acknowledge]",
   async (t) => {
     const [alice, bob, carol] = ["alice", "bob", "carol"].map((name) => world.name(name)) as [
       string,
@@ -316,7 +316,7 @@ t.test("an inbox and its acknowledgements survive a restart [issue: Inbox surviv
 });
 
 t.test(
-  "an inbox over its limit drops its oldest commands and counts them, and a command can expire [issue: Inbox bound; issue: Inbox expiry]",
+  "an inbox over its limit drops its oldest commands and counts them in a metric, and a command can expire [issue: Inbox bound; issue: Inbox expiry]",
   async (t) => {
     const small = await startWorld(t, { JINDOU_COMMANDS_MAX_INBOX: "3" });
     await small.register("bob");

@@ -199,7 +199,7 @@ const requestPresence = (client: NativeClient, times: number) =>
   Promise.all(range(1, times).map(() => codeOf(client.presence(UIDS))));
 
 t.test(
-  "a frame is charged for the work it causes, and work for rows that do not exist is refunded [decisions: Rate]",
+  "a frame is charged to the rate limit for the work it may cause, and the charge for rows that do not exist is refunded [decisions: Rate]",
   async (t) => {
     const alice = await limited.join(t, "alice");
     t.same(await requestPresence(alice, 6), [...range(1, 5).map(() => "ok"), "rate_limited"]);
@@ -234,7 +234,7 @@ t.test(
 );
 
 t.test(
-  "the bytes that a user stores over sockets are limited, excluding unstored messages and messages from a backend [decisions: Rate]",
+  "the bytes that a user stores over sockets are rate-limited, and unstored messages and messages from a backend are exempt [decisions: Rate]",
   async (t) => {
     const erin = await joinNative(t, limited, "erin"); // native frames are as long as the stored bytes
     const text = "x".repeat(600);
@@ -365,7 +365,7 @@ t.test(
 );
 
 t.test(
-  "a client that does not read is closed with 4001 and resumes without a gap [issue: Byte budget]",
+  "a client that does not read is disconnected and resumes without a gap [issue: Byte budget]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

@@ -87,7 +87,7 @@ t.test(
 );
 
 t.test(
-  "a burst of conversation list requests is answered completely [issue: Conversation list]",
+  "every request in a burst of conversation list requests is answered [issue: Conversation list]",
   async (t) => {
     const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
     const world = await startWorld(t, unlimited); // lists of 200 kB each would exceed a client's rate limit

@@ -105,7 +105,7 @@ t.test(
 );
 
 t.test(
-  "tokens of a network are checked half a second apart after exactly as many wrong ones as the limit [decisions: Failed credentials]",
+  "after exactly as many wrong tokens from a network as the limit, its further tokens are checked half a second apart [decisions: Failed credentials]",
   async (t) => {
     const networks = ["127.0.0.11", "127.0.0.12", "127.0.0.13"];
     const freeMs: number[] = [];
@@ -130,7 +130,7 @@ t.test(
 );
 
 t.test(
-  "most of 100 CONNECTs with wrong tokens that are sent at once are refused without a check if 3 failures are allowed [decisions: Failed credentials]",
+  "if 3 failures are allowed, most of 100 simultaneous CONNECTs with wrong tokens are refused without a check of the token [decisions: Failed credentials]",
   async (t) => {
     const attempts = Array.from({ length: 100 }, (_, at) => guess(`victim${at}`, "127.0.0.6"));
     const sockets = await Promise.all(attempts.map(open));

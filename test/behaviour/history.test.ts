@@ -213,16 +213,19 @@ t.test("only members can read a group's history on the socket [issue: History]",
   t.equal(await codeOf(eve.history(none)), "not_in_channel");
 });
 
-t.test("history and the sequence survive a restart [issue: Messages survive]", async (t) => {
-  const before = await startWorld(t);
-  const channel = await before.newGroup(["alice"]);
-  for (const n of range(1, 5)) await before.send("alice", channel, `${n}`);
-  const { body } = await get(before, channel);
-  await before.close();
-  const after = await startWorld(t, {}, before.dataPath);
-  t.same((await get(after, channel)).body, body);
-  t.equal((await after.send("alice", channel, "6")).body.message_seq, 6);
-});
+t.test(
+  "the history and the last seq of a channel survive a restart [issue: Messages survive]",
+  async (t) => {
+    const before = await startWorld(t);
+    const channel = await before.newGroup(["alice"]);
+    for (const n of range(1, 5)) await before.send("alice", channel, `${n}`);
+    const { body } = await get(before, channel);
+    await before.close();
+    const after = await startWorld(t, {}, before.dataPath);
+    t.same((await get(after, channel)).body, body);
+    t.equal((await after.send("alice", channel, "6")).body.message_seq, 6);
+  },
+);
 
 t.test(
   "an expired message disappears from history and resume, and its seq is not reused [spec: expire; spec: Limits expire; decisions: expire]",

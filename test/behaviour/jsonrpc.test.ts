@@ -58,7 +58,7 @@ for (const { name, frames } of sessions.filter(
   ({ name }) => name.startsWith("bare-") || name === "easysdk-ping",
 ))
   t.test(
-    `the captured session ${name} gets the responses of WuKongIM's server, or clearer errors`,
+    `a replay of the captured session ${name} gets the responses of WuKongIM's server, or clearer errors`,
     async (t) => {
       const expected =
         DIFFERING_RESPONSES[name] ??
@@ -224,33 +224,36 @@ t.test(
   },
 );
 
-t.test("a client that uses the extended form resumes from its last position", async (t) => {
-  const [ann, ben] = [world.name("ann"), world.name("ben")];
-  const channel = await world.newGroup([ann, ben]);
-  const channelFields = { channelId: channel.id, channelType: channel.type };
-  await world.register(ann, { level: 1 });
-  const login = { protocol: 1, uid: ann, token: `token-${ann}` };
-  const first = await openJsonRpc(t, { port: world.clientPort });
-  const { sessionId } = await first.request("connect", login);
-  await world.untilSubscribed();
-  await world.send(ben, channel, "1");
-  const { messageSeq: lastSeq, messageId: lastId } = await first.next("message");
-  first.kill();
-  for (const text of ["2", "3"]) await world.send(ben, channel, text);
-  const resumed = await openJsonRpc(t, { port: world.clientPort });
-  const result = await resumed.request("connect", {
-    ...{ ...login, session: sessionId },
-    resume: [{ ...channelFields, lastSeq, lastId }],
-  });
-  t.match(result.resume, [{ ...channelFields, status: "ok", headSeq: 3 }]);
-  await resumed.waitFor(() => resumed.all("messages").at(-1)?.throughSeq === 3);
-  t.same(
-    resumed
-      .all("messages")
-      .flatMap(({ messages }) => messages)
-      .map(({ messageSeq }: Json) => messageSeq),
-    [2, 3],
-    "each missed message is pushed once",
-  );
-  t.same(resumed.all("message"), [], "no missed message is pushed as a live one");
-});
+t.test(
+  "a client that uses the extended form of JSON-RPC resumes after the last message it received",
+  async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ann, ben]);
+    const channelFields = { channelId: channel.id, channelType: channel.type };
+    await world.register(ann, { level: 1 });
+    const login = { protocol: 1, uid: ann, token: `token-${ann}` };
+    const first = await openJsonRpc(t, { port: world.clientPort });
+    const { sessionId } = await first.request("connect", login);
+    await world.untilSubscribed();
+    await world.send(ben, channel, "1");
+    const { messageSeq: lastSeq, messageId: lastId } = await first.next("message");
+    first.kill();
+    for (const text of ["2", "3"]) await world.send(ben, channel, text);
+    const resumed = await openJsonRpc(t, { port: world.clientPort });
+    const result = await resumed.request("connect", {
+      ...{ ...login, session: sessionId },
+      resume: [{ ...channelFields, lastSeq, lastId }],
+    });
+    t.match(result.resume, [{ ...channelFields, status: "ok", headSeq: 3 }]);
+    await resumed.waitFor(() => resumed.all("messages").at(-1)?.throughSeq === 3);
+    t.same(
+      resumed
+        .all("messages")
+        .flatMap(({ messages }) => messages)
+        .map(({ messageSeq }: Json) => messageSeq),
+      [2, 3],
+      "each missed message is pushed once",
+    );
+    t.same(resumed.all("message"), [], "no missed message is pushed as a live one");
+  },
+);

@@ -119,7 +119,7 @@ t.test(
 );
 
 t.test(
-  "a login from another address succeeds, more slowly, while the password of its username is being guessed [decisions: Failed credentials]",
+  "a login from another address succeeds after a delay while the password of its username is being guessed [decisions: Failed credentials]",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { ...CREDENTIALS, password: "wrong" };
@@ -133,7 +133,7 @@ t.test(
 );
 
 t.test(
-  "at most 5 of 200 parallel guesses from one address are checked, and another address can log in meanwhile [decisions: Login throttling]",
+  "each node checks at most 5 of 200 parallel guesses from one address, and another address can log in meanwhile [decisions: Login throttling]",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { username: "nobody", password: "wrong" };
@@ -237,7 +237,7 @@ t.test(
 );
 
 t.test(
-  "POST /event needs the permission events:write, and GET /stream messages:write [decisions: Roles and permissions; issue: events:write; issue: GET /stream]",
+  "POST /event needs the permission events:write, and GET /stream needs messages:write [decisions: Roles and permissions; issue: events:write; issue: GET /stream]",
   async (t) => {
     const account = (username: string, permission: string) => ({
       ...{ username, password: "p", role: "viewer" },

@@ -399,7 +399,7 @@ t.test(
 );
 
 t.test(
-  "a send to an unknown group or invalid id is refused with a code, and the connection stays open [issue: errors]",
+  "a send to an unknown group, to an invalid id or with an invalid payload is refused, and the connection stays open [issue: errors]",
   async (t) => {
     const alice = await world.join(t, world.name("alice"));
     const none = group(world.name("none"));

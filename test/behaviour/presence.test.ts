@@ -106,7 +106,7 @@ t.test(
 );
 
 t.test(
-  "a session can watch up to 200 users, and more are refused [issue: presence watch]",
+  "a session can watch up to 200 users, and a WATCH of more users is refused [issue: presence watch]",
   async (t) => {
     const watcher = await world.join(t, world.name("alice"));
     const uids = range(1, 200).map((n) => `${watcher.uid}-friend-${n}`);

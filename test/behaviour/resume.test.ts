@@ -51,7 +51,7 @@ function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
 }
 
 t.test(
-  "a client that resumes a channel gets the messages after lastSeq as a run, and then live messages [issue: resume]",
+  "a client that resumes a channel gets the messages after lastSeq in MESSAGES frames, and then live messages [issue: resume]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -165,7 +165,7 @@ t.test(
 );
 
 t.test(
-  "a large backlog is pushed in consecutive runs, followed by live messages [issue: resume large backlog]",
+  "a large backlog is pushed in several consecutive MESSAGES frames, followed by live messages [issue: resume large backlog]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

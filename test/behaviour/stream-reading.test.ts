@@ -153,7 +153,7 @@ t.test(
 );
 
 t.test(
-  "a reader of a cancelled, replaced or ended stream gets the end with the stream's state [issue: server-sent events]",
+  "a reader of a cancelled, replaced or ended stream gets an end event with the stream's state [issue: server-sent events]",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -253,7 +253,7 @@ t.test(
 );
 
 t.test(
-  "a reader of server-sent events is closed in an orderly way when the node shuts down [issue: server-sent events]",
+  "a response with server-sent events ends without an end event when the node shuts down [issue: server-sent events]",
   async (t) => {
     const short = await startWorld(t);
     const fixture = await createFixture(t, short);

@@ -244,7 +244,7 @@ t.test(
 );
 
 t.test(
-  "history contains the stream's message with its text so far, and later as a finished text message [decisions: Stream and history]",
+  "history contains a stream's message with the text so far, and with the complete text after the end [decisions: Stream and history]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, alice, channel } = fixture;

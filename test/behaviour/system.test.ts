@@ -96,7 +96,7 @@ t.test(
 );
 
 t.test(
-  "GET /healthz and GET /readyz respond with 200 while the node serves [issue: healthz; issue: readyz]",
+  "GET /healthz and GET /readyz respond with 200 while the node is ready [issue: healthz; issue: readyz]",
   async (t) => {
     for (const path of ["/healthz", "/readyz"]) t.equal((await world.call(path)).status, 200);
     t.same((await world.call("/readyz")).body, { status: "ready" });
@@ -203,7 +203,7 @@ t.test("GET /openapi.json describes every endpoint in OpenAPI 3.1 [issue: openap
 });
 
 t.test(
-  "an unknown path is answered with 404, and a wrong method with 405 and Allow on every endpoint [decisions: Other statuses 404; decisions: Other statuses 405]",
+  "an unknown path is answered with 404, and a wrong method with 405 and the header Allow on every endpoint [decisions: Other statuses 404; decisions: Other statuses 405]",
   async (t) => {
     for (const path of ["/nothing", "/user", "/user/token/x"]) {
       const { status, body } = await world.call(path, {});

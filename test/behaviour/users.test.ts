@@ -218,7 +218,7 @@ t.test(
 );
 
 t.test(
-  "POST /user/device_quit with -1 logs out every class, and succeeds for a user without devices [issue: device_quit]",
+  "POST /user/device_quit with device_flag -1 logs out every device class, and succeeds for a user without devices [issue: device_quit]",
   async (t) => {
     const uid = world.name("alice");
     const clients = [

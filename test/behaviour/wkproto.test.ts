@@ -173,7 +173,7 @@ t.test(
   },
 );
 
-t.test("a refused SEND is answered by a SENDACK with its flags", async (t) => {
+t.test("a refused SEND is answered by a SENDACK with the flags of the SEND", async (t) => {
   const client = await join(world.name("wk"));
   const flags = 11; // includes the dup flag, which is echoed as well
   const cases: readonly (readonly [string, Fields, number])[] = [
@@ -244,7 +244,7 @@ t.test(
   },
 );
 
-t.test("a RECVACK acknowledges a command", async (t) => {
+t.test("a command that a client acknowledged with RECVACK is not pushed again", async (t) => {
   const uid = world.name("wk");
   const first = await join(uid, { deviceId: "first" });
   const header = { sync_once: 1 };

@@ -8,7 +8,7 @@ const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
 const DONE = { status: 200 };
 
 t.test(
-  "POST /channel creates or changes a channel, and `reset` replaces its members",
+  "POST /channel creates or changes a channel in the wukongim dialect, and `reset` replaces its members",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const channel = group(world.name("group"));
@@ -39,7 +39,7 @@ t.test(
 );
 
 t.test(
-  "members can be added to a channel that was never created, and removing a user who is not a member succeeds",
+  "in the wukongim dialect, members can be added to a channel that was never created, and removing a user who is not a member succeeds",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const channel = group(world.name("group"));
@@ -60,11 +60,14 @@ t.test(
   },
 );
 
-t.test("POST /user/onlinestatus returns a record for each live session", async (t) => {
-  const [ann, bob] = [world.name("ann"), world.name("bob")];
-  await world.join(t, ann, { flag: 1, deviceId: "first" });
-  await world.connect(t, ann, { flag: 1, deviceId: "second" });
-  const { body } = await world.call("/user/onlinestatus", [bob, ann]);
-  const record = { uid: ann, device_flag: 1, online: 1 };
-  t.same(body, [record, record]);
-});
+t.test(
+  "POST /user/onlinestatus returns a record for each live session in the wukongim dialect",
+  async (t) => {
+    const [ann, bob] = [world.name("ann"), world.name("bob")];
+    await world.join(t, ann, { flag: 1, deviceId: "first" });
+    await world.connect(t, ann, { flag: 1, deviceId: "second" });
+    const { body } = await world.call("/user/onlinestatus", [bob, ann]);
+    const record = { uid: ann, device_flag: 1, online: 1 };
+    t.same(body, [record, record]);
+  },
+);

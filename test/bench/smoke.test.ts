@@ -42,7 +42,7 @@ function bench(...args: readonly string[]) {
   );
 }
 
-t.test("every benchmark measures both servers", { skip }, async (t) => {
+t.test("every benchmark measures Jindou and its baseline", { skip }, async (t) => {
   const names = Object.keys(ROWS);
   for (const name of names) rmSync(resultOf(name), { force: true });
   const run = bench(...names, "--quick");

@@ -172,16 +172,19 @@ t.test("a removal removes all listed members or none, and notifies the removed o
   t.same(takeNotifications(node), ["-bob@g"]);
 });
 
-t.test("members cannot be removed from a group that does not exist or is disbanded", async (t) => {
-  const node = await startNode(t);
-  await node.channels.create(rules(group("g")), ["alice"]);
-  const remove = (id: string, uids: readonly string[]): Promise<void> =>
-    node.channels.removeSubscribers(group(id), uids, "permanent");
-  await t.rejects(remove("none", ["alice"]), { code: "channel_not_found" });
-  await t.rejects(remove("g", []), { code: "bad_request" });
-  await node.channels.update(group("g"), { disband: true });
-  await t.rejects(remove("g", ["alice"]), { code: "channel_disbanded" });
-});
+t.test(
+  "members cannot be removed from a group that does not exist or is disbanded, and a removal must name a member",
+  async (t) => {
+    const node = await startNode(t);
+    await node.channels.create(rules(group("g")), ["alice"]);
+    const remove = (id: string, uids: readonly string[]): Promise<void> =>
+      node.channels.removeSubscribers(group(id), uids, "permanent");
+    await t.rejects(remove("none", ["alice"]), { code: "channel_not_found" });
+    await t.rejects(remove("g", []), { code: "bad_request" });
+    await node.channels.update(group("g"), { disband: true });
+    await t.rejects(remove("g", ["alice"]), { code: "channel_disbanded" });
+  },
+);
 
 t.test("changing contacts does not notify sessions", async (t) => {
   const node = await startNode(t);

@@ -142,7 +142,7 @@ t.test("the list of members is not read when a command is refused", async (t) =>
 });
 
 t.test(
-  "a restricted command reaches only the listed users who belong to the channel",
+  "a command with subscribers reaches only those subscribers who belong to the channel",
   async (t) => {
     const node = await startNode(t);
     await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
@@ -167,29 +167,32 @@ t.test(
   },
 );
 
-t.test("a command that is not stored is pushed to online users", async (t) => {
-  const node = await startNode(t);
-  const channel = group("g");
-  await node.channels.create(rules(channel, { large: true }), ["alice", "bob"]);
-  const header = { ...HEADER, noPersist: true };
-  const subscribers = ["bob", "erin"];
-  const commands = [
-    input({ payload: COMMAND, header }),
-    input({ payload: COMMAND, header, subscribers }),
-    input({ payload: COMMAND, channel }),
-    input({ payload: COMMAND, channel, subscribers }),
-  ];
-  for (const command of commands) t.equal((await node.messages.send(command)).messageSeq, 0);
-  t.same(commandsOf(node), []);
-  matchObject(
-    t,
-    messagesOf(node).map(({ recipients, message }) => [recipients, message.header.noPersist]),
-    [
-      [undefined, true],
-      [["bob"], true],
-      [undefined, true],
-      [["bob"], true],
-    ],
-  );
-  t.same(await node.store.readInbox("bob", 0, PAGE), []);
-});
+t.test(
+  "a command with no_persist or to a large group is pushed to online users and not stored",
+  async (t) => {
+    const node = await startNode(t);
+    const channel = group("g");
+    await node.channels.create(rules(channel, { large: true }), ["alice", "bob"]);
+    const header = { ...HEADER, noPersist: true };
+    const subscribers = ["bob", "erin"];
+    const commands = [
+      input({ payload: COMMAND, header }),
+      input({ payload: COMMAND, header, subscribers }),
+      input({ payload: COMMAND, channel }),
+      input({ payload: COMMAND, channel, subscribers }),
+    ];
+    for (const command of commands) t.equal((await node.messages.send(command)).messageSeq, 0);
+    t.same(commandsOf(node), []);
+    matchObject(
+      t,
+      messagesOf(node).map(({ recipients, message }) => [recipients, message.header.noPersist]),
+      [
+        [undefined, true],
+        [["bob"], true],
+        [undefined, true],
+        [["bob"], true],
+      ],
+    );
+    t.same(await node.store.readInbox("bob", 0, PAGE), []);
+  },
+);

@@ -26,7 +26,7 @@ async function nodeWithGroup(t: Parameters<typeof startNode>[0], large = false):
   return node;
 }
 
-t.test("every member of a group except the sender gets a stored copy", async (t) => {
+t.test("every member of a group except the sender gets a stored copy of a command", async (t) => {
   const { store } = await nodeWithGroup(t);
   const audience = await audienceOf(address(), store);
   if (audience.kind !== "store") throw new Error(audience.kind);
@@ -42,7 +42,7 @@ t.test("every member of a group except the sender gets a stored copy", async (t)
   t.same(system.pushOnlyRecipients, [], "the system has no devices to push to");
 });
 
-t.test("the other user of a personal channel gets a stored copy", async (t) => {
+t.test("the other user of a personal channel gets a stored copy of a command", async (t) => {
   const { store } = await startNode(t);
   const to = (id: string, fromUid = "alice") =>
     audienceOf(address({ channel: person(id), fromUid }), store);
@@ -60,7 +60,7 @@ t.test("the other user of a personal channel gets a stored copy", async (t) => {
 });
 
 t.test(
-  "listed users who belong to the channel get a stored copy, including the sender",
+  "listed users who belong to the channel get a stored copy of a command, including the sender",
   async (t) => {
     const { store } = await nodeWithGroup(t);
     const listed = async (subscribers: readonly string[], more: Partial<CommandAddress> = {}) => {

@@ -31,7 +31,7 @@ const INVALID: readonly (readonly [what: string, payload: Uint8Array])[] = [
 ];
 
 for (const [what, payload] of INVALID)
-  t.test(`only opaque validation accepts an invalid payload (${what})`, async (t) => {
+  t.test(`only opaque content validation accepts an invalid payload (${what})`, async (t) => {
     for (const validation of ["json", "strict"] as const)
       t.throws(() => contentType(payload, validation), { code: "bad_payload" });
     t.equal(contentType(payload, "opaque"), 0);

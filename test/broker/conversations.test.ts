@@ -177,7 +177,7 @@ t.test(
   },
 );
 
-t.test("invalid ids and counts are refused", async (t) => {
+t.test("a conversation call with an invalid id, seq or unread count is refused", async (t) => {
   const node = await nodeWithMessages(t);
   const { conversations } = node;
   const read = { kind: "read", seq: 1 } as const;

@@ -24,7 +24,7 @@ function recordingCluster(ready: () => Promise<void> = async () => {}) {
   return { cluster, calls, listening };
 }
 
-t.test("the node listens to a topic until its last owner leaves", async (t) => {
+t.test("a node listens to a topic until the last component that listens to it stops", async (t) => {
   const { cluster, calls, listening } = recordingCluster();
   const shared = shareInterest(cluster);
   const [hub, followers] = [shared.owner(), shared.owner()];
@@ -64,7 +64,7 @@ t.test(
   },
 );
 
-t.test("unlistening has no effect for an owner that does not listen", async (t) => {
+t.test("`unlisten` has no effect for an owner that does not listen to the topic", async (t) => {
   const { cluster, calls, listening } = recordingCluster();
   const shared = shareInterest(cluster);
   const [hub, other] = [shared.owner(), shared.owner()];
@@ -75,7 +75,7 @@ t.test("unlistening has no effect for an owner that does not listen", async (t) 
   t.same(calls, ["+u:a"]);
 });
 
-t.test("a second owner waits until the node listens to the topic", async (t) => {
+t.test("a second owner's `listen` resolves only after the node listens to the topic", async (t) => {
   let start = () => {};
   const started = new Promise<void>((resolve) => {
     start = resolve;

@@ -74,7 +74,7 @@ t.test(
   },
 );
 
-t.test("invalid accounts prevent the start", async (t) => {
+t.test("an invalid manager account prevents the start", async (t) => {
   const account = { username: "a", password: "p", role: "viewer" } as const;
   for (const accounts of [
     [account, account],
@@ -89,7 +89,7 @@ t.test("invalid accounts prevent the start", async (t) => {
 });
 
 t.test(
-  "the right password is accepted with a delay of one second after 5 failed logins with the username from any addresses",
+  "after 5 failed logins with a username from any addresses, the right password is accepted with a delay of one second",
   async (t) => {
     const { managers, pass } = testManagers(ADMIN);
     await managers.start();
@@ -154,7 +154,7 @@ t.test("a successful login resets the failures of the username", async (t) => {
   }
 });
 
-t.test("concurrent attempts cannot exceed the limit of failures", async (t) => {
+t.test("concurrent logins cannot exceed the limit of failed logins", async (t) => {
   const { managers } = testManagers(ADMIN);
   await managers.start();
   const outcomes = await Promise.all(

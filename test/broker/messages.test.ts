@@ -217,7 +217,7 @@ t.test("payloads are checked with the configured validation", async (t) => {
 });
 
 t.test(
-  "messages from one origin to one channel keep their order while permissions of commands are checked",
+  "messages and commands from one session to one channel keep their order, even if the permission checks of the commands finish in another order",
   async (t) => {
     const { store, channels, cluster } = await startNode(t);
     await channels.create(rules(group("g")), ["alice"]);

@@ -30,7 +30,7 @@ t.test("a personal channel has the same key for both users", async (t) => {
   t.equal(channelKey(person("me"), "me"), "1:me@me");
 });
 
-t.test("different pairs of users have different keys", async (t) => {
+t.test("the personal channels of different pairs of users have different keys", async (t) => {
   const uids = ["a", "ab", "b", "1:a", "2:a", "a:b", "at"];
   const pairs = uids.flatMap((first, at) =>
     uids.slice(at).map((second) => channelKey(person(second), first)),
@@ -39,7 +39,7 @@ t.test("different pairs of users have different keys", async (t) => {
 });
 
 t.test(
-  "a group has the same key for all users, and a personal channel with the same id has another key",
+  "a group has the same channel key for all users, and a personal channel with the same id has another key",
   async (t) => {
     t.equal(channelKey(group("g"), "alice"), channelKey(group("g"), "bob"));
     t.not(channelKey(group("g"), "g"), channelKey(person("g"), "g"));

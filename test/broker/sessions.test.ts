@@ -99,21 +99,24 @@ t.test("a session cannot be opened with the uid of the system or an invalid id",
   }
 });
 
-t.test("a main session kicks the earlier main session, with or without a device id", async (t) => {
-  const node = await nodeOfAlice(t);
-  const { sessions, store } = node;
-  const first = await open(sessions, { deviceId: "d1" });
-  const second = await open(sessions, { deviceId: "d2" });
-  const third = await open(sessions);
-  const kicked = ({ sessionId }: { sessionId: string }) => ({
-    kind: "end_session",
-    uid: "alice",
-    sessionId,
-    reason: "kicked",
-  });
-  t.same(endings(node), [kicked(first), kicked(second)]);
-  t.same(await sessionsOf(store, "alice"), [third]);
-});
+t.test(
+  "a new main session kicks the earlier main session of the device flag, with or without a device id",
+  async (t) => {
+    const node = await nodeOfAlice(t);
+    const { sessions, store } = node;
+    const first = await open(sessions, { deviceId: "d1" });
+    const second = await open(sessions, { deviceId: "d2" });
+    const third = await open(sessions);
+    const kicked = ({ sessionId }: { sessionId: string }) => ({
+      kind: "end_session",
+      uid: "alice",
+      sessionId,
+      reason: "kicked",
+    });
+    t.same(endings(node), [kicked(first), kicked(second)]);
+    t.same(await sessionsOf(store, "alice"), [third]);
+  },
+);
 
 t.test("a session replaces an earlier session of the same device", async (t) => {
   for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {

@@ -190,7 +190,7 @@ t.test("events that are published during a slow read are pushed exactly once", a
   t.equal(reader.index, 5);
 });
 
-t.test("an event that was not received is read from the store", async (t) => {
+t.test("a published event that a follower did not receive is read from the store", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store);
   const reading = await follow(node.followers);
@@ -268,18 +268,21 @@ t.test("closing ends every follower once and refuses followers that are being ad
   await t.rejects(follow(node.followers), { code: "overloaded" });
 });
 
-t.test("followers in a personal channel listen to the topic of their user", async (t) => {
-  const store = storeWithStream();
-  const { followers } = createFollowers(store);
-  const view = { channel: person("bot"), uid: "alice" };
-  const first = await follow(followers, { view });
-  const second = await follow(followers, { view });
-  t.same([...store.listening], ["u:alice"]);
-  first.following?.stop();
-  t.same([...store.listening], ["u:alice"]);
-  second.following?.stop();
-  t.same([...store.listening], []);
-});
+t.test(
+  "followers of a stream in a personal channel listen to the topic of their user",
+  async (t) => {
+    const store = storeWithStream();
+    const { followers } = createFollowers(store);
+    const view = { channel: person("bot"), uid: "alice" };
+    const first = await follow(followers, { view });
+    const second = await follow(followers, { view });
+    t.same([...store.listening], ["u:alice"]);
+    first.following?.stop();
+    t.same([...store.listening], ["u:alice"]);
+    second.following?.stop();
+    t.same([...store.listening], []);
+  },
+);
 
 t.test(
   "followers that join, pause and resume at random get every index of a stream once, in order, and the whole text",

@@ -48,7 +48,7 @@ t.test("every specified event type has its class, and other types are custom eve
   t.equal(TOOL_CALL_EVENTS.size, 4);
 });
 
-t.test("a reserved type that is not specified is refused", async (t) => {
+t.test("a reserved event type that the specification does not define is refused", async (t) => {
   for (const type of [
     "___",
     "____system",
@@ -59,7 +59,7 @@ t.test("a reserved type that is not specified is refused", async (t) => {
     t.equal(resultOf({ type }), "bad_request", type);
 });
 
-t.test("an empty type is reported before other errors", async (t) => {
+t.test("an empty event type is reported before other errors", async (t) => {
   const invalid = {
     clientMsgNo: "",
     channel: group("a@b"),
@@ -70,7 +70,7 @@ t.test("an empty type is reported before other errors", async (t) => {
   t.equal(resultOf({ ...invalid, type: "___X" }), "bad_request");
 });
 
-t.test("every field rejects values outside its limits", async (t) => {
+t.test("every field of an event rejects values outside its limits", async (t) => {
   const label = "x".repeat(129);
   const cases: readonly (readonly [Partial<EventInput>, string])[] = [
     [{ clientMsgNo: "" }, "bad_request"],

@@ -118,38 +118,41 @@ t.test(
   },
 );
 
-t.test("a start with force ends the other stream first, and its retry ends nothing", async (t) => {
-  const node = await nodeOfProducer(t);
-  await node.start();
-  await node.append("kept");
-  t.same(await node.start({ clientMsgNo: "n2", force: true }), {
-    state: "active",
-  });
-  matchObject(t, published(node).slice(2), [
-    {
-      clientMsgNo: "n1",
-      type: STREAM_END,
-      data: "",
-      stream: { index: 2, state: "cancelled" },
-    },
-    {
-      clientMsgNo: "n2",
-      type: STREAM_START,
-      stream: { index: 0, state: "active" },
-    },
-  ]);
-  matchObject(t, await node.streams.read(GROUP, "n1"), {
-    state: "cancelled",
-    text: "kept",
-  });
-  await node.refused(node.append("late"), "stream_closed");
-  t.same(
-    await node.start({ clientMsgNo: "n2", force: true }),
-    { state: "active" },
-    "a retry does not end the stream",
-  );
-  matchObject(t, await node.streams.read(GROUP, "n2"), { state: "active" });
-});
+t.test(
+  "a start with force ends the active stream first, and a retry of the start ends no stream",
+  async (t) => {
+    const node = await nodeOfProducer(t);
+    await node.start();
+    await node.append("kept");
+    t.same(await node.start({ clientMsgNo: "n2", force: true }), {
+      state: "active",
+    });
+    matchObject(t, published(node).slice(2), [
+      {
+        clientMsgNo: "n1",
+        type: STREAM_END,
+        data: "",
+        stream: { index: 2, state: "cancelled" },
+      },
+      {
+        clientMsgNo: "n2",
+        type: STREAM_START,
+        stream: { index: 0, state: "active" },
+      },
+    ]);
+    matchObject(t, await node.streams.read(GROUP, "n1"), {
+      state: "cancelled",
+      text: "kept",
+    });
+    await node.refused(node.append("late"), "stream_closed");
+    t.same(
+      await node.start({ clientMsgNo: "n2", force: true }),
+      { state: "active" },
+      "a retry does not end the stream",
+    );
+    matchObject(t, await node.streams.read(GROUP, "n2"), { state: "active" });
+  },
+);
 
 t.test("events with the same id are applied only once", async (t) => {
   const node = await nodeOfProducer(t);

@@ -61,7 +61,7 @@ t.test("the hash of a token is stored for each device flag", async (t) => {
   t.equal(await store.device("alice", 2), undefined);
 });
 
-t.test("a changed token ends only the main sessions of the flag", async (t) => {
+t.test("a changed token ends only the main sessions of its device flag", async (t) => {
   const { users, events, store, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   for (const session of [

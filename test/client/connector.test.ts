@@ -91,7 +91,7 @@ t.test("a DISCONNECT frame closes the client even if no close frame follows", as
 });
 
 t.test(
-  "a refused connect rejects with the error of the refusal, and the close code decides whether the client reconnects",
+  "`ready` rejects with the error of a refused CONNECT, and the close code decides whether the client reconnects",
   async (t) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind !== "connect") return;

@@ -67,7 +67,7 @@ for (const { messageCount, headSeq } of [
   { messageCount: "fewer of them than were lost", headSeq: 4 },
 ])
   t.test(
-    `a client that was offline receives all new messages if there are ${messageCount}`,
+    `a client that was offline while the server lost messages receives all new messages if there are ${messageCount}`,
     async (t) => {
       const position = { lastSeq: 5, lastId: 1005 };
       const { client, seen, socket, until } = await start(t, position, 2);

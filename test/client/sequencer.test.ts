@@ -153,7 +153,7 @@ t.test(
 );
 
 t.test(
-  "a range is delivered from the client's position on, and expired messages at its end are skipped",
+  "a pushed range of messages is delivered from the first message after the client's cursor, and expired messages at its end are skipped",
   async (t) => {
     const fixture = await start(t, { cursors: [{ channel: TEAM, lastSeq: 3 }] });
     const { resume } = await fixture.server.received("connect");
@@ -214,7 +214,7 @@ t.test(
 );
 
 t.test(
-  "a SENDACK in a channel without a position does not hide an earlier message that arrives later",
+  "a SENDACK in a channel without a cursor does not hide an earlier message that arrives later",
   async (t) => {
     const fixture = await start(t);
     const { client, server, socket } = fixture;

@@ -88,9 +88,12 @@ t.test("clearing a key leaves other keys unchanged", async (t) => {
   await t.resolves(throttle.clear("never seen"));
 });
 
-t.test("a throttle over its limit evicts the key whose last failure is the oldest", async (t) => {
-  const { throttle } = throttleAt(0, 3);
-  for (const key of ["a", "b", "c", "a", "d"]) await throttle.addFailure(key, WINDOW_MS);
-  const counts = ["a", "b", "c", "d"].map(async (key) => (await throttle.failures(key)).count);
-  t.same(await Promise.all(counts), [2, 0, 1, 1]);
-});
+t.test(
+  "a throttle with too many keys evicts the key whose last failure is the oldest",
+  async (t) => {
+    const { throttle } = throttleAt(0, 3);
+    for (const key of ["a", "b", "c", "a", "d"]) await throttle.addFailure(key, WINDOW_MS);
+    const counts = ["a", "b", "c", "d"].map(async (key) => (await throttle.failures(key)).count);
+    t.same(await Promise.all(counts), [2, 0, 1, 1]);
+  },
+);

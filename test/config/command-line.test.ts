@@ -4,7 +4,7 @@ import { COMMANDS, helpText, parseCommandLine } from "../../src/config/command-l
 import { ConfigError } from "../../src/config/errors.ts";
 import { t } from "../support/suite.ts";
 
-t.test("the command defaults to start", async (t) => {
+t.test("the default command is start", async (t) => {
   t.same(parseCommandLine([]), {
     command: "start",
     configFile: undefined,

@@ -78,7 +78,7 @@ t.test("only the last value of a flag that is set twice is used and validated", 
 });
 
 t.test(
-  "a text is parsed as a number, list or object according to the type of the key",
+  "the text of a variable is parsed as a number, list or object according to the type of its key",
   async (t) => {
     const env = {
       JINDOU_CLIENT_IDLE_TIMEOUT_S: "30",
@@ -196,7 +196,7 @@ t.test(
 );
 
 t.test(
-  "a variable whose text is not a value of the key is rejected, and the message names the variable",
+  "a variable with an invalid value is rejected, and the message names the variable",
   async (t) => {
     const invalid: readonly [string, string][] = [
       ["JINDOU_DRAIN_TIMEOUT_MS", "10s"],
@@ -220,7 +220,7 @@ t.test(
   },
 );
 
-t.test("a number in quotes in the file is rejected", async (t) => {
+t.test("a quoted number in the configuration file is rejected", async (t) => {
   const readFile = readerOf({ "c.json": { drain: { timeoutMs: "10" } } });
   const problems = problemsOf({ file: "c.json", readFile });
   t.match(problems, [/drain\.timeoutMs.*integer from 0 to 600000/]);

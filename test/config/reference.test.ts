@@ -37,7 +37,7 @@ t.test("every numeric key has a unit and a minimum", async (t) => {
   }
 });
 
-t.test("a section rejects unknown keys", async (t) => {
+t.test("every section of the configuration rejects unknown keys", async (t) => {
   for (const section of [...new Set(CONFIG_KEYS.map((key) => key.path[0]))]) {
     const file = "c.json";
     const readFile = () => JSON.stringify({ [section ?? ""]: { zzzzzzzz: 1 } });

@@ -41,32 +41,35 @@ t.test("the start banner of a node on Redis does not show the address of Redis",
   t.notMatch(text, /hunter2|10\.0\.0\.1/);
 });
 
-t.test("secrets that are set are masked everywhere, and all other values are shown", async (t) => {
-  const env = {
-    JINDOU_API_TOKEN: "hunter2",
-    JINDOU_CLIENT_TLS_CERT_FILE: "c",
-    JINDOU_CLIENT_TLS_KEY_FILE: "k",
-    JINDOU_CLIENT_TLS_PASSPHRASE: "hunter2",
-    JINDOU_MANAGERS:
-      '[{"username":"ops","password":"hunter2"},{"username":"dev","passwordHash":"hunter2"}]',
-    JINDOU_REDIS_URL: "redis://:hunter2@localhost",
-  };
-  const config = loadConfig({ env });
-  const masked = maskSecrets(config);
-  t.notMatch(JSON.stringify(masked), /hunter2/);
-  t.match(masked, {
-    api: { token: MASK, listen: "127.0.0.1:5001" },
-    admin: { password: "" },
-    redis: { url: MASK, prefix: "jd" },
-    managers: [
-      { username: "ops", password: MASK, passwordHash: "" },
-      { username: "dev", password: "", passwordHash: MASK },
-    ],
-    client: { tls: { passphrase: MASK } },
-  });
-  t.equal(config.api.token, "hunter2", "the configuration itself is not changed");
-});
+t.test(
+  "the displayed configuration masks every secret that is set and shows all other values",
+  async (t) => {
+    const env = {
+      JINDOU_API_TOKEN: "hunter2",
+      JINDOU_CLIENT_TLS_CERT_FILE: "c",
+      JINDOU_CLIENT_TLS_KEY_FILE: "k",
+      JINDOU_CLIENT_TLS_PASSPHRASE: "hunter2",
+      JINDOU_MANAGERS:
+        '[{"username":"ops","password":"hunter2"},{"username":"dev","passwordHash":"hunter2"}]',
+      JINDOU_REDIS_URL: "redis://:hunter2@localhost",
+    };
+    const config = loadConfig({ env });
+    const masked = maskSecrets(config);
+    t.notMatch(JSON.stringify(masked), /hunter2/);
+    t.match(masked, {
+      api: { token: MASK, listen: "127.0.0.1:5001" },
+      admin: { password: "" },
+      redis: { url: MASK, prefix: "jd" },
+      managers: [
+        { username: "ops", password: MASK, passwordHash: "" },
+        { username: "dev", password: "", passwordHash: MASK },
+      ],
+      client: { tls: { passphrase: MASK } },
+    });
+    t.equal(config.api.token, "hunter2", "the configuration itself is not changed");
+  },
+);
 
-t.test("a configuration without secrets is shown unchanged", async (t) => {
+t.test("a configuration without secrets is displayed unchanged", async (t) => {
   t.same(maskSecrets(loadConfig()), loadConfig());
 });

@@ -608,7 +608,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const kind of CHAT_KINDS) {
       if (title === "removal" && kind === "personal") continue;
       t.test(
-        `${kind} channel: a lost ${title} is noticed even if nothing follows it`,
+        `${kind} channel: a lost ${title} is noticed even if no later publication follows`,
         async (t) => {
           const chat = newChat(kind);
           const recorder = recordingJudge(chat);
@@ -932,7 +932,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "the members of a group are checked if a removal reuses a lost publication number while the node is disconnected",
+    "the members of a group are checked if a removal reuses the number of a lost publication while the node is disconnected",
     async (t) => {
       const removal = await openGroup(t, ["ann", "bob"]);
       const ended = await openGroup(t, ["ann", "bob"]);

@@ -314,7 +314,7 @@ export const KICK_CASES: readonly KickCase[] = [
     remaining: "b c d",
   },
   {
-    title: "logins with the same label are one login",
+    title: "logins with the same label count as one login",
     lines: [
       ["a: main d1 label x", "entered"],
       ["b: main d1 label x", "entered as a", "a replaced"],
@@ -329,7 +329,7 @@ export const KICK_CASES: readonly KickCase[] = [
     remaining: "g w",
   },
   {
-    title: "a label still names its login after the login was continued by its order",
+    title: "a label still identifies its login after the login was continued by its order",
     lines: [
       ["a: main label x", "entered"],
       ["b: main continues a", "entered as a", "a replaced"],

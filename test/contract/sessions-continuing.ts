@@ -71,16 +71,19 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
   const [first, second] = [await driver.open(t), await driver.open(t)];
   const user = () => new User(first, second);
 
-  t.test("a claim with an unknown label or order is treated as a new login", async (t) => {
-    const u = user();
-    const a = await u.enter();
-    const later = a.order + 3_600_000_000; // an order that no login has
-    for (const claim of [{ label: "n9-zz" }, { order: later }]) {
-      const { order } = await u.enter({}, claim);
-      t.ok(order > a.order && order < later, "the session has an order of its own");
-      t.equal(await u.tryEnter(a), "kicked", "the new login kicks the earlier one");
-    }
-  });
+  t.test(
+    "a login that claims to continue an unknown login label or order is treated as a new login",
+    async (t) => {
+      const u = user();
+      const a = await u.enter();
+      const later = a.order + 3_600_000_000; // an order that no login has
+      for (const claim of [{ label: "n9-zz" }, { order: later }]) {
+        const { order } = await u.enter({}, claim);
+        t.ok(order > a.order && order < later, "the session has an order of its own");
+        t.equal(await u.tryEnter(a), "kicked", "the new login kicks the earlier one");
+      }
+    },
+  );
 
   t.test("a login that the store has forgotten keeps its order when it is continued", async (t) => {
     const u = user();
@@ -103,24 +106,27 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
       t.equal(await entry.directory.endedBy(entry.session), undefined);
   });
 
-  t.test("the last login stays when all logins are continued concurrently", async (t) => {
-    const u = user();
-    const logins = [await u.enter(), await u.enter(), await u.enter()];
-    const last = logins[2] as (typeof logins)[number]; // it was added above
-    await Promise.all([
-      ...logins.map((login) => u.tryEnter(login)),
-      ...logins.map((login) => u.tryEnter(login)),
-    ]);
-    const remaining = await sessionsOf(u.node.store, u.uid);
-    t.equal(remaining.length, 1);
-    const [session] = remaining;
-    if (session === undefined) return;
-    const continuation = await u.enter({}, last);
-    t.equal(continuation.order, last.order, "the last login can be continued");
-    t.same(continuation.ended, [[session.sessionId, "replaced"]]);
-    const { ended } = await u.enter();
-    t.same(ended, [[continuation.session.sessionId, "kicked"]]);
-  });
+  t.test(
+    "the session of the last login stays when the sessions of all logins are continued concurrently",
+    async (t) => {
+      const u = user();
+      const logins = [await u.enter(), await u.enter(), await u.enter()];
+      const last = logins[2] as (typeof logins)[number]; // it was added above
+      await Promise.all([
+        ...logins.map((login) => u.tryEnter(login)),
+        ...logins.map((login) => u.tryEnter(login)),
+      ]);
+      const remaining = await sessionsOf(u.node.store, u.uid);
+      t.equal(remaining.length, 1);
+      const [session] = remaining;
+      if (session === undefined) return;
+      const continuation = await u.enter({}, last);
+      t.equal(continuation.order, last.order, "the last login can be continued");
+      t.same(continuation.ended, [[session.sessionId, "replaced"]]);
+      const { ended } = await u.enter();
+      t.same(ended, [[continuation.session.sessionId, "kicked"]]);
+    },
+  );
 
   t.test("confirmSessions returns one result for each session, in order", async (t) => {
     const { cluster, store } = first;

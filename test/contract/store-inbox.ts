@@ -130,7 +130,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "an inbox is read from a seq, oldest copy first, up to `limit` and `maxBytes`",
+    "the copies after an inboxSeq are read from an inbox, oldest first, up to `limit` and `maxBytes`",
     async (t) => {
       const fixture = await createFixture(t);
       for (let i = 0; i < 5; i++)

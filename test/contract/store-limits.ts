@@ -31,33 +31,36 @@ const range = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, i) => from + i);
 
 export async function limits(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("each channel keeps its newest messages, and its seqs continue", async (t) => {
-    const fixture = await withLimit(createFixture, t);
-    await send(fixture, 250, { channel: personalChannel("bob") });
-    await send(fixture, 35);
-    await send(fixture, 10, { channel: { id: "h", type: 2 } });
-    await fixture.store.sweep();
-    const check = async () => {
-      t.same(await readSeqs(fixture), range(26, 35));
-      t.same(await readSeqs(fixture, { reverse: true, limit: 2 }), [35, 34]);
-      t.same(await readSeqs(fixture, { toSeq: 26, reverse: true }), [26]);
-      t.same(await readSeqs(fixture, {}, "1:alice@bob"), range(241, 250));
-      t.same(
-        await readSeqs(fixture, {}, "2:h"),
-        range(1, 10),
-        "a channel at the limit keeps all messages",
-      );
-      t.equal(await fixture.store.headSeq(KEY), 35);
-    };
-    await check();
-    await fixture.reopen();
-    await check();
-    await fixture.store.sweep();
-    await check();
-    await send(fixture, 3);
-    await fixture.store.sweep();
-    t.same(await readSeqs(fixture), range(29, 38));
-  });
+  t.test(
+    "a channel over its message limit keeps only its newest messages, and its seqs continue",
+    async (t) => {
+      const fixture = await withLimit(createFixture, t);
+      await send(fixture, 250, { channel: personalChannel("bob") });
+      await send(fixture, 35);
+      await send(fixture, 10, { channel: { id: "h", type: 2 } });
+      await fixture.store.sweep();
+      const check = async () => {
+        t.same(await readSeqs(fixture), range(26, 35));
+        t.same(await readSeqs(fixture, { reverse: true, limit: 2 }), [35, 34]);
+        t.same(await readSeqs(fixture, { toSeq: 26, reverse: true }), [26]);
+        t.same(await readSeqs(fixture, {}, "1:alice@bob"), range(241, 250));
+        t.same(
+          await readSeqs(fixture, {}, "2:h"),
+          range(1, 10),
+          "a channel at the limit keeps all messages",
+        );
+        t.equal(await fixture.store.headSeq(KEY), 35);
+      };
+      await check();
+      await fixture.reopen();
+      await check();
+      await fixture.store.sweep();
+      await check();
+      await send(fixture, 3);
+      await fixture.store.sweep();
+      t.same(await readSeqs(fixture), range(29, 38));
+    },
+  );
 
   t.test(
     "a message limit that is set later also applies to channels without new messages",

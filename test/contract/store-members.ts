@@ -16,7 +16,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   const isMember = async ({ store }: StoreFixture, uid: string) =>
     (await store.groupFacts("g", uid)).isSubscriber;
 
-  t.test("adding a member again changes nothing", async (t) => {
+  t.test("adding a member again does not change the member's join seq", async (t) => {
     const { store } = await createFixture(t);
     const add = (...uids: string[]) => store.addSubscribers(group("g"), uids, PERMANENT);
     t.equal(await add("a"), false, "the channel does not exist");

@@ -136,7 +136,7 @@ t.test("events of a stream are no longer pushed after the store has lost the str
   t.same(contents(alice), []);
 });
 
-t.test("leaving a group releases the bytes held for it", async (t) => {
+t.test("a session that leaves a group releases the bytes held for the group", async (t) => {
   const { session } = joiner(1000);
   const g = new Group("g");
   for (let round = 0; round < 10; round++) {
@@ -179,14 +179,17 @@ function holding(maxHeldBytes = 10_000): Joiner & {
   return { ...alice, g, backlog };
 }
 
-t.test("messages are held in order until the session is a member", async (t) => {
-  const { backlog, g, connection } = holding();
-  for (const seq of [3, 0, 4]) backlog.receiveMessage(messageOf(seq));
-  t.same(connection.frames, []);
-  g.add(backlog);
-  t.notOk(backlog.isHolding);
-  t.same(connection.messageNos, ["n3", "n0", "n4"]);
-});
+t.test(
+  "messages of a group are held in order until the joining session is live in the group",
+  async (t) => {
+    const { backlog, g, connection } = holding();
+    for (const seq of [3, 0, 4]) backlog.receiveMessage(messageOf(seq));
+    t.same(connection.frames, []);
+    g.add(backlog);
+    t.notOk(backlog.isHolding);
+    t.same(connection.messageNos, ["n3", "n0", "n4"]);
+  },
+);
 
 t.test(
   "held messages that were already read from the store are skipped, and unstored messages are pushed",

@@ -312,7 +312,7 @@ t.test(
 );
 
 t.test(
-  "repeating a call whose notification was lost delivers the messages sent since the addition",
+  "a repeated addition whose first notification was lost delivers the messages sent since the first addition",
   async (t) => {
     const world = new World(seeded(1));
     say(world);

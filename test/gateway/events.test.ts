@@ -205,7 +205,7 @@ t.test(
 
 for (const how of ["lags", "joins"] as const)
   t.test(
-    `a client that ${how} while many streams are active is pushed one more stream each time it reads`,
+    `a client that ${how} while many streams are active gets one more stream each time it reads`,
     async (t) => {
       const { world, sessions } = await liveWorld(["alice"]);
       const senders = ["b1", "b2", "b3", "b4", "b5"];
@@ -365,7 +365,7 @@ t.test("operations on conversations, commands and streams get a reply", async (t
 });
 
 t.test(
-  "a session that is removed from its groups while it starts to lag gets none of their events",
+  "a session whose user is removed from groups while it starts to lag gets no events of these groups",
   async (t) => {
     for (const isGone of [false, true]) {
       const ids = Array.from({ length: 9 }, (_, at) => `g${at}`);

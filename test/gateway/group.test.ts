@@ -52,7 +52,7 @@ t.test("a group is empty unless a session joins or follows it", async (t) => {
   t.equal(alice.session.groups.size, 0);
 });
 
-t.test("a session that leaves while it joins leaves nothing behind", async (t) => {
+t.test("a group is empty after its only session left it while joining", async (t) => {
   const g = new Group("g");
   const alice = live("a");
   const backlog = g.addJoining(alice.session);

@@ -90,7 +90,7 @@ t.test("a message to oneself reaches each of the user's other devices once", asy
   t.same(counts(sessions), [0, 1]);
 });
 
-t.test("a restricted message reaches only the recipients that it names", async (t) => {
+t.test("a message with a list of recipients reaches only these recipients", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "bob", "bob", "carol"]);
   const origin = sessions[1]?.session.sessionId ?? "";
   world.server.append({
@@ -103,7 +103,7 @@ t.test("a restricted message reaches only the recipients that it names", async (
   t.same(counts(sessions), [0, 0, 1, 1]);
 });
 
-t.test("a restricted message to a group is encoded once per wire format", async (t) => {
+t.test("a group message with a list of recipients is encoded once per wire format", async (t) => {
   const names = ["alice:a", "bob:a", "carol:b", "dave:a", "dave:b"];
   const { world, sessions } = await liveWorld(names);
   world.server.append({

@@ -319,35 +319,38 @@ t.test(
 );
 
 for (const how of ["is ended", "disconnects", "is ended and disconnects later"] as const)
-  t.test(`a session that ${how} at any moment of joining leaves nothing behind`, async (t) => {
-    let early = 0;
-    for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
-      const random = seeded(seed);
-      const start = { isMember: true, isNamed: random.chance(0.5) };
-      const { world, alice } = smallWorld(random, start);
-      const joining = world.join(alice);
-      for (let step = 0; step < seed % MOST_STEPS; step++) {
-        if (random.chance(0.1)) alice.connection.unread = 1000;
-        else readSometimes(alice, random);
-        await world.server.step();
+  t.test(
+    `a session that ${how} at any moment of joining leaves no session, topic or subscription behind`,
+    async (t) => {
+      let early = 0;
+      for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
+        const random = seeded(seed);
+        const start = { isMember: true, isNamed: random.chance(0.5) };
+        const { world, alice } = smallWorld(random, start);
+        const joining = world.join(alice);
+        for (let step = 0; step < seed % MOST_STEPS; step++) {
+          if (random.chance(0.1)) alice.connection.unread = 1000;
+          else readSometimes(alice, random);
+          await world.server.step();
+        }
+        if (!alice.isLive) early += 1;
+        if (how !== "disconnects") alice.session.end("kicked");
+        if (how === "is ended and disconnects later") await world.server.settle();
+        world.disconnect(alice);
+        world.disconnect(alice);
+        await world.server.settle();
+        await joining;
+        const remaining = {
+          sessions: [...world.hub.sessions()].length,
+          listened: world.server.subscriptions.size,
+          topics: alice.connection.topics.size,
+        };
+        const nothing = { sessions: 0, listened: 0, topics: 0 };
+        t.same(remaining, nothing, `no session, topic or subscription is left with seed ${seed}`);
       }
-      if (!alice.isLive) early += 1;
-      if (how !== "disconnects") alice.session.end("kicked");
-      if (how === "is ended and disconnects later") await world.server.settle();
-      world.disconnect(alice);
-      world.disconnect(alice);
-      await world.server.settle();
-      await joining;
-      const remaining = {
-        sessions: [...world.hub.sessions()].length,
-        listened: world.server.subscriptions.size,
-        topics: alice.connection.topics.size,
-      };
-      const nothing = { sessions: 0, listened: 0, topics: 0 };
-      t.same(remaining, nothing, `no session, topic or subscription is left with seed ${seed}`);
-    }
-    t.ok(early > 25 * EACH, "many sessions ended before they were live");
-  });
+      t.ok(early > 25 * EACH, "many sessions ended before they were live");
+    },
+  );
 
 t.test("a session is live in every group after joining", async (t) => {
   for (let seed = 0; seed < 50; seed++) {

@@ -72,7 +72,7 @@ t.test("the number of remembered users without a session is limited", async (t) 
 });
 
 t.test(
-  "a connection that sends one burst of frames while its user is in debt is exhausted",
+  "a connection is exhausted after it has sent one burst of frames while its user is in debt",
   async (t) => {
     const { connect, pass } = stage();
     connect("a").charge(150);

@@ -51,35 +51,44 @@ async function sentAgain({ connection }: Joiner): Promise<readonly string[]> {
   return connection.messageNos.slice(before);
 }
 
-t.test("exactly 1 MiB of unacknowledged messages is sent again", async (t) => {
+t.test("unacknowledged messages of exactly 1 MiB in total are all sent again", async (t) => {
   t.same(await sentAgain(pushed([MIB / 2, MIB / 2])), ["n1", "n2"]);
 });
 
-t.test("the oldest message is not sent again if all exceed 1 MiB by a byte", async (t) => {
-  t.same(await sentAgain(pushed([1, MIB / 2, MIB / 2])), ["n2", "n3"]);
-  t.same(await sentAgain(pushed([MIB + 1, 10])), ["n2"], "a larger message is not sent again");
-});
+t.test(
+  "the oldest unacknowledged message is not sent again if all of them exceed 1 MiB by one byte",
+  async (t) => {
+    t.same(await sentAgain(pushed([1, MIB / 2, MIB / 2])), ["n2", "n3"]);
+    t.same(await sentAgain(pushed([MIB + 1, 10])), ["n2"], "a larger message is not sent again");
+  },
+);
 
-t.test("an acknowledged message does not count for the 1 MiB", async (t) => {
+t.test("an acknowledged message does not count towards the resend limit of 1 MiB", async (t) => {
   const alice = pushed([MIB / 2, MIB / 2]);
   alice.session.acknowledged(1);
   push(alice, [MIB / 2]);
   t.same(await sentAgain(alice), ["n2", "n3"]);
 });
 
-t.test("a message that was dropped for its size does not count for the 1 MiB", async (t) => {
-  t.same(await sentAgain(pushed([MIB, MIB, MIB / 2, MIB / 2])), ["n3", "n4"]);
-});
+t.test(
+  "a message that the resend limit of 1 MiB excluded does not count towards the limit",
+  async (t) => {
+    t.same(await sentAgain(pushed([MIB, MIB, MIB / 2, MIB / 2])), ["n3", "n4"]);
+  },
+);
 
-t.test("a client with 65,536 unread bytes is sent messages again, with one more not", async (t) => {
-  const [lagging, reading] = [pushed([10]), pushed([10])]; // the timer of `lagging` runs first
-  reading.connection.unread = MAX_UNREAD_BYTES;
-  lagging.connection.unread = MAX_UNREAD_BYTES + 1;
-  t.same(await sentAgain(reading), ["n1"]);
-  t.same(lagging.connection.messageNos, ["n1"], "only the first push was sent");
-  lagging.connection.unread = MAX_UNREAD_BYTES;
-  t.same(await sentAgain(lagging), ["n1"], "it is sent again once the client has read");
-});
+t.test(
+  "a client with 65,536 unread bytes is sent messages again, and a client with one more is not",
+  async (t) => {
+    const [lagging, reading] = [pushed([10]), pushed([10])]; // the timer of `lagging` runs first
+    reading.connection.unread = MAX_UNREAD_BYTES;
+    lagging.connection.unread = MAX_UNREAD_BYTES + 1;
+    t.same(await sentAgain(reading), ["n1"]);
+    t.same(lagging.connection.messageNos, ["n1"], "only the first push was sent");
+    lagging.connection.unread = MAX_UNREAD_BYTES;
+    t.same(await sentAgain(lagging), ["n1"], "it is sent again once the client has read");
+  },
+);
 
 t.test("a message that has expired is not sent again", async (t) => {
   const alice = pushed([10]);

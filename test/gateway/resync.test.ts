@@ -236,7 +236,7 @@ t.test(
 );
 
 t.test(
-  "a command that was missed after an empty inbox is pushed, even if a later command was received",
+  "a command that was missed after the inbox was read as empty is pushed, even if a later command was received",
   async (t) => {
     const world = new World(seeded(1));
     const send = () =>

@@ -276,7 +276,7 @@ t.test("events of a stream are not held while personal channels resume", async (
 });
 
 t.test(
-  "events of a stream continue after the state that a pushed conversation contained",
+  "a lagging session that is pushed a conversation with a stream then gets only the later events of the stream",
   async (t) => {
     for (const place of [PLACES[0], PLACES[2]] as Producer[]) {
       const world = new World(seeded(5));

@@ -17,12 +17,15 @@ t.test("a list is not created from entries that are not networks", async (t) => 
   t.throws(() => new NetworkList(["10.0.0.1", "10.0.0.0/33"]), /"10\.0\.0\.0\/33"/);
 });
 
-t.test("one address has one notation", async (t) => {
-  t.equal(canonicalAddress("10.1.2.3"), "10.1.2.3");
-  t.equal(canonicalAddress("::FFFF:10.1.2.3"), "10.1.2.3");
-  t.equal(canonicalAddress("::ffff:a01:203"), "10.1.2.3");
-  t.equal(canonicalAddress("2001:0DB8:0:0:0:0:0:1"), "2001:db8::1");
-  t.equal(canonicalAddress("fe80::1%eth0"), "fe80::1");
-  for (const text of ["", "10.1.2", "10.1.2.03", "host", "[::1]", "1.2.3.4:5"])
-    t.equal(canonicalAddress(text), undefined, text);
-});
+t.test(
+  "canonicalAddress returns one notation for each IP address, and undefined for any other text",
+  async (t) => {
+    t.equal(canonicalAddress("10.1.2.3"), "10.1.2.3");
+    t.equal(canonicalAddress("::FFFF:10.1.2.3"), "10.1.2.3");
+    t.equal(canonicalAddress("::ffff:a01:203"), "10.1.2.3");
+    t.equal(canonicalAddress("2001:0DB8:0:0:0:0:0:1"), "2001:db8::1");
+    t.equal(canonicalAddress("fe80::1%eth0"), "fe80::1");
+    for (const text of ["", "10.1.2", "10.1.2.03", "host", "[::1]", "1.2.3.4:5"])
+      t.equal(canonicalAddress(text), undefined, text);
+  },
+);

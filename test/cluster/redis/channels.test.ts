@@ -144,7 +144,7 @@ t.test(
 );
 
 t.test(
-  "a personal message that arrives on one user's topic is held back while the other user's topic is lost",
+  "a personal message that arrives on one user's topic is held back while the subscription to the other user's topic is lost",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -162,20 +162,23 @@ t.test(
   },
 );
 
-t.test("a lost topic that is unsubscribed no longer delays the channel", async (t) => {
-  const log = new ChannelLog("personal");
-  const { fixture, channels, topic: a } = withOneTopic(t, log);
-  receive(channels, log.message());
-  loseTopic(channels, a, 1e6 + 1000);
-  log.message(); // published but not received
-  channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
-  receive(channels, log.message());
-  a.isOpen = false;
-  channels.removeTopic(a);
-  receive(channels, log.message());
-  await waitUntilIdle(fixture);
-  t.same(fixture.seqs(), range(1, 4));
-});
+t.test(
+  "a topic whose subscription was lost no longer delays a channel after the node has unsubscribed from it",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const { fixture, channels, topic: a } = withOneTopic(t, log);
+    receive(channels, log.message());
+    loseTopic(channels, a, 1e6 + 1000);
+    log.message(); // published but not received
+    channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
+    receive(channels, log.message());
+    a.isOpen = false;
+    channels.removeTopic(a);
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), range(1, 4));
+  },
+);
 
 t.test(
   "a personal channel continues on one user's topic after the other user's topic is unsubscribed",
@@ -200,7 +203,7 @@ t.test(
 );
 
 t.test(
-  "a message missed on a lost topic is delivered even if it precedes the first message received from its channel",
+  "a message missed while a subscription was lost is delivered even if it precedes the first message received from its channel",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -216,7 +219,7 @@ t.test(
 
 for (const isListed of [true, false])
   t.test(
-    `a channel resumes when both lost topics are restored${isListed ? "" : ", even if its users' lists of channels with new messages do not contain the channel"}`,
+    `a personal channel continues when both lost subscriptions are restored${isListed ? "" : ", even if its users' lists of channels with new messages do not contain the channel"}`,
     async (t) => {
       const log = new ChannelLog("personal");
       log.isListed = isListed;
@@ -235,22 +238,25 @@ for (const isListed of [true, false])
     },
   );
 
-t.test("a message that is not stored is skipped while one of two topics is lost", async (t) => {
-  const log = new ChannelLog("personal");
-  const { fixture, channels, topic: a } = withOneTopic(t, log);
-  const b = subscription("b");
-  channels.addTopic(b);
-  receive(channels, log.message());
-  await waitUntilIdle(fixture);
-  for (const topic of [a, b]) loseTopic(channels, topic, 1e6 + 1000);
-  a.isUp = true;
-  receive(channels, log.message({ stored: false }));
-  await restoreTopic(channels, a);
-  await restoreTopic(channels, b);
-  t.same(fixture.seqs(), [1]);
-});
+t.test(
+  "an unstored message is skipped while the subscription to one user's topic is lost",
+  async (t) => {
+    const log = new ChannelLog("personal");
+    const { fixture, channels, topic: a } = withOneTopic(t, log);
+    const b = subscription("b");
+    channels.addTopic(b);
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    for (const topic of [a, b]) loseTopic(channels, topic, 1e6 + 1000);
+    a.isUp = true;
+    receive(channels, log.message({ stored: false }));
+    await restoreTopic(channels, a);
+    await restoreTopic(channels, b);
+    t.same(fixture.seqs(), [1]);
+  },
+);
 
-t.test("the sequencer of a channel with a lost topic is not evicted", async (t) => {
+t.test("the sequencer of a channel with a lost subscription is not evicted", async (t) => {
   const log = new ChannelLog("personal");
   const fixture = createFixture(t, log, { mayReorder: false });
   const channels = createChannels(fixture, log, { max: 4 });
@@ -268,7 +274,7 @@ t.test("the sequencer of a channel with a lost topic is not evicted", async (t) 
 });
 
 t.test(
-  "the first message of a channel is delivered even if it is published while the topic is lost",
+  "the first message of a channel is delivered even if it is published while the subscription is lost",
   async (t) => {
     const log = new ChannelLog("personal");
     const fixture = createFixture(t, log, { mayReorder: false });

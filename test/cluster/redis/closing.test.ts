@@ -21,7 +21,7 @@ interface Outage {
 }
 
 const OUTAGES: Readonly<Record<string, Outage>> = {
-  "all servers hang": {
+  "all Redis servers hang": {
     async begin({ primaries }) {
       for (const primary of primaries) primary.signal("SIGSTOP");
     },
@@ -29,7 +29,7 @@ const OUTAGES: Readonly<Record<string, Outage>> = {
       for (const primary of primaries) primary.signal("SIGCONT");
     },
   },
-  "a primary is dead": {
+  "a Redis primary is dead": {
     async begin({ primaries }) {
       await primaries[2]?.stop("SIGKILL");
     },

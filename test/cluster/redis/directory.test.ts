@@ -64,7 +64,7 @@ const endedSessions = ({ events }: TestNode) =>
 
 const ROUNDS = 500;
 
-t.test("exactly one of three concurrent main logins survives, in 500 rounds", async (t) => {
+t.test("exactly one of three main devices that log in concurrently stays online", async (t) => {
   const nodes = await startNodes(t, 3);
   const failedUids: string[] = [];
   await Promise.all(
@@ -508,7 +508,7 @@ t.test("only sessions that could not be confirmed are confirmed again", async (t
 });
 
 t.test(
-  "sessions whose users' topics are lost do not delay the checks of other sessions",
+  "sessions with a lost subscription to the user's topic do not delay the checks of other sessions",
   async (t) => {
     const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
     const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];

@@ -51,12 +51,12 @@ function boundTo(link: WholeNode["link"]) {
   return { keys: link.keys, call: link.call.bind(link) };
 }
 
-t.test("nodes on one Redis server fulfil the contract of the registry", async (t: Test) => {
+t.test("nodes on one Redis server fulfil the contract of the node registry", async (t: Test) => {
   const { url } = await startRedis(t);
   registryContract(t, driverOf("redis", url));
 });
 
-t.test("nodes on a Redis Cluster fulfil the contract of the registry", async (t: Test) => {
+t.test("nodes on a Redis Cluster fulfil the contract of the node registry", async (t: Test) => {
   const { url } = await startRedisCluster(t);
   registryContract(t, driverOf("redis cluster", url));
 });

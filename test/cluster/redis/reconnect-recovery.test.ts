@@ -75,7 +75,7 @@ t.test("a barrier waits until missed messages are delivered", async (t) => {
 
 for (const channel of [group("g"), person("b")])
   t.test(
-    `${channel.id}: a message that is not stored is skipped if it arrives during a catch-up after a lost connection`,
+    `an unstored message is skipped if it arrives during a catch-up after a lost connection (channel type ${channel.type})`,
     async (t) => {
       const settings = newSettings();
       let [isHeld, reads] = [true, 0];
@@ -270,7 +270,7 @@ t.test("the missed end of a long personal stream is delivered", async (t) => {
 
 for (const succeeds of [true, false])
   t.test(
-    `a topic that is lost while it is being opened is restored, even if the first read ${succeeds ? "is late" : "fails"}`,
+    `a subscription that is lost while it is being opened is restored, even if the first read ${succeeds ? "is late" : "fails"}`,
     async (t) => {
       const log = new ChannelLog("group");
       const fixture = createFixture(t, log);
