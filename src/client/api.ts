@@ -42,9 +42,8 @@ export interface SendOptions {
   readonly tagKey?: string;
 }
 
-/** Acknowledgement of a message, sent by the server once the message is durable. */
+/** Acknowledgement of a message. A stored message is durable by then. */
 export interface Sent {
-  /** Id of the message. */
   readonly messageId: number;
   /** Sequence number in the channel, 0 for `noPersist` messages and commands. */
   readonly messageSeq: number;
@@ -60,7 +59,6 @@ export interface ReceivedMessage {
   readonly messageId: number;
   /** Sequence number in the channel, starting at 1; 0 if the message is not stored. */
   readonly messageSeq: number;
-  /** Uid of the sender. */
   readonly fromUid: string;
   /** The sender's idempotency key. */
   readonly clientMsgNo: string;
@@ -272,8 +270,8 @@ export interface Client {
   readonly status: Status;
   /**
    * Adds a handler and returns a function that removes it. If a `command` handler returns a
-   * promise, the command is acknowledged once the promise resolves. Throws `bad_option` for an
-   * unknown event.
+   * promise, the command is acknowledged once the promise resolves. Throws `bad_option` if the
+   * event is unknown or `handler` is not a function.
    */
   on<E extends keyof ClientEvents>(
     event: E,
@@ -283,9 +281,9 @@ export interface Client {
   ready(): Promise<void>;
   /**
    * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
-   * message is durable. Messages wait while the client is offline, and are sent again after a lost
-   * connection without creating a duplicate. Messages to one channel keep their order. Rejects with
-   * `queue_full`, `closed`, `timeout` or the server's refusal.
+   * server acknowledges the message. Messages wait while the client is offline, and are sent again
+   * after a lost connection without creating a duplicate. Messages to one channel keep their order.
+   * Rejects with an error such as `queue_full` or the server's refusal.
    */
   send(
     channel: ChannelRef,
@@ -322,7 +320,8 @@ export interface Client {
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
    * Calls `handler` with the presence of each user and with every change. Returns a function that
-   * ends the watch. Throws `too_large` if the client's watches would cover more than 200 users.
+   * ends the watch. Throws `too_large` if the watches would cover more than 200 users, and
+   * `bad_id`.
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**

@@ -35,7 +35,7 @@ export class Channels {
    * used channel raises this time.
    */
   #sinceMs: number | undefined;
-  /** True while missed messages are looked for. Meanwhile, new sequencers buffer messages. */
+  /** True while the client looks for missed messages. New sequencers then buffer messages. */
   #isCatchingUp = false;
   /** Number of lost connections. A catch-up of an earlier connection stops. */
   #epoch = 0;
@@ -94,7 +94,10 @@ export class Channels {
     if (ack.messageSeq > 0) this.#use(channel).acked(ack);
   }
 
-  /** Finds missed messages in channels without a cursor and, if `isPartial`, in all not resumed. */
+  /**
+   * Finds missed messages in channels without a cursor. If `isPartial`, also checks the channels
+   * that the server did not resume.
+   */
   async #catchUp(isPartial: boolean): Promise<void> {
     const epoch = this.#epoch;
     const missedChannels = findMissedChannels({

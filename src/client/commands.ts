@@ -27,7 +27,7 @@ interface PendingCommand {
 /** Maximum number of unhandled commands. The next session receives further ones again. */
 const MAX_OPEN = 10_000;
 const MAX_HANDLED = 10_000;
-/** Maximum number of retries: after 1, 2, 4, 8 and 16 s, then at the next session. */
+/** Maximum number of retries, after 1, 2, 4, 8 and 16 s. The next session starts again. */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
 /** Maximum number of inbox positions that the server accepts in one COMMANDACK. */
@@ -102,7 +102,8 @@ export class Commands {
   }
 
   /**
-   * Schedules a retry. Drops the command after the last one, or at once if it is not in the inbox.
+   * Schedules a retry. Drops the command instead after the last retry, or if it is not in the
+   * inbox, or if the client is closed.
    */
   #retryLater(pending: PendingCommand): void {
     pending.failures += 1;

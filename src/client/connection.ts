@@ -109,9 +109,7 @@ export class Connection {
     socket.onerror = () => undefined; // a close event always follows
   }
 
-  /**
-   * Rejects with the server's refusal, `timeout`, `connection_lost`, `too_large` or `bad_request`.
-   */
+  /** Rejects with the server's refusal or an error of the client, such as `connection_lost`. */
   async request<K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -136,7 +134,10 @@ export class Connection {
     this.#end({ code: ABNORMAL_CLOSURE, error });
   }
 
-  /** Resolves when the server has closed the connection, or after `DISCONNECT_MS`. */
+  /**
+   * Sends DISCONNECT and resolves when the server has closed the connection, or after
+   * `DISCONNECT_MS`. Drops a connection that is not open.
+   */
   async disconnect(): Promise<void> {
     if (this.#status !== "open") return this.#end({ code: ABNORMAL_CLOSURE });
     const { socket } = this.#ports;
@@ -250,7 +251,8 @@ class OpenRequests {
   }
 
   /**
-   * Returns an unused ref. Refs repeat only after 2^32 - 1 requests, longer than any stays open.
+   * Returns an unused ref. Refs repeat after 2^32 - 1 requests, when the old request has long
+   * ended.
    */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;

@@ -37,7 +37,7 @@ const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 const MAX_RESUME_CHANNELS = 1000;
 /** Maximum size of a frame that a server accepts by default. */
 const MAX_FRAME_BYTES = 128 * 1024;
-/** Fraction of the frame for resume points. The rest is for the other fields. */
+/** Fraction of the CONNECT frame that resume points may fill. */
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;
@@ -61,7 +61,7 @@ export class Connector {
   #connection: Connection | undefined;
   /** Number of reconnects since the last stable session. */
   #failures = 0;
-  /** Number of attempts since the last open session for which no socket opened. */
+  /** Number of attempts without an opened socket since the last open session. */
   #refusals = 0;
   /** Time at which the session was opened (monotonic clock). */
   #openedAt = 0;
@@ -105,7 +105,7 @@ export class Connector {
     await connection?.disconnect();
   }
 
-  /** Makes attempt number `round`. Stops if a newer attempt has started meanwhile. */
+  /** Makes attempt number `round`. Stops if a newer attempt starts or the client is closed. */
   async #connect(round: number): Promise<void> {
     const { settings } = this.#ports;
     const isAbandoned = () => round !== this.#round || this.#status === "closed";

@@ -21,7 +21,8 @@ export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
 /**
- * Codes copied from the server's table, which would be a tenth of the SDK. A test compares both.
+ * Codes after which a retry may help. Copied, because the server's table would be a tenth of the
+ * SDK.
  */
 export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "connection_lost",

@@ -95,7 +95,7 @@ export function receivedCommand(channel: ChannelRef, message: Message): Command 
 
 const UTF8 = new TextDecoder();
 
-/** Returns the content, `undefined` for other bytes: a server may not check payloads. */
+/** Returns the content, `undefined` if the payload holds none. Some servers accept any bytes. */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {
     const value: unknown = JSON.parse(UTF8.decode(payload));

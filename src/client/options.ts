@@ -11,7 +11,6 @@ import { within } from "./waiting.ts";
 export interface ConnectOptions {
   /** URL of the broker's client listener: `wss://`, `ws://`, `https://` or `http://`. */
   readonly url: string;
-  /** Uid of the user. */
   readonly uid: string;
   /**
    * Token of the user for `deviceFlag`, or a function that returns it and is called before each
@@ -198,7 +197,7 @@ export function badId(name: string): JindouError {
 
 const RANDOM_BYTES = 12;
 
-/** Returns 24 hex digits. `crypto.randomUUID` needs a secure context. */
+/** Returns 24 hex digits. `crypto.randomUUID` would need a secure context. */
 export function randomId(): string {
   let name = "";
   for (const byte of crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)))

@@ -43,7 +43,6 @@ export class Outbox {
   /** Channels whose first queued message may be sent. */
   readonly #ready = new Set<ChannelKey>();
   readonly #sending = new Set<ChannelKey>();
-  /** The open connection, `undefined` while offline. */
   #connection: Connection | undefined;
   /** Why the client was closed, `undefined` while it is not closed. */
   #closed: JindouError | undefined;
@@ -142,7 +141,9 @@ export class Outbox {
     else setTimeout(() => this.#release(key, connection), waitMs);
   }
 
-  /** Allows the channel's next message. Has no effect if the connection was lost meanwhile. */
+  /**
+   * Lets the channel's next message be sent. Has no effect if the connection was lost meanwhile.
+   */
   #release(key: ChannelKey, connection: Connection): void {
     if (connection !== this.#connection) return;
     this.#sending.delete(key);

@@ -110,7 +110,7 @@ export class Calls {
   }
 }
 
-/** Twice the number of requests that a server runs at the same time for one connection. */
+/** Twice the number of reads that a server runs at the same time for one connection. */
 const MAX_IN_FLIGHT = 8;
 const PACE_REQUESTS = 16;
 /**

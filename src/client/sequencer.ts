@@ -28,7 +28,7 @@ export interface SequencerPorts {
 const MAX_BUFFERED = 500;
 /** Maximum size of `#ownIds`. Above it, history is read so that the cursor can pass the entries. */
 const MAX_OWN = 100;
-/** Delay for SENDACKs that arrive after later messages and close the gap. */
+/** Time to wait for a SENDACK that closes the gap, before history is read. */
 const SENDACK_DELAY_MS = 100;
 const PAGE_SIZE = 200;
 /** Delay before a page of history that held no new message is read again. It doubles up to 32 s. */
@@ -187,7 +187,10 @@ export class Sequencer {
     return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);
   }
 
-  /** Returns `undefined` after only a SENDACK, because an earlier message may still arrive. */
+  /**
+   * Returns the seq before the first known message. After only a SENDACK, returns `undefined`,
+   * because an earlier message may still arrive.
+   */
   #startSeq(): number | undefined {
     if (this.#headSeq === 0) return undefined;
     return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;

@@ -132,14 +132,14 @@ export class Backlog implements PersonalBacklog {
     return this.#positions !== undefined;
   }
 
-  /** Returns the seq up to which the session has the channel's messages, 0 if that is not set. */
+  /** Returns the seq up to which the session has the channel's messages, 0 if no seq is set. */
   seqOf(key: ChannelKey): number {
     return this.#positions?.get(key)?.seq ?? 0;
   }
 
   /**
    * Sets the seq up to which the session has the channel's messages, or after which it starts. `id`
-   * is the id of the newest message pushed to it, 0 if there is none.
+   * is the id of the newest message pushed to the session, 0 if there is none.
    */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
@@ -147,7 +147,7 @@ export class Backlog implements PersonalBacklog {
     this.#positions.set(key, { seq, id: Math.max(previousId, id) });
   }
 
-  /** Returns the number of messages pushed. */
+  /** Pushes, holds or drops a message. Returns the number of messages pushed, 0 or 1. */
   receiveMessage(message: Message): number {
     if (this.status === "holding") this.#holdItem(message);
     if (this.status !== "early" || !this.session.hasConnack) return 0;
@@ -231,8 +231,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the withheld events that arrived before the first one of the stream, then the part of
-   * `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was removed.
+   * Pushes the withheld events that arrived before the stream's first withheld event, then the part
+   * of `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const index = this.#events.findIndex(
@@ -245,8 +245,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes everything that is withheld. `read` holds the streams that were read after `keepAll`.
-   * Returns the number of streams in `read` whose missing part was pushed.
+   * Pushes the active streams and everything that is withheld. `read` holds the streams that were
+   * read after `keepAll`. Returns the number of streams in `read` whose missing part was pushed.
    */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
@@ -315,15 +315,18 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Prevents double pushes: with several Redis servers, an event of a personal channel may be read
-   * from the store before it is published.
+   * Records the positions in the session, so that no event is pushed twice. With several Redis
+   * servers, an event of a personal channel may be read from the store before it is published.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /** Pushes nothing if the client never received the stream, or if the store lacks it. */
+  /**
+   * Pushes the part of a withheld event that the client lacks. Pushes nothing if the client never
+   * received the stream, or if the store lacks the stream.
+   */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
@@ -335,7 +338,10 @@ export class Backlog implements PersonalBacklog {
     this.#pushEvent(lackedPart);
   }
 
-  /** Pushes nothing if a later read showed more. Returns the client's position in the stream. */
+  /**
+   * Pushes the snapshot unless a later read showed more of the stream. Returns the client's
+   * position in the stream.
+   */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const position = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (position.index > snapshot.nextIndex) return position;

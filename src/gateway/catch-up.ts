@@ -175,7 +175,10 @@ export class CatchUps {
     }
   }
 
-  /** Returns false if the user is not a member. */
+  /**
+   * Sets the seq after which the session starts. Returns false if the user is not a member or the
+   * catch-up is over.
+   */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
     const { session } = backlog;
@@ -222,7 +225,10 @@ export class CatchUps {
     );
   }
 
-  /** Holds arriving messages only while at most one page is missing, to limit memory. */
+  /**
+   * Reads the channel page by page. Holds arriving messages only while at most one page is missing,
+   * to limit memory.
+   */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
@@ -236,7 +242,10 @@ export class CatchUps {
     } while (!backlog.isHolding && !backlog.isOver);
   }
 
-  /** Returns true if more may follow. The position also moves past expired messages. */
+  /**
+   * Reads and pushes one page. Returns true if more messages may follow. The position also moves
+   * past expired messages.
+   */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#ports;
     const { session } = backlog;
@@ -277,7 +286,10 @@ export class CatchUps {
     return more;
   }
 
-  /** Must be called after a read: an earlier removal may not have reached this node yet. */
+  /**
+   * Returns true if the user may see the channel. Must be called after a read, because an earlier
+   * removal may not have reached this node yet.
+   */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
     const { store, cluster } = this.#ports;
@@ -330,7 +342,10 @@ export class CatchUps {
     if (!backlog.isOver) await this.#readRemaining(backlog);
   }
 
-  /** Leaves the first stream to `#readRemaining`. Only personal channels may have several. */
+  /**
+   * Pushes the active streams except the first, which `#readRemaining` pushes. Only personal
+   * channels can have several.
+   */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
     for (const name of (await this.#activeStreams(backlog)).slice(1)) {
       const snapshot = await this.#readSynced(name);
@@ -375,7 +390,7 @@ export class CatchUps {
     return stream === undefined ? [] : [stream];
   }
 
-  /** Ends the session if the step fails; its client reconnects and resumes. */
+  /** Runs the step and ends the session if it fails. The client then reconnects and resumes. */
   async #endOnFailure(session: Session, step: () => Promise<void>): Promise<void> {
     try {
       await step();
@@ -391,7 +406,10 @@ export class CatchUps {
   }
 }
 
-/** Returns the number of streams in `read` whose missing part was pushed. */
+/**
+ * Pushes everything that is withheld and makes the session live. Returns the number of streams in
+ * `read` whose missing part was pushed.
+ */
 function finish(
   backlog: Backlog,
   active: readonly StreamSnapshot[] = [],

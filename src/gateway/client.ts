@@ -1,7 +1,7 @@
 // One client connection from its first byte to its last: selects the protocol, decodes frames,
-// limits their rate, opens the session on CONNECT and runs operations. Status: greeting → opening →
-// open → closed. Mistakes of the client are answered with an error; an exception in this file is a
-// bug.
+// limits their rate, opens the session on CONNECT and runs operations. The status goes from
+// greeting to opening, open and closed. Mistakes of the client are answered with an error. An
+// exception in this file is a bug.
 
 import {
   BrokerError,
@@ -57,7 +57,10 @@ export class Client implements ConnectionHandler {
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  /** `undefined` before the login, and after the session was removed from the store. */
+  /**
+   * The session as the store has it. `undefined` before the login and after its removal from the
+   * store has begun.
+   */
   #record: SessionRecord | undefined;
   #inFlight = 0;
   /** Why the connection ends once its requests in progress are answered. */
@@ -245,7 +248,10 @@ export class Client implements ConnectionHandler {
     this.#metrics().worked("connect", cost);
   }
 
-  /** Returns a reason if the user logged in elsewhere, which a frozen node may have missed. */
+  /**
+   * Returns the reason if a login elsewhere ended the session, which a frozen node may have missed.
+   * Returns `undefined` otherwise.
+   */
   async #endReason(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
     return this.#context.opening.directory.endedBy(this.#record);

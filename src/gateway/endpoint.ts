@@ -13,7 +13,10 @@ interface GatewayOptions {
   readonly maxFrameBytes: number;
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;
-  /** Exact origins or `*.host` patterns, empty for all. An absent origin is always accepted. */
+  /**
+   * Exact origins or `*.host` patterns. An empty list accepts every origin. An absent origin is
+   * always accepted.
+   */
   readonly allowedOrigins: readonly string[];
   /** Maximum number of open connections. 0 means no limit. */
   readonly maxConnections: number;
@@ -33,7 +36,10 @@ const DRAIN_STEP_MS = 50;
 /** Maximum time that the end of a session waits for its requests in progress. */
 const REQUESTS_MS = 2000;
 
-/** Selects the first protocol that the client offered or that recognises its first frame. */
+/**
+ * Creates the gateway. `protocols` are sorted by preference: the first one that the client offered,
+ * or that recognises its first frame, is used.
+ */
 export function createGateway(
   context: ClientContext,
   protocols: readonly Protocol[],

@@ -53,14 +53,17 @@ export class Groups {
     return group.addJoining(session);
   }
 
-  /** Resolves when later publications reach the node without delay. Rejects with `unavailable`. */
+  /**
+   * Subscribes to the group's topic. Resolves when its publications are delivered. Rejects with
+   * `unavailable`.
+   */
   listen(channelId: string): Promise<void> {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
   /**
-   * Registers the session as about to join, and subscribes. Later publications may reach the node
-   * only after `listenAll`. Rejects with `unavailable`.
+   * Registers the session as about to join the groups, and subscribes to their topics. Publications
+   * may be delivered only after `listenAll`. Rejects with `unavailable`.
    */
   async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
@@ -76,7 +79,10 @@ export class Groups {
     });
   }
 
-  /** Remembers how much of the group the session has, in case the user rejoins. */
+  /**
+   * Removes the session from the group. Remembers its position in the group, in case the user
+   * rejoins.
+   */
   removeSession(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
     if (group === undefined) return;
@@ -103,7 +109,7 @@ interface FormatMembers {
   readonly topic: string;
   readonly eventTopic: string;
   members: number;
-  /** `undefined` if clients of this format do not acknowledge messages. */
+  /** Members whose clients acknowledge messages. `undefined` if clients of this format do not. */
   readonly acknowledging: Set<Session> | undefined;
 }
 
@@ -114,7 +120,10 @@ export class Group implements Scope {
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
-  /** Live members with private frames. A topic for each would cost more than it saves. */
+  /**
+   * Live members whose frames are encoded for each session separately. They have no transport
+   * topic, because it would cost more than it saves.
+   */
   #private: Set<Session> | undefined;
   readonly #joining = new Map<Session, Backlog>();
   /** Backlogs of the live members whose events are withheld for now. */
@@ -146,7 +155,9 @@ export class Group implements Scope {
     return backlog;
   }
 
-  /** Makes the session a live member. It must have all messages older than the held ones. */
+  /**
+   * Makes the session a live member. The session must have all messages older than the held ones.
+   */
   add(backlog: Backlog): void {
     const { session } = backlog;
     this.#endJoining(session);
@@ -194,7 +205,10 @@ export class Group implements Scope {
     return backlog.hasBegun ? { seq: backlog.seqOf(this.key), isResumed } : undefined;
   }
 
-  /** Encodes the message once per wire format. Returns the number of sessions it was sent to. */
+  /**
+   * Delivers the message, encoded once per wire format. Returns the number of sessions to which it
+   * was sent.
+   */
   deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
     let pushedEarly = 0;
     for (const [session, backlog] of this.#joining)
@@ -214,7 +228,7 @@ export class Group implements Scope {
     return this.members + pushedEarly - (isMember ? 1 : 0);
   }
 
-  /** Delivers or withholds the event. Returns the number of sessions it was sent to. */
+  /** Delivers or withholds the event. Returns the number of live members to which it was sent. */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
     for (const backlog of this.#joining.values()) backlog.receiveEvent(event);

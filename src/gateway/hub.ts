@@ -50,7 +50,10 @@ export class Hub {
     this.#ports = ports;
   }
 
-  /** Messages delivered on this node, and sessions that they were delivered to in total. */
+  /**
+   * Number of messages delivered on this node, and total number of sessions to which they were
+   * delivered.
+   */
   get stats(): { readonly fanouts: number; readonly deliveries: number } {
     return { fanouts: this.#fanouts, deliveries: this.#deliveries };
   }
@@ -70,7 +73,10 @@ export class Hub {
     this.#byUid.set(session.uid, existing.concat(session));
   }
 
-  /** Resolves when all later events for the user reach the node. Rejects with `unavailable`. */
+  /**
+   * Subscribes to the topic of the session's user, unless the session has ended. Rejects with
+   * `unavailable`.
+   */
   async subscribe({ ended, uid }: Session): Promise<void> {
     if (ended === undefined) await this.#ports.cluster.subscribe(userTopic(uid));
   }
@@ -175,7 +181,10 @@ export class Hub {
     );
   }
 
-  /** Lets the user's sessions join. A later removal may arrive first, so `join` reads the store. */
+  /**
+   * Makes the user's sessions join the group. `join` checks the membership in the store, because a
+   * later removal may have arrived before this event.
+   */
   #include({ uid, channelId }: EventOf<"addition">): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
@@ -184,7 +193,10 @@ export class Hub {
     }
   }
 
-  /** Removes the user's sessions. They rejoin if `isBack`, or if the store has the membership. */
+  /**
+   * Removes the user's sessions from the group. They rejoin if the store has the membership.
+   * `isBack` means that it is known to have it.
+   */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
@@ -203,7 +215,9 @@ export class Hub {
     joining.catch(() => void resync.updateMemberships(session));
   }
 
-  /** Rereads the state that events of this topic announce: some may have been lost. */
+  /**
+   * Reads again the state that events of this topic announce, because events may have been lost.
+   */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#ports.watch.refresh(uid);

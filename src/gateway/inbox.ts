@@ -48,7 +48,10 @@ export async function pullInbox(session: Session, ports: InboxPorts): Promise<vo
   ports.metrics.commandsPushed(inbox.unstored.length);
 }
 
-/** Pushes at once: commands may be acknowledged during a wait. Returns true if more may follow. */
+/**
+ * Reads and pushes one page. Pushes right after the read, because commands may be acknowledged
+ * during a wait. Returns true if more commands may follow.
+ */
 async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
   const { store, cluster, metrics, limits } = ports;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
@@ -118,7 +121,7 @@ export function mayLackCommands(session: Session, newestSeq: number): boolean {
   return inbox !== undefined || !isStartKnown || lacksCopy(session, newestSeq);
 }
 
-/** Returns `undefined` if the inbox was empty. */
+/** Returns the range that holds only the last seq read, `undefined` if the inbox was empty. */
 function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };
 }
@@ -151,7 +154,10 @@ function skipLive(session: Session): void {
   if (isLiveCopy(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
-/** Keeps a command until the inbox is read. A stored command will be found in the inbox. */
+/**
+ * Keeps an unstored command until the inbox is read. A stored command is not kept, because it is
+ * read from the inbox.
+ */
 function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {

@@ -101,8 +101,8 @@ export function createSession(
 
 /**
  * Logs the session in. The session enters the hub before the store, so that a request to end it
- * finds it. Sessions are counted after the login, which may end another one. Rejects with
- * `overloaded`, with `unavailable`, or with an error of `Sessions.open`.
+ * finds the session. The user's sessions are counted after the login, because the login may end one
+ * of them. Rejects with `overloaded`, with `unavailable`, or with an error of `Sessions.open`.
  */
 export async function admit(
   session: Session,
@@ -132,7 +132,10 @@ export async function admit(
   }
 }
 
-/** Does not count sessions that this login ended: the barrier delivers the events that end them. */
+/**
+ * Throws `overloaded` if the user has too many sessions. Sessions that this login ended do not
+ * count, because the barrier delivers the events that end them.
+ */
 async function requireRoom(
   session: Session,
   { hub, cluster, maxSessionsPerUser: maxSessions }: OpeningContext,
@@ -149,8 +152,8 @@ async function requireRoom(
 }
 
 /**
- * Subscribes first and then reads: later changes arrive as events, and the reads include all
- * earlier ones. Rejects with `unavailable`.
+ * Subscribes first and reads afterwards. Later changes then arrive as events, and the reads include
+ * all earlier changes. Rejects with `unavailable`.
  */
 export async function planJoin(
   session: Session,
@@ -214,8 +217,9 @@ function startAtResumePoints(
 }
 
 /**
- * Records recent positions, because a node that was disconnected may deliver messages from before
- * it subscribed, which the client may have received through another node.
+ * Records the recent positions in personal channels, because a node that was disconnected may
+ * deliver messages from before it subscribed, which the client may have received through another
+ * node.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
   const personal = outcomes.flatMap(({ point, result: { status } }) => {
@@ -305,7 +309,7 @@ async function connect(
   session.endResume();
 }
 
-/** Returns the close reason, which decides whether the client reconnects. */
+/** Returns the close reason for a failed CONNECT. It decides whether the client reconnects. */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";
   switch (error.code) {

@@ -44,9 +44,15 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 interface OperationRow<K extends OperationKind> {
   /** Returns the work known in advance, in frames, in addition to the operation's own frame. */
   cost?(operation: OperationOf<K>): number;
-  /** Returns the number of bytes that are stored for the user. Absent if it is negligible. */
+  /**
+   * Returns the number of bytes that are stored for the user. Absent if the operation stores little
+   * or nothing.
+   */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
-  /** Resolves to the actual work, which replaces `cost`, or to `undefined` if `cost` was right. */
+  /**
+   * Runs the operation. Resolves to the actual work, which replaces `cost`, or to `undefined` if
+   * `cost` was right. Returns `undefined` instead if the operation is already done.
+   */
   run(
     session: Session,
     operation: OperationOf<K>,
@@ -226,7 +232,10 @@ export function storedBytes(operation: Operation, frameBytes: number): number {
   return rowOf(operation).stores?.(operation, frameBytes) ?? 0;
 }
 
-/** Resolves to the work if it differs from `costOf`. Throws or rejects with a BrokerError. */
+/**
+ * Runs an operation. Resolves to its work if that differs from `costOf`. Throws or rejects with a
+ * BrokerError.
+ */
 export function operate(
   session: Session,
   operation: Operation,
@@ -245,7 +254,10 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
 }
 
-/** Checks the membership before and after the read: removals may not have arrived yet. */
+/**
+ * Checks the membership before and after the read, because a removal may not have reached this node
+ * yet. Rejects with `not_in_channel`.
+ */
 async function readAsMember<T>(
   session: Session,
   channel: ChannelRef,

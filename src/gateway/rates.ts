@@ -55,7 +55,10 @@ export interface WorkLimits {
 const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each needs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
-/** Remembered users checked when one leaves. More than 1, so that full buckets are removed. */
+/**
+ * Number of remembered users that are checked when a user leaves. It is more than 1, so that users
+ * with full buckets are removed faster than users are added.
+ */
 const SWEPT_AT_ONCE = 4;
 
 class UserRate {
@@ -90,7 +93,10 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /** Returns 0, or the milliseconds to wait if the frame must be refused. */
+  /**
+   * Charges a frame and returns 0. If the frame must be refused, returns the milliseconds to wait
+   * instead.
+   */
   frame(bytes: number, nowMs: number): number {
     const cost = frameCost(bytes);
     const waitMs = this.#own.take(nowMs, cost);
@@ -119,7 +125,10 @@ export class ConnectionRate implements Rate {
     if (waitMs > 0) throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
   }
 
-  /** Returns 0, or the milliseconds to wait if nothing may be stored now. */
+  /**
+   * Charges stored bytes to the user and returns 0. If nothing may be stored now, returns the
+   * milliseconds to wait instead.
+   */
   store(bytes: number, nowMs: number): number {
     const { stored } = this.#limits;
     if (stored.perSecond === 0 || this.#user === undefined) return 0;
@@ -154,7 +163,10 @@ export class UserRates {
     this.limits = limits;
   }
 
-  /** Returns 0 if the user may do more work now or is unknown. */
+  /**
+   * Returns the milliseconds until the user may do more work, 0 if that is now or the user is
+   * unknown.
+   */
   waitMs(uid: string, nowMs: number): number {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     return rate?.work.waitMs(nowMs) ?? 0;

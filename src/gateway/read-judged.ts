@@ -23,7 +23,10 @@ export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   return (topic) => topic === user || topic === group;
 }
 
-/** Returns the filter of `concernOf` for any user. */
+/**
+ * Returns a filter for the topics whose events can end the permission of any user to read the
+ * channel.
+ */
 export function concernOfAll(key: ChannelKey): TopicFilter {
   if (key.startsWith("2:")) {
     const group = groupTopic(key.slice(2));

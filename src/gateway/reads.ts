@@ -14,7 +14,10 @@ const READS_AT_ONCE = 4;
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 8;
-/** Maximum number of waiting histories of a user. The default options keep it out of reach. */
+/**
+ * Maximum number of waiting histories of a user. With the default options, this limit is never
+ * reached.
+ */
 const MAX_HISTORIES_WAITING = 1000;
 
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
@@ -81,7 +84,10 @@ export class Reads {
     return this.#runUnlessEnded(read);
   }
 
-  /** Holds its turn only while the read starts, so that a slow shard does not delay others. */
+  /**
+   * Runs a history read. It holds its turn only while it starts, so that a slow Redis server does
+   * not delay the reads of other users.
+   */
   async #runHistory(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });
     const started = await this.#turns.run(this.#reader.uid, begin);

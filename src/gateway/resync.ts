@@ -47,7 +47,10 @@ export class SessionResync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /** Updates the sessions if groups or inbox changed. Calls of one turn share a read. */
+  /**
+   * Updates the sessions of a user if the user's groups or inbox have changed. Calls of one
+   * event-loop turn share a read.
+   */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);
@@ -56,7 +59,7 @@ export class SessionResync {
 
   updateInbox(session: Session): void {
     if (session.inbox !== undefined) {
-      session.inbox.hasMore = true; // the running read will include them
+      session.inbox.hasMore = true; // the running read then includes the missing commands
       return;
     }
     session.inbox = { hasMore: false, unstored: [] };
@@ -126,7 +129,10 @@ export class SessionResync {
     );
   }
 
-  /** Stops if a membership changes meanwhile; the caller then reads the groups again. */
+  /**
+   * Leaves and joins groups until the session follows `channelIds`. Stops if a membership changes
+   * meanwhile, and the caller then reads the groups again.
+   */
   async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#ports;

@@ -93,7 +93,10 @@ function isFrame(frames: Frames): frames is Frame {
 }
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
-/** Maximum number of remembered personal streams. Events of others may be pushed twice. */
+/**
+ * Maximum number of personal streams whose position is remembered. Events of further streams may be
+ * pushed twice.
+ */
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
@@ -120,14 +123,15 @@ export class Session {
   inbox: UnreadInbox | undefined;
   /** Highest `inboxSeq` that the session has read from its inbox. */
   inboxSeq = 0;
-  /** Copies that arrived live, `undefined` if there was none yet. */
+  /** Range of the copies that arrived live, `undefined` if there was none yet. */
   inboxLive: LiveRange | undefined;
   reads: Reads | undefined;
   /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * Limit on held payloads and `HELD_OVERHEAD_BYTES`. More memory may be in use: a small payload
-   * from Redis can keep a block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
+   * Maximum number of held bytes: each payload counts with `HELD_OVERHEAD_BYTES` in addition. More
+   * memory may be in use, because a small payload from Redis can keep a block of 8 KiB of Node's
+   * buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -173,7 +177,10 @@ export class Session {
     this.#awaitAcks(push);
   }
 
-  /** Encodes the push once for all sessions with `encoded`. `key` must include the wire format. */
+  /**
+   * Sends a push that is encoded once for all sessions that share `encoded`. `key` must include the
+   * wire format.
+   */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
@@ -245,7 +252,10 @@ export class Session {
     for (const wake of waiters) wake();
   }
 
-  /** Ends the session if the total exceeds the maximum. A negative number releases bytes. */
+  /**
+   * Counts bytes held for the session, and ends it if their total exceeds the maximum. A negative
+   * number releases bytes.
+   */
   charge(bytes: number): void {
     this.#heldBytes += bytes;
     if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
@@ -257,7 +267,10 @@ export class Session {
     this.#personalPositions.set(key, { messageSeq, messageId });
   }
 
-  /** Compares the id as well as the seq, because a fail-over may have reused the seq. */
+  /**
+   * Returns true if the client may lack the message. Compares the id as well as the seq, because a
+   * fail-over may have reused the seq.
+   */
   lacks({ key, messageId, messageSeq }: Message): boolean {
     const position = this.#personalPositions?.get(key);
     if (position === undefined || messageSeq === 0) return true;
@@ -275,7 +288,7 @@ export class Session {
     this.#streamPositions.set(streamName(name), cursor);
   }
 
-  /** Returns `undefined` if the client lacks nothing of the event. */
+  /** Returns the part of the event that the client lacks, `undefined` if it lacks nothing. */
   lackedPart(event: ChannelEvent): ChannelEvent | undefined {
     const { stream } = event;
     if (stream === undefined || this.#streamPositions === undefined) return event;
@@ -306,8 +319,9 @@ export class Session {
   }
 
   /**
-   * Keeps the highest seq, because notifications of leaving and rejoining may arrive after messages
-   * that were sent since the user rejoined.
+   * Remembers the session's position in a group that it leaves. Keeps the highest seq, because
+   * notifications of leaving and rejoining may arrive after messages that were sent since the user
+   * rejoined.
    */
   rememberSeq(channelId: string, position: GroupPosition): void {
     this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);

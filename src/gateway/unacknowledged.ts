@@ -30,7 +30,7 @@ export class Unacknowledged {
 
   /**
    * Calls `resend` for each message that is still unacknowledged after one to two times `afterMs`,
-   * and then every `afterMs`, at most MAX_RESENDS times in total.
+   * and then every `afterMs`, at most MAX_RESENDS times per message.
    */
   constructor(afterMs: number, resend: (push: Resendable) => void) {
     this.#afterMs = afterMs;

@@ -46,7 +46,10 @@ export function deliverMessage(
   return count;
 }
 
-/** Returns the number of sessions of both users. */
+/**
+ * Pushes the event to the sessions of both users, or adds it to their backlogs. Returns the number
+ * of these sessions.
+ */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;
   for (const uid of pairOf(event)) {
@@ -71,8 +74,8 @@ export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): numbe
 }
 
 /**
- * Calls `shown` for each session whose client now has the newest message and its stream. Skips
- * sessions that wait for their CONNACK, because they will read the current state later.
+ * Pushes the change to the user's sessions except the one that caused it, and calls `shown` for
+ * each. Skips sessions that wait for their CONNACK, because they will read the current state later.
  */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,

@@ -124,7 +124,10 @@ export class PresenceWatch {
     this.#isReading = false;
   }
 
-  /** Returns false if the read failed. The requests are rejected, and the users read again. */
+  /**
+   * Returns false if the read failed. The requests are then rejected, and the changed users are
+   * read again later.
+   */
   async #readSome(): Promise<boolean> {
     const requests = this.#nextRequests();
     const changed = [...this.#changed];
@@ -161,7 +164,10 @@ export class PresenceWatch {
     answer(presence);
   }
 
-  /** Skips sessions that still wait for the first state: their answer will contain it. */
+  /**
+   * Skips sessions that still wait for the first state, because the reply to their request will
+   * contain it.
+   */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
     for (const uid of uids)

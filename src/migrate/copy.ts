@@ -134,7 +134,7 @@ async function eachPage(
       await handling;
       assertGoing();
       handling = handle(page);
-      handling.catch(() => undefined); // one of the awaits throws the error
+      handling.catch(() => undefined); // an `await` below throws the error
     }
     await handling;
   } finally {

@@ -95,9 +95,12 @@ export interface MoveRow extends RowFacts {
 
 export interface RowFacts {
   readonly facts?: readonly Fact[];
-  /** Kinds of which this row counts as one value. */
+  /** Kinds whose number of values this row increases by one. */
   readonly counts?: readonly CountedKind[];
-  /** Kinds of which this row counts as one expired value. The value may still be in Redis. */
+  /**
+   * Kinds whose number of expired values this row increases by one. The value may still be in
+   * Redis.
+   */
   readonly expired?: readonly CountedKind[];
   readonly sizes?: readonly (readonly [CountedKind, string])[];
 }
@@ -182,7 +185,9 @@ export class MoveCounts {
   readonly #allowed = new Map<CountedKind, number>();
   /** Number of values in Redis, by kind. */
   readonly #stored = new Map<CountedKind, number>();
-  /** Last key counted for each kind. The rows of a key are consecutive, and it is counted once. */
+  /**
+   * Last key counted for each kind. The rows of a key are consecutive, and the key is counted once.
+   */
   readonly #lastKey = new Map<CountedKind, string>();
 
   constructor(target: Pick<MoveTarget, "call">) {

@@ -27,7 +27,10 @@ export class Lease {
   readonly token = randomUUID();
   /** Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from then. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
-  /** Fence of each server, in Unix milliseconds of its clock. */
+  /**
+   * Fence of each server: the time on its clock, in Unix milliseconds, from which it rejects
+   * writes.
+   */
   #fences: ReadonlyMap<Server, number> = new Map();
   #timer: NodeJS.Timeout | undefined;
   #mayBeWriting = false;
@@ -56,7 +59,10 @@ export class Lease {
     if (performance.now() - this.#renewedAtMs >= LEASE_MS) throw lostLease();
   }
 
-  /** Returns the fence for writes to a key, in Unix milliseconds of its server's clock. */
+  /**
+   * Returns the fence of the key's server (see `#fences`). Throws `unavailable` if the lease may be
+   * lost or the server has no fence yet.
+   */
   fenceOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#fences.get(this.#link.primaryOf(key));
@@ -64,14 +70,18 @@ export class Lease {
     return untilMs;
   }
 
-  /** Renews the lease. Must be called after work that blocked the event loop. */
+  /**
+   * Renews the lease, or acquires it again if it has expired. Must be called after work that
+   * blocked the event loop. Throws `unavailable` if another process holds the lease.
+   */
   async renew(): Promise<void> {
     await this.#acquire("take");
     this.assertHeld();
   }
 
   /**
-   * Records that a write got no reply. It may still be done, so `release` lets the lease expire.
+   * Records that a write got no reply. Redis may still run the write, so `release` lets the lease
+   * expire.
    */
   noteUnanswered(): void {
     this.#mayBeWriting = true;

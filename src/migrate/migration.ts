@@ -91,7 +91,8 @@ export class Migration {
   };
   #tryCount = 0;
   /**
-   * True if a record was read. If it disappears, Redis has lost it, and this process still waits.
+   * True if a record of the migration was ever read. If Redis loses the record later, this process
+   * continues to wait.
    */
   #isAwaited = false;
   /** Error that retrying cannot fix. `undefined` if there was none. */
@@ -206,7 +207,10 @@ export class Migration {
     }
   }
 
-  /** Makes one attempt. Resolves when the data is in Redis, otherwise throws a BrokerError. */
+  /**
+   * Makes one attempt, or waits for another process. Resolves when the data is in Redis. Rejects
+   * with the error of a failed attempt.
+   */
   async once(): Promise<void> {
     const countBefore = this.#tryCount;
     try {
@@ -362,7 +366,10 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /** Ignores errors, because they are reported when the folder is opened. */
+  /**
+   * Reads the summary of the folder. Ignores errors, because they are reported when the folder is
+   * opened.
+   */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#summary = await readSourceSummary(this.#settings.from).catch(() => undefined);
@@ -405,14 +412,17 @@ function throwRedisError(cause: unknown): never {
   });
 }
 
-/** Turns any error into a BrokerError with the same message, which the operator reads. */
+/** Turns any error into a BrokerError whose message tells the operator the cause. */
 function toBrokerError(error: unknown): BrokerError {
   if (error instanceof BrokerError) return withCauseMessage(error);
   const message = error instanceof Error ? error.message : String(error);
   return new BrokerError("unavailable", { message, cause: error });
 }
 
-/** Replaces the general message of a code with that of the cause, for example a Redis reply. */
+/**
+ * Replaces the general message of an error code with the message of the cause, for example an error
+ * reply of Redis.
+ */
 function withCauseMessage(error: BrokerError): BrokerError {
   const { code, message, cause } = error;
   const isGeneral = message === new BrokerError(code).message;

@@ -36,7 +36,7 @@ export interface MoveRecord {
   /** Number of rows of the step that are copied or compared. */
   readonly rows: number;
   readonly total: number;
-  /** Last copied row, and the number of its step's rows up to it. `undefined` if there is none. */
+  /** Last copied row, and the number of rows of its step up to it. `undefined` if there is none. */
   readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }
     | undefined;
@@ -122,8 +122,9 @@ interface EntryOptions {
 }
 
 /**
- * Creates the record, or returns the existing one. First waits for `deadAfterMs` to see whether a
- * registered node is live. Throws `internal` if the migration must not start.
+ * Returns the existing record, or creates one. Before it creates a record, it waits for
+ * `deadAfterMs` to see whether a registered node is live. Throws `internal` if the migration must
+ * not start, and `unavailable` if the lease or the new record is lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;
@@ -150,7 +151,10 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   return entered;
 }
 
-/** Returns the heartbeats after `deadAfterMs`. Throws `internal` if a node sends another one. */
+/**
+ * Watches the registered nodes for `deadAfterMs` and returns the last heartbeat of each. Throws
+ * `internal` if a node sends another heartbeat.
+ */
 async function watchNodes({
   link,
   deadAfterMs,

@@ -53,7 +53,10 @@ export interface MoveTable {
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** Placeholder for the time at which a group was added to an index, which the folder lacks. */
+/**
+ * Placeholder for the time at which a group was added to a user's index. The folder does not store
+ * this time.
+ */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 

@@ -46,7 +46,10 @@ export interface ReaderState {
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
-  /** Returns 0 if there is no publication. Cheap enough to be called for many channels. */
+  /**
+   * Returns the number of the newest publication, 0 if there is none. Cheap enough to be called for
+   * many channels.
+   */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /**

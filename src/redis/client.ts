@@ -32,7 +32,10 @@ const SILENCE_GRACE_MS = 500;
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/** How long all Sentinels may reject the lookup: one that just started may not know its primary. */
+/**
+ * Time for which all Sentinels may reject the lookup of the primary. A Sentinel that has just
+ * started may not know its primary yet.
+ */
 const REFUSED_MS = 1000;
 
 const reconnectMs = (times: number): number => Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
@@ -131,8 +134,9 @@ function refusalsIn(message: string): readonly string[] {
 }
 
 /**
- * Returns true if no more commands may be sent. Counts commands whose callers have timed out: a
- * server that hangs may still run them later, and they use memory until the connection is closed.
+ * Returns true if no more commands may be sent. Commands whose callers have timed out are counted
+ * too, because a server that hangs may still run them later, and they use memory until the
+ * connection is closed.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
@@ -147,7 +151,7 @@ export function isFull(client: Redis, maxCommands: number): boolean {
 }
 
 export interface SendOptions {
-  /** How long to wait for the reply, if less than the connection's `timeoutMs`. */
+  /** Maximum time to wait for the reply, if it is shorter than the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
   /**
    * True if the command already contains the work of a whole turn of the event loop, such as a

@@ -13,7 +13,10 @@ export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
 
-/** Returns true if the reply did not arrive, false if Redis rejected the command. */
+/**
+ * Returns true for an `unavailable` error without a reply, after which the command may have run.
+ * Returns false if Redis rejected the command.
+ */
 export function isUnanswered(error: unknown): boolean {
   if (!(error instanceof BrokerError) || error.code !== "unavailable") return false;
   return error.cause instanceof Error && error.cause.name !== "ReplyError";
@@ -21,7 +24,8 @@ export function isUnanswered(error: unknown): boolean {
 
 /**
  * Converts an error into a `BrokerError`: `unavailable` for every failure of the connection and for
- * a server that cannot run the command now, `internal` for a command or script that is wrong.
+ * a server that cannot run the command now, `too_late` for a write that arrived after its deadline,
+ * `internal` for a command or script that is wrong.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;

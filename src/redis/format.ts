@@ -50,7 +50,7 @@ export async function assertCompatible(
   return warningsOf(info);
 }
 
-/** Warns of policies that may evict keys with a time to live: logins, inboxes, dedupe records. */
+/** Returns a warning if Redis may evict keys when its memory is full. */
 function warningsOf(info: string): readonly string[] {
   const policy = /maxmemory_policy:([\w-]+)/.exec(info)?.[1] ?? "noeviction";
   if (policy === "noeviction") return [];

@@ -37,13 +37,16 @@ interface LinkPorts {
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
   /**
-   * Time in milliseconds for which a server's clock counts as known after the server told it.
+   * Time in milliseconds for which a server's clock counts as known after the last reply to TIME.
    * Nothing is written to a server whose clock is unknown. Default: 2,000.
    */
   readonly maxClockAgeMs?: number;
 }
 
-/** Options of a call. With `isGathered`, it is not limited: `admit` already counted its work. */
+/**
+ * Options of a call. A call with `isGathered` is not limited, because `admit` already counted its
+ * work.
+ */
 interface CallOptions extends SendOptions {
   /**
    * True if the call ignores the maximum of calls in flight. Needed for heartbeats, because a busy
@@ -109,7 +112,8 @@ export class RedisLink {
 
   /**
    * Connects and checks the server. Safe to call twice. Throws an `Error` for the operator if Redis
-   * cannot be reached, is too old, or holds data of another program or of a newer format.
+   * cannot be reached, is too old, or holds data of another program or of a format that this build
+   * cannot read.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -158,7 +162,8 @@ export class RedisLink {
 
   /**
    * Runs a script. The reply is a `Buffer`, a number, null or an array of these. Throws
-   * `unavailable` (the script may or may not have run), `overloaded` or `internal`.
+   * `unavailable` (the script may or may not have run), `too_late` (a script that writes arrived
+   * after its deadline and changed nothing), `overloaded` or `internal`.
    */
   run(
     script: Script,

@@ -38,7 +38,10 @@ export class Primaries {
     clearInterval(this.#refreshInterval);
   }
 
-  /** Throws `unavailable` if the server is unreachable or unknown. */
+  /**
+   * Returns the connection to the server that holds the key, or to any primary if there is no key.
+   * Throws `unavailable` if the server is unreachable or unknown.
+   */
   connectionFor(key: string | undefined): Redis {
     const node =
       key === undefined
@@ -51,7 +54,10 @@ export class Primaries {
     return node;
   }
 
-  /** Must be called with the error of every command. */
+  /**
+   * Refreshes the slot map if the error shows that it may be out of date. Must be called with the
+   * error of every failed command.
+   */
   reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }

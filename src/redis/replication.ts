@@ -86,7 +86,7 @@ class PrimaryWaits {
   readonly #settings: RedisSettings;
   readonly #marker: string;
   readonly #connection: Redis;
-  /** Socket at creation. A new socket may lead to another server. */
+  /** Socket of the primary's connection at creation. A new socket may lead to another server. */
   readonly #socket: unknown;
   readonly #isSameServer: Promise<boolean>;
   readonly #waiting = new CoalescedTask(() => this.#wait());

@@ -12,7 +12,7 @@ export interface Script {
   readonly name: string;
   readonly source: string;
   readonly sha: string;
-  /** True if the script calls a command that changes something: it is called with a deadline. */
+  /** True if the script may change data. Such a script is called with a deadline. */
   readonly isWriting: boolean;
 }
 
@@ -31,7 +31,7 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha, isWriting };
 }
 
-/** Matches a function. In our files both its ends begin a line, or it is on one line. */
+/** Matches a function: it is on one line, or neither its first nor its last line is indented. */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** Matches a constant: a name in capitals for a number or text, on a line of its own. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
@@ -44,8 +44,8 @@ const WORD = /\w+/g;
 
 /**
  * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in
- * Unix milliseconds by the clock of the server. A call that runs after its deadline was rejected
- * before. Without the fence it would undo what other nodes have stored meanwhile.
+ * Unix milliseconds by the clock of the server. After the deadline, the caller has already received
+ * an error. Without this check, a late call could undo what other nodes have stored since.
  */
 const FENCE = `do
 local time = redis.call('TIME')

@@ -12,7 +12,8 @@ interface Sample {
 }
 
 /**
- * Number of newest samples of which the best counts. A reply that was delayed gives a late time.
+ * Number of newest samples from which the best one is used. A delayed reply gives a time that is
+ * too early.
  */
 const SAMPLES = 3;
 /** Number of times a server is asked within `maxAgeMs`. */
@@ -24,7 +25,6 @@ const MAX_INTERVAL_MS = 1000;
 /** Time for which `ensure` waits for a reply. */
 const REPLY_MS = 200;
 
-/** The servers to ask, and how long their replies count. */
 interface ServerClocksPorts {
   /** Connections to all servers that hold data. */
   readonly servers: () => readonly Redis[];
@@ -32,7 +32,6 @@ interface ServerClocksPorts {
   readonly maxAgeMs: number;
 }
 
-/** The clocks of all primaries, as this node estimates them. */
 export class ServerClocks {
   readonly #ports: ServerClocksPorts;
   readonly #samples = new WeakMap<Redis, readonly Sample[]>();
@@ -59,8 +58,8 @@ export class ServerClocks {
   }
 
   /**
-   * Asks a server for its time, unless an earlier question waits for its reply. Resolves when it is
-   * answered or has failed.
+   * Asks a server for its time, unless an earlier request still waits for its reply. Resolves when
+   * the request was answered or has failed.
    */
   #askOnce(server: Redis): Promise<void> {
     let asking = this.#asking.get(server);
@@ -73,7 +72,7 @@ export class ServerClocks {
     return asking;
   }
 
-  /** Asks one server for its time. Rejects with the library's errors. */
+  /** Asks one server for its time. Rejects with the errors of ioredis. */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
@@ -87,9 +86,9 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, `undefined` if the server has not told it
-   * within `maxAgeMs`. The estimate never runs ahead of the server's clock, unless that clock is
-   * set back: it counts from the arrival of a reply, and the server reads its clock before it
+   * Returns the server's time in Unix milliseconds, `undefined` if the server has not replied to
+   * TIME within `maxAgeMs`. The estimate never runs ahead of the server's clock, unless that clock
+   * is set back: it counts from the arrival of a reply, and the server reads its clock before it
    * replies.
    */
   now(server: Redis): number | undefined {
@@ -104,8 +103,8 @@ export class ServerClocks {
   }
 
   /**
-   * Asks a server whose time is unknown, and waits for the reply for `REPLY_MS` at most. Without
-   * it, a node that was busy for longer than `maxAgeMs` would reject its next call.
+   * Asks a server whose time is unknown, and waits for the reply for at most `REPLY_MS`. Without
+   * this request, a node that was busy for longer than `maxAgeMs` would reject its next call.
    */
   async ensure(server: Redis): Promise<void> {
     let timer: NodeJS.Timeout | undefined;

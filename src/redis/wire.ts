@@ -225,7 +225,7 @@ export function encodeExtra(extra: MessageExtra): Buffer {
   const stream = isStream ? "" : null;
   const fields = [origin ?? null, recipients ?? null, stream];
   if (idBefore !== undefined) return packr.pack([...fields, idBefore]);
-  // Every message sent over HTTP has an empty extra.
+  // Most messages that are sent over HTTP have an empty extra.
   if (origin === undefined && recipients === undefined) if (!isStream) return PACKED_EMPTY_EXTRA;
   return packr.pack(fields);
 }
@@ -397,7 +397,7 @@ function stringHead(bytes: number): Buffer {
   return head;
 }
 
-/** Returns `NaN` if no string starts at `at`. */
+/** Returns where the content of the string at `at` begins, `NaN` if no string starts there. */
 function contentAt(bytes: Buffer, at: number): number {
   const kind = bytes[at] ?? 0;
   if ((kind & 0xe0) === FIXED_STRING) return at + 1;
@@ -406,7 +406,10 @@ function contentAt(bytes: Buffer, at: number): number {
   return kind === STRING_32 ? at + 5 : Number.NaN;
 }
 
-/** Returns `NaN` if no string starts at `at`. The offset may lie beyond the last byte. */
+/**
+ * Returns the offset after the string that starts at `at`, `NaN` if no string starts there. The
+ * offset may lie beyond the last byte.
+ */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);
   if (!(start <= bytes.length)) return Number.NaN;

@@ -5,7 +5,7 @@ import { networkOf } from "../lib/network.ts";
 
 const HEXTETS = 8;
 
-/** Returns IPv6 as in RFC 5952, and `""` unless there are 4 or 16 bytes. */
+/** Returns an address as text, IPv6 as in RFC 5952. Returns `""` unless there are 4 or 16 bytes. */
 export function addressText(bytes: ArrayBuffer): string {
   if (bytes.byteLength === 4) return new Uint8Array(bytes).join(".");
   if (bytes.byteLength !== 16) return "";

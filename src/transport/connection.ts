@@ -102,7 +102,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /** Leaves the queue unwritten, because no peer receives both the queue and the publication. */
+  /** Publishes without writing this connection's queue first, because no peer receives both. */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.

@@ -57,8 +57,8 @@ export class HttpCall implements HttpRequest {
   #forwardedFor = "";
   #remoteAddress: string | undefined;
   /**
-   * Whether the reply is written in a later turn and closes the connection. It does if the
-   * connection sent a PROXY header, because uWebSockets.js also accepts such a header in front of
+   * `due` or `deferred` if the connection sent a PROXY header. The reply is then written in a later
+   * turn and closes the connection, because uWebSockets.js also accepts such a header in front of
    * the next request. A client of a trusted proxy could choose its address there. See
    * `writeReplyAlone`.
    */
@@ -111,7 +111,10 @@ export class HttpCall implements HttpRequest {
     this.#finishRefusal();
   }
 
-  /** Returns false if the limits allow no further call; the connection is then closed. */
+  /**
+   * Counts the call against its address until `release`. If the limits allow no further call,
+   * closes the connection and returns false.
+   */
   hold(): boolean {
     const res = this.#res;
     if (res === undefined || this.#reserve(res)) return true;
@@ -126,7 +129,10 @@ export class HttpCall implements HttpRequest {
     this.#release = undefined;
   }
 
-  /** Returns `undefined` if the call is admitted, a bare 500 if `check` throws. */
+  /**
+   * Runs the route's check. Returns `undefined` if the call is admitted, otherwise the reply that
+   * refuses it, which is a bare 500 if `check` throws or rejects.
+   */
   admit(check: HttpRoute["admit"]): HttpReply | undefined | Promise<HttpReply | undefined> {
     if (check === undefined) return undefined;
     try {
@@ -165,7 +171,10 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** Sends the handler's reply. Must run in a native callback, where the socket is corked. */
+  /**
+   * Runs the handler and sends its reply. Must run in a native callback, where the socket is
+   * corked.
+   */
   run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
       const outcome = handle(this);

@@ -66,8 +66,8 @@ export class HeadCheck {
   }
 
   /**
-   * Returns the first header of this name in the last checked request, `""` if there is none. Of
-   * X-Forwarded-For, returns all values.
+   * Returns the first header of this name in the last checked request, `""` if there is none. For
+   * X-Forwarded-For, returns all values, separated by commas.
    */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";

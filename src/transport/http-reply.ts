@@ -1,5 +1,5 @@
 // Writes a reply to an open HTTP response. No state. Each writer is called once per response, while
-// it is corked, and ends the response, `writeReplyAlone` in the next turn.
+// the response is corked, and ends it. `writeReplyAlone` ends it in the next turn.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { STATUS_CODES } from "node:http";
@@ -63,7 +63,9 @@ export function writeHead(
   }
 }
 
-/** Keeps a header that the reply already has. `name` must be in lower case. */
+/**
+ * Adds a header to a reply, unless the reply already has that header. `name` must be in lower case.
+ */
 export function withHeader(reply: HttpReply, name: string, value: string): HttpReply {
   const headers = reply.headers ?? {};
   const isPresent = Object.keys(headers).some((key) => key.toLowerCase() === name);

@@ -220,7 +220,10 @@ class PostCall implements BodyOwner {
   }
 }
 
-/** The returned function returns `undefined` if a `:name` segment is not valid. */
+/**
+ * Returns a function that creates the call of a request. It returns `undefined` if a `:name`
+ * segment is not valid.
+ */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
   { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,
@@ -290,7 +293,10 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
   );
 }
 
-/** Returns true if the request was refused: the bytes that follow it cannot be trusted. */
+/**
+ * Refuses a request with a malformed head and closes its connection, because the bytes that follow
+ * it cannot be trusted. Returns true if the request was refused.
+ */
 function refuseMalformed(
   res: HttpResponse,
   req: NativeRequest,

@@ -18,7 +18,7 @@ export function thisMachine(): Machine {
   return { node: versions.node, platform, arch, glibc };
 }
 
-/** Command that replaces the pinned release with one for Node 20 to 25. */
+/** Command that replaces the pinned release with one for Node 20, 22, 24 and 25. */
 const NEWER = "npm install --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0";
 const NEWER_GLIBC = "2.38";
 const NEWER_NODES = [20, 22, 24, 25];

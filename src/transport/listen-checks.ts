@@ -21,7 +21,10 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
   return new Error(`Cannot listen on ${where}: ${reason}`);
 }
 
-/** Returns `undefined` if listening succeeds. `code` is the system's, for example EADDRINUSE. */
+/**
+ * Tries to listen on an address. Returns `undefined` if that succeeds, otherwise the reason. `code`
+ * is the error code of the system, for example EADDRINUSE.
+ */
 export async function probeAddress(
   host: string,
   port: number,

@@ -102,11 +102,13 @@ function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerS
   const opened = (res: HttpResponse) => {
     const peer = networkText(res.getRemoteAddress());
     const release = limits.accepted(peer, spareSockets);
-    // A response that is kept must not be closed later: after the first request that closes others.
+    // The response must not be kept and closed later: after the first request, closing it could
+    // close another connection.
     if (release === undefined) res.close();
-    else res.onAborted(release); // called only if it closes before its first request
+    else res.onAborted(release); // called only if the connection closes before its first request
   };
-  // Not the `filter` of an array: it registers a callback for each connection that opens or closes.
+  // This is not `Array.prototype.filter`: it registers a callback for connections that open or
+  // close.
   const attach = app.filter.bind(app);
   // Newer releases declare `change` as the type of the wrapper object.
   attach((res, change) => (Number(change) > 0 ? opened(res) : limits.closed()));

@@ -35,30 +35,30 @@ interface SocketLimitsPorts {
 /** Unauthenticated sockets of one address. */
 interface Tally {
   readonly address: string;
-  /** Connections without a request yet. */
+  /** Connections that have not sent a request yet. */
   readonly slots: Rounds;
   /** Refused connections that stay open until they close by themselves. */
   readonly lateCloses: Rounds;
-  /** Calls without a credential. */
+  /** Number of HTTP calls without a credential. */
   calls: number;
-  /** Client sockets without a credential. */
+  /** Number of client sockets without a credential. */
   sockets: number;
-  /** Those of the client sockets that have sent nothing. */
+  /** Number of client sockets without a credential that have sent nothing yet. */
   silent: number;
 }
 
-/** Number of connections of which it is not known when they close. */
+/** Counts connections whose close cannot be detected. Each is counted for one to two rounds. */
 interface Rounds {
-  /** Connections since this round began. */
+  /** Number of connections counted since this round began. */
   young: number;
-  /** Connections of the previous round. */
+  /** Number of connections counted in the previous round. */
   old: number;
 }
 
 /** A client socket without a credential. */
 export interface Place {
   readonly tally: Tally;
-  /** Number of ticks when the socket was opened. */
+  /** Number of the current tick when the socket was opened. */
   readonly sinceTick: number;
   /** Closes the socket. `leave` must be called before the function returns. */
   readonly close: () => void;
@@ -68,7 +68,9 @@ export interface Place {
 const ROUND_MS = 15_000;
 /** Requests are watched while some address uses more than a quarter of its slots. */
 const WATCHED_SHARE = 4;
-/** Maximum number of entries. Above a quarter of it all requests are watched. */
+/**
+ * Maximum number of counted addresses. Above a quarter of this number, all requests are watched.
+ */
 const MAX_ADDRESSES = 65_536;
 /** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
@@ -191,7 +193,10 @@ export class SocketLimits {
     };
   }
 
-  /** Returns true if a refused connection may stay open, counted, until it closes by itself. */
+  /**
+   * Returns true if a refused connection may stay open until it closes by itself. The connection is
+   * then counted against its address.
+   */
   allowLateClose(address: string): boolean {
     if (!this.#isLimited) return true;
     const tally = this.#tally(address);

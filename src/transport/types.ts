@@ -117,7 +117,7 @@ export interface Connection {
   unsubscribe(topic: string): void;
   /** Publishes to all subscribers of `topic` on this listener except this connection. */
   publish(topic: string, frame: Uint8Array | string): void;
-  /** Returns the number of bytes that were passed to `send` and not yet read by the peer. */
+  /** Returns the number of sent and published bytes that the peer has not read yet. */
   bufferedBytes(): number;
   /**
    * Sends the queue, then the close frame. The owner's `closed` is called before this method
@@ -178,8 +178,8 @@ export interface TlsFiles {
   readonly keyFile: string;
   /**
    * Certificate authorities. A client certificate that none of them signed is refused, but a client
-   * without a certificate is accepted: uWebSockets.js cannot require one, so this does
-   * not control access.
+   * without a certificate is accepted: uWebSockets.js cannot require one, so this does not control
+   * access.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;

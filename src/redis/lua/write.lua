@@ -1,5 +1,7 @@
--- One command that writes.
--- KEYS  1 its only key
--- ARGV  1 the command; the rest is what follows the key
--- Reply the command's
+-- Runs one command that writes.
+--
+-- KEYS  1     the only key of the command
+-- ARGV  1     name of the command
+--       2...  arguments of the command after its key
+-- Reply       the reply of the command
 return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))

@@ -64,7 +64,7 @@ export class Registry {
   #live: LiveNodes = new Map();
   /** Time at which the last confirmed heartbeat was sent, as `performance.now()`. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
-  /** The same time in Unix milliseconds. */
+  /** Time at which the last confirmed heartbeat was sent, Unix milliseconds. */
   #confirmedAtMs = 0;
   /** Time at which the last heartbeat that Redis rejected was sent, Unix milliseconds. */
   #refusedAtMs = 0;

@@ -37,7 +37,8 @@ export class CatchUpQueue {
 
   /**
    * Runs a catch-up whose reads start after this call. Resolves when it is done, when the sequencer
-   * is closed, or when the channel could not be read for `MAX_WAIT_MS`. Never rejects.
+   * is closed, at the first permanent error, or when Redis could not be reached for `MAX_WAIT_MS`.
+   * Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const existing = this.#running.get(sequencer);
@@ -57,8 +58,8 @@ export class CatchUpQueue {
   }
 
   /**
-   * Sets a new sequencer to the channel's position. Throws `unavailable`, but no other error, so
-   * that one unreadable channel does not prevent its members from connecting.
+   * Sets a new sequencer to the channel's position. Throws only transient errors such as
+   * `unavailable`, so that one unreadable channel does not prevent its members from connecting.
    */
   async begin(sequencer: Sequencer): Promise<void> {
     const { feed, onError } = this.#ports;
@@ -78,7 +79,7 @@ export class CatchUpQueue {
     for (const running of this.#running.values()) if (running.isFailing) void running.restart();
   }
 
-  /** Resolves when all running catch-ups are done or have failed for `MAX_WAIT_MS`. */
+  /** Resolves when no running catch-up needs to be waited for any longer (see `catchUp`). */
   async settled(): Promise<void> {
     await Promise.all([...this.#running.values()].map((running) => running.settled));
   }

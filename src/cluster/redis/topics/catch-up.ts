@@ -96,7 +96,7 @@ async function readForward(
   return true;
 }
 
-/** Reads the log backwards and delivers newer messages, but none older than `sinceMs`. */
+/** Reads the log backwards and delivers the missed messages since `sinceMs`, oldest first. */
 async function readBack(
   sequencer: Sequencer,
   feed: CatchUpFeed,

@@ -30,9 +30,9 @@ const MAX_MESSAGE_AGE_MS = 5000;
 const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
-/** Maximum delay with which a loss is noticed. A new sequencer reads messages of that time too. */
+/** Maximum time until a loss is noticed. A new sequencer also reads the messages of that time. */
 const LOSS_SLACK_MS = 2000;
-/** Maximum time by which the clock of a message's sender may be behind. */
+/** Maximum time by which the clock of the node that sent a message may be behind. */
 const LISTING_SLACK_MS = 60_000;
 /** Maximum age of a publication that a fail-over can lose. */
 const FAILOVER_LOSS_MS = 10_000;
@@ -42,12 +42,13 @@ export class Channels {
   readonly #ports: ChannelsPorts;
   readonly #users = new Map<string, Subscription>();
   /**
-   * Sequencers by user's topic. A channel is listed under at least one of its users on this node.
+   * Sequencers of personal channels, by the topic of a user. Each is listed under at least one of
+   * its two users.
    */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /**
-   * The same sequencers by channel, in two generations. When the newer one is full, the idle
-   * sequencers in the older one are evicted.
+   * Sequencers of personal channels by channel key, in two generations. When the newer one is full,
+   * the idle sequencers in the older one are evicted.
    */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
@@ -62,7 +63,10 @@ export class Channels {
     this.#ports = ports;
   }
 
-  /** Creates a group's sequencer, which buffers until `begin`. Other topics have `undefined`. */
+  /**
+   * Creates the sequencer of a group's topic, which buffers publications until `begin`. Returns
+   * `undefined` for other topics.
+   */
   createSequencer(topic: Topic): Sequencer | undefined {
     const key = groupKeyOf(topic);
     if (key === undefined) return undefined;
@@ -90,7 +94,10 @@ export class Channels {
     }
   }
 
-  /** Starts delivering what is published to the group. Throws `unavailable`. */
+  /**
+   * Starts delivering publications to the group. Throws `unavailable` if the store cannot be read
+   * now.
+   */
   async begin(sequencer: Sequencer): Promise<void> {
     await this.#ports.catchUpQueue.begin(sequencer);
   }
@@ -107,7 +114,7 @@ export class Channels {
       return sequencer.accept(frame, event);
     }
     sequencer.accept(frame);
-    void this.#ports.catchUpQueue.catchUp(sequencer); // reads the messages before it from the store
+    void this.#ports.catchUpQueue.catchUp(sequencer); // reads earlier messages from the store
   }
 
   /** Buffers the publications of the topic's channels until `restore`. */
@@ -117,7 +124,8 @@ export class Channels {
 
   /**
    * Restores topics that are subscribed again. Each promise resolves when the missed publications
-   * are delivered. If it rejects with `unavailable`, the topic must be restored again.
+   * are delivered, or when their catch-up continues in the background. If it rejects, the topic
+   * must be restored again.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const restored = new Map<Sequencer, Promise<void>>();
@@ -139,9 +147,7 @@ export class Channels {
     for (const sequencer of sequencers.gaps) void catchUpQueue.catchUp(sequencer);
   }
 
-  /**
-   * Delivers the missed part of a channel. Costs one small read if there is none. Never rejects.
-   */
+  /** Delivers the missed part of a channel. Never rejects. */
   async #restore(sequencer: Sequencer, topic: Subscription, lostAtMs: number): Promise<void> {
     const previousSeq = sequencer.publicationSeq;
     const publicationSeq = mayHaveForked(sequencer, lostAtMs)
@@ -161,7 +167,10 @@ export class Channels {
     await caughtUp;
   }
 
-  /** Delivers the missed messages of a user's personal channels that have no sequencer. */
+  /**
+   * Catches up with the changed personal channels of a user that have no sequencer yet, or whose
+   * catch-up is still running.
+   */
   async #restoreOthers(topic: Subscription, lostAtMs: number): Promise<void> {
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;
@@ -300,7 +309,10 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
-/** True if a fail-over may have reused numbers, so that equal numbers prove nothing. */
+/**
+ * True if equal publication numbers do not prove that nothing was missed, for example because a
+ * fail-over may have reused them.
+ */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;

@@ -2,7 +2,10 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 
-/** Settles like `promise`, or rejects after `timeoutMs`. The work continues after the timeout. */
+/**
+ * Settles like `promise`, or rejects with `unavailable` after `timeoutMs`. The work behind
+ * `promise` continues after the timeout.
+ */
 export async function within<T>(
   promise: Promise<T>,
   timeoutMs: number,

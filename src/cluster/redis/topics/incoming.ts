@@ -111,7 +111,10 @@ export class Incoming {
     this.#ports.channels.accept(frame, publication.publicationSeq, publication.event);
   }
 
-  /** Holds a conversation change until access is checked. Others are read from the store later. */
+  /**
+   * Holds a conversation change until access is checked. Drops other events, because the store has
+   * all those that must not be lost.
+   */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;

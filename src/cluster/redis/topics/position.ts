@@ -14,17 +14,23 @@ import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
-/** Maximum number of stream cursors. The last events of ended streams may still arrive. */
+/**
+ * Maximum number of stream cursors. Ended streams may have one too, because their last events may
+ * still arrive.
+ */
 const MAX_STREAMS = 32;
 /** Maximum number of messages compared with the store to find where the histories diverge. */
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
-  /** Seq of the newest delivered message, `undefined` if only its id is known. */
+  /** Seq of the newest delivered message, `undefined` if it is unknown. */
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /** Newest delivered messages by id. Only the last of consecutive unstored ones is included. */
+  /**
+   * Newest delivered messages in the order of their ids. Consecutive unstored messages are
+   * represented by the last one.
+   */
   readonly #marks: DeliveredMark[] = [];
   /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
   #floorId = 0;
@@ -37,8 +43,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Returns the seq up to which messages are not needed. Returns 0 unless the store has lost all
-   * delivered messages and its newest seq is not lower.
+   * Returns the seq up to which messages are not needed. Returns 0 if a delivered message still
+   * exists, or if that seq is higher than the store's newest one.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
@@ -70,7 +76,7 @@ export class DeliveredPosition {
     this.#addMark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /** True if another message with this seq was delivered, which a fail-over has lost. */
+  /** True if a different message with this seq was delivered. A fail-over has lost that message. */
   hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;

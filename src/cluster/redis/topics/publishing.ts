@@ -15,7 +15,7 @@ import type { OnError } from "./topics-ports.ts";
 const MAX_ANNOUNCING = 500;
 /** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */
 const BATCH_SIZE = 50;
-/** Number of queued events above which a long announcement is rejected. */
+/** Number of queued events at which further long announcements are rejected. */
 const MAX_QUEUED = 100_000;
 
 export class Publishing {
@@ -37,7 +37,10 @@ export class Publishing {
       publication.catch((error) => this.#onError(error, "Could not send a publication"));
   }
 
-  /** Implements `Announcer`. After a failure, no further batch is sent. */
+  /**
+   * Implements `Announcer`. After a failure, no further batch is sent. Rejects a long announcement
+   * with `overloaded` if `MAX_QUEUED` events are queued.
+   */
   async announce(events: readonly ClusterEvent[]): Promise<void> {
     if (events.length <= BATCH_SIZE) await this.#sendAll(events);
     else if (this.#queued < MAX_QUEUED) await this.#sendInBatches(events);

@@ -47,7 +47,10 @@ export class ReorderBuffer {
     return lowest;
   }
 
-  /** Adds a copy of the frame, because the frame itself is a slice of a larger buffer. */
+  /**
+   * Adds a copy of the frame, because the frame itself is a slice of a larger buffer. Drops all
+   * frames instead if the new one would exceed the budget.
+   */
   add(publicationSeq: number, frame: Buffer): void {
     const existing = this.#frames.get(publicationSeq);
     if (existing !== undefined) {

@@ -47,7 +47,10 @@ export interface SequencerPorts {
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/** Maximum time by which an id may be ahead of the clock. Later ones are checked in the store. */
+/**
+ * Maximum time by which a message id may be ahead of the clock. Messages with later ids are
+ * compared with the store.
+ */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
@@ -100,7 +103,7 @@ export class Sequencer {
     return this.#publicationSeq;
   }
 
-  /** Time of the last change of the position. 0 if nothing was ever published. */
+  /** Time of the last change of the position, Unix milliseconds. 0 if no publication is known. */
   get movedAtMs(): number {
     return this.#movedAtMs;
   }
@@ -150,7 +153,9 @@ export class Sequencer {
     }
   }
 
-  /** Starts after `publicationSeq`. Publications up to that number are delivered or not needed. */
+  /**
+   * Starts live delivery after `publicationSeq`. Earlier publications are delivered or not needed.
+   */
   begin(publicationSeq: number, headSeq: number | undefined): void {
     this.delivered.headSeq ??= headSeq;
     this.goLive(publicationSeq);
@@ -177,7 +182,10 @@ export class Sequencer {
     return true;
   }
 
-  /** Delivers a stored message and its stream so far, unless delivered. Only during a catch-up. */
+  /**
+   * Delivers a stored message and the text of its stream so far, unless they were delivered before.
+   * Must be called only during a catch-up.
+   */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
     const unstoredFrames = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
@@ -204,7 +212,8 @@ export class Sequencer {
   }
 
   /**
-   * Switches to live delivery. Publications up to that number are delivered or not in the store.
+   * Switches to live delivery after `publicationSeq`. All stored publications up to that number
+   * must have been delivered before.
    */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
@@ -233,7 +242,7 @@ export class Sequencer {
     this.#reorderBuffer?.clear();
   }
 
-  /** True if all publications are buffered, even the next one. */
+  /** True while every publication is buffered, including the next one in order. */
   get #isHeld(): boolean {
     return this.#isSuspended || (this.#status !== "live" && this.#status !== "gap");
   }

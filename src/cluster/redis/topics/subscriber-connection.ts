@@ -17,12 +17,14 @@ interface ConnectionPorts {
   readonly clock: Clock;
   /** Publishes a frame. Resolves with the number of receivers, or rejects with `unavailable`. */
   readonly publish: (name: string, frame: Buffer) => Promise<number>;
-  /** Returns an unused topic name in a slot of the server, `undefined` if it has no slot. */
+  /**
+   * Returns an unused topic name in a slot of the server, `undefined` if the server has no slot.
+   */
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
   /** Called when the connection is up. It has no subscriptions at that time. */
   readonly onUp: (self: SubscriberConnection) => void;
-  /** Called when it is down. Publications since `receivedUntilMs` may be missing. */
+  /** Called when the connection is down. Publications since `receivedUntilMs` may be missing. */
   readonly onDown: (self: SubscriberConnection, receivedUntilMs: number) => void;
   readonly onError: (error: unknown, message: string) => void;
 }
@@ -37,7 +39,10 @@ const RETRY_MS = 200;
 const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
-/** Additional wait: after a freeze, the timeout fires before the data that has arrived is read. */
+/**
+ * Additional wait after the timeout. After a freeze of the process, the timeout fires before the
+ * data that has already arrived is read.
+ */
 const WAKE_UP_MS = 200;
 
 export class SubscriberConnection {
@@ -116,7 +121,9 @@ export class SubscriberConnection {
   }
 
   /**
-   * Resolves when all earlier publications have arrived, else replaces the connection and rejects.
+   * Resolves when all earlier publications have arrived. Rejects if the connection is down or the
+   * mark cannot be published. If the mark does not arrive in time, replaces the connection and
+   * rejects.
    */
   mark(): Promise<void> {
     return this.#marking.run();

@@ -57,8 +57,9 @@ export class Subscriber {
   }
 
   /**
-   * Subscribes to a name. After a timeout, rejects with `unavailable` and stops trying. Must not be
-   * called again for the name before the promise has settled.
+   * Subscribes to a name. Rejects with `unavailable` and stops trying after a timeout, if Redis is
+   * unreachable, or if the name is unsubscribed meanwhile. Must not be called again for the name
+   * before the promise has settled.
    */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
@@ -87,13 +88,16 @@ export class Subscriber {
     (carrier ?? this.#connections.get(address))?.unsubscribe([name]);
   }
 
-  /** True if no subscription is lost. */
+  /** True if no subscription is lost. Without a Redis Cluster, the connection must also be up. */
   get isComplete(): boolean {
     const only = this.#connections.get(ONLY_SERVER);
     return this.#lostNames.size === 0 && only?.isUp !== false;
   }
 
-  /** Resolves when all publications from before the call have arrived. Rejects after a timeout. */
+  /**
+   * Resolves when all publications from before the call have arrived. Rejects after a timeout, or
+   * if Redis is unreachable.
+   */
   async mark(): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
     for (;;)

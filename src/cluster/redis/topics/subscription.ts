@@ -15,7 +15,7 @@ export interface Subscription {
   isUp: boolean;
   /** True until the node unsubscribes. */
   isOpen: boolean;
-  /** Unix milliseconds since which publications may be missing, `undefined` if none are. */
+  /** Time since which publications may be missing, Unix milliseconds. `undefined` if none are. */
   lostAtMs: number | undefined;
   lostCount: number;
 }

@@ -79,7 +79,7 @@ export class Subscriptions {
 
   /**
    * Subscribes to a topic and resolves when its publications are delivered. Rejects with
-   * `unavailable`. A topic that another caller uses stays subscribed.
+   * `unavailable`. The topic then stays subscribed only if another caller uses it.
    */
   listen(topic: Topic): Promise<void> {
     return this.#request(topic, (entry) => entry.opening);
@@ -234,7 +234,10 @@ export class Subscriptions {
     });
   }
 
-  /** Restores no group before all users are checked: a session without access receives nothing. */
+  /**
+   * Restores groups only after all users are checked, so that a session without access receives
+   * nothing.
+   */
   async #restoreAll(restorations: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {

@@ -25,7 +25,10 @@ export interface TopicsPorts {
 
 /** Checks users' access after publications were missed, before any event is delivered again. */
 export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeGroup"> {
-  /** Returns the time of the last confirmed heartbeat if this node may count as dead since then. */
+  /**
+   * Returns the time of the last confirmed heartbeat (Unix milliseconds) if this node may count as
+   * dead since then, `undefined` otherwise.
+   */
   silentSinceMs(): number | undefined;
 }
 

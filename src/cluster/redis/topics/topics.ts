@@ -174,7 +174,10 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
       fenceIfSilent();
       return subscriptions.areRestored(concerns) ? undefined : waitUntilDelivered();
     },
-    /** Never rejects. */
+    /**
+     * Waits until everything that was published before the call has been delivered. Never rejects.
+     * Returns `undefined` on a Redis Cluster.
+     */
     delivered: () => (isCluster ? undefined : waitUntilDelivered().catch(() => {})),
   };
 }
