@@ -1,7 +1,8 @@
 -- Appends messages to channels. Each message succeeds or fails independently: a message that fails
--- changes nothing, except that a time in `peers` may become later. All messages of a topic are
--- published together. State is kept in lists that are passed to functions, and numbers are packed
--- into one argument, because Redis creates functions, locals and arguments again at each call.
+-- changes nothing, except that it may use up a message id and update `peers`. All messages of a
+-- topic are published together. Redis creates functions, locals and arguments again at each call.
+-- To save time, state is kept in lists that are passed to functions, and numbers are packed into
+-- one argument.
 --
 -- KEYS
 --   1  counter of message ids. All other keys are in its slot, or all keys are on one server.
@@ -15,7 +16,8 @@
 --        messages        f64   number of messages in the call
 --        moving          u8    1 if a slot may be moving, else 0
 --      for each channel
---        users           u8    number of users listed below; 0 for a group or users in other slots
+--        users           u8    number of users listed below; 0 for a group, or if the users are in
+--                              other slots
 --        messages        u8    number of messages
 --      for each message of the channel
 --        stored          u8    1 if the message is stored, else 0
@@ -28,14 +30,14 @@
 --        base            beginning of the names of the channel's keys
 --        key             channel key
 --        topic           the group's topic, '' for a personal channel
---   for each of these users
+--   for each of the channel's users
 --        uid
 --        record base     beginning of the names of the keys of the user's record
 --        user base       beginning of the names of the user's keys
 --   for each message of the channel
 --        uid             sender
 --        record
---        extra
+--        extra           of the message's frame, see `wire.ts`
 --        dedupe key      only if `dedupe` is 1
 --        expiry          Unix ms, only if `expires` is 1
 -- Reply
@@ -45,38 +47,43 @@
 --        pub             f64   publication number; the refusal if it is refused
 --        messageId       f64
 --        messageSeq      f64   0 if it is not stored
---   for each message, only if a channel's users are in other slots
---        idBefore        f64   id of the channel's message before it, 0 if it is unknown
+--   for each message, only if one was appended to a channel whose users are in other slots
+--        idBefore        f64   id of the channel's message before it, 0 if that id is unknown or
+--                              the message was not appended
 --   The fields of a retry are those of the first message. If messages failed, the reply is a list
 --   of these bytes and the errors in order.
--- Results of a message.
+
+-- Values of `result`.
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
--- Number of packed bytes and of arguments for the call, each channel, each user and each message.
+-- Number of packed bytes (BYTES) and of arguments (ARGS): those of the call (HEADER), and those of
+-- each channel, user and message.
 local HEADER_BYTES = 49
 local CHANNEL_ARGS = 3
 local USER_ARGS = 3
 local CHANNEL_BYTES = 2
 local MESSAGE_ARGS = 3
 local MESSAGE_BYTES = 6
--- Fields of the progress of a call, which is a list.
+-- Indexes of the fields of `progress`, a list that describes how far the call has got.
 local ARG_INDEX = 1 -- index in ARGV of the current message
 local BYTE_INDEX = 2 -- index of the current message in the packed numbers
 local MESSAGES_LEFT = 3 -- number of messages of the channel that are not processed yet
-local CHANNEL = 4 -- the open channel, false until a message needs it
-local FRAMES = 5 -- strings to publish on the channel's topics, false if there are none
+local CHANNEL = 4 -- the open channel, false before its first message is processed
+local FRAMES = 5 -- strings to publish on the topics of the channel, false if there are none
 local LAST_ID = 6 -- last assigned message id, false if there is none
--- Dedupe key that was written for the current message and is deleted if the message fails.
+-- Dedupe key that was written for the current message, and must be deleted if the message fails.
+-- False if there is none.
 local WRITTEN_DEDUPE = 7
 local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no message has one
 
--- The result of an appended message is the head of its frame, which has the same layout.
+-- Encodes the result of a message that was not appended. The result of an appended message is the
+-- head of its frame, which has the same layout.
 local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 2, result, pub, id, seq) end
 
 local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', ARGV[1])
 
--- Accesses all keys that the script does not declare while a slot moves, so that Redis reports a
+-- If a slot may be moving, accesses the undeclared keys of the call first. Redis then reports a
 -- moved key before anything is written.
 if is_moving == 1 then
   local keys, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
@@ -95,7 +102,8 @@ if is_moving == 1 then
   redis.call('EXISTS', unpack(keys))
 end
 
--- Appends the channel's messages until one fails. `first` is the index of the channel's arguments.
+-- Appends the messages of a channel that are not processed yet, until one fails. The caller then
+-- calls this function again. `first` is the index in ARGV of the channel's first argument.
 local function append(progress, reply, first, users, now, window, bucket, message_count, is_limited)
   local ARGV, byte, channel, frames, result_count = ARGV, string.byte, progress[CHANNEL], progress[FRAMES], #reply
   local string_count, checked_uid, checked_how, checked_refusal, now_text = frames and #frames or 0, nil, nil, nil, nil
@@ -167,8 +175,10 @@ end
 
 local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- Publications on users' topics: the strings by topic, the topics in the order of their first use,
--- and whether a topic has a list of its own because several channels publish on it.
+-- Publications on users' topics.
+--   frames_of  list of strings to publish, by topic
+--   topics     the topics, in the order of their first use
+--   is_shared  true for a topic on which several channels publish: its list is a separate copy
 local frames_of, topics, is_shared
 
 while ARGV[progress[ARG_INDEX]] do
@@ -206,7 +216,7 @@ while ARGV[progress[ARG_INDEX]] do
   end
 end
 
--- The two users of a channel usually get the same strings, which are packed once.
+-- Both users of a channel usually get the same strings, so the strings are packed only once.
 local last_frames, last_packed
 for at = 1, topics and #topics or 0 do
   local topic = topics[at]
@@ -223,8 +233,8 @@ if progress[IDS_BEFORE] then
 end
 local results = table.concat(reply)
 if not errors then return results end
--- If every message failed because the server accepts no writes now, the call fails as a whole, so
--- that the client notices the state of the server.
+-- If nothing was appended and an error shows that the server accepts no writes now, the call fails
+-- as a whole, so that the client notices the state of the server.
 if not is_changed then
   for _, text in ipairs(errors) do
     local code = string.match(text, '^%-?(%u+) ')

@@ -8,7 +8,7 @@
 --   4  counter of message ids
 -- ARGV
 --   1  number of marks, then for each mark, newest first
---        seq     of the message; if it is not stored, the negated newest seq at that time
+--        seq     of the message; if it is not stored, the negated newest seq when it was published
 --        id      of the message
 --   then the clientMsgNo of each stream to read
 -- Reply
@@ -22,8 +22,8 @@ local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local last_id = tonumber(redis.call('GET', KEYS[4]) or '0')
 local head_seq = tonumber(head[2] or '0')
 
--- Returns true if the message is not in the channel, false if it is, and nil if the entries that
--- would show it have expired or were trimmed.
+-- Returns true if the message is certainly not in the channel, false if it certainly is, and nil if
+-- the log no longer shows whether it is.
 local function is_lost(seq, id)
   if math.abs(seq) > head_seq or id > last_id then return true end
   local from = seq > 0 and seq or 1 - seq
@@ -31,7 +31,7 @@ local function is_lost(seq, id)
   if not raw_entry then return nil end
   local entry = log_entry(raw_entry)
   if entry.seq == seq then return entry.id ~= id end
-  if entry.id < id then return true end -- a later message would have a higher id
+  if entry.id < id then return true end -- an entry after the message would have a higher id
   return nil
 end
 

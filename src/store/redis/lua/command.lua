@@ -1,6 +1,5 @@
--- Accepts a broker command: assigns its id unless the command is a retry, puts copies into the
--- inboxes on this server, and records the recipients without a copy as pending until each of them
--- has a copy.
+-- Accepts a broker command. Unless the command is a retry, assigns its id, puts copies into the
+-- inboxes in KEYS, and writes a pending entry with the recipients that still lack a copy.
 --
 -- KEYS
 --   1  dedupe
@@ -12,7 +11,7 @@
 --   8   bucket of the counter, -1 on a single server
 --   9   dedupe window in ms, 0 if there is no clientMsgNo to look up and store
 --   10  head of the pending entry
---   11  MessagePack list of the recipients that get no copy now, '' if there are none
+--   11  MessagePack list of the recipients that get no copy now, '' if no further script is needed
 --   12  number of users that get a copy now, then uid and topic of each
 --   then uid and topic of each user that is notified without a copy
 -- Reply to a new command
@@ -20,13 +19,13 @@
 --   2  messageId
 --   3  number of copies that full inboxes dropped
 --   4  error, '' if there was none
---   5  1 if copies are pending, else 0
+--   5  1 if a pending entry was written, else 0
 -- Reply to a retry
 --   1  1
 --   2  messageId of the first command or message
 --   3  its seq
 --   4  its publication number, 0 for a command
---   5  fields of its pending entry, nil if no copies are pending
+--   5  fields of the pending entry of the first command, nil if there is none
 local now, window, pending_uids = tonumber(ARGV[1]), tonumber(ARGV[9]), ARGV[11]
 if window > 0 then
   local id, seq, pub = read_dedupe(KEYS[1], now, window)

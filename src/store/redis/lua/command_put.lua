@@ -9,8 +9,11 @@
 --   then uid and topic of each user
 -- Reply
 --   1  number of copies that full inboxes dropped
---   2  error of the first user for whom it failed, '' if there was none
-local REMEMBERED_MS = 3600000 -- counted from the last attempt; sweeps retry for the same period
+--   2  error of the first user who got no copy, '' if there was none
+
+-- Time after the last attempt for which an inbox remembers a command. Sweeps retry for the same
+-- time.
+local REMEMBERED_MS = 3600000
 local CLOCK_SKEW_MS = 60000 -- the clocks of nodes and Redis may differ
 local MIN_REMEMBERED = 1000
 

@@ -6,7 +6,7 @@
 --   2  commandSweep (Unix ms until which a node sweeps them)
 -- ARGV
 --   1  now
---   2  message id below which all copies have expired
+--   2  message id below which all copies have expired; older entries are removed
 --   3  first id, or '(' and the last id of the previous page
 --   4  last id
 --   5  maximum number of entries

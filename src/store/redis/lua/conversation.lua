@@ -16,11 +16,15 @@
 --   4  channel type
 --   5  1 if the reply contains the whole newest message, else 0
 --   6  change        read, unread or delete; `look_on` to continue a search; '' for none
---   7  value         seq to read, number of unread messages, or seq from which to continue; only
---                    with a change or `look_on`
---   8  head seq      that the previous script saw; only with `look_on`
+--   7  value         only with a change or `look_on`
+--                      read     seq of the last message to mark as read
+--                      unread   number of messages to leave unread
+--                      delete   ignored
+--                      look_on  seq at which the search continues
+--   8  head seq      newest seq in the previous reply; only with `look_on`
 -- Reply
---   nil if the channel is a group that is disbanded or of which the user is not a member, else
+--   nil if the channel is a group that does not exist or is disbanded, or if the user is not a
+--   member of the group, else
 --   1  newest seq
 --   2  readSeq
 --   3  number of unread messages
@@ -35,10 +39,11 @@
 --   11 Unix ms of its acceptance, or, if ARGV[5] is 1, `stream_snapshot` of its stream or false
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RED_DOT = 2
--- Limits on expiring messages: the unread count includes at most MAX_EXPIRING of them, and at most
--- MAX_LOOKED_AT are inspected, PAGE at a time. Some of them may have expired without being removed.
+-- Limits on messages with an expiry time. The unread count includes at most MAX_EXPIRING of them.
+-- At most MAX_LOOKED_AT are inspected, PAGE at a time, because many may have expired already.
 local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
--- Maximum number of entries one call skips, because many expired entries may still be in the log.
+-- Number of skipped entries after which a call ends its search, because the log may still contain
+-- many expired entries.
 local MAX_PASSED = 1000
 
 -- Decodes a log entry like `log_entry`, and adds three fields:
@@ -64,7 +69,9 @@ local function entry_from(seq)
   return raw_entry and entry_of(raw_entry)
 end
 
--- Returns the first entry from `seq` on that is not past retention. Seqs pass retention in order.
+-- Returns the first entry with this seq or a higher one that is not past retention, nil if there is
+-- none. `head` is the newest seq. A binary search is possible, because retention ends in the order
+-- of the seqs.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end
@@ -77,9 +84,9 @@ local function first_kept(seq, head)
   return entry_from(low)
 end
 
--- Returns nil if the channel is a group and the user is not a member, or the group is disbanded.
--- Otherwise returns a table. `info` is a field of the channel's head.
---   join   newest seq when the user became a member
+-- Returns nil if the channel is a group that does not exist or is disbanded, or of which the user
+-- is not a member, else a table. `info` is a field of the channel's head.
+--   join   seq of the group's newest message when the user became a member
 --   large  true if the group is large
 local function membership(info)
   if ARGV[4] == '1' then return { join = 0, large = false } end
@@ -92,7 +99,7 @@ end
 
 -- Returns nil if `membership` returns nil, else the user's state:
 --   head     newest seq
---   red      red-dot count of the newest seq
+--   red      number of the channel's messages that have a red dot and do not expire
 --   large    true if the group is large
 --   read     seq through which the user has read
 --   deleted  seq through which the user has deleted
@@ -123,8 +130,8 @@ local function user_position()
   return state
 end
 
--- Returns the seqs from `from` on of red-dot messages that expire but have not expired yet, newest
--- first, within the limits above.
+-- Returns the seqs (`from` or higher) of the red-dot messages that have an expiry time but have not
+-- expired yet, newest first. MAX_EXPIRING and MAX_LOOKED_AT limit the list.
 local function expiring(from)
   local unexpired, inspected = {}, 0
   while inspected < MAX_LOOKED_AT do
@@ -150,12 +157,12 @@ end
 local function unread(state)
   if state.large or state.read >= state.head then return 0 end
   local first = first_kept(state.read + 1, state.head)
-  if not first then return 0 end -- messages that expire would be in the log too
+  if not first then return 0 end -- unexpired messages would be in the log
   return lasting_count(state, first) + #expiring(first.seq)
 end
 
--- Returns the newest shown entry after `deleted` and through `to`, nil if there is none in the
--- entries that were read. The second value is the seq at which the next call continues, 0 if the
+-- Returns the newest shown entry with a seq above `state.deleted` and not above `to`, nil if none
+-- was found. The second value is the seq at which the next call continues the search, 0 if the
 -- search is complete.
 local function newest(state, to)
   local count, passed = 1, 0
@@ -175,15 +182,14 @@ local function newest(state, to)
   return nil, 0
 end
 
--- Returns the highest read position from `deleted` on that leaves `target` messages unread, or all
--- of them if there are fewer.
+-- Returns the highest read position that leaves at least `target` messages unread, or all messages
+-- after `state.deleted` if there are fewer.
 local function position_of(state, target)
   local kept = first_kept(state.deleted + 1, state.head)
   local unexpired = kept and expiring(kept.seq) or {}
   local function count_after(seq)
     if not kept or seq >= state.head then return 0 end
-    -- The lowest seq above `seq` is unexpired[newer_count], because the list is in descending
-    -- order.
+    -- Counts the seqs above `seq` by a binary search, because the list is in descending order.
     local newer_count, end_index = 0, #unexpired + 1
     while newer_count + 1 < end_index do
       local middle = math.floor((newer_count + end_index) / 2)
@@ -214,7 +220,7 @@ local state = user_position()
 if not state then return false end
 local change_kind, value, through = ARGV[6], tonumber(ARGV[7]), state.head
 if change_kind == 'look_on' then
-  -- Otherwise a newer message arrived, and the search starts at it.
+  -- If a newer message arrived meanwhile, the search starts again at that message.
   if tonumber(ARGV[8]) == state.head then through = value end
 elseif change_kind ~= '' and state.head > 0 and not state.large then
   change(state, change_kind, value)

@@ -2,9 +2,13 @@
 -- record is a STRING `<Unix ms> <seq>-<messageId>`, followed by ` <pub>` if the publication number
 -- differs from the seq. The seq and the publication number of a command are 0. The stored time
 -- decides whether the record is still valid; the expiry of the key only frees its memory.
-local DEDUPE_SPACE_MS = 60000 -- the clocks of nodes and Redis may differ
 
--- Returns id, seq and publication number, nil if there is no record within the window (ms).
+-- Time for which a key outlives the dedupe window, because the clocks of nodes and Redis may
+-- differ.
+local DEDUPE_SPACE_MS = 60000
+
+-- Returns the id, seq and publication number in a record. Returns nil if there is no record or if
+-- it is at least `window` ms old. Fails if the record has a newer format.
 local function decode_dedupe(value, now, window)
   if not value then return nil end
   local written_ms, seq, id, pub = string.match(value, '^(%d+) (%d+)%-(%d+) ?(%d*)')
@@ -15,7 +19,8 @@ end
 
 local function read_dedupe(key, now, window) return decode_dedupe(redis.call('GET', key), now, window) end
 
-local dedupe_ttl -- time to live of the records as a string; the same for all records of a call
+-- Time to live of dedupe records in ms, as a string. It is the same for all records of a call.
+local dedupe_ttl
 
 -- Writes a dedupe record. All arguments except `window` and `is_first` are strings.
 --   now       Unix ms

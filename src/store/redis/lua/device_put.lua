@@ -1,11 +1,11 @@
--- Replaces a user's device. If the device logs out, all its sessions end, including those without
--- an entry.
+-- Replaces a user's device. If the new device has no token, records the end of all its sessions,
+-- including those without an entry.
 --
 -- KEYS
 --   1  sessions of the user
 -- ARGV
 --   1  flag
---   2  device
+--   2  device, as `encodeDevice` of `users.ts` encodes it
 --   3  1 if the device has no token, else 0
 -- Reply
 --   the old device, nil if there was none

@@ -1,10 +1,11 @@
--- Removes a peer from a user's list, unless a message arrived since the list was read.
+-- Removes a peer from a user's `peers`, unless a message has changed its score since the caller
+-- read the score.
 --
 -- KEYS
 --   1  peers
 -- ARGV
 --   1  uid of the peer
---   2  score of the peer when the list was read
+--   2  score of the peer as the caller read it
 -- Reply
 --   1 if the peer was removed, else 0
 local score = redis.call('ZSCORE', KEYS[1], ARGV[1])

@@ -6,7 +6,7 @@
 --   seq
 --   id        message id
 --   record
---   counted   red-dot count of the seq
+--   counted   number of messages through this seq that have a red dot and do not expire
 --   stream    clientMsgNo of the stream, nil if the message does not belong to a stream
 --   expires   Unix ms, nil if the message does not expire
 local function log_entry(raw_entry)
@@ -24,8 +24,8 @@ local function log_entry(raw_entry)
   }
 end
 
--- Returns clientMsgNo, Unix ms of the acceptance and flags from an entry's record. If the record is
--- unreadable, returns '', the time in the message id, and 0.
+-- Returns the clientMsgNo in an entry's record, the Unix ms at which the message was accepted, and
+-- its flags. If the record is unreadable, returns '', the time in the message id, and 0.
 local function record_facts(entry)
   local is_read, _, _, _, _, _, client_msg_no, accepted_ms, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(client_msg_no) == 'string' and type(accepted_ms) == 'number' and type(flags) == 'number' then return client_msg_no, accepted_ms, flags end
@@ -37,7 +37,8 @@ local function accepted_at(entry)
   return accepted_ms
 end
 
--- Returns the size of a record's payload and of the fields after it, all of an unreadable record.
+-- Returns the number of bytes in a record's payload and the fields after it. Returns the size of
+-- the whole record if the record is unreadable.
 local function payload_bytes(record)
   local is_read, payload_at = pcall(cmsgpack.unpack_limit, record, 10, 1)
   if not is_read or payload_at < 0 then return #record end

@@ -1,12 +1,12 @@
--- Adds a group to the group indexes of users. Runs before the script that may make these users
--- members.
+-- Adds a group to the group indexes of users. Must run before a script that may make these users
+-- members of the group.
 --
 -- KEYS
 --   groups of each user
 -- ARGV
 --   1  group id
---   2  topic of the user, only if there is one user and it is notified
---   3  frame to publish there
+--   2  topic of the user, absent if no user is notified
+--   3  frame to publish on that topic
 -- Reply
 --   0
 local now = redis.call('TIME')[1]

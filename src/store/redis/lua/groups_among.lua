@@ -1,11 +1,12 @@
--- Finds the groups of which a user is a member, without disbanded ones. Read-only.
+-- Finds, among some groups, those of which a user is a member. Disbanded groups are left out.
+-- Read-only.
 --
 -- KEYS
---   head, permanent, temporary of each group; all groups are in one bucket
+--   head, permanent, temporary of each group
 -- ARGV
 --   1  uid
 -- Reply
---   positions (from 1) of the user's groups in KEYS
+--   positions (from 1) of the user's groups in this list of groups
 local positions = {}
 for at = 1, #KEYS, 3 do
   if redis.call('SISMEMBER', KEYS[at + 1], ARGV[1]) == 1 or redis.call('SISMEMBER', KEYS[at + 2], ARGV[1]) == 1 then

@@ -1,8 +1,9 @@
 -- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
--- Removes about `count` expired copies: those in `expiry`, which expire earlier than older copies,
--- and the oldest ones. All other copies expire in the order in which they were added.
+-- Removes expired copies: at most `count` of those in `expiry`, which expire earlier than older
+-- copies, and at most `count` from the beginning of the inbox. Copies that are not in `expiry`
+-- expire in the order in which they were added.
 local function expire_copies(inbox, expiry, now, count)
   local expired_seqs = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, count)
   for _, seq in ipairs(expired_seqs) do
@@ -20,7 +21,8 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Puts a copy into an inbox. Publishes it last, so that nothing is published after a failure.
+-- Puts a copy into an inbox. Publishes the copy last, so that a copy that could not be stored is
+-- not published.
 --   keys  index in KEYS of the user's inboxSeq, followed by inbox and inboxExpiry
 -- ARGV
 --   1  now
@@ -50,7 +52,7 @@ local function put_copy(id, keys, uid, topic)
 end
 
 -- Calls `put` for several users. A failure for one user does not affect the others.
---   users  indexes in ARGV: uid and topic of each user from `first` to `last`
+--   users  ARGV contains uid and topic of each user, from index `users.first` to `users.last`
 --   keys   index in KEYS of the first user's keys; each further user's keys begin `step` later
 -- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
 -- and the first error ('' if there was none).

@@ -2,7 +2,7 @@
 --
 -- KEYS
 --   1  head
---   2  the list
+--   2  denylist or allowlist
 -- ARGV
 --   1  ''
 --   2  ''
@@ -11,7 +11,7 @@
 --   5  bit of the list in the field `lists`
 --   6  1 if the channel must exist and not be disbanded, else 0
 -- Reply
---   1 if the list was changed, 0 if the channel does not exist or is disbanded
+--   1 if the change was applied; 0 if ARGV[6] is 1 and the channel does not exist or is disbanded
 if ARGV[6] == '1' and not is_open(HEAD) then return 0 end
 local list, change = KIND, ARGV[4]
 if change == 'replace' then redis.call('UNLINK', list) end

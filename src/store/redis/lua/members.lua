@@ -1,7 +1,7 @@
 -- Functions shared by the scripts that read or change a channel's members. Lists are passed as
 -- JSON, in one argument of any length, and processed in pieces, because `unpack` has a limit.
 --
--- KEYS of each of these scripts
+-- KEYS of these scripts, except `list_change.lua`
 --   1  head
 --   2  the set of one kind of members, `permanent` if the script is not about one kind
 --   3  the set of the other kind
@@ -15,7 +15,7 @@ local HEAD, KIND, OTHER_KIND, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
 local TOPIC, GROUP = ARGV[1], ARGV[2]
 local PIECE = 1000
 
--- Calls step(piece, number of items before it) for each piece of a list.
+-- Calls `step` for each piece of a list, with the piece and the number of items before the piece.
 local function in_pieces(list, step)
   for first = 1, #list, PIECE do
     local piece = {}
@@ -24,8 +24,8 @@ local function in_pieces(list, step)
   end
 end
 
--- Returns the positions of the items for which `step` returns `value`. `step` maps a piece to a
--- list of 0 or 1.
+-- Returns the positions (from 1) of the items whose result is `value`. `step` returns a list with a
+-- result, 0 or 1, for each item of a piece.
 local function positions(list, value, step)
   local result = {}
   in_pieces(list, function(piece, before)
@@ -81,7 +81,7 @@ local function initialize_members(uids)
 end
 
 -- Publishes the uids that are no longer members, in order with the group's messages. `uids` is
--- false if any member may have been removed.
+-- false if any member may have been removed. More than MAX_NAMED uids are replaced with false.
 local MAX_NAMED = 1000
 local function publish_removal(uids)
   if uids and #uids > MAX_NAMED then uids = false end

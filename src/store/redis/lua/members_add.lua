@@ -1,5 +1,6 @@
--- Adds members of one kind, or replaces all members of that kind in constant time, however many
--- there are. The old members of a group are set aside for `members_forget.lua`.
+-- Adds members of one kind to a channel, or replaces all members of that kind. The old members of a
+-- group are only moved to `replaced`, so that this script does not take long. Later calls of
+-- `members_forget.lua` remove what is stored for them.
 --
 -- KEYS  see `members.lua`
 -- ARGV
@@ -8,9 +9,12 @@
 --   3  uids   JSON list without duplicates
 --   4  1 to replace the members, else 0
 -- Reply
---   number of uids that are set aside, nil if the channel does not exist or is disbanded
--- An interrupted call leaves its list in `replaced` for the next call. If no call follows within
--- this time, the fields of removed members remain in other keys.
+--   number of uids in `replaced`, 0 for a personal channel, nil if the channel does not exist or is
+--   disbanded
+
+-- Time to live of `replaced`. If a caller is interrupted before `replaced` is empty, the next call
+-- that adds members finishes its work. If no call follows within this time, the fields of removed
+-- members remain in other keys.
 local REPLACED_TTL_MS = 86400000
 if not is_open(HEAD) then return false end
 local is_group = TOPIC ~= ''
@@ -22,7 +26,7 @@ local function clear()
     redis.call('UNLINK', KIND)
   elseif redis.call('EXISTS', REPLACED) == 0 then
     redis.call('RENAME', KIND, REPLACED)
-  else -- an earlier call was interrupted or is still in progress
+  else -- `replaced` still contains uids of an earlier call
     redis.call('SUNIONSTORE', REPLACED, REPLACED, KIND)
     redis.call('UNLINK', KIND)
   end

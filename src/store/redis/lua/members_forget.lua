@@ -1,5 +1,5 @@
--- Removes what is stored for uids of replaced lists that are no longer members. The key `replaced`
--- is deleted with its last uid.
+-- Takes uids from `replaced`, and removes what is stored for those that are no longer members.
+-- Redis deletes the key `replaced` with its last uid.
 --
 -- KEYS  see `members.lua`
 -- ARGV
@@ -7,6 +7,6 @@
 --   2  id of the group
 --   3  maximum number of uids to process
 -- Reply
---   number of uids that remain set aside
+--   number of uids that remain in `replaced`
 forget_members(non_members(redis.call('SPOP', REPLACED, ARGV[3])))
 return redis.call('SCARD', REPLACED)

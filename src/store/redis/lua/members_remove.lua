@@ -11,7 +11,8 @@
 --      1: it is disbanded
 --      2: some uids are not members of this kind
 --      3: removed
---   2  positions (from 1) of the uids that are not members, empty unless the first value is 2
+--   2  positions (from 1) of the uids that are not members of this kind, empty unless the first
+--      value is 2
 local bits = record_bits(HEAD)
 if bits == NO_RECORD then return { 0, {} } end
 if bit.band(bits, DISBAND) ~= 0 then return { 1, {} } end

@@ -4,8 +4,8 @@
 -- ARGV
 --   1  JSON list of uids
 -- Reply
---   for each uid the group's newest seq when it became a member, -1 if it is not a member or the
---   group does not exist or is disbanded
+--   for each uid, the seq of the group's newest message when the user became a member, -1 if the
+--   user is not a member, or if the group does not exist or is disbanded
 local uids, since = cjson.decode(ARGV[1]), {}
 local is_group_open = is_open(HEAD)
 in_pieces(uids, function(piece)

@@ -1,6 +1,7 @@
--- Decides whether a user may send, from the tables that `permission-tables.ts` generates.
--- Read-only. The facts are bits that form the index of the decision: 0 if the user may send, else
--- the number of the refusal.
+-- Decides whether a user may send a message, with two tables that `permission-tables.ts` generates.
+-- A table is a string with one digit for each combination of facts: 0 if the user may send, else
+-- the number of the refusal. The index of the digit is the sum of the bits of the facts that are
+-- true. Read-only.
 --
 --   bit  GROUP_REFUSALS               PERSON_REFUSALS
 --     1  ban of the group             ban of the receiver
@@ -26,13 +27,13 @@ local function is_member(base, key, uid)
   return redis.call('SISMEMBER', base .. 'temporary:' .. key, uid) == 1
 end
 
--- Values of `check`, besides 1 for an ordinary check: the receiver's allowlist applies (FRIENDS),
--- the sender is a system account (EXEMPT), the receiver is a system account (OPEN).
-local FRIENDS = 2
-local EXEMPT = 3
-local OPEN = 4
+-- Values of `check`. The value 1 means that the ordinary rules apply.
+local FRIENDS = 2 -- the allowlist of the receiver applies too
+local EXEMPT = 3 -- the sender is a system account
+local OPEN = 4 -- the receiver is a system account
 
--- Returns 0 if the user may send. `info` and `lists` are fields of the group's head.
+-- Returns the number of the refusal, 0 if the user may send. `info` and `lists` are fields of the
+-- group's head.
 local function group_refusal(info, lists, base, key, uid, check)
   local record = bits_of(info)
   local bits = record == NO_RECORD and 0 or bit.band(record, GROUP_BITS)
@@ -48,7 +49,8 @@ local function group_refusal(info, lists, base, key, uid, check)
   return string.byte(GROUP_REFUSALS, bits + 1) - 48
 end
 
--- Returns 0 if the user may send. `to` and `from` are the channel keys of both users' records.
+-- Returns the number of the refusal, 0 if the user may send. `to` and `from` are the channel keys
+-- of the receiver's and the sender's records.
 local function person_refusal(to_base, to, from_base, from, uid, check)
   local receiver_head = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
   local receiver, lists = bits_of(receiver_head[1]), receiver_head[2]

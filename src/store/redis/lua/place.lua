@@ -1,40 +1,44 @@
 -- Writes messages into their channel's log: `open_channel` reads the head, `place_message` adds one
--- entry, and `close_channel` writes the head once. Every key is accessed before anything is
--- written, so a message that cannot be stored changes nothing. Numbers are passed to Redis as
+-- entry, and `close_channel` writes the head once. The types of the keys are checked first, so a
+-- message that cannot be stored changes nothing except `peers`. Numbers are passed to Redis as
 -- strings, because Redis formats numbers more slowly.
 
--- A channel above its maximum number of messages becomes due for a sweep after each MAX_EXCESS
--- messages, or after each tenth of the maximum if that is less.
+-- Number of messages after which a channel above its maximum is due for another sweep. A tenth of
+-- the maximum is used instead if it is less.
 local MAX_EXCESS = 100
 
--- Fields of an open channel. It is a list, because a list is created in a single step.
-local BASE = 1 -- beginning of the names of its keys
+-- Indexes of the fields of an open channel, which is a list, because Lua creates a list faster than
+-- a table with named fields.
+local BASE = 1 -- beginning of the names of the channel's keys
 local KEY = 2 -- channel key
 local HEAD = 3 -- name of the key `head`
-local PEERS = 4 -- as passed to `open_channel`
+local PEERS = 4 -- the argument `peers` of `open_channel`
 local OPENED_SEQ = 5 -- newest seq when the channel was opened
 local SEQ = 6 -- newest seq
 local RED = 7 -- red-dot count of the newest seq
 local PUB = 8 -- newest publication number
 local BARE = 9 -- 1 if a sweep emptied the log, else false
-local INFO = 10 -- the record, false if there is none
-local MAY_SWEEP = 11 -- true if `due` may be written when the channel is closed
--- Id of the newest message, stored or not, 0 if unknown; kept up to date by the caller; false
--- unless the channel's users are in other slots.
+local INFO = 10 -- the channel's record, false if there is none
+-- True if `close_channel` may have to write `due` even if no placed message expires.
+local MAY_SWEEP = 11
+-- Id of the newest message, stored or not, 0 if unknown. The caller updates it. False for a group,
+-- and for a personal channel whose users are not in other slots.
 local NEWEST = 12
 local LOG = 13 -- name of the key `log`, false until a message was placed
--- Senders: fields `@<uid>` of the head, each followed by a seq; false until a message was placed.
+-- Fields `@<uid>` to write into the head, each followed by the seq of a message from this uid.
+-- False until a message was placed.
 local SENDERS = 14
-local LAST_SENDER = 15 -- sender of the last message
+local LAST_SENDER = 15 -- sender of the last placed message, false until a message was placed
 local LISTS = 16 -- bits of the lists that are not empty, false if there are none
--- Unix ms at which a sweep must process the channel, false if no message requires one.
+-- Unix ms at which the first of the placed messages expires, false if none of them expires.
 local DUE = 17
 
--- Reads a channel's head.
+-- Reads a channel's head and returns an open channel.
 --   base        beginning of the names of the channel's keys
---   peers       of a personal channel whose users are in the same slot: now (as a string), then
---               for each user the key `peers` and the uid to add there; else false
---   is_limited  true if messages are removed from the log by age or number
+--   peers       list of now (Unix ms, as a string) and, for each user of a personal channel, the
+--               key `peers` and the uid to add to it; false for a group, or if the users are in
+--               other slots
+--   is_limited  true if the age or the number of the channel's messages is limited
 --   is_apart    true if the channel is a personal channel whose users are in other slots
 local function open_channel(base, key, peers, is_limited, is_apart)
   local head, fields = base .. 'head:' .. key, nil
@@ -56,7 +60,7 @@ end
 --   entry_id  `<seq>-<messageId>`
 --   red_dot   true if the message has a red dot
 --   expires   Unix ms as a string, nil or false if the message does not expire
---   stream    clientMsgNo of the stream whose message this is, nil if there is none
+--   stream    clientMsgNo of the stream that the message starts, nil if it starts none
 local function place_message(channel, entry_id, record, uid, red_dot, expires, stream)
   local seq, red, log, senders = channel[SEQ] + 1, channel[RED], channel[LOG], channel[SENDERS]
   if expires or not log then
@@ -94,8 +98,8 @@ local function place_message(channel, entry_id, record, uid, red_dot, expires, s
 end
 
 -- Writes the head of a channel after at least one publication number was assigned. Enters the
--- channel into `due`. If no limit applies to the channel, it is entered with +inf when its log
--- begins, so that limits that are set later apply to it.
+-- channel into `due` if a sweep must process it. A channel without limits is entered with the score
+-- +inf when its log begins, so that a sweep finds it after limits were set.
 --   now           Unix ms
 --   retention     ms, 0 means no limit
 --   max_messages  maximum number of messages of a channel, 0 means no limit

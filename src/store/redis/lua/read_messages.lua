@@ -16,13 +16,14 @@
 -- Reply
 --   1  newest seq of the channel
 --   2  1 if the range has more messages than the limits allow, else 0
---   3  seq at which the next call continues, 0 if the range is complete
+--   3  seq at which the next call continues, 0 if the range is complete or the limits are reached
 --   4  bytes of content
 --   5  list of messages, for each
 --        1  messageId
 --        2  seq
 --        3  record
 --        4  `stream_snapshot` of its stream, nil if it has none
+
 -- Limits of one call: entries inspected, bytes of content, entries read at a time.
 local MAX_INSPECTED, MAX_CALL_BYTES, PAGE = 1000, 1048576, 32
 local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -11,12 +11,13 @@
 --   1  now              Unix ms
 --   2  retention        ms, 0 means no limit
 --   3  channel key
---   4  maximum number of expired messages to remove, and of messages over a limit to remove
+--   4  maximum number of messages to remove because of their expiry, and again because of a limit
 --   5  maximum number of messages in the channel, 0 means no limit
---   6  latest Unix ms at which to process the channel again, 0 means when a message is due
+--   6  latest Unix ms at which the channel must be processed again, 0 means no such limit
 -- Reply
 --   number of removed messages
--- Delay until a channel whose oldest stream is active is processed again.
+
+-- Delay after which the channel is processed again if an active stream prevents the removal.
 local STREAM_WAIT_MS = 60000
 local now, retention, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 local max_messages, removed = tonumber(ARGV[5]), 0
@@ -44,7 +45,7 @@ if retention > 0 or trim_seq > 0 then
     local entry = log_entry(raw_entry)
     if not is_removable(entry) then break end
     if entry.stream and not forget_stream(KEYS[1], entry.stream) then
-      retry_ms = now + STREAM_WAIT_MS -- removed when the stream has ended
+      retry_ms = now + STREAM_WAIT_MS -- the message is removed after its stream has ended
       break
     end
     remove(entry.entry_id, entry.expires)

@@ -7,10 +7,11 @@
 --   2  log
 -- ARGV
 --   1  last seq of the reader
---   2  highest message id of the reader through that seq, 0 means any
+--   2  highest message id of the reader through that seq, 0 if ids are not compared
 -- Reply
 --   1  newest seq
---   2  highest seq, at most ARGV[1], through which no entry has an id above ARGV[2]
+--   2  highest seq, at most ARGV[1], through which no entry has an id above ARGV[2]; ARGV[1] if ids
+--      are not compared
 local last_seq, last_id = tonumber(ARGV[1]), tonumber(ARGV[2])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 

@@ -1,6 +1,6 @@
--- Confirms sessions that a node serves: enters those that are missing and may continue, and extends
--- their expiry. Never ends a session that logged in later. A failure of one session does not affect
--- the others.
+-- Confirms sessions that a node serves: enters a missing session again if it may continue, and
+-- extends the expiry of an existing entry. Never ends a session that logged in later. A failure for
+-- one session does not affect the others.
 --
 -- KEYS
 --   `sessions` of each session's user
@@ -19,11 +19,12 @@
 -- Reply
 --   for each session one of
 --     {'confirmed'}
---     {'refused', reason}   a later session, an explicit end or its device's token ended it
+--     {'refused', reason}   a later session, `session_end.lua` or its device ended the session
 --     {'failed', error}
 local FIELDS = 9
 
--- Returns nil if the device does not end the session. A lost device does not end it.
+-- Returns why the session's device ends the session, nil if it does not. A device that is not
+-- stored ends no session, because a fail-over may have lost it.
 local function device_end_reason(user, session)
   if session.token == '' then return nil end
   local device = read_device(user, session.flag)
@@ -32,8 +33,8 @@ local function device_end_reason(user, session)
   if session.level == 1 and device.hash:sub(1, #session.token) ~= session.token then return 'token_changed' end
 end
 
--- Returns the reason for which a missing session may not be entered again, or nil and the sessions
--- that it ends.
+-- Returns the reason for which a missing session may not be entered again. If there is none,
+-- returns nil and the list of sessions that this session ends.
 local function session_end_reason(user, session, newest)
   if newest and newest.order >= session.order then
     if newest.order > session.order and not same_device(session, newest) then return 'kicked' end

@@ -1,6 +1,6 @@
--- Removes a session and publishes the reason to its node in one atomic step: without that event the
--- node would serve the session forever. The reason is also published if there is no entry, because
--- the event of an earlier call may have been lost.
+-- Removes a session and publishes the reason to its node in one atomic step, because a node that
+-- misses the event would serve the session forever. If the session has no entry, the reason is
+-- published nevertheless, because the event of an earlier call may have been lost.
 --
 -- KEYS
 --   1  sessions

@@ -1,7 +1,7 @@
 -- Logs a session in: checks the token, removes the sessions that the login ends [decisions: Kick
 -- rule], and notifies their nodes and the user's watchers. A repeated call for the same session
--- does not end it. A session that continues an earlier one keeps the order of its login or is
--- refused [decisions: resume is no login].
+-- does not end it. A session that continues an earlier one gets the order of the earlier login or
+-- is refused [decisions: resume is no login].
 --
 -- KEYS
 --   1  sessions
@@ -13,10 +13,11 @@
 --   5   level
 --   6   deviceId
 --   7   tokenTag
---   8   order that the session claims, '' if none
---   9   label that the session claims, '' if none
---   10  `token` if the device must have the token (then its level applies), or `none`
---   11  hash of the token
+--   8   order of the login that the session continues, '' if it names none
+--   9   label of the login that the session continues, '' if it names none
+--   10  `token` if the device must have the token (the session then gets the device's level), else
+--       `none`
+--   11  hash of the token, '' with `none`
 -- Reply
 --   one of
 --     {'entered', since, order, level, group ids in the user's index}
@@ -69,7 +70,8 @@ if order and is_main then
 end
 session.since, session.order = since, order or math.max(NOW, last_order + 1)
 
--- A node that could not extend the expiry of an entry may still serve the session.
+-- Expired entries count too, because a node that could not extend them may still serve the
+-- sessions.
 for _, old in ipairs(expired) do others[#others + 1] = old end
 for _, old in ipairs(others) do
   if collide(session, old) or same_login(session, old) then replace(user, session, old) end

@@ -1,4 +1,5 @@
--- Removes a session that has ended, and notifies the user's watchers if it had an entry.
+-- Removes a session that its node no longer serves, and the record of its end. Notifies the user's
+-- watchers if the session had an entry.
 --
 -- KEYS
 --   1  sessions

@@ -21,9 +21,10 @@
 --                     label
 --                     ended        reason for which it cannot be continued, or ''
 --                     past         labels of earlier logins
---   ended     HASH  sessionId: `<microseconds> <reason>` of an ended session until its node removes
---                   it, unless the newest login contains the reason; the newest 100
---                   `flag <flag>`: the same for the end of all sessions of a device; never evicted
+--   ended     HASH  sessionId: `<microseconds> <reason>` of the end of a session; kept until the
+--                   session's node removes it, absent if the newest login contains the reason
+--                   `flag <flag>`: the same for the end of all sessions of a device
+--                   Above 100 fields, the oldest field of a session is removed.
 --   devices   HASH  flag: device (`users.ts`)
 --
 -- The numbers since, order and expires are strings, because JSON encoded in Lua keeps only 14
@@ -41,8 +42,8 @@ local function user_of(key, uid)
   }
 end
 
--- Publishes an UNORDERED frame (`wire.ts`). `name` is unique among the publications of one
--- microsecond.
+-- Publishes an UNORDERED frame (`wire.ts`). Its id consists of `name` and the time, so `name` must
+-- be unique among the publications of one microsecond.
 local function publish(topic, name, event)
   redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ name .. ' ' .. int(NOW), event }))
 end
@@ -76,8 +77,8 @@ local function read_entry(user, id)
   return text and parse_entry(id, text) or nil
 end
 
--- Returns all entries except the session `except`. The second value lists the expired entries,
--- which are removed because most likely no node serves their sessions.
+-- Returns two lists: the entries that have not expired, and the expired ones, which it removes from
+-- Redis because most likely no node serves their sessions. Neither contains the session `except`.
 local function read_entries(user, except)
   local entries, expired = {}, {}
   local all = redis.call('HGETALL', user.sessions)
@@ -111,8 +112,9 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `session` the newest main login, with the label `label` or ''. If the user's newest login
--- had a different label before, that label becomes a past label.
+-- Makes `session` the newest main login of its flag, with `label` ('' if there is none). `newest`
+-- is the newest login so far. If both are the same login, an empty label keeps the earlier label.
+-- An earlier label that is replaced becomes a past label.
 local function set_newest_login(user, session, label, newest)
   local last_label, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == session.order then label = last_label end
@@ -124,9 +126,8 @@ local function set_newest_login(user, session, label, newest)
   write_login(user, int(session.flag), session)
 end
 
--- Records the end of a session, because its node may miss the event and would enter the session
--- again. Not needed for a main session that another main session or its device ended: the record of
--- the newest login shows that.
+-- Records the end of a session, because its node may miss the event and would then enter the
+-- session again. Not needed for a main session if the record of the newest login shows its end.
 local function record_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -150,8 +151,8 @@ local function end_device(user, flag, reason)
   record_end(user, 'flag ' .. flag, 0, reason)
 end
 
--- Returns the recorded reason, nil if there is none. Ignores a record older than the session,
--- because another process may have used the same session id.
+-- Returns the recorded reason for the end of a session, nil if there is none. Ignores a record that
+-- is older than the session, because another process may have used the same session id.
 local function read_end(user, session)
   for _, end_record in ipairs(redis.call('HMGET', user.ended, session.id, 'flag ' .. int(session.flag))) do
     local ended, reason = string.match(end_record or '', '^(%d+) (.*)$')
@@ -160,7 +161,7 @@ local function read_end(user, session)
 end
 
 -- Returns the level of the user's device and the hash of its token ('' if it logged out), nil if
--- there is no such device.
+-- there is no such device. Fails if the device has an unknown format.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end
@@ -172,7 +173,7 @@ local function same_device(first, second)
   return first.device ~= '' and first.device == second.device
 end
 
--- Returns true if only one of the two sessions may stay. Their order decides which.
+-- Returns true if only one of the two sessions may stay. Their login order decides which one.
 local function collide(first, second)
   if first.flag ~= second.flag then return false end
   if same_device(first, second) then return true end
@@ -187,7 +188,8 @@ local function reason_of(by, old)
   return (same_device(by, old) or same_login(by, old)) and 'replaced' or 'kicked'
 end
 
--- Notifies the node in the same atomic step, because it would otherwise serve `old` forever.
+-- Removes the session `old`, which the session `by` ends. Notifies the node of `old` in the same
+-- atomic step, because that node would otherwise serve `old` forever.
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)

@@ -1,5 +1,5 @@
--- Reads and removes streams. Placed in front of every script that reads or reclaims messages.
--- `steps/stream-record.ts` decodes the results.
+-- Reads and removes streams. Placed in front of the scripts that read, change or remove streams.
+-- `steps/stream-record.ts` decodes the snapshots.
 --
 -- Keys of a stream, in the slot of its channel's head. Their names end with `<channel
 -- key>\n<clientMsgNo>`.
@@ -21,7 +21,7 @@
 --   streamOffsets   STRING  u32 big-endian for each event: UTF-16 units of text before it
 --   streamNotes     LIST    MessagePack list [index, textOffset, eventId, type, data, timestampMs]
 --                           for each tool-call event
---   streamEventIds  SET     event ids of the producer, kept as long as a retry may arrive
+--   streamEventIds  SET     event ids of the producer, kept until no retry can arrive any more
 local STREAM_ACTIVE = 0
 
 local function stream_keys(head, client_msg_no)
@@ -39,8 +39,8 @@ local function stream_keys(head, client_msg_no)
   }
 end
 
--- Returns the version of a stream's state. No two states of a stream have the same version, even if
--- a fail-over lost one of them.
+-- Returns the version of a stream's state. It contains time and size as well as the index, so that
+-- an event that replaces one lost in a fail-over has another version.
 local function stream_version(id, next_index, last_ms, bytes)
   return id .. ':' .. next_index .. ':' .. last_ms .. ':' .. bytes
 end
@@ -68,14 +68,15 @@ local function stream_snapshot(head, client_msg_no, known_version)
   }
 end
 
--- Returns the approximate size of a stream's message with its stream, 0 if there is no such stream.
+-- Returns the approximate number of bytes of a stream and its message, 0 if there is no such
+-- stream.
 local function stream_bytes(head, client_msg_no)
   local bytes = redis.call('HGET', stream_keys(head, client_msg_no).stream, 'b')
-  return bytes and tonumber(bytes) + 25 or 0 -- 25: number of bytes around the text in a payload
+  return bytes and tonumber(bytes) + 25 or 0 -- 25: bytes around the text in the message's payload
 end
 
--- Deletes a stream whose message is removed from the log. Returns false if the stream is active:
--- its message and all later ones must stay for now.
+-- Deletes a stream, whose message the caller then removes from the log. Returns false and changes
+-- nothing if the stream is active: the caller must then keep its message and all later ones.
 local function forget_stream(head, client_msg_no)
   local keys = stream_keys(head, client_msg_no)
   if tonumber(redis.call('HGET', keys.stream, 'e')) == STREAM_ACTIVE then return false end

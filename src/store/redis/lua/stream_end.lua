@@ -1,5 +1,5 @@
--- Ends an active stream because a viewer cancels it (its producer is then notified) or because it
--- has had no event for too long.
+-- Ends an active stream because a viewer cancels it (the producer's next event is then answered
+-- `stopped`) or because it has had no event for too long.
 --
 -- KEYS
 --   1  head
@@ -12,7 +12,7 @@
 --   4  window for retries       ms
 --   5  silent since             Unix ms; the stream ends only if it had no event since then; ''
 --                               if a viewer cancels it
---   then the topics
+--   then the topics, none if the users are in other slots
 -- Reply
 --   see `stream_steps.lua`. For a silent stream the verdict is `done` if this call ended it, else
 --   `missing`.

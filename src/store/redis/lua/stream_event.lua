@@ -12,10 +12,10 @@
 --   6   event id                 '' if there is none
 --   7   data
 --   8   UTF-16 units of data
---   9   bytes counted for the event
+--   9   bytes that count against the maximum
 --   10  maximum bytes of a stream
---   11  tail of the event's record
---   then the topics
+--   11  part of the event's record after the event id
+--   then the topics, none if the users are in other slots
 -- Reply
 --   see `stream_steps.lua`. The verdict may also be `too_large`.
 local client_msg_no, kind, id = ARGV[2], ARGV[5], ARGV[6]

@@ -8,8 +8,8 @@
 --   4  due of the bucket
 --   5  dedupe of (uid, clientMsgNo)
 --   6  activeStream
---   then, unless the users of a personal channel are in other slots, `streams` of each user and
---   `peers` of each user
+--   then, for a personal channel whose users are not in other slots, `streams` of each user, and
+--   then `peers` of each user
 -- ARGV
 --   1   channel key
 --   2   clientMsgNo
@@ -17,20 +17,20 @@
 --   4   window for retries        ms
 --   5   event id                  '' if there is none
 --   6   data
---   7   bytes counted for the event
+--   7   bytes that count against the maximum
 --   8   maximum bytes of a stream
---   9   tail of the event's record
+--   9   part of the event's record after the event id
 --   10  beginning of the record of each event of the stream
 --   11  bucket of the counter     -1 on a single server
 --   12  retention                 ms, 0 means no limit
 --   13  maximum messages          of the channel, 0 means no limit
 --   14  record of the message
---   15  extra of its frame
---   16  uid
+--   15  extra of the message's frame
+--   16  uid of the sender
 --   17  force                     1 to cancel another active stream, else 0
 --   18  uid to add to the first `peers`, '' if there is none
 --   19  uid to add to the second `peers`, '' if there is none
---   then the topics
+--   then the topics, none if the users are in other slots
 -- Reply
 --   see `stream_steps.lua`. The verdict may also be `too_large`.
 local client_msg_no, window = ARGV[2], tonumber(ARGV[4])
@@ -42,8 +42,8 @@ local call = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(
 -- (`wire.ts`).
 local function extra_after(id_before) return '\148' .. string.sub(ARGV[15], 2) .. struct.pack('>Bd', 203, id_before) end
 
--- Publishes the stream's message again, because a caller that publishes to the users itself may
--- have failed to do so the first time.
+-- Returns the stream's message to a caller that publishes to the users again. The caller may have
+-- failed to publish the message the first time.
 local function publish_message_again(stream)
   local _, _, pub = read_dedupe(KEYS[5], now, window)
   local raw_entry = redis.call('XRANGE', KEYS[2], int(stream.seq), int(stream.seq))[1]

@@ -4,22 +4,24 @@
 --   head
 --   channel   channel key
 --   now       Unix ms
---   indexes   `streams` of the users of a personal channel, empty if they are in other slots
---   topics    index in ARGV of the first topic. There is none if the caller publishes to the users.
---   frames    publications for a caller that publishes to the users, nil if there are none
+--   indexes   keys `streams` of the users of a personal channel; empty for a group, or if the users
+--             are in other slots
+--   topics    index in ARGV of the first topic. ARGV has no topics if the users are in other slots:
+--             the caller must then publish to the users.
+--   frames    publications that the caller must publish, nil if there are none
 --   ended     member of `activeStreams` that the caller must remove, nil if there is none
 --
 -- Reply of each script:
 --   1  verdict
 --   2  state of the stream (index in STREAM_STATES), -1 if there is none
---   then, only if the caller publishes to the users and there are publications
+--   then, only if there are publications that the caller must publish
 --   3  member of `activeStreams` of a stream that ended, '' if there is none
 --   4… publications, in order
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
--- Accesses every key of an active stream, because the later commands do not declare these keys:
--- only here can Redis report a moved key before anything is written.
+-- Reads a stream, nil if there is none. Accesses every key of an active stream, because the scripts
+-- do not declare these keys: Redis then reports a moved key before anything is written.
 local function load_stream(call, client_msg_no)
   local keys = stream_keys(call.head, client_msg_no)
   local fields = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
@@ -44,10 +46,10 @@ end
 
 -- Adds an event to a stream and publishes it. Fields of `event`:
 --   id     '' if there is none
---   tail   tail of its record
+--   tail   part of its record after the event id
 --   data
 --   units  UTF-16 units of data
---   bytes  bytes counted for it
+--   bytes  bytes that count against the limit of the stream
 --   kind   s start, c content, n note (a tool call), e end
 --   state  state of the stream after the event
 local function add_event(call, stream, event)
@@ -72,7 +74,8 @@ local function add_event(call, stream, event)
   publish_frame(call, frame)
 end
 
--- Cleans up after the last event of a stream. `ids_ms` is the time for which a retry may arrive.
+-- Cleans up after the last event of a stream. The event ids are kept for another `ids_ms`, because
+-- retries may arrive.
 local function close_stream(call, stream, ids_ms)
   redis.call('DEL', stream.keys.active)
   for _, index in ipairs(call.indexes) do redis.call('SREM', index, call.channel) end
@@ -87,7 +90,7 @@ end
 -- Ends an active stream that its producer did not end. Fields of `ending`:
 --   state    final state
 --   stopped  true if a viewer cancelled it
---   ids_ms   time for which a retry may arrive
+--   ids_ms   time in ms for which the event ids are kept
 local function end_stream(call, stream, ending)
   add_event(call, stream, {
     id = '', kind = 'e', data = '', units = 0, bytes = 1, state = ending.state,
@@ -100,8 +103,8 @@ local function end_stream(call, stream, ending)
   close_stream(call, stream, ending.ids_ms)
 end
 
--- Publishes the last event of a stream again, if the caller publishes to the users: the caller may
--- have failed to do so the first time.
+-- Returns the last event of a stream to the caller again, if the caller publishes to the users. The
+-- caller may have failed to publish the event the first time.
 local function publish_again(call, stream)
   if ARGV[call.topics] then return end
   local frame = redis.call('HGET', stream.keys.stream, 'f')
@@ -119,8 +122,8 @@ local function step_reply(call, verdict, state)
   return reply
 end
 
--- Returns the reply to an event for a stream that has ended. An event that is already in the stream
--- is a retry, and its verdict is `done`.
+-- Returns the reply to an event for a stream that has ended. The verdict is `done` for an end, and
+-- for an event that is already in the stream: it is a retry.
 local function late_reply(call, stream, kind, id)
   if kind == 's' then return step_reply(call, 'closed', stream.state) end
   if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', stream.keys.event_ids, id) == 1) then

@@ -1,4 +1,4 @@
--- Reads the group indexes of users and their newest commands. Read-only.
+-- Reads the group indexes of users, and the newest inboxSeq in their inboxes. Read-only.
 --
 -- KEYS
 --   groups and inbox of each user
