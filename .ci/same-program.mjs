@@ -25,10 +25,10 @@ const LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_
 /** Difference between the numbers of occurrences of two neighbouring letters in the order file. */
 const LETTER_WEIGHT = 4000;
 
+const PARTS = ["src", "bench", "test/support", ".ci", "package.json", "tsconfig.json"];
 /**
  * Matches the files of `bench` that are started as programs. Exports of other files may be renamed.
  */
-const PARTS = ["src", "bench", "test/support", ".ci", "package.json", "tsconfig.json"];
 const BENCH_PROGRAM = /^bench\/([^/]+|support\/.*-(process|server))\.ts$/;
 
 const git = (...args) => execFileSync("git", args, { encoding: "utf8", maxBuffer: 1 << 28 }).trim();
@@ -130,10 +130,10 @@ function withoutComments(lua) {
   return lua.replace(/('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g, "$1").replace(/\n+/g, "\n");
 }
 
-/** Returns the names of the programs and Lua files that differ between two checkouts. */
 /** Hashes by folder of the checkout: in a range, each commit is compared with two others. */
 const hashes = new Map();
 
+/** Returns the names of the programs and Lua files that differ between two checkouts. */
 async function differences(before, after, order) {
   for (const folder of [before, after])
     if (!hashes.has(folder)) hashes.set(folder, await hashesOf(folder, order));

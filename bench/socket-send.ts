@@ -20,7 +20,7 @@ import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
 const IN_FLIGHT = 64;
 const SENDER = `sender${CONNECTION_NUMBER}`;
-/** Receiver of each sender: a different user for each, none of whom is online. */
+/** Uid of the receiver. Each connection sends to a different user, and none of them is online. */
 const RECEIVER = `receiver${CONNECTION_NUMBER}`;
 const SENDACK = sampleSendack(freshMessageNumber());
 

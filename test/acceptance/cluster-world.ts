@@ -45,7 +45,7 @@ export interface ClusterWorldOptions {
   readonly redisUrl: string;
   readonly seed: number;
   readonly settings?: Settings;
-  /** Number and start of the nodes. */
+  /** Number of nodes, and how they are started. */
   readonly nodes?: Pick<ClusterNodesOptions, "count" | "firstRedisUrl" | "launch" | "dataPath">;
   /** True if readers never close their connections by themselves. Default: some readers do. */
   readonly keepsConnections?: boolean;

@@ -99,7 +99,7 @@ export class FaultControl {
     for (const uid of uids) await this.#checkLogin(uid);
   }
 
-  /** Checks that each user gets in with the last acknowledged token only, at a node with `port`. */
+  /** Checks that the node at `port` accepts only the last acknowledged token of each user. */
   async checkTokens(port: number): Promise<void> {
     for (const [uid, { possible }] of this.#tokens) {
       const accepted: string[] = [];
@@ -137,7 +137,7 @@ export class FaultControl {
     }
   }
 
-  /** Reads the membership. A value that no change since the last acknowledged one made is wrong. */
+  /** Checks that the membership is the last acknowledged value or a later unacknowledged one. */
   async #checkMembership(id: string, cell: Cell<boolean>): Promise<void> {
     const path = `/channel/members?channel_id=${id}&channel_type=${GROUP_CHANNEL}`;
     for (;;) {
@@ -179,7 +179,7 @@ export class FaultControl {
       } catch (error) {
         if (!(error instanceof NativeClientError)) throw error;
         this.counts.unacknowledged++;
-        // Without an answer the step may still be on its way.
+        // Without a response the login may still be on its way to the store.
         if (error.code === "closed_1006") await pause(this.#settledMs);
       }
       await this.#pause(10);

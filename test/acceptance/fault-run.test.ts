@@ -1,6 +1,6 @@
 // A random sequence of all faults under the load of all kinds: messages, streams, commands,
 // memberships, tokens and logins. Afterwards nothing acknowledged is lost, doubled, reordered or
-// undone, and everybody gets in. JINDOU_TEST_FAULTS sets the number of faults, JINDOU_TEST_SEED
+// undone, and every user can log in. JINDOU_TEST_FAULTS sets the number of faults, JINDOU_TEST_SEED
 // repeats their choice.
 
 import { setTimeout as pause } from "node:timers/promises";

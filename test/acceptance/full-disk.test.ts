@@ -1,7 +1,8 @@
 // A disk that fills up and is freed again under sends, commands and control-plane writes, with
-// kills in between. Nothing that was acknowledged is lost, the broker never aborts, it says
-// `disk_full` while there is no space, and everything resumes when there is. JINDOU_TEST_FULL_DISKS
-// sets the number of rounds; with JINDOU_TEST_VOLUME=full an ext4 file system is filled as well.
+// kills in between. Nothing that was acknowledged is lost, the broker never aborts, it rejects
+// writes with `disk_full` while there is no space, and accepts writes again when there is.
+// JINDOU_TEST_FULL_DISKS sets the number of rounds. With JINDOU_TEST_VOLUME=full an ext4 file
+// system is filled as well.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

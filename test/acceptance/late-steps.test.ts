@@ -1,6 +1,7 @@
-// A network that stalls for seven seconds between one node and Redis. The node's calls lie in the
-// socket, are answered as failed, and reach Redis later. They must not change anything then: other
-// nodes have stored newer logins, tokens and memberships meanwhile. Two broker processes.
+// A network that stalls for seven seconds between one node and Redis. The node's commands wait in
+// the socket, its calls are answered as failed, and the commands reach Redis later. They must not
+// change anything then, because other nodes have stored newer logins, tokens and memberships
+// meanwhile. Uses two broker processes.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -10,7 +11,7 @@ import { startRedis } from "../support/redis.ts";
 import { startStallingProxy } from "../support/stalling-proxy.ts";
 
 const STALL_MS = 7000;
-/** Time for what was held back to run. */
+/** Time in which the delayed commands run after the stall. */
 const AFTERMATH_MS = 1500;
 const APP = 0;
 const WEB = 1;

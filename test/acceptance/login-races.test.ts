@@ -24,7 +24,7 @@ import {
 
 const ROUNDS = Math.ceil(volume(200, "JINDOU_TEST_ROUNDS") / 8);
 const BACKLOG = 400;
-/** Settings with which a run of a resume holds a single message of the backlog. */
+/** Settings with which each MESSAGES frame of a resume has a single message of the backlog. */
 const SINGLE_MESSAGE_RUNS = {
   JINDOU_CLIENT_MAX_BUFFERED_BYTES: "65536",
   JINDOU_CLIENT_MAX_FRAME_BYTES: "65536",
@@ -57,7 +57,7 @@ async function fillTeam(broker: Broker, count: number): Promise<void> {
   await Promise.all(Array.from({ length: count }, (_, no) => send(no + 1)));
 }
 
-/** Asserts that the runs of a resume have no gap and no repeat. Returns the last seq resumed. */
+/** Asserts that the resumed messages have no gap and no repeat. Returns the last seq resumed. */
 function resumedThrough(t: Test, client: NativeClient): number {
   let cursor = 0;
   for (const push of client.pushes) {

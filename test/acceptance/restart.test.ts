@@ -1,6 +1,6 @@
-// A graceful restart of the only node. The requests in progress are answered, all clients are told
-// to reconnect at once, and they are back soon after the new process listens. The time offline is
-// reported, not asserted: it depends on the machine.
+// A graceful restart of the only node. The requests in progress are answered, all connections are
+// closed with a code that makes the clients reconnect at once, and the clients are back soon after
+// the new process listens. The time offline is reported, not asserted: it depends on the machine.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -11,7 +11,7 @@ import { freePort } from "../support/redis.ts";
 import { volume } from "../support/volume.ts";
 
 const CLIENTS = volume(50, "JINDOU_TEST_RESTART_CLIENTS");
-/** More than any delay of a client or start of a node takes, less than the drain of a cluster. */
+/** Longer than any reconnect delay or start of a node, shorter than the drain of a cluster. */
 const BACK_MS = 20_000;
 
 t.setTimeout(180_000);

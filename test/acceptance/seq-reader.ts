@@ -63,7 +63,7 @@ export class SeqReader {
     return this.#lastSeq;
   }
 
-  /** Number of live messages, without those of resume runs. */
+  /** Number of live messages. Resumed messages are not counted. */
   get liveCount(): number {
     return this.#liveCount;
   }

@@ -1,5 +1,5 @@
-// Tests that a feed ends when its reader loses the right to read: at the next visit of the feed, or
-// at once if a change of the viewer's rights is published.
+// Tests that an event feed ends when its viewer loses the permission to read: at the next check, or
+// at once if a change of the viewer's permission is published.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";

@@ -283,7 +283,7 @@ export interface Reply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: the body was checked against the document, and tests read any of its fields
+  // biome-ignore lint/suspicious/noExplicitAny: tests read any field of the checked body
   readonly json: any;
 }
 

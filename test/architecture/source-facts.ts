@@ -170,8 +170,8 @@ function importOf(node: Node, from: string): readonly Import[] {
 }
 
 /**
- * Returns the names in `import { … } from` or `export { … } from`. Every other form of import may
- * use all names.
+ * Returns the names in `import { … } from` or `export { … } from`. Every other form of import
+ * may use all names.
  */
 function importedNames(node: Node): readonly string[] | "all" {
   if (isExportDeclaration(node)) return namesIn(node.exportClause);
@@ -195,8 +195,8 @@ function exportedNames(node: Node, source: SourceFile): readonly string[] {
 }
 
 /**
- * Returns the module of `import … from`, `export … from` or `import("…")`, as an expression or as a
- * type.
+ * Returns the module of `import … from`, `export … from` or `import("…")`, as an expression or
+ * as a type.
  */
 function specifierOf(node: Node): string | undefined {
   if (isImportDeclaration(node) || isExportDeclaration(node)) return literal(node.moduleSpecifier);

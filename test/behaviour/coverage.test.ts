@@ -1,5 +1,5 @@
-// Compares the list of rows with the titles of the behaviour tests: each row has a test, and each
-// row in a title is on the list.
+// Compares the rows of the specification with the titles of the behaviour tests: each row has a
+// test, and each row in a title exists.
 
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";

@@ -119,7 +119,7 @@ t.test(
       }
       const elapsed = (first: number, last: number) =>
         (startsMs[last + 1] ?? performance.now()) - (startsMs[first] ?? 0);
-      // The first token after the limit has no other one to wait for.
+      // The first token after the limit is checked at once, because no slow check precedes it.
       freeMs.push(elapsed(LIMIT - 1, LIMIT));
       const slowMs = elapsed(LIMIT, LIMIT + 2);
       t.ok(slowMs >= 2 * SLOW_MS - 1, `the tokens after the limit took ${slowMs} ms`);

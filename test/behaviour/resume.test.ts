@@ -18,7 +18,7 @@ import {
   wire,
 } from "./world.ts";
 
-/** Maximum number of messages in one run. */
+/** Maximum number of messages in one MESSAGES frame. */
 const RUN = 200;
 
 const world = await startWorld(t);
@@ -41,7 +41,7 @@ function runsOf(client: NativeClient, channel: ChannelRef) {
   );
 }
 
-/** Returns the seqs of one channel in order of arrival, of runs and live pushes. */
+/** Returns the seqs of the channel's messages in order of arrival, resumed and live. */
 function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
   return client.pushes.flatMap((push) => {
     if (push.kind !== "message" && push.kind !== "messages") return [];

@@ -1,5 +1,5 @@
 // Limits by client address behind a proxy, as backends, managers and clients meet them. The peer
-// 127.0.0.1 is a trusted proxy, every other peer is a stranger whose headers must change nothing.
+// 127.0.0.1 is a trusted proxy. The proxy headers of every other peer must be ignored.
 
 import { connect } from "node:net";
 import { openNative } from "../support/native-client.ts";
@@ -34,8 +34,8 @@ interface Way {
   readonly proxied?: string;
 }
 
-/** Logs in as a user that does not exist, each time another one. Returns the status. */
 let usernames = 0;
+/** Tries to log in with a new username that does not exist. Returns the status. */
 function guessPassword(way: Way): Promise<string> {
   usernames += 1;
   return login({ username: `guess-${usernames}`, password: "wrong" }, way);

@@ -1,5 +1,5 @@
-// Followers that read a stream on behalf of a user: they get no events while the user's right must
-// be checked, and the number of followers of one user is limited.
+// Followers that read a stream on behalf of a user: they get no events while the user's permission
+// to read must be checked, and the number of followers of one user is limited.
 
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { matchObject } from "../support/match-object.ts";

@@ -130,7 +130,6 @@ export class ModelReader {
     this.text = text;
   }
 
-  /** Adds an event. */
   apply(event: ChannelEvent): void {
     const { stream: place, type, data } = event;
     if (place === undefined) throw new Error("the event has no place in a stream");

@@ -1,4 +1,4 @@
-// Messages that arrived while the client was offline, in channels that its connect did not name.
+// Messages that arrived while the client was offline, in channels that its CONNECT did not name.
 
 import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";

@@ -12,7 +12,7 @@ interface CommandFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
   readonly errors: string[];
-  /** Returns the acknowledged inbox positions, in order. */
+  /** Returns the acknowledged inbox seqs, in order. */
   acked(): readonly number[];
 }
 

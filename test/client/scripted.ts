@@ -148,7 +148,7 @@ export class ScriptedServer {
     return socket.all(kind)[n] as OperationOf<K>; // the operation exists after `until`
   }
 
-  /** Waits until the condition holds. `what` names it in the error of a timeout. */
+  /** Waits until the condition holds. The error of a timeout contains `description`. */
   async until(description: string, condition: () => boolean): Promise<void> {
     // the condition may depend on the client's handlers
     const timer = setInterval(() => this.#waiters.check(), 5);

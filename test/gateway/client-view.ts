@@ -8,11 +8,11 @@ import type { Seen, SeenMessage } from "./recorder.ts";
 export interface ClientView {
   /** Seq up to which the client has everything, by channel. */
   readonly levels: ReadonlyMap<string, number>;
-  /** Numbers of all messages, pushed one by one or in pages. */
+  /** `clientMsgNo` of every message, pushed one by one or in pages. */
   readonly nos: readonly string[];
-  /** Numbers of the messages without a seq, in order. */
+  /** `clientMsgNo` of each message without a seq, in order. */
   readonly unstored: readonly string[];
-  /** Numbers that were received more than once. */
+  /** `clientMsgNo` of each message that was received more than once. */
   readonly repeats: readonly string[];
   readonly problems: readonly string[];
 }

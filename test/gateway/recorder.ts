@@ -142,7 +142,7 @@ export class RecordedConnection implements Connection {
     return this.frames.map((frame) => JSON.parse(frame));
   }
 
-  /** Numbers of the messages that were pushed one by one. */
+  /** `clientMsgNo` of each message that was pushed in a frame of its own, in order. */
   get messageNos(): readonly string[] {
     return this.seen.flatMap((one) => (one.kind === "message" ? [one.message.no] : []));
   }

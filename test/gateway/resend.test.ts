@@ -28,7 +28,7 @@ function sessionAt(sessions: readonly Joiner[], at: number): Joiner {
   return session;
 }
 
-/** Sends a message to the group and resolves to its number. */
+/** Sends a message to the group and resolves to its `clientMsgNo`. */
 async function send(world: World, noPersist = false): Promise<string> {
   const channel = group("g");
   const no = world.server.append({ channel, fromUid: SYSTEM_UID, noPersist });

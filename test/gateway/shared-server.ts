@@ -35,7 +35,7 @@ export interface Append {
   readonly noPersist?: boolean;
   /** Whether the message expires as soon as it is published. */
   readonly expired?: boolean;
-  /** Number of the message, set if the message belongs to a stream. */
+  /** `clientMsgNo` of the message of a stream. Absent for other messages. */
   readonly clientMsgNo?: string;
 }
 
@@ -169,8 +169,8 @@ export class SharedServer {
   }
 
   /**
-   * Stores a copy in each inbox and publishes the command, in one step. Returns the number of the
-   * command.
+   * Stores a copy in each inbox and publishes the command, in one step. Returns the command's
+   * `clientMsgNo`.
    */
   sendCommand(input: SendCommand): string {
     const { channel, fromUid, to, pushOnlyRecipients = [], origin } = input;
@@ -217,7 +217,7 @@ export class SharedServer {
     return this.#logs.get(key)?.length ?? 0;
   }
 
-  /** Returns the numbers of the messages after `seq` that have not expired. */
+  /** Returns the `clientMsgNo` of each message after `seq` that has not expired. */
   keptAfter(key: ChannelKey, seq: number): readonly string[] {
     const log = this.#logs.get(key) ?? [];
     return log
@@ -231,7 +231,7 @@ export class SharedServer {
     return log.find((one) => one.clientMsgNo === no)?.messageId ?? 0;
   }
 
-  /** Stores and publishes a message in one step. Returns the number of the message. */
+  /** Stores and publishes a message in one step. Returns its `clientMsgNo`. */
   append(input: Append): string {
     const { origin, recipients } = input;
     const message = this.#message(input);

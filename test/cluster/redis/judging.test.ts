@@ -39,7 +39,7 @@ const groupInfo = (id: string) => ({
 class RecordingResync implements TopicsResync {
   readonly calls: string[] = [];
   silentMs: number | undefined;
-  /** Number of next checks that fail. */
+  /** Number of upcoming checks that fail. */
   failures = 0;
   readonly #node: () => TopicNode;
 

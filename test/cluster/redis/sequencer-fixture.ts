@@ -117,7 +117,7 @@ export function withOneTopic(
   return { fixture, channels, topic };
 }
 
-/** Marks the topic as lost. The test must not deliver publications on it until it is restored. */
+/** Marks the subscription as lost. Until it is restored, the test must deliver nothing on it. */
 export function loseTopic(channels: Channels, topic: Subscription, lostAtMs: number): void {
   topic.isUp = false;
   topic.lostCount += 1;
@@ -125,7 +125,7 @@ export function loseTopic(channels: Channels, topic: Subscription, lostAtMs: num
   channels.suspend(topic);
 }
 
-/** Marks the topic as subscribed again and restores it. */
+/** Marks the topic as subscribed again and reads what was missed on it. */
 export async function restoreTopic(channels: Channels, topic: Subscription): Promise<void> {
   topic.isUp = true;
   await Promise.all(channels.restore([topic]));
