@@ -32,7 +32,7 @@ interface CachedOwner {
 export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
-  /** Number of revocations on this node. If it changes during a read, the read is not cached. */
+  /** Number of revocations on this node. An owner is not cached if it changes during the read. */
   #revocationCount = 0;
 
   constructor(ports: AccessTokensPorts) {
@@ -71,7 +71,10 @@ export class AccessTokens {
     this.#owners.delete(keyOf(hash));
   }
 
-  /** Returns `undefined` if the account was changed or removed, or `owner` is in the old format. */
+  /**
+   * Returns the account of `owner`. Returns `undefined` if the account was removed, or if its
+   * password, role or permissions changed after the token was issued.
+   */
   #accountFor(token: string, owner: string): ManagerAccount | undefined {
     const identity = this.#ports.accountOf(usernameOf(owner));
     if (identity === undefined) return undefined;

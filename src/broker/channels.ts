@@ -42,19 +42,20 @@ export interface Page {
 }
 
 /**
- * Use cases of channels. All of them throw `bad_id`. A call that adds members throws `unavailable`
- * or `overloaded` if a member was not notified. A repeated call notifies all of them again.
+ * Use cases of channels. All methods throw `bad_id` for an invalid id. A method that adds members
+ * throws `unavailable` or `overloaded` if a member was not notified. Repeating the call notifies
+ * all of these members again.
  */
 export interface Channels {
   /**
-   * Creates a channel. Throws `channel_exists` if it exists, unless `info.disband` is true: then
-   * the existing channel is disbanded [decisions: Create again].
+   * Creates a channel. If the channel exists, disbands it if `info.disband` is true [decisions:
+   * Create again], and otherwise throws `channel_exists`.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
   /**
-   * Adds members. Their live sessions immediately start to receive the channel's messages. Throws
-   * `channel_not_found` or `channel_disbanded`.
+   * Adds members, or with `reset` replaces the members of this kind. Online sessions of new members
+   * start to receive the channel's messages. Throws `channel_not_found` or `channel_disbanded`.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -62,8 +63,9 @@ export interface Channels {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
   /**
-   * Removes all of these members or none. With `others` = `skip`, uids that are not members are
-   * ignored; otherwise they cause `not_in_channel`. Throws `bad_request` if `uids` is empty.
+   * Removes one kind of membership from all of `uids`, or from none of them. A uid without this
+   * membership causes `not_in_channel`, or is ignored if `others` is `skip`. Also throws
+   * `channel_not_found`, `channel_disbanded`, or `bad_request` if `uids` is empty.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -75,15 +77,19 @@ export interface Channels {
   /**
    * Returns a page of the members, or of a list, sorted by UTF-16 code units. A uid that is in the
    * list during the whole iteration is in exactly one page. Every page costs a read of the whole
-   * list. An unknown channel has an empty list.
+   * list.
    */
   uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
-  /** Returns a page of the groups of `uid`, sorted like `uids`. Disbanded groups are omitted. */
+  /** Returns a page of the groups of `uid` that are not disbanded, sorted by UTF-16 code units. */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
-  /** Removes the permanent and the temporary members, in one step for each kind. */
+  /**
+   * Removes all permanent members in one atomic step, then all temporary members in another. Throws
+   * `channel_not_found` or `channel_disbanded`.
+   */
   removeAllSubscribers(channel: ChannelRef): Promise<void>;
   /**
-   * Changes who may send from the next message on. Members on the denylist still receive messages.
+   * Changes the denylist or the allowlist, which decide who may send. The change applies from the
+   * next message on. Throws `channel_not_found` or `channel_disbanded`.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<void>;
 }
@@ -214,7 +220,7 @@ function checkNames(channel: ChannelRef, uids: readonly string[], field: string)
 /** Minimum number of ids that are processed before the time slice is checked again. */
 const MIN_PIECE = 1000;
 
-/** Searches the whole list, because the store returns lists in no particular order. */
+/** Returns a page of `ids` in sorted order. The ids are in no particular order. */
 async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Promise<Page> {
   const slice = new TimeSlice();
   let lowest: string[] = [];

@@ -21,12 +21,16 @@ export type Audience =
 export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** Users to whom it is restricted, `undefined` for all. Users outside the channel are ignored. */
+  /**
+   * Restricts the receivers, `undefined` for no restriction. Users outside the channel are ignored.
+   */
   readonly subscribers: readonly string[] | undefined;
   readonly noPersist: boolean;
 }
 
-/** Returns the receivers of a command. In a large group the command is only pushed. */
+/**
+ * Returns the receivers of a command, which is only pushed in a large group or with `noPersist`.
+ */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,
@@ -65,7 +69,7 @@ async function isLarge(
   return info?.large ?? false;
 }
 
-/** Removes the uid of the system, which has no inbox and no devices. */
+/** Returns the uids without the uid of the system, which has no inbox and no devices. */
 function withoutSystem(uids: readonly string[]): readonly string[] {
   return uids.filter((uid) => uid !== SYSTEM_UID);
 }

@@ -105,7 +105,10 @@ function isReply(value: unknown): boolean {
 
 const decoder = new TextDecoder();
 
-/** Returns the `type`, 0 if an `opaque` payload has none. Throws `bad_payload`. */
+/**
+ * Returns the payload's `type`, 0 if an `opaque` payload has none. Throws `bad_payload` if the
+ * payload does not have the form that `validation` requires.
+ */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
   if (type === undefined) {

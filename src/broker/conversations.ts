@@ -25,24 +25,33 @@ interface ConversationRange {
   /** Number of conversations to skip, from the newest. */
   readonly offset: number;
   readonly limit: number;
-  /** Maximum number of message bytes, with streams. A larger first conversation is returned. */
+  /** Maximum bytes of messages and streams. A larger first conversation is returned anyway. */
   readonly maxBytes: number;
 }
 
 interface ConversationPage {
   readonly conversations: readonly Conversation[];
-  /** True if there are further conversations, at `offset` plus the length of this page. */
+  /** True if further conversations may follow, at `offset` plus the length of this page. */
   readonly more: boolean;
-  /** Number of conversations that were compared to find those of the page. */
+  /** Number of conversations that were sorted to find this page. */
   readonly readCount: number;
 }
 
 export interface Conversations {
-  /** Returns a page of conversations with a shown message, newest first. Throws `overloaded`. */
+  /**
+   * Returns a page of the user's conversations that have a message to show, newest first. Throws
+   * `overloaded` if too many calls of the user wait.
+   */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /** Returns all conversations that `list` would, without payloads, newest message first. */
+  /**
+   * Returns all conversations of the user that have a message to show, without payloads, newest
+   * first. Throws `overloaded` if too many calls of the user wait.
+   */
   heads(uid: string): Promise<readonly ConversationHead[]>;
-  /** Changes a conversation and notifies the user's other sessions. Throws `not_in_channel`. */
+  /**
+   * Changes a conversation and notifies the user's other sessions. Throws `not_in_channel`, or
+   * `bad_request` if the number in `change` is negative or not an integer.
+   */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
 

@@ -102,10 +102,7 @@ export interface ErrorDetail {
   readonly message: string;
 }
 
-/**
- * The only kind of error that one folder of `src` throws to another. Its message is sent to the
- * caller and must not contain secrets.
- */
+/** An error of a call. Its message is sent to the caller and must not contain secrets. */
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;
@@ -130,7 +127,6 @@ export class BrokerError extends Error {
     this.retryAfterMs = retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs);
   }
 
-  /** `retryAfterMs` in whole seconds, rounded up. */
   get retryAfterS(): number | undefined {
     const { retryAfterMs } = this;
     return retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs / 1000);
@@ -145,7 +141,7 @@ const TRANSIENT: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Returns true if the store or the node is unreachable or overloaded, so that a retry may succeed.
+ * Returns true if the node or the store could not serve the call now, so that a retry may succeed.
  */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof BrokerError)) return false;

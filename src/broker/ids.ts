@@ -31,7 +31,7 @@ export function assertLabel(value: string, what: string): void {
     });
 }
 
-/** Throws `bad_id`, or `reserved_uid` for the uid of the system. */
+/** Throws `bad_id` for an invalid uid, or `reserved_uid` for the uid of the system. */
 export function assertUserUid(uid: string): void {
   assertId(uid, "uid");
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");

@@ -6,7 +6,10 @@ import type { InboxCommand } from "./model.ts";
 import type { InboxStore } from "./ports.ts";
 
 export interface Inboxes {
-  /** Returns up to `limit` commands, oldest first. Stops early after about 8 MiB of payloads. */
+  /**
+   * Returns up to `limit` unacknowledged commands, oldest first. Returns fewer after about 8 MiB of
+   * payloads. Throws `bad_id`.
+   */
   unread(uid: string, limit: number): Promise<readonly InboxCommand[]>;
   /** Durably acknowledges all commands through `lastSeq`. Throws `bad_id`. */
   acknowledgeThrough(uid: string, lastSeq: number): Promise<void>;

@@ -6,10 +6,10 @@ import type { Cluster } from "./ports.ts";
 
 export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 
-/** Shares the subscriptions of a node. Repeated calls of an owner have no effect. */
+/** Shares the subscriptions of a node. Each owner listens through an `Interest` of its own. */
 export function shareInterest(cluster: Interest): { owner(): Interest } {
   const owners = new Map<Topic, readonly Interest[]>();
-  /** Records an owner. All topics without another owner share `single`, which saves memory. */
+  /** Records that `owner` listens to `topic`. `single` is `[owner]`, shared to save memory. */
   function own(topic: Topic, owner: Interest, single: readonly Interest[]) {
     const current = owners.get(topic);
     if (current === undefined) owners.set(topic, single);
@@ -20,7 +20,7 @@ export function shareInterest(cluster: Interest): { owner(): Interest } {
       const self: Interest = {
         async listen(topic) {
           own(topic, self, single);
-          // Called even if another owner listens, because that owner's call may not be finished.
+          // Also called if another owner listens, because the call of that owner may be unfinished.
           await cluster.listen(topic);
         },
         async subscribe(topic) {

@@ -10,7 +10,9 @@ export class LocalSessions {
   readonly #byUid = new Map<string, readonly LoggedInSession[]>();
   /** Ids of sessions that may have been ended, or may be missing in the store. */
   readonly unconfirmed = new Set<string>();
-  /** Ids of sessions that `confirmDeferred` marks as unconfirmed, unless confirmed earlier. */
+  /**
+   * Ids that `confirmDeferred` adds to `unconfirmed`, unless their sessions are confirmed earlier.
+   */
   readonly #deferred = new Set<string>();
   /** Position at which the next call of `confirmNextSoon` continues. */
   #cursor: Iterator<LoggedInSession> | undefined;
@@ -58,7 +60,7 @@ export class LocalSessions {
    */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {
-      this.#cursor ??= this.#sessions.values(); // stays valid while sessions are added and removed
+      this.#cursor ??= this.#sessions.values(); // stays valid if `#sessions` changes
       const { done, value } = this.#cursor.next();
       if (done === true) {
         this.#cursor = undefined;

@@ -1,7 +1,8 @@
 // Limits the guessing of managers' passwords. Each client network may make a limited number of
 // failed attempts in a time window; attempts in progress count as failures. A username with too
 // many failures is only slowed down, because its owner must still be able to log in from another
-// network. State: the attempts in progress and the verified pairs of each network.
+// network. State: the attempts in progress of each network, and the usernames that logged in from
+// it.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
@@ -16,7 +17,8 @@ export interface LoginLimits {
 }
 
 /**
- * Maximum number of attempts on this node, running or waiting. Further attempts throw `overloaded`.
+ * Maximum number of attempts on this node, running or waiting. Further attempts throw `overloaded`,
+ * except those of `RESERVED_FOR_VERIFIED`.
  */
 const MAX_ATTEMPTS = 512;
 /**
@@ -26,15 +28,15 @@ const MAX_ATTEMPTS = 512;
 const MAX_PER_NETWORK = 16;
 /** Maximum number of attempts of one network for usernames that logged in from it before. */
 const MAX_VERIFIED_PER_NETWORK = 32;
-/** Number of attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the same network. */
+/** Extra attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the network before. */
 const RESERVED_FOR_VERIFIED = 64;
 /** Delay of an attempt for a username with too many failures. */
 const SLOW_MS = 1000;
 
 interface Attempts {
-  /** Running or waiting to be admitted. */
+  /** Number of attempts that run or wait to be admitted. */
   active: number;
-  /** Admitted and not finished. Each of them may still fail. */
+  /** Number of admitted attempts that are not finished. Each of them may still fail. */
   pending: number;
 }
 
@@ -43,9 +45,11 @@ interface Network {
   /** Attempts for usernames that logged in from here and have not reached the limit since then. */
   readonly verified: Attempts;
   readonly others: Attempts;
-  /** Settles when the previous attempt is decided. Decisions are made one at a time. */
+  /**
+   * Settles when the previous attempt is admitted or rejected. Attempts are decided one at a time.
+   */
   admission: Promise<void>;
-  /** Resolves when the next attempt is finished. */
+  /** Resolves when any attempt of the network finishes. */
   settlement: Deferred;
 }
 
@@ -67,10 +71,10 @@ export class LoginGate {
   }
 
   /**
-   * Runs `verify` unless the network has too many failures. An error of `verify` is not counted.
-   * Checks with a lower `rank` run first: -1 for a user who logged in from this network before,
-   * otherwise the number of failures and pending attempts of the network. Throws
-   * `too_many_attempts` with the time to wait, or `overloaded`.
+   * Runs `verify` and returns its result. An error of `verify` does not count as a failure. `rank`
+   * is -1 if the user has logged in from this network before, otherwise the number of failures and
+   * pending attempts of the network. Throws `too_many_attempts` with the time to wait if the
+   * network has too many failures or attempts, or `overloaded` if the node has too many attempts.
    */
   async attempt(
     { username, address }: LoginName,
@@ -123,7 +127,10 @@ export class LoginGate {
     if (state.verified.active + state.others.active === 0) this.#networks.delete(network);
   }
 
-  /** Returns `undefined` if the username never logged in from here, or has reached the limit. */
+  /**
+   * Returns the number of failures since the user's last login from this network. Returns
+   * `undefined` if the user never logged in from there, or if the number has reached the limit.
+   */
   #ownFailures(network: string, username: string): number | undefined {
     const failures = this.#verified.failures(network, username);
     return failures !== undefined && failures < this.#limits.attempts ? failures : undefined;
@@ -140,7 +147,10 @@ export class LoginGate {
     await new Promise((resolve) => setTimeout(resolve, SLOW_MS));
   }
 
-  /** Waits while the network would reach its limit if all pending attempts failed. */
+  /**
+   * Returns the rank of the attempt. Waits while the network would reach its limit if all pending
+   * attempts failed.
+   */
   async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {
       // This promise is read before the decision, so that an attempt that finishes during the
@@ -157,8 +167,9 @@ export class LoginGate {
   }
 
   /**
-   * Returns `undefined` if the attempt must wait. The pending attempts are read before the
-   * failures, so that an attempt that fails in between is counted twice rather than not at all.
+   * Returns the rank of the attempt, `undefined` if the attempt must wait. The pending attempts are
+   * read before the failures, so that an attempt that fails in between is counted twice rather than
+   * not at all.
    */
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;

@@ -66,8 +66,9 @@ export async function configuredAccounts(
 }
 
 /**
- * Returns the account `admin`. If `adminPassword` is "", a password is generated at the first start
- * with a store, which keeps only the hash. `announce` shows the password to the operator.
+ * Returns the account `admin`. If `adminPassword` is "", the first start with a store generates a
+ * password, stores its hash and calls `announce`, which shows the password to the operator. Later
+ * starts use the stored hash.
  */
 export async function firstAdmin(
   adminPassword: string,

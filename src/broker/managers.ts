@@ -35,10 +35,10 @@ export interface Managers {
    */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * Returns the account of a token. A revoked token is rejected at once on this node and within 5 s
-   * on other nodes, an expired one within 5 s. A token also becomes invalid when its account, or
-   * the password, role or permissions of the account change. Throws `unavailable` before the
-   * accounts are loaded.
+   * Returns the account of a token, `undefined` if the token is not valid. A revoked token is
+   * rejected at once on this node and within 5 s on other nodes, an expired one within 5 s. A token
+   * also becomes invalid when its account is removed, or when the password, role or permissions of
+   * the account change. Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   logout(token: string): Promise<void>;

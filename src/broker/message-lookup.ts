@@ -1,6 +1,7 @@
 // Finds single messages of a channel by seq, id or clientMsgNo. There is no index of ids or
-// clientMsgNos. Ids grow with seqs, so an id is found by binary search. A clientMsgNo is searched
-// among the newest messages. No state.
+// clientMsgNos. Ids grow with seqs, so an id is found by binary search. A clientMsgNo that the
+// server created contains the id. Any other clientMsgNo is searched among the newest messages. No
+// state.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
@@ -8,7 +9,7 @@ import type { HistorySlice, MessageStore } from "./ports.ts";
 export interface MessageQuery {
   readonly seqs: readonly number[];
   readonly ids: readonly number[];
-  /** If several messages have the same clientMsgNo, only the newest is returned. */
+  /** If several messages have the same clientMsgNo, only one of them is returned. */
   readonly clientMsgNos: readonly string[];
   /** Maximum number of payload bytes. A larger first message is returned nevertheless. */
   readonly maxBytes: number;
@@ -16,7 +17,6 @@ export interface MessageQuery {
 
 /** Maximum number of newest messages that are searched for a clientMsgNo. */
 export const MAX_SEARCHED_MESSAGES = 5000;
-/** Maximum number of payload bytes that are searched for a clientMsgNo. */
 export const MAX_SEARCHED_BYTES = 64 * 1024 * 1024;
 const PAGE = 500;
 /** Maximum number of content bytes in one read of the store. */
@@ -105,7 +105,10 @@ async function firstFrom(
   return messages[0];
 }
 
-/** Yields the newest message with each name in `names`, and removes that name. */
+/**
+ * Yields, for each clientMsgNo in `names`, the newest message that has it, and removes the
+ * clientMsgNo from `names`.
+ */
 async function* newestNamed(
   store: MessageReads,
   key: ChannelKey,

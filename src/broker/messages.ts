@@ -1,6 +1,6 @@
 // Sends messages and commands and reads history [DESIGN §3]. This file delivers nothing: the store
-// publishes the messages that it has stored. State: the queues of the send rule, and the commands
-// in progress of each user.
+// publishes each message that it accepts. State: the queues of the send rule, and the commands in
+// progress of each user.
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
@@ -28,7 +28,9 @@ import type {
 import { createSendRule } from "./send-rule.ts";
 
 interface CopyLimit {
-  /** Charges the copies before they are stored. Throws `rate_limited` if the budget is in debt. */
+  /**
+   * Charges the sender for inbox copies. Throws `rate_limited` if the sender's budget is in debt.
+   */
   admit(copies: number): void;
 }
 
@@ -48,7 +50,7 @@ export interface SendInput {
   readonly subscribers: readonly string[] | undefined;
   /** Session that sends the message and does not receive it. `undefined` if it came over HTTP. */
   readonly origin: string | undefined;
-  /** `undefined` means no limit, as for backends. */
+  /** Limit of inbox copies. `undefined` means no limit, as for backends. */
   readonly copyLimit?: CopyLimit | undefined;
 }
 
@@ -84,7 +86,9 @@ export interface Messages {
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/** Maximum number of one user's command copies stored at once. A larger command is stored alone. */
+/**
+ * Maximum command copies of one user stored at once. A command with more copies is stored alone.
+ */
 const MAX_CONCURRENT_COPIES = 1000;
 /** Maximum number of one user's commands that wait for earlier commands. */
 const MAX_WAITING_COMMANDS = 4096;
@@ -96,13 +100,13 @@ export function createMessages(
   const rule = createSendRule(store, rules);
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
-  /** Appends a message after earlier commands of its origin to this channel are resolved. */
+  /** Appends a message after the recipients of earlier commands in its queue are known. */
   function sendMessage(draft: MessageDraft): Promise<AppendResult> {
     const turn = rule.turn(queueOf(draft.origin, draft));
     return turn === undefined ? store.append(draft) : turn.then(() => store.append(draft));
   }
 
-  /** Checks the permission first, because the check does not need the list of members. */
+  /** Checks the permission before the audience, because only the audience needs the member list. */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header } = input;
     const refused = await rule.refusal(fromUid, channel, undefined);
@@ -124,7 +128,9 @@ export function createMessages(
     }
   }
 
-  /** Issues a command after its `resolution` and the earlier ones of its queue have settled. */
+  /**
+   * Stores or pushes a command when `resolution` and earlier resolutions of its queue are settled.
+   */
   async function issue(
     { origin, copyLimit }: SendInput,
     draft: MessageDraft,
@@ -184,7 +190,7 @@ export function createMessages(
   };
 }
 
-/** Returns one queue for each session and channel. Calls over HTTP have no order. */
+/** Returns the queue of this session and channel. Calls over HTTP have no queue and no order. */
 function queueOf(origin: string | undefined, { key }: MessageDraft): string | undefined {
   return origin === undefined ? undefined : `${origin} ${key}`;
 }

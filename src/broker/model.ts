@@ -16,7 +16,7 @@ export const MAIN_DEVICE = 1;
 /** Level of a device: `0` secondary, `1` main. One main session per user and flag [spec: Rule]. */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
-/** Uid of the system. Exempt from channel rules, cannot connect [decisions: System uid]. */
+/** Uid of the system, which cannot connect [decisions: System uid]. */
 export const SYSTEM_UID = "____system";
 
 export const MAX_ID_LENGTH = 128;
@@ -60,15 +60,15 @@ export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
 
 /** The rules of a group, or of the personal channels of the user `id` [spec: Channel]. */
 export interface ChannelInfo extends ChannelRef {
-  /** True if nobody may send to the group, or to the owner. */
+  /** True if nobody may send to the group, or to the user `id`. */
   readonly ban: boolean;
   /** True if the channel was disbanded. This cannot be undone, and the id cannot be used again. */
   readonly disband: boolean;
-  /** True if no member of the group may send, or if the owner may receive but not send. */
+  /** True if members of the group, or the user `id`, may receive but not send. */
   readonly sendBan: boolean;
-  /** True if users who are not contacts of the owner may send. Only for personal channels. */
+  /** Only for personal channels: true if users who are not contacts may send. */
   readonly allowStranger: boolean;
-  /** True for a very large group, for which nothing is stored or computed per member. */
+  /** True for a very large group, which has no unread counts and stores no commands. */
   readonly large: boolean;
 }
 
@@ -125,7 +125,7 @@ export interface Message {
   readonly stream: StreamSnapshot | undefined;
 }
 
-/** Returns the name that `uid` uses. Users of a personal channel name it after each other. */
+/** Returns the channel as `uid` names it: a personal channel by the uid of the other user. */
 export function channelSeenBy(
   uid: string,
   { channel, fromUid }: Pick<Message, "channel" | "fromUid">,
@@ -139,9 +139,7 @@ export function channelSeenBy(
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
-/**
- * Types of tool-call events. Stored with the active stream of their clientMsgNo, or only pushed.
- */
+/** Types of tool-call events. They are stored if their stream is active, or only pushed. */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
   "___ToolCallArgs",
@@ -281,7 +279,7 @@ export interface SessionRecord {
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /** Chosen by the client. A new session of the same user, flag and device id replaces the old. */
+  /** Chosen by the client. Unless "", a later session of the same uid, flag and id replaces it. */
   readonly deviceId: string;
   /** Identifies the token, so that a new token ends only older sessions. "" without a token. */
   readonly tokenTag: string;
@@ -305,10 +303,11 @@ export type ManagerRole = "admin" | "operator" | "viewer";
 export type Topic = string;
 export const userTopic = (uid: string): Topic => `u:${uid}`;
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
-/** Returns the topic of the sessions that watch the online state of a user. */
+/** Returns the topic of changes of a user's online state. */
 export const presenceTopic = (uid: string): Topic => `p:${uid}`;
 
-// A message id is the time since the epoch in units of 1/4096 ms. It stays below 2^53 for 69 years.
+// A message id is the time since MESSAGE_ID_EPOCH_MS in units of 1/4096 ms. Ids stay below 2^53 for
+// 69 years after that epoch.
 const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
 const MESSAGE_IDS_PER_MS = 4096;
 
@@ -322,7 +321,7 @@ export function clientMsgNoOf(messageId: number): string {
   return `server-${messageId}`;
 }
 
-/** Returns the message id in a derived clientMsgNo, `undefined` if the sender chose the number. */
+/** Returns the message id in a derived clientMsgNo, `undefined` if the text has another form. */
 export function messageIdOf(clientMsgNo: string): number | undefined {
   const [, id] = /^server-([1-9]\d{0,15})$/.exec(clientMsgNo) ?? [];
   return id === undefined ? undefined : Number(id);

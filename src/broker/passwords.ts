@@ -31,7 +31,10 @@ export async function hashPassword(password: string): Promise<string> {
   return ["scrypt", ...parts, hash.toString("base64")].join("$");
 }
 
-/** Returns `undefined` if the text is not a valid hash, or if a check needs more than 256 MiB. */
+/**
+ * Returns `undefined` if the text is not a valid hash, or if a check would be too expensive (p
+ * above 16, or more than 256 MiB).
+ */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
   const match = FORM.exec(text);
   if (match === null) return undefined;
@@ -74,8 +77,8 @@ export class PasswordChecker {
   }
 
   /**
-   * Compares the hashes in constant time. If too many checks wait, the last one with the highest
-   * rank, which may be this one, is rejected with `overloaded`.
+   * Returns true if the password matches the hash, compared in constant time. If too many checks
+   * wait, the last one with the highest rank, which may be this one, is rejected with `overloaded`.
    */
   async matches(password: string, expected: PasswordHash, rank = 0): Promise<boolean> {
     if (this.#running < this.#maxRunning) this.#running++;

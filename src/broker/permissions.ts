@@ -1,6 +1,6 @@
 // Decides from facts whether a user may send. If several rules refuse, the first one determines the
-// error [decisions: Group rules on send, Personal channel record]. Pure functions, and the only
-// implementation of the rules: Redis uses a table that is generated from it.
+// error [decisions: Group rules on send, Personal channel record]. Pure functions. They are the
+// only implementation of the rules: Redis uses a table that is generated from them.
 
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";

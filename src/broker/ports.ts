@@ -46,8 +46,8 @@ export interface UserStore {
    */
   putDevice(device: Device): Promise<Device | undefined>;
   /**
-   * Returns the state of each user, in order. The caller compares it with the state it remembers,
-   * which is cheaper than reading all groups and inboxes.
+   * Returns the state of each user, in order. Comparing it with an earlier state is cheaper than
+   * reading all groups and inboxes again.
    */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
@@ -63,8 +63,8 @@ export interface UserState {
 export type Membership = "permanent" | "temporary";
 
 /**
- * Users on the denylist may not send. If a group's allowlist is not empty, only its users may send.
- * A user's allowlist counts only with `check_friends`.
+ * Users on the denylist may not send. If a group's allowlist is not empty, only users on that list
+ * may send. A user's allowlist counts only with `check_friends`.
  */
 export type ChannelList = "denylist" | "allowlist";
 
@@ -247,8 +247,8 @@ export interface ResumeSeqs {
   /** Seq of the newest message, 0 if there is none. Its event may not have arrived yet. */
   readonly headSeq: number;
   /**
-   * Last seq (≤ the reader's) that the reader still shares with the store. If it is lower than the
-   * reader's, a fail-over lost messages and the later seqs were reused.
+   * Last seq that the reader still shares with the store, at most the reader's own. If it is lower,
+   * a fail-over lost messages and the later seqs were reused.
    */
   readonly lastCommonSeq: number;
 }
@@ -271,10 +271,9 @@ export interface MessageStore {
    *
    * Retries: a concurrent retry gets the result of the first call, once that result is durable.
    *
-   * Failures: a rejected or refused message leaves no gap in the seqs and no record. If a call with
-   * an `origin` is rejected because the store could not write it, later calls of that origin for
-   * the same channel are rejected too, if they were made before the rejection and are not stored
-   * yet.
+   * Failures: a rejected or refused message leaves no gap in the seqs and no record. A call with an
+   * `origin` may be rejected because the store could not write it. Calls that the same origin made
+   * for the same channel before that rejection are then rejected too, unless they are stored.
    *
    * On a store with several servers, the facts about a personal message may be read just before the
    * atomic step.
@@ -418,7 +417,7 @@ export interface StreamDraft {
  *
  *     done     the event was applied, by this call or by an earlier one
  *     running  a start was refused, because another stream of the channel is active
- *     missing  the stream does not exist, or a tool-call event was sent and its stream is not active
+ *     missing  the stream does not exist, or is not active when a tool-call event is sent
  *     closed   a start or content event was refused, because the stream has ended
  *     taken    a start was refused, because its clientMsgNo belongs to a plain message
  *     stopped  the event was not added, because a viewer cancelled the stream
@@ -452,8 +451,8 @@ export interface StreamStore {
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
-   * Ends active streams without an event since `silentSinceMs` as `interrupted`, and returns their
-   * number. After a restart, the time counts from the restart.
+   * Ends as `interrupted` every active stream that had no event since `silentSinceMs`, and returns
+   * their number. Silence before a restart or an outage of the store does not count.
    */
   interruptStreams(silentSinceMs: number): Promise<number>;
   /**
@@ -496,7 +495,9 @@ export type Claim =
 export interface LoginTerms {
   /** Name of the session to continue. `undefined` for a new login. */
   readonly claim?: Claim | undefined;
-  /** Hash of the required token; the session gets its device's level. `undefined` for none. */
+  /**
+   * Token hash of the device. The session gets the device's level. `undefined` for no token check.
+   */
   readonly tokenHash?: Uint8Array | undefined;
 }
 
@@ -607,7 +608,7 @@ export interface NewestLogin {
   readonly past: readonly string[];
 }
 
-/** Time after which a newest login expires, from its last entry or confirmation. */
+/** Time after its last entry or confirmation at which a `NewestLogin` expires. */
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
 export interface StoredPassword {
@@ -776,7 +777,9 @@ export interface NodeInfo {
 }
 
 export interface NodeRegistry {
-  /** Returns the live nodes, this one first. Throws `unavailable` while it is considered dead. */
+  /**
+   * Returns the live nodes, this node first. Throws `unavailable` while this node counts as dead.
+   */
   nodes(): Promise<readonly NodeInfo[]>;
 }
 
@@ -784,7 +787,9 @@ export interface NodeRegistry {
 interface Liveness {
   /** Incarnation under which sessions of this node are entered now. */
   readonly incarnation: Incarnation;
-  /** Returns true if it is live. Throws `unavailable` while this node is considered dead. */
+  /**
+   * Returns whether an incarnation is live. Throws `unavailable` while this node counts as dead.
+   */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
   /** Resolves when the other nodes consider this node live again, under `incarnation`. */
   heartbeat(): Promise<void>;
@@ -857,6 +862,5 @@ export interface Throttle {
   failures(key: string): Promise<FailureCount>;
   /** Counts a failure and returns the new count. The first one starts a window of `windowMs`. */
   addFailure(key: string, windowMs: number): Promise<FailureCount>;
-  /** Resets the count of the key to 0. */
   clear(key: string): Promise<void>;
 }

@@ -38,9 +38,9 @@ const CONFIRMATION_BATCH = 500;
 /** Maximum number of users whose sessions are read in one call of the store. */
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
-/** Maximum number of pending removals. The oldest one is dropped; its entry then expires. */
+/** Maximum number of pending removals. Beyond that, the oldest is dropped and its entry expires. */
 const MAX_PENDING_REMOVALS = 100_000;
-/** Time for which `endedBy` repeats a failed read while a process that was frozen reconnects. */
+/** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;
 const REASON_RETRY_MS = 50;
 const WORK_RETRY_MS = 1000;
@@ -83,7 +83,7 @@ export class SessionDirectory {
     );
   }
 
-  /** Logs a session in at the store. If the store enters it, this node serves it. */
+  /** Enters a session in the store and, if it is accepted, in the list of this node. */
   async login(session: SessionRecord, terms: LoginTerms = {}): Promise<LoginResult> {
     const { store, cluster } = this.#ports;
     const { incarnation } = cluster;
@@ -107,8 +107,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Ends the session here if the store no longer has it. Must be called after the node has started
-   * to listen to the user's topic: the event that ended the session may have been missed before.
+   * Confirms the session if it is missing in the store, and ends it here if it may not continue.
+   * Must be called after the node has started to listen to the user's topic, because the event that
+   * ended the session may have been missed before that. Throws if the store cannot be read.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
     const [entries = []] = await this.#ports.store.sessionsOf([uid]);
@@ -120,7 +121,9 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
-  /** Removes a session. After a transient error, which is thrown, the removal is repeated. */
+  /**
+   * Removes a session. A transient error is thrown, and the removal is retried in the background.
+   */
   async remove(session: SessionRecord): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
@@ -166,7 +169,7 @@ export class SessionDirectory {
     return uids.map((uid, place) => presenceOf(uid, sessions[place] ?? []));
   }
 
-  /** Returns the sessions of each user on live nodes, in order. Throws `unavailable`. */
+  /** Returns, for each user in order, the sessions on live nodes. Throws `unavailable`. */
   async liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]> {
     const uniqueUids = [...new Set(uids)];
     const byUid = new Map<string, readonly SessionRecord[]>();
@@ -195,8 +198,8 @@ export class SessionDirectory {
     for (const uid of uids) this.#notify({ kind: "credential", uid });
     const logins = uids.flatMap((uid) => this.#local.of(uid));
     if (logins.length === 0) return [];
-    // While other nodes consider this node dead, the store may still contain sessions that have
-    // ended.
+    // Waits until other nodes consider this node live. Until then, the store may still contain
+    // sessions that have ended.
     await this.#ports.cluster.heartbeat();
     const unconfirmed = await this.#confirm(logins, {
       isDue: (id) => this.#local.has(id),
@@ -224,8 +227,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions. Those whose topics were lost are confirmed by `#judgeUsers` when the
-   * topics are subscribed again, the others after that or after a time-out. Never rejects.
+   * Confirms all sessions. Sessions whose topics were lost are confirmed by `#judgeUsers` when the
+   * topics are subscribed again. The other sessions are confirmed after that, or after a time-out.
+   * Never rejects.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -248,8 +252,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Returns true if nothing must be repeated. Failed removals do not prevent the confirmations,
-   * because only one server of a Redis Cluster may be unreachable.
+   * Performs the pending removals and confirmations, and returns true if none remains. Failed
+   * removals do not prevent the confirmations, because perhaps only one server of a Redis Cluster
+   * is unreachable.
    */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removePending();
@@ -266,9 +271,10 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms sessions in batches, and ends those that may not continue. Returns the sessions with a
-   * transient error and calls `onFailure` for other errors. Skips sessions that are no longer due
-   * when their batch starts.
+   * Confirms sessions in batches, and ends those that may not continue. Returns the sessions to
+   * retry after a transient error, and calls `onFailure` for a session with another error. Skips
+   * sessions that are no longer due when their batch starts. Stops after a batch in which every
+   * session had a transient error.
    */
   async #confirm(
     logins: readonly LoggedInSession[],
@@ -285,7 +291,7 @@ export class SessionDirectory {
       const batch = logins
         .slice(at, at + CONFIRMATION_BATCH)
         .filter(({ session }) => isDue(session.sessionId));
-      // Removed first, because one confirmation is enough for all callers that set the marks.
+      // The marks are removed before the call, so that a mark that is set during the call is kept.
       for (const { session } of batch) this.#local.startConfirming(session.sessionId);
       const results = await this.#confirmAtStore(batch);
       let transientCount = 0;
@@ -311,7 +317,7 @@ export class SessionDirectory {
     for (const [place, { session }] of batch.entries())
       if (results[place]?.kind === "confirmed")
         if (!this.#local.has(session.sessionId))
-          // Confirming enters a missing session again, even if it was removed during the call.
+          // Confirming stores a missing session again, even one that was removed during the call.
           this.#removeLater(session);
     return results;
   }
@@ -328,13 +334,13 @@ export class SessionDirectory {
     this.#notify({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** Removes a session that may be in the store, now or as soon as the store is reachable. */
+  /** Removes a session that may be in the store. Retries until the store is reachable. */
   #removeLater(session: SessionName): void {
     this.#pendingRemovals.set(session.sessionId, session);
     this.#continueWork();
   }
 
-  /** Performs the pending removals until a batch fails. Returns true if no removal remains. */
+  /** Performs the pending removals until none of a batch succeeds. Returns true if none remains. */
   async #removePending(): Promise<boolean> {
     const sessions = [...this.#pendingRemovals].map(([, session]) => session);
     for (let at = 0; at < sessions.length; at += REMOVAL_BATCH) {
@@ -364,12 +370,15 @@ export class SessionDirectory {
   }
 }
 
-/** Returns false for an error without a cause, thrown before the call was sent to the store. */
+/** Returns true if the call may have run. Errors without a cause occur before the call is sent. */
 function mayHaveRun(error: unknown): boolean {
   return isTransient(error) && error instanceof Error && error.cause !== undefined;
 }
 
-/** Takes the flag of the main session, otherwise the lowest flag [decisions: Online status]. */
+/**
+ * Returns the presence of a user. The flag is the lowest flag of the main sessions, or of all
+ * sessions if none is a main session [decisions: Online status].
+ */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };
   const mains = sessions.filter((session) => session.level === MAIN_DEVICE);

@@ -47,8 +47,8 @@ export interface Sessions {
   /**
    * Opens a session. A login of a main device ends the user's other main sessions of that flag as
    * `kicked`, and sessions of the same device as `replaced` [decisions: Kick rule]. A session that
-   * continues another ends only that one [decisions: resume is no login]. Throws `unauthorized`,
-   * `reserved_uid`, `bad_id` or `unavailable`.
+   * continues an earlier one ends it without being a new login [decisions: resume is no login].
+   * Throws `unauthorized`, `reserved_uid`, `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
 }
@@ -101,7 +101,9 @@ const NAME = /~([0-9a-z]{10})$/;
 /** Lowest order of a login: 2024-01-01 in microseconds. */
 const FIRST_ORDER = 1_704_067_200_000_000;
 
-/** Returns a name that contains the order, in case the store loses the login. */
+/**
+ * Returns the session's name for clients. It contains the order, in case the store loses the login.
+ */
 function sessionName(sessionId: string, order: number): string {
   return `${sessionId}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
 }

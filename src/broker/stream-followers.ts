@@ -22,7 +22,7 @@ import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 export interface StreamSink {
   /** Sends one event. Returns false to receive no further events until `resume`. */
   push(event: ChannelEvent): boolean;
-  /** Called after the last event, because the stream has ended or can no longer be read. */
+  /** Called after the last event, for example because the stream has ended or cannot be read. */
   ended(): void;
 }
 
@@ -42,7 +42,7 @@ export interface FollowTarget {
   readonly view: ChannelView;
   readonly clientMsgNo: string;
   readonly fromIndex: number;
-  /** User to check after each read of the store. `undefined` if all streams may be read. */
+  /** User whose permission is checked after each read of the store. `undefined` for no check. */
   readonly viewer?: FollowViewer | undefined;
 }
 
@@ -152,7 +152,8 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
   }
 
   /**
-   * Checks viewers before their next event. The first read of an `opening` one includes a check.
+   * Checks the viewers of `followers` before the next event is pushed to them. Skips followers with
+   * the status `opening`, because their first read includes a check.
    */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
@@ -269,7 +270,7 @@ function beyond({ nextIndex }: StreamSnapshot): BrokerError {
   });
 }
 
-/** Followers by channel, viewer and topic. Listens to a topic while it has a follower. */
+/** Followers by channel, viewer and topic. Listens to every topic that has a follower. */
 class FollowerTable {
   readonly #interest: Pick<Interest, "listen" | "unlisten">;
   readonly #all = new Set<Follower>();
@@ -289,7 +290,7 @@ class FollowerTable {
     return [...this.#all];
   }
 
-  /** Returns the followers in a channel. They may leave during the iteration. */
+  /** Returns the followers in a channel. Followers may leave during the iteration. */
   inChannel(key: ChannelKey): Iterable<Follower> {
     return this.#byKey.get(key) ?? [];
   }
@@ -298,7 +299,7 @@ class FollowerTable {
     return this.#byViewer.get(uid) ?? new Set();
   }
 
-  /** Resolves when the node listens. The follower remains added if the call rejects. */
+  /** Resolves when the node listens to the topics. If it rejects, the follower is still added. */
   async enter(follower: Follower): Promise<void> {
     const { key, topics, viewer } = follower;
     this.#all.add(follower);
@@ -323,7 +324,7 @@ function add(map: Map<string, Set<Follower>>, name: string, follower: Follower):
   map.set(name, followers.add(follower));
 }
 
-/** Returns true if the set of `name` is empty afterwards. */
+/** Removes the follower from the set of `name`. Returns true if the set is empty afterwards. */
 function remove(map: Map<string, Set<Follower>>, name: string, follower: Follower): boolean {
   const followers = map.get(name);
   followers?.delete(follower);

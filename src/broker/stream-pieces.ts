@@ -13,13 +13,16 @@ import {
   type StreamState,
 } from "./model.ts";
 
-/** A reader that has all events before `index` and `textOffset` UTF-16 units of text. */
+/**
+ * Position of a reader that has all events with a lower index and the first `textOffset` UTF-16
+ * units of the text.
+ */
 export interface StreamCursor {
   readonly index: number;
   readonly textOffset: number;
 }
 
-/** Returns the events from `cursor` on. Merged events have the time at which the stream started. */
+/** Returns the events from `cursor` on. All but tool-call events have the stream's start time. */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,
@@ -71,7 +74,10 @@ export function cursorAtEnd({
   return { index: nextIndex, textOffset: text.length };
 }
 
-/** Returns what a reader at `cursor` lacks: all, the end of merged content, or `undefined`. */
+/**
+ * Returns the part of the event that a reader at the cursor lacks: the whole event, the end of its
+ * merged content, or `undefined` for nothing.
+ */
 export function restOf(
   event: ChannelEvent,
   place: StreamPlace,

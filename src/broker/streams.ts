@@ -34,13 +34,16 @@ export type EventInput = Omit<StreamDraft, "key">;
 export interface Streams {
   /**
    * Applies one event and returns the state of its stream, `undefined` if there is no stream. The
-   * state `cancelled` means that a viewer stopped the stream and the event was not added. Resolves
-   * when the event is durable. A custom event is not stored, but only published to online sessions.
-   * Throws `event_type_empty`, `stream_running`, `stream_not_found`, `stream_closed`,
+   * state `cancelled` means that the stream was cancelled and the event was not added to it.
+   * Resolves when the event is durable. A custom event is not stored, but only published to online
+   * sessions. Throws `event_type_empty`, `stream_running`, `stream_not_found`, `stream_closed`,
    * `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
-  /** Cancels a stream for a viewer, who must be allowed to send. Returns the stream's state. */
+  /**
+   * Cancels a stream for a viewer, who must be allowed to send. Returns the stream's state. Throws
+   * a `SendRefusal` code or `stream_unknown`.
+   */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
   /** Returns the stream. The caller must check the permission. Throws `stream_unknown`. */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
@@ -158,7 +161,7 @@ export function createStreams(ports: StreamPorts): Streams {
 
 type EventClass = "stream" | "tool_call" | "custom";
 
-/** Throws `event_type_empty`, `bad_request`, `bad_id` or `too_large`. */
+/** Returns the class. Throws `event_type_empty`, `bad_request`, `bad_id` or `too_large`. */
 export function classify(input: EventInput, maxDataBytes: number): EventClass {
   const { type, data } = input;
   if (type === "") throw new BrokerError("event_type_empty");

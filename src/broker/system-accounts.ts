@@ -49,7 +49,9 @@ export class SystemAccounts {
     return [...uids].sort();
   }
 
-  /** Adds system accounts, immediately on this node and soon on the others. */
+  /**
+   * Adds system accounts, immediately on this node, soon on others. Throws `too_large` if too many.
+   */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     const resultingUids = new Set([...(await this.list()), ...uids]);

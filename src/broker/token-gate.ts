@@ -1,6 +1,6 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
 // are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
-// fails. State: the failures and attempts of each network, and the verified pairs.
+// fails. State: the failures and attempts of each network, and the users that connected from it.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -31,7 +31,8 @@ const MAX_NETWORKS = 100_000;
 const SLOW_MS = 500;
 /**
  * Maximum number of waiting attempts of a network that is slowed down. With this number, the last
- * waiting attempt is still checked before `client.authTimeoutMs` ends its connection.
+ * waiting attempt is checked after 4 s, before the default `client.authTimeoutMs` ends its
+ * connection.
  */
 const MAX_WAITING = 8;
 /**
@@ -61,7 +62,7 @@ export class TokenGate {
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
   readonly #slowQueues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
   readonly #verified = new VerifiedPairs();
-  /** Running checks by network, or by pair if `#mayFail` returns true for the pair. */
+  /** Checks by network and user if `#mayFail` returns true for them, otherwise by network. */
   readonly #checks = new Map<string, Checks>();
 
   constructor(ports: TokenGatePorts) {
@@ -69,10 +70,10 @@ export class TokenGate {
   }
 
   /**
-   * Counts a failure if `check` throws `unauthorized`. Attempts of a slow network wait for a slow
-   * turn. All nodes share the counts, but a node reads the shared count only when it counts a
-   * failure itself. Throws `rate_limited` with the time to wait if too many attempts of the network
-   * wait.
+   * Runs `check` and returns its result. Counts a failure if `check` throws `unauthorized`. After
+   * too many failures, the network's attempts wait for a turn every `SLOW_MS` ms. All nodes share
+   * the counts, but a node reads the shared count only when it counts a failure itself. Throws
+   * `rate_limited` with the time to wait if too many attempts of the network wait.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);
@@ -120,7 +121,9 @@ export class TokenGate {
     return count >= this.#ports.limits.attempts && !this.#mayFail(network, uid);
   }
 
-  /** Returns true if the user connected from here and has not reached the limit since then. */
+  /**
+   * Returns true if the user connected from this network and has not reached the limit since then.
+   */
   #mayFail(network: string, uid: string): boolean {
     const failures = this.#verified.failures(network, uid);
     return failures !== undefined && failures < this.#ports.limits.attempts;

@@ -36,7 +36,7 @@ export interface Users {
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
   /** Returns one record per uid, in the order of `uids`, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
-  /** Returns the sessions of each user on live nodes, in order, duplicates included. */
+  /** Returns, for each user in order, the sessions on live nodes. Duplicates are included. */
   liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]>;
   devices(uid: string): Promise<readonly Device[]>;
   /** Ends a session on any node as `kicked`. Has no effect if there is no such session. */
@@ -50,7 +50,10 @@ export function createUsers(ports: {
 }): Users {
   const { store, directory, publisher } = ports;
 
-  /** Includes sessions on nodes that are considered dead, because they may still be running. */
+  /**
+   * Ends the user's sessions that `which` selects. Sessions on nodes that are considered dead are
+   * included, because such a node may still be running.
+   */
   async function endSessions(
     uid: string,
     reason: CloseReason,
@@ -83,7 +86,7 @@ export function createUsers(ports: {
             session.flag === flag &&
             session.level === MAIN_DEVICE &&
             session.tokenTag !== tag &&
-            !(isEqual && session.tokenTag === ""), // "" if it logged in without a token
+            !(isEqual && session.tokenTag === ""), // "" means that it has no token
         );
     },
 

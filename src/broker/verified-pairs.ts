@@ -10,7 +10,7 @@ const MAX_PAIRS = 100_000;
 export class VerifiedPairs {
   readonly #failures = new BoundedMap<string, number>(MAX_PAIRS);
 
-  /** Returns the failures since the last success, `undefined` if the pair never succeeded. */
+  /** Returns the failures since the last success, `undefined` if no success is remembered. */
   failures(network: string, name: string): number | undefined {
     return this.#failures.get(pairOf(network, name));
   }
@@ -21,7 +21,6 @@ export class VerifiedPairs {
     this.#failures.set(pair, 0);
   }
 
-  /** Counts a failure if the pair had a success before. */
   recordFailure(network: string, name: string): void {
     const pair = pairOf(network, name);
     const failures = this.#failures.get(pair);
