@@ -157,9 +157,9 @@ export interface ResumeResult {
   /** `denied` if the user is not a member of the channel. */
   readonly status: "ok" | "denied";
   /**
-   * Newest seq of the channel at the time of the connect; a client that has it has caught up. If it
-   * is lower than the client's `lastSeq`, the server has lost messages (forked history): it is then
-   * the last common seq, and the client receives all messages after it. 0 if `status` is `denied`.
+   * Newest seq of the channel at the time of the connect. If it is lower than the client's
+   * `lastSeq`, the server has lost messages (forked history): `headSeq` is then the last common
+   * seq, and the client receives all messages after it. 0 if `status` is `denied`.
    */
   readonly headSeq: number;
 }
@@ -313,9 +313,7 @@ export type Frames = Frame | readonly Frame[];
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;
-  /**
-   * True if the connection must be closed: frame boundaries are lost, or the protocol is another.
-   */
+  /** True if the connection must be closed, for example because frame boundaries are lost. */
   readonly fatal: boolean;
 
   constructor(code: ErrorCode, ref: Ref, message: string, fatal = false) {
@@ -337,9 +335,9 @@ export interface Codec {
   /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
   readonly acknowledges: boolean;
   /**
-   * Returns the requests that are complete after this data, in order; a request that is refused is
-   * returned as its error. Data that is kept is copied. Throws FrameError if the data holds no
-   * readable request.
+   * Returns the requests that are complete after this data, in order. A request that is refused is
+   * returned as its error. Data that is kept is copied. Throws FrameError if no request can be read
+   * from the data.
    */
   decode(data: Uint8Array, isText: boolean): readonly (Operation | FrameError)[];
   /**

@@ -26,7 +26,7 @@ export const SUCCESS_REASON = REASONS.success;
 /** Reason code of a disconnect after which the client must not reconnect. */
 export const KICKED_REASON = REASONS.kicked;
 
-/** Reasons of error codes. A code without one uses the system error, which clients may retry. */
+/** Reason of each error code. The system error, which clients may retry, is used if none fits. */
 const BY_CODE = {
   bad_request: REASONS.systemError,
   bad_id: REASONS.badChannelId,

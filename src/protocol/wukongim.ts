@@ -20,9 +20,7 @@ export interface ClientEvent {
   readonly data: string;
 }
 
-/**
- * Events with the stream's `clientMsgNo` as id, by which clients match them [decisions: Event id].
- */
+/** Types of events that have the stream's `clientMsgNo` as id [decisions: Event id]. */
 const STREAM_EVENTS: ReadonlySet<string> = new Set([STREAM_START, STREAM_CONTENT, STREAM_END]);
 
 export function clientEvent(event: ChannelEvent): ClientEvent {

@@ -95,7 +95,7 @@ function readVersion(params: Params): number {
   );
 }
 
-/** Reads the version; 0 and newer ones count as the newest known version [WuKongIM connect]. */
+/** Reads the version. A missing version, 0 and newer versions count as the newest known version. */
 function readClientVersion(params: Params): number {
   const version = params.uint("version", MAX_UINT32, 0);
   return version === 0 ? WUKONGIM_VERSION : Math.min(version, WUKONGIM_VERSION);
@@ -135,7 +135,7 @@ function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
   };
 }
 
-/** Returns `undefined` if there is nothing to pass on. The topic needs the setting `topic`. */
+/** Reads the topic only if the setting `topic` is true. Returns `undefined` for default values. */
 function readPassthrough(params: Params): Passthrough | undefined {
   const settings = params.object("setting");
   const setting =
@@ -145,7 +145,7 @@ function readPassthrough(params: Params): Passthrough | undefined {
 }
 
 /**
- * Reads a recvack. In WuKongIM's form, that of a command holds the inbox position as `messageSeq`.
+ * Reads a recvack. In WuKongIM's form, the recvack of a command has the inboxSeq as `messageSeq`.
  */
 function readRecvack({ params, ref, isExtended }: MethodInput): Operation | undefined {
   const messageSeq = params.uint("messageSeq");

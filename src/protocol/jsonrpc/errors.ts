@@ -20,7 +20,7 @@ interface Refusal {
   readonly retryAfterMs: number;
 }
 
-/** Derives the JSON-RPC error code from `code`, unless the request itself was malformed. */
+/** Returns the error object. Without `rpcCode`, its JSON-RPC code is derived from `code`. */
 export function errorObject(
   { code, message, retryAfterMs }: Refusal,
   rpcCode: RpcCode | undefined,

@@ -28,13 +28,15 @@ const WUKONGIM_FORMAT = "jsonrpc-wukongim";
 
 /** Maximum length of a request's id, limited because the id is stored until the response. */
 const MAX_ID_LENGTH = 128;
-/** Codes that WuKongIM's form sends as errors for a send. Other refusals are sent as results. */
+/** Codes of a failed send that become an error in WuKongIM's form. Other codes become a result. */
 const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_frame"]);
 
 const OPEN_OBJECT = 0x7b;
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 
-/** Creates the protocol. Without a subprotocol, a first frame that begins with `{` selects it. */
+/**
+ * Creates the protocol. A first frame that begins with `{` selects it if no subprotocol was chosen.
+ */
 export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   return {
     name: SUBPROTOCOL,
@@ -71,7 +73,9 @@ class JsonRpcCodec implements Codec {
     return this.#form === "extended" ? EXTENDED_FORMAT : WUKONGIM_FORMAT;
   }
 
-  /** True for WuKongIM's form. Clients of the extended form resume channels instead. */
+  /**
+   * True in WuKongIM's form. Clients of the extended form resume channels instead of acknowledging.
+   */
   get acknowledges(): boolean {
     return this.#form !== "extended";
   }

@@ -13,7 +13,9 @@ import {
 } from "../../broker/model.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/** Maximum levels of an object payload. A deeper one would overflow the stack in JSON.stringify. */
+/**
+ * Maximum nesting depth of an object payload. JSON.stringify overflows the stack at large depths.
+ */
 const MAX_DEPTH = 100;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -39,7 +41,7 @@ export class Params {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /** Reads an integer. A missing field has the value `absent`; without it the field is required. */
+  /** Reads an integer. A missing field has the value `absent`, or is an error without `absent`. */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
@@ -53,7 +55,7 @@ export class Params {
     throw this.#mismatch(name, "true or false");
   }
 
-  /** Reads at most `max` UTF-16 units. Without `absent` the field is required. */
+  /** Reads a string of at most `max` UTF-16 units. A missing field is an error without `absent`. */
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;
     if (typeof value !== "string") throw this.#mismatch(name, "a string");
@@ -82,7 +84,7 @@ export class Params {
     throw this.#mismatch(name, "a list of unsigned integers");
   }
 
-  /** Reads a text that the client chose. Returns `undefined` if it is missing or empty. */
+  /** Reads an optional text of at most 128 characters. Returns `undefined` if missing or empty. */
   label(name: string): string | undefined {
     return this.text(name, MAX_ID_LENGTH, "") || undefined;
   }

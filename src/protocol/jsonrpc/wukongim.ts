@@ -108,7 +108,7 @@ export function encodeWukongim(push: Push): Frames {
   }
 }
 
-/** Encodes a message. `channel` is named as the receiver sees it; the header is always present. */
+/** Encodes a message. `channel` is the channel as the receiver names it. */
 function recvNotification(
   channel: ChannelRef,
   message: Message,

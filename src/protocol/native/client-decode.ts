@@ -23,7 +23,8 @@ import { FrameReader } from "./reader.ts";
 export type ServerFrame = Reply | Push;
 
 /**
- * Throws FrameError; one that is not `fatal` means a newer server's frame, which must be ignored.
+ * Throws FrameError. If the error is not `fatal`, the frame is a newer server's and must be
+ * ignored.
  */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);

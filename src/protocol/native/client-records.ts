@@ -20,7 +20,7 @@ import {
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/** Maximum of fields without a limit: a client trusts its server, and the frame bounds them. */
+/** Limit for fields without one, because a client trusts its server. */
 export const ANY = MAX_UINT32;
 
 export interface ServerFrameContext {
@@ -208,9 +208,7 @@ function readStreamPosition(reader: FrameReader): StreamPlace {
   };
 }
 
-/**
- * Names the channel as the sender did. The other user's personal messages were sent to this user.
- */
+/** Returns the channel as the sender named it: the other user's messages were sent to this user. */
 function channelAsSent(
   channel: ChannelRef,
   { fromUid, uid }: { readonly fromUid: string; readonly uid: string },

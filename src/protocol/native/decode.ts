@@ -58,7 +58,7 @@ export function decodeRef(data: Uint8Array): Ref {
 }
 
 /**
- * Reads `op` and `ref`. If one is invalid, the frame is malformed, but the connection continues.
+ * Reads `op` and `ref`. If either is invalid, the frame is malformed, but the connection continues.
  */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {

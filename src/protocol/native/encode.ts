@@ -147,8 +147,8 @@ function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }
 }
 
 /**
- * Returns a time as an unsigned integer: rounds it up and limits its range, because the client
- * would not receive the refusal if encoding it failed.
+ * Returns `ms`, rounded up and limited to the safe integers. The client would receive no refusal if
+ * encoding failed.
  */
 function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));

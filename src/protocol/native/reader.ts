@@ -6,7 +6,7 @@
 import type { ErrorCode } from "../../broker/errors.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/** Maximum bytes decoded in a loop. The platform's decoder takes about 100 ns for any length. */
+/** Maximum bytes decoded in a loop. For longer texts, the platform's decoder is faster. */
 const MAX_LOOP_BYTES = 32;
 const NIL = 0xc0;
 
@@ -78,7 +78,7 @@ export class FrameReader {
     return token === 0xc3;
   }
 
-  /** Reads at most `maxLength` UTF-16 units. A longer string is rejected with `code`. */
+  /** Reads a string. A string longer than `maxLength` UTF-16 units is rejected with `code`. */
   text(field: string, maxLength: number, code: ErrorCode = "bad_request"): string {
     const length = this.#textHeader(this.#token(field), field);
     const start = this.#advance(length);
@@ -102,7 +102,8 @@ export class FrameReader {
   }
 
   /**
-   * Reads an array. `readItem` must read exactly one value. Throws `too_large` for a longer array.
+   * Reads an array with `readItem`, which must read one value. Throws `too_large` for over `max`
+   * values.
    */
   list<T>(field: string, max: number, readItem: () => T): T[] {
     const outerRemaining = this.#enter(field);
@@ -210,8 +211,8 @@ export class FrameReader {
 
   /**
    * Returns the number of values in the array that begins with `token`, `undefined` if it is not an
-   * array. Each value has at least one byte, so a number larger than that of the remaining bytes is
-   * invalid.
+   * array. Each value has at least one byte, so the number cannot exceed that of the remaining
+   * bytes.
    */
   #arrayHeader(token: number): number | undefined {
     let count: number;

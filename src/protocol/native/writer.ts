@@ -36,7 +36,7 @@ export class FrameWriter {
     this.#start = this.#offset;
   }
 
-  /** Returns the frame. Throws RangeError if it is larger than the `maxBytes` of `begin`. */
+  /** Returns the frame. Throws RangeError if it does not fit in the reserved memory. */
   end(): Uint8Array {
     const bytes = this.#bytes;
     const start = this.#start;

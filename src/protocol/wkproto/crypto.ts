@@ -19,7 +19,7 @@ const ALGORITHM = "aes-128-cbc";
 const BLOCK_BYTES = 16;
 const KEY_BYTES = 32;
 const SALT_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/** First value of a random byte that is dropped, so that all letters are equally likely. */
+/** Random bytes of at least this value are dropped, so that all letters are equally likely. */
 const FAIR_BYTES = 248;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 
@@ -110,9 +110,10 @@ interface Chain<C> {
 }
 
 /**
- * Every text begins with the same IV, but creating an AES context costs several times as much as
- * encrypting a message. Therefore one context is kept per direction, and the first block of each
- * text is adjusted so that the result is as if the chain had begun with the IV.
+ * Cipher of one connection. Every text begins with the same IV, but creating an AES context costs
+ * several times as much as encrypting a message. Therefore one context is kept per direction, and
+ * the first block of each text is adjusted so that the result is as if the chain had begun with the
+ * IV.
  */
 export class PayloadCipher {
   readonly #key: Buffer;
@@ -162,9 +163,7 @@ export class PayloadCipher {
     return md5Hex(this.encrypt(padded));
   }
 
-  /**
-   * Converts a block that follows `last` in the chain to one that follows the IV, or the reverse.
-   */
+  /** Converts the first block between the forms that follow `last` and the IV in the chain. */
   #rechain(blocks: Buffer, last: Buffer): void {
     for (let i = 0; i < BLOCK_BYTES; i++)
       blocks[i] = (blocks[i] ?? 0) ^ (last[i] ?? 0) ^ (this.#iv[i] ?? 0);

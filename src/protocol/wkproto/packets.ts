@@ -63,7 +63,9 @@ export class PacketStream {
     this.#maxPacketBytes = maxPacketBytes;
   }
 
-  /** Calls `use` with each complete packet. Throws FrameError if packet boundaries are lost. */
+  /**
+   * Calls `use` with each complete packet. Throws FrameError for a malformed or too large packet.
+   */
   read(data: Uint8Array, use: (packet: Packet) => void): void {
     let unread = Buffer.from(data.buffer, data.byteOffset, data.length);
     while (unread.length > 0) {
@@ -80,7 +82,8 @@ export class PacketStream {
   }
 
   /**
-   * Adds bytes one at a time until the length is known. Returns the bytes that follow the packet.
+   * Adds bytes to the incomplete packet, one at a time until its length is known. Returns the bytes
+   * that are left.
    */
   #continue(data: Buffer, use: (packet: Packet) => void): Buffer {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));
@@ -108,7 +111,7 @@ export class PacketStream {
     this.#partialBytes = bytes;
   }
 
-  /** Returns `undefined` if the length is incomplete. Throws FrameError. */
+  /** Returns the end of the packet, `undefined` if its length field is incomplete. */
   #endOf(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
@@ -129,7 +132,7 @@ function packetOf(bytes: Buffer): Packet {
   return { type: first >> 4, flags: first & 15, body };
 }
 
-/** Returns `undefined` if the length is incomplete. Throws FrameError. */
+/** Returns offset and size of the body, `undefined` if the length field is incomplete. */
 function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
   let bytes = 0;
   for (let i = 0; i < MAX_LENGTH_BYTES; i++) {

@@ -104,7 +104,7 @@ const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   goodbye: 0,
 };
 
-/** Creates the protocol. Without a subprotocol, a first packet CONNECT selects it. */
+/** Creates the protocol. A CONNECT as the first packet selects it if no subprotocol was chosen. */
 export function createWkproto(
   limits: WkprotoLimits,
   { encryption }: { readonly encryption: boolean },
@@ -186,7 +186,7 @@ class WkprotoCodec implements Codec {
     return refs;
   }
 
-  /** Calls `use`, which returns true if the client's rate limit counts the packet as a request. */
+  /** Calls `use` with each packet. `use` returns true if the rate limit counts it as a request. */
   #read(data: Uint8Array, isText: boolean, use: (packet: Packet) => boolean): void {
     if (isText)
       throw new FrameError(
@@ -204,7 +204,9 @@ class WkprotoCodec implements Codec {
     });
   }
 
-  /** Returns the error. Until the login it refers to the CONNECT, so that CONNACK reports it. */
+  /**
+   * Returns the error. Before the login it gets the ref of the CONNECT, so that CONNACK reports it.
+   */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
     if (this.#status === "connected") return error;
@@ -424,7 +426,7 @@ class WkprotoCodec implements Codec {
       : this.#encodeRefusal(code);
   }
 
-  /** Returns the RECV. From a cached packet, only payload and signature are computed again. */
+  /** Returns the RECV packet. If it is cached, only payload and signature are computed again. */
   #encodeRecv(channel: ChannelRef, message: Message, command = 0): Uint8Array {
     const flags = command | this.#flagsFor(message);
     if (this.#cipher === undefined)
