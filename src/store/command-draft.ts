@@ -5,8 +5,7 @@ import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 
 /**
- * Maximum length of a uid or label of a command. An inbox key and a label of this length fit in one
- * database key.
+ * Maximum length, in UTF-16 units, of the uids, the channel id and the other labels of a command.
  */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
@@ -16,8 +15,8 @@ export function isTooLong(text: string): boolean {
 }
 
 /**
- * Throws `too_large` if a uid or label is too long for a key, and `bad_request` if the time to live
- * is not valid.
+ * Throws `too_large` if a uid or a label is longer than MAX_LABEL_UNITS, and `bad_request` if
+ * `expireS` is not an integer from 0 to MAX_EXPIRE_S.
  */
 export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;

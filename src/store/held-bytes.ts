@@ -13,7 +13,10 @@ import {
 export const CONVERSATION_BYTES = 256;
 const NOTE_BYTES = 48;
 
-/** Returns the size of a message: its payload and the other content of its stream. */
+/**
+ * Returns the size of a message in bytes: its payload and, if it has a stream, the start data, the
+ * end data and the notes of the stream.
+ */
 export function contentBytes({ payload, stream }: Message): number {
   return payload.length + (stream === undefined ? 0 : streamBytes(stream));
 }
@@ -29,9 +32,9 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * Returns the size of an event as it counts against the limit of its stream. It is never 0, so that
- * empty events count too. The same event must always have the same size. Otherwise, a replay could
- * reject an event that was accepted.
+ * Returns the number of bytes by which an event counts against the limit of its stream. It is never
+ * 0, so that empty events count too. The same event must always have the same size, because a
+ * rollback and a restart compute the size again.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

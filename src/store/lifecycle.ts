@@ -1,7 +1,6 @@
-// The lifecycle of a store: new → starting → running → closing → closed, and back to starting if
-// the driver supports restarts. Owns the status, the opened store, and the number of calls in
-// progress: the store is shut down once no call uses it. A call must throw only BrokerErrors, so
-// other errors are converted.
+// The lifecycle of a store: new → starting → running → closing → closed. A closed store can be
+// started again if the driver supports restarts. Owns the status, the opened store, and the number
+// of calls of `use` in progress.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -9,21 +8,26 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 interface LifecycleSteps<Running> {
   readonly open: () => Promise<Running>;
-  /** Shuts the store down. `idle` resolves once no call is in progress. */
+  /** Shuts the store down. `idle` resolves once no call of `use` is in progress. */
   readonly shut: (running: Running, idle: () => Promise<void>) => Promise<void>;
   readonly restarts: boolean;
 }
 
 export interface Lifecycle<Running> {
-  /** Safe to call twice. `close` may be called before `start`. */
+  /**
+   * Opens the store, and rejects with the error of `open` on failure. If the store is already
+   * starting or running, returns the promise of the earlier call. Rejects with `unavailable` while
+   * the store is closing, and after `close` if the driver does not support restarts.
+   */
   start(): Promise<void>;
   close(): Promise<void>;
-  /** `undefined` while the store accepts no calls. */
+  /** Returns the opened store, `undefined` if the store is not running. */
   running(): Running | undefined;
   notRunning(): BrokerError;
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
   /**
-   * Like `use`, but returns the result itself if the step does not return a promise. Meant for
+   * Like `use`, but returns what `step` returns, with or without a promise. The call does not count
+   * as in progress, and a rejection of its promise is not converted to a BrokerError. Used for
    * calls that are made for every message.
    */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;

@@ -1,5 +1,6 @@
-// Creates methods of a store's port from their names, for both drivers. A call is passed on while
-// the store runs, and rejected otherwise. No state.
+// Creates methods of the Store port from a list of their names, for both drivers. While the store
+// is running, each method calls the method of the same name on a part of the store. Otherwise, it
+// rejects. No state.
 
 import type { Lifecycle } from "./lifecycle.ts";
 
@@ -16,16 +17,16 @@ export function whileRunning<
     name,
     (...args: readonly unknown[]) => use((running) => call(part(running), name, args)),
   ]);
-  return Object.fromEntries(calls) as Pick<Part, Name>; // the same names, parameters and results
+  return Object.fromEntries(calls) as Pick<Part, Name>; // with the parameters and results of `part`
 }
 
-/** Like `whileRunning`, for all methods of a `part` that exists before the store runs. */
+/** Like `whileRunning`, but wraps all methods of `part`, an object that exists before the start. */
 export function allWhileRunning<Part extends object>(
   lifecycle: Pick<Lifecycle<object>, "use">,
   part: Part,
 ): Part {
   const names = Object.keys(part) as (keyof Part & string)[];
-  return whileRunning(lifecycle, () => part, names) as Part; // contains all of its names
+  return whileRunning(lifecycle, () => part, names) as Part; // `names` lists all methods of `part`
 }
 
 type Methods<Name extends string> = {
@@ -33,6 +34,6 @@ type Methods<Name extends string> = {
 };
 
 function call<Name extends string>(part: object, name: Name, args: readonly unknown[]): unknown {
-  const methods = part as Methods<Name>; // `whileRunning` only accepts names of methods
+  const methods = part as Methods<Name>; // callers pass only names of methods
   return methods[name](...args);
 }

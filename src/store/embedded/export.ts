@@ -1,6 +1,7 @@
-// Opens the folder of an embedded store as the source of a move, and decodes its binary rows. As in
-// a node, only one process can use the folder, and the WAL is written to the database. The only row
-// that the move adds is the id of the data.
+// Opens the data folder of an embedded store as the source of a migration to Redis, and decodes its
+// binary rows. As at the start of a node, this process becomes the only owner of the folder, and
+// the WAL is replayed into the database. The only row that the migration itself adds is the id of
+// the data.
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -32,7 +33,10 @@ export interface MoveSource {
   readonly tables: Tables;
   /** Highest message id that may have been assigned. */
   readonly lastMessageId: number;
-  /** Returns `undefined` if no stream is stored. Throws `internal` if the data cannot be read. */
+  /**
+   * Returns the stream of a message in the channel with this number, `undefined` if none is stored.
+   * Throws `internal` if the stream cannot be decoded.
+   */
   stream(number: number, message: Message): SourceStream | undefined;
   /** Safe to call twice. */
   close(): Promise<void>;
@@ -47,8 +51,8 @@ export interface SourceStream {
 }
 
 /**
- * Throws `unavailable` if there is no data, if another process uses the folder, or if it cannot be
- * written. Throws `internal` if the data cannot be read.
+ * Throws `unavailable` if there is no data, or if the folder is in use by another process or cannot
+ * be written. Throws `disk_full` if the disk is full, and `internal` if the data cannot be read.
  */
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
@@ -61,7 +65,7 @@ export async function openMoveSource(
     ...options,
     ...{ durability: "disk", retentionS: 0, maxChannelMessages: 0 },
     sweepIntervalMs: NEVER_MS,
-    publisher: { publish() {} }, // nothing is published while it is open
+    publisher: { publish() {} }, // a migration publishes nothing
   });
   const { tables, live } = store;
   const rows = new StreamRows(tables, new ChannelRows(tables));
@@ -108,13 +112,19 @@ export async function openMoveSource(
 }
 
 export interface SourceSummary {
-  /** Id of the data (see `MoveSource`), "" if it has none yet. */
+  /** Random id that the first migration gave the data, "" if there was none yet. */
   readonly id: string;
-  /** Owners of access tokens, by the token's SHA-256 hash in hex. Includes expired tokens. */
+  /**
+   * Owner and expiry time of each access token, by the SHA-256 hash of the token in hex. Includes
+   * expired tokens that are not removed yet.
+   */
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/** Reads the folder even if another process uses it. Returns `undefined` if there is no data. */
+/**
+ * Reads the id and the access tokens of the data, even if another process uses the folder. Resolves
+ * to `undefined` if there is no data.
+ */
 export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
   if (!hasData(path)) return undefined;
   const folder = databaseIn(path);
@@ -159,7 +169,7 @@ export interface RowTable {
 
 export type Range = Pick<RangeOptions, "start" | "end">;
 
-/** A row and its position in the table. */
+/** A row of a table, and the watermark after which a resumed migration continues. */
 export interface Row<K, V> {
   readonly key: K;
   readonly value: V;
@@ -201,7 +211,10 @@ function keyOfWatermark(watermark: string): Key {
   return JSON.parse(watermark) as Key; // as written by `watermarkOf`
 }
 
-/** Yields the messages of the log after the watermark `at`, as if each had a row of its own. */
+/**
+ * Yields the record of each message after the watermark `at` ("" for all), as if each record had a
+ * row of its own.
+ */
 export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Buffer>> {
   // The watermarks of these rows are made from Buffers.
   let before = at === "" ? undefined : (keyOfWatermark(at) as Buffer);
@@ -225,7 +238,7 @@ export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Bu
 
 /**
  * Estimates the number of messages in constant time. It assumes that all rows contain as many
- * messages as the first ones.
+ * messages, on average, as the first `CHUNK` rows.
  */
 export function countRecords({ log }: Tables): number {
   const rows = [...log.getRange({ limit: CHUNK })];
@@ -257,7 +270,7 @@ export interface SourceMessage {
   readonly message: Message;
   /** True if the message belongs to a stream. Its payload is empty, and the stream has the text. */
   readonly isStream: boolean;
-  /** Number of messages up to this one that count as unread permanently. */
+  /** Number of messages in the channel up to this one that have a red dot and do not expire. */
   readonly counted: number;
 }
 
@@ -265,8 +278,8 @@ export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
-  // In a record of version 1, `counted` does not include the message itself, but readers of
-  // `counted` expect that it does.
+  // `counted` is 0 in a record of version 1. Readers of `counted` expect that it includes the
+  // message itself.
   return {
     message,
     isStream,
@@ -290,7 +303,10 @@ export function edgesOf(
   return [oldest.timestampMs, newest.timestampMs];
 }
 
-/** Decodes the newest seq that a user sent in a channel. */
+/**
+ * Decodes a row of the table `own`: a user, and the seq of the newest message that the user sent in
+ * the channel.
+ */
 export function ownOf({ key, value }: BinaryRow): {
   readonly uid: string;
   readonly seq: number;
@@ -317,11 +333,11 @@ interface BinaryRow {
   readonly value: Buffer;
 }
 
-/** A dedupe entry: the message with which a retry is answered. */
+/** Decoded entry of a dedupe table: the first message, with which retries are answered. */
 export interface FirstRow {
   readonly fromUid: string;
   readonly clientMsgNo: string;
-  /** Channel key of a command, "" for a message, whose channel number is in the row's key. */
+  /** Channel key of a command. "" for a message: its channel number is in the key of the row. */
   readonly key: string;
   readonly messageId: number;
   /** 0 if the message was not stored or is a command. */
@@ -329,7 +345,10 @@ export interface FirstRow {
   readonly timestampMs: number;
 }
 
-/** Returns `undefined` if the other generation has a newer entry with this key. */
+/**
+ * Decodes an entry of the dedupe table with the index `generation`. Returns `undefined` if the
+ * other table has a newer entry with the same key.
+ */
 export function firstOf(
   { key, value }: BinaryRow,
   { dedupe: [even, odd] }: Tables,
@@ -351,5 +370,5 @@ export function firstOf(
   };
 }
 
-/** Channel number in the keys of dedupe entries of commands. */
+/** Number in the place of the channel number in the keys of dedupe entries of commands. */
 export const COMMANDS = 0;

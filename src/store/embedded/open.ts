@@ -1,6 +1,6 @@
-// Opens the data folder, creates the engine and the steps, and closes them in reverse order. Owns
-// them while they are open. The order of opening must not change: data format, owner, replay, first
-// checkpoint, and only then new writes.
+// Opens the data folder, creates all parts of the embedded store, and closes them again. The order
+// of opening must not change: check the data format, acquire the folder, replay the WAL, run the
+// first checkpoint, and only then accept calls.
 
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
@@ -58,8 +58,8 @@ export interface EmbeddedOptions {
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: Error, what: string) => void;
   /**
-   * Called once if another process acquires the data folder while this process is paused. The
-   * callback must end the process immediately.
+   * Called if this process must not go on: another process acquired the data folder during a pause,
+   * or the database failed, lost or did not finish a write. Must end the process immediately.
    */
   readonly onLost: (error: BrokerError) => void;
   /**
@@ -79,24 +79,27 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * A longer time makes a restart slower. A shorter time stores fewer messages of a channel in one
- * row. It must be at most half of the shortest dedupe window (1 s), so
- * that a message is in the database before its window ends.
+ * Default time between checkpoints. A longer time makes a restart slower. A shorter time stores
+ * fewer messages of a channel in one row. Must be at most half of the shortest dedupe window (1 s),
+ * so that a message is in the database before its window ends.
  */
 const CHECKPOINT_MS = 200;
 /**
- * Needed if messages are small, because a record also uses hundreds of bytes that
- * `maxMemtableBytes` does not count.
+ * Maximum number of records in the memtable. Limits its memory if messages are small, because each
+ * record also uses hundreds of bytes that `maxMemtableBytes` does not count.
  */
 const MAX_MEMTABLE_RECORDS = 500_000;
-/** Equal to the default size of the memtable, so that one or two segments exist at a time. */
+/**
+ * Size of a WAL segment. Equal to the default of `maxMemtableBytes`, so that usually only one or
+ * two segments exist.
+ */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 const WAL_FOLDER = "journal";
 const DATABASE_FOLDER = "lmdb";
 
 /**
- * Throws `internal` if the data cannot be read, and `unavailable` if the folder is in use or cannot
- * be written.
+ * Throws `internal` if the data cannot be read, `unavailable` if the folder is in use or cannot be
+ * written, and `disk_full` if the disk is full.
  */
 export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   const tables = openFolder(options);
@@ -118,12 +121,13 @@ function openFolder(options: EmbeddedOptions): Tables {
   try {
     restrictToOwner(path, names, onError);
     const tables = openTables(join(path, DATABASE_FOLDER), { synced, writes });
-    restrictToOwner(path, names, onError); // LMDB creates its files readable for all users
+    restrictToOwner(path, names, onError); // LMDB creates its files readable by all users
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
-    // LMDB reserves one reader slot per pid. If the slot is in use, lmdb gets no transaction object
-    // and fails with a TypeError when it uses the object.
+    // LMDB reserves one reader slot per pid. If another process with the same pid uses the slot,
+    // the library lmdb gets no transaction object, and fails with a TypeError when it uses that
+    // object.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
         message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set another store.path.`,
@@ -136,8 +140,9 @@ function openFolder(options: EmbeddedOptions): Tables {
 }
 
 /**
- * If the release fails, for example because the disk is full, the owner's row remains, but it is
- * ignored once this process has ended.
+ * Releases and closes the data folder. If the release fails, for example because the disk is full,
+ * the failure is reported and the row of the owner remains. The next start ignores that row once
+ * this process has ended.
  */
 async function releaseFolder(
   tables: Tables,
@@ -147,7 +152,8 @@ async function releaseFolder(
   try {
     owner.release();
   } catch (error) {
-    onError(error as Error, "The data folder could not be released"); // lmdb throws only `Error` objects
+    // lmdb throws only `Error` objects.
+    onError(error as Error, "The data folder could not be released");
   }
   await tables.space.close();
   await tables.env.close();
@@ -334,7 +340,7 @@ function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onEr
       try {
         publisher.publish(event);
       } catch (error) {
-        onError(error as Error, "A stored event could not be published"); // a bug in `publisher`
+        onError(error as Error, "A stored event could not be published"); // only a bug causes this
       }
     },
   };

@@ -1,4 +1,4 @@
-// The embedded driver of the Store port: one process and one folder. Assigns each call of the port
+// The embedded driver of the Store port: one process and one folder. Passes each call of the port
 // to a part of the opened store. State: only its lifecycle.
 
 import { BrokerError } from "../../broker/errors.ts";
@@ -9,7 +9,7 @@ import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
 export type { EmbeddedOptions } from "./open.ts";
 
-/** The counters start at 0 with each start. */
+/** Figures about an embedded store. The counters start at 0 each time the store is started. */
 export interface EmbeddedStats {
   /** Number of records in the WAL that are not yet in the database. */
   readonly memtableRecords: number;
@@ -20,7 +20,7 @@ export interface EmbeddedStats {
   readonly checkpoints: number;
   /** Number of accepted messages, stored or not. */
   readonly appends: number;
-  /** Number of retries that were answered with the first message. */
+  /** Number of retries, of messages and commands, that were answered as duplicates. */
   readonly duplicates: number;
   readonly commands: number;
   /** Number of copies of commands that a full inbox dropped before they were acknowledged. */
@@ -36,13 +36,19 @@ export interface EmbeddedStats {
 export interface EmbeddedStore extends Store {
   /** All figures are 0 while the store is not running. */
   stats(): EmbeddedStats;
-  /** Resolves to the number of removed messages. The store does this every `sweepIntervalMs`. */
+  /**
+   * Removes expired data. Resolves to the number of removed messages of channels. The store also
+   * does this every `sweepIntervalMs`.
+   */
   sweep(): Promise<number>;
-  /** The store does this every `checkpointMs`. */
+  /**
+   * Writes the memtable to the database. The store also does this every `checkpointMs`. A failure
+   * is passed to `onError` and not thrown.
+   */
   checkpoint(): Promise<void>;
 }
 
-/** Time after which `close` rejects commands that are still queued. */
+/** Time after which `close` rejects commands and acknowledgements that are still queued. */
 const COMMANDS_MS = 1500;
 
 type EmbeddedLifecycle = Lifecycle<OpenStore>;
@@ -128,8 +134,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
 }
 
 /**
- * These methods are called for every message or stream event. They return no promise if the result
- * is available at once.
+ * Methods on hot paths. Except for `append`, they return the result without a promise while the
+ * store is running.
  */
 function hotCalls(lifecycle: EmbeddedLifecycle) {
   const { useNow } = lifecycle;

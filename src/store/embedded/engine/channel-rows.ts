@@ -1,6 +1,7 @@
-// The row of each channel in the table `heads`, and the keys of the tables `log` and `expiry`. A
-// row holds the channel's number, which replaces the long channel key in other tables, and its
-// newest seq. Owns the counter of channel numbers. Two channels must never get the same number.
+// Reads and writes the table `heads`, and builds the keys of the tables `log` and `expiry`. A row
+// of `heads` stores the number of a channel, its newest seq and `counted`. Other tables use the
+// number in place of the long channel key. Owns the counter of channel numbers. Two channels must
+// never get the same number.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";
@@ -43,16 +44,16 @@ export class ChannelRows {
   }
 
   /**
-   * Call `storeCounter` before the first use of the number. Otherwise, the number could be assigned
-   * again after a restart.
+   * Returns an unused channel number. `storeCounter` must have completed before a row uses the
+   * number. Otherwise, the number could be assigned again after a restart.
    */
   nextNumber(): number {
     return this.#next++;
   }
 
   /**
-   * Stores the counter, so that no number returned so far is ever returned again, even if the
-   * checkpoint fails later. Throws `unavailable` on failure.
+   * Stores the counter, so that numbers returned so far are not returned again after a restart.
+   * Throws `disk_full` or `unavailable` on failure.
    */
   async storeCounter(): Promise<void> {
     const next = this.#next;

@@ -3,8 +3,8 @@
 //
 // The order of the steps must not change. First, all records are committed, in phases (see
 // flush.ts). Then the WAL position is committed. Then the memtable drops the records. Old segments
-// are deleted only after all of this is on the disk. After a crash in between, the same records are
-// written again with the same keys and values.
+// are deleted only after all of this is on the disk. After a crash in between, the records are
+// replayed from the WAL and written again, which does not change rows that are already complete.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
@@ -30,7 +30,7 @@ const MAX_CHECK_MS = 50;
 interface CheckpointState {
   /** The database contains every record before this position. */
   readonly position: WalPosition;
-  /** A restart must assign higher ids. */
+  /** Message ids that are assigned after a restart must be higher. */
   readonly lastMessageId: number;
 }
 
@@ -97,15 +97,16 @@ export class Checkpoint {
 
   /**
    * Writes the replayed records, so that the segments of the previous process are no longer needed.
-   * Throws `unavailable` if a write fails.
+   * Throws `disk_full` or `unavailable` if a write fails.
    */
   async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
   }
 
   /**
-   * Afterwards everything is in the database and on the disk, and no segment is needed. Throws
-   * `unavailable` if a write fails.
+   * Writes everything to the database and waits until it is on the disk. Afterwards, no WAL segment
+   * is needed. Must be called after the last write to the WAL. Throws `disk_full` or `unavailable`
+   * if a write fails.
    */
   async runLast(): Promise<void> {
     await this.#flushMemtable(false);
@@ -125,7 +126,8 @@ export class Checkpoint {
     this.#timer = setInterval(() => {
       const isDue = performance.now() - lastRunAt >= this.#ports.intervalMs;
       if (this.#running !== undefined) return;
-      // After a failure, wait for the interval: while the disk is full, every attempt fails.
+      // After a failure, the next attempt waits for the interval, because every attempt fails while
+      // the disk is full.
       const isUrgent = this.#ports.memtable.needsFlush && !this.#failing;
       if (!isDue && !isUrgent) return;
       lastRunAt = performance.now();
@@ -135,8 +137,8 @@ export class Checkpoint {
   }
 
   /**
-   * Only one checkpoint runs at a time. If it fails, the failure is reported, the memtable remains
-   * unchanged, and the timer starts another checkpoint later.
+   * Waits for a checkpoint in progress, then runs another one. Does not throw: a failure is
+   * reported, the memtable keeps its records, and the timer starts another checkpoint later.
    */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
@@ -193,8 +195,9 @@ export class Checkpoint {
   }
 
   /**
-   * Commits the progress and reads it back. lmdb has reported a commit as done whose rows were gone
-   * (a full disk); then the memtable must not drop its records. Throws `unavailable`.
+   * Commits the progress of the checkpoint and reads it back. On a full disk, lmdb has reported
+   * commits as done although their rows were missing. In this case, the memtable must not drop its
+   * records. Throws `disk_full` or `unavailable` on failure.
    */
   async #putState(state: CheckpointState): Promise<void> {
     const { tables } = this.#ports;
@@ -205,8 +208,8 @@ export class Checkpoint {
   }
 
   /**
-   * Commits the puts of one phase in several transactions, one per event-loop turn. A few
-   * transactions may wait for LMDB at the same time.
+   * Commits the puts of one phase in several short transactions. At most MAX_OPEN_TRANSACTIONS of
+   * them are open at a time. Throws the first failure after all of them have ended.
    */
   async #putAll(puts: Generator<void>): Promise<void> {
     const transactions: Promise<void>[] = [];

@@ -1,7 +1,7 @@
-// Opens an LMDB environment that has a data format and one owner, and commits to it. Every write
-// must go through `commit` (puts that are already decided) or `transact` (a step that reads,
-// decides and writes). For other writes, lmdb starts a transaction itself, and if it fails, lmdb
-// rejects promises that nobody awaits.
+// Opens an LMDB environment that has a data format and one owner, and commits to it. Data must be
+// written only through `commit` or `persist` (puts that do not depend on reads) or `transact` (a
+// step that reads, decides and writes). Otherwise, lmdb starts a transaction itself. If that
+// transaction fails, lmdb rejects promises that nobody awaits.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -39,7 +39,7 @@ const REAL_WRITES: DatabaseWrites = {
 
 /**
  * Fencing token of the owner, which LMDB compares inside every write transaction. So a process that
- * was paused and lost the folder meanwhile cannot write anything when it continues.
+ * was paused and lost the folder meanwhile cannot write to the database when it continues.
  */
 class Fence {
   readonly #table: Table<Stored, string>;
@@ -52,8 +52,8 @@ class Fence {
   }
 
   /**
-   * Makes this process the owner. Once the surrounding transaction is committed, no earlier owner
-   * can write. Must be called inside a transaction.
+   * Makes this process the owner, and returns its incarnation. Once the surrounding transaction is
+   * committed, no earlier owner can write. Must be called inside a transaction.
    */
   next(): number {
     const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
@@ -66,10 +66,16 @@ class Fence {
     this.#onLost = onLost;
   }
 
-  /** LMDB's thread writes the puts and removes of `steps` later. */
+  /**
+   * Runs `steps` synchronously. A thread of LMDB later writes their puts and removes as one
+   * transaction.
+   */
   readonly write: RunTransaction = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
 
-  /** Runs `steps` inside the transaction, so that they read everything written before them. */
+  /**
+   * Runs `steps` later, inside the write transaction, so that they read everything written before
+   * them.
+   */
   readonly run: RunTransaction = (steps) => {
     const incarnation = this.#owner();
     return this.#table.childTransaction(() => {
@@ -116,8 +122,8 @@ export function openDatabase(
   const env = open({
     path: folder,
     maxDbs: MAX_TABLES,
-    // Writes are batched explicitly, because only explicit batches are atomic and return all of
-    // their promises (see the file header).
+    // Writes are batched explicitly, because only an explicit batch is atomic and leaves no promise
+    // unawaited (see the file header).
     eventTurnBatching: false,
   });
   try {
@@ -132,7 +138,7 @@ export function openDatabase(
   }
 }
 
-/** Returns the end of the last page in use. */
+/** Returns the end of the last page that LMDB uses, in bytes from the start of the data file. */
 function usedBytes(env: RootDatabase): number {
   env.resetReadTxn();
   const { lastPageNumber, pageSize } = env.getStats() as Readonly<
@@ -141,7 +147,6 @@ function usedBytes(env: RootDatabase): number {
   return (lastPageNumber + 1) * pageSize;
 }
 
-/** Returns a table whose keys and values are bytes. */
 export function binaryTable({ env }: Database, name: string): BinaryTable {
   return env.openDB({ name, encoding: "binary", keyEncoding: "binary" });
 }
@@ -157,8 +162,9 @@ function assertFormat(format: Stored | undefined, newestFormat: number): void {
 
 /**
  * Commits the puts and removes that `steps` issues synchronously as one transaction, and waits for
- * the commit. Throws `disk_full` if the disk has no space for a write of this purpose, and
- * `unavailable` on any other failure, for example if another process owns the folder.
+ * the commit. If `steps` throws a `BrokerError`, nothing is written and the error is rethrown.
+ * Throws `disk_full` if the disk has no space for a write of this purpose, and `unavailable` on any
+ * other failure, for example if another process owns the folder.
  */
 export async function commit(
   database: WritableDatabase,
@@ -169,7 +175,6 @@ export async function commit(
   await write(database, steps, database.fence.write);
 }
 
-/** The part of the database that a commit needs. */
 type WritableDatabase = Pick<Database, "env" | "writes" | "fence" | "space">;
 
 async function write(
@@ -196,8 +201,8 @@ const FAILED_WRITE =
   "The database could not be written, and lmdb cannot continue after that. Check the disk, then restart: the WAL still has the unwritten data";
 
 /**
- * True if the file system rejected a write (ENOSPC, EIO, EDQUOT) or LMDB cannot continue: its own
- * codes are negative. After that the results of later transactions cannot be relied on.
+ * True if the file system rejected a write (EIO, ENOSPC or EDQUOT) or LMDB failed (its own error
+ * codes are negative). Afterwards, the results of later transactions are not reliable.
  */
 function isFailedWrite(cause: unknown): boolean {
   const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
@@ -205,8 +210,9 @@ function isFailedWrite(cause: unknown): boolean {
 }
 
 /**
- * lmdb's error holds a promise that rejects with the cause. The promise must be awaited. Otherwise,
- * Node.js reports an unhandled rejection.
+ * Returns the cause of an error of lmdb, or the error itself if it has no cause. The error holds a
+ * promise that rejects with the cause. The promise must be awaited. Otherwise, Node.js reports an
+ * unhandled rejection.
  */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
@@ -245,14 +251,15 @@ export async function persist(
 }
 
 /**
- * Runs a synchronous step inside a write transaction, and waits until it is as durable as
- * `store.durability` requires. Resolves to the step's result. Nothing can change between what the
- * step reads and what it writes, so no lock is needed.
+ * Runs a synchronous step inside a write transaction, and waits until the transaction is as durable
+ * as `store.durability` requires. Resolves to the step's result. Nothing can change between the
+ * reads and the writes of the step, so no lock is needed.
  *
  * Steps run in the order of the calls, and after commits that were issued before them. A commit
- * that is issued later may be written before them. If a step throws, nothing is written and its
- * `BrokerError` is thrown. Throws `disk_full` if the disk has no space for a write of this purpose,
- * and `unavailable` on any other failure, for example if another process owns the folder.
+ * that is issued later may be written before them. If a step throws a `BrokerError`, nothing is
+ * written and the error is rethrown. Throws `disk_full` if the disk has no space for a write of
+ * this purpose, and `unavailable` on any other failure, for example if another process owns the
+ * folder.
  */
 export async function transact<Result>(
   database: Database,
@@ -266,11 +273,15 @@ export async function transact<Result>(
   };
   await write(database, runStep, database.fence.run);
   await ensureDurable(database);
-  if (result === undefined) throw new Error("A transaction was committed without running its step"); // a bug
+  // Only a bug can cause this.
+  if (result === undefined) throw new Error("A transaction was committed without running its step");
   return result.value;
 }
 
-/** Throws `internal` if the version is higher than `newestVersion`. */
+/**
+ * Returns the fields that follow the version. Throws `internal` if the version is not a number or
+ * is higher than `newestVersion`.
+ */
 export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
   const [version, ...fields] = value;
   if (typeof version === "number" && version <= newestVersion) return fields;
@@ -289,8 +300,8 @@ export function endOfPrefix<Part extends string | number>(prefix: readonly Part[
 }
 
 /**
- * Yields the rows of a table with two-part keys whose first part is `first`. The caller may run
- * other work between two rows.
+ * Yields the rows whose key begins with `first`, in a table whose keys have two parts. Rows are
+ * read in pages, so the caller may await other work between two rows.
  */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,

@@ -1,8 +1,8 @@
 // Prevents LMDB from running out of disk space. A write of lmdb 3.5.6 that meets a full disk can
-// report success without its rows, never settle, or corrupt the heap. While the disk has little
-// space left, the data file is kept longer than LMDB needs, and new data is accepted only if it
-// fits into that room. Also notices a transaction that never settles. Owns the measurements of the
-// disk.
+// report success although its rows are missing, never settle, or corrupt the heap. While the disk
+// has little free space, the data file is kept larger than LMDB needs. The unused end of the file
+// is called its room. New data is accepted only if it fits into the room. Also notices a
+// transaction that never settles. Owns the measurements of the disk.
 
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -11,16 +11,19 @@ import { BrokerError } from "../../../broker/errors.ts";
 const DATA_FILE = "data.mdb";
 const MIB = 1024 * 1024;
 /**
- * Free bytes, beyond four times the memtable, above which no room is held. Other programs do not
- * use up that much between two looks.
+ * If the disk has more free bytes than this plus four times `maxMemtableBytes`, no room is
+ * reserved. Other programs do not write that much between two measurements.
  */
 const PLENTY_BYTES = 512 * MIB;
 /** Room for the pages of the transactions in progress. LMDB copies every page that it changes. */
 const PAGES_BYTES = 8 * MIB;
-/** Room per byte and per record of the memtable. New pages are half full. */
+/**
+ * Room, in bytes, that each byte and each record of the memtable may need. New pages may be only
+ * half full.
+ */
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;
-/** Room that is added at a time. */
+/** Number of bytes by which the data file is extended at a time. */
 const GROWTH_BYTES = 4 * MIB;
 /** Room below which even flushes and removals are rejected. */
 const MIN_ROOM_BYTES = 2 * MIB;
@@ -30,39 +33,41 @@ const WAL_BYTES = 2 * MIB;
 const LOOK_MS = 50;
 /** Time without progress after which a transaction counts as hanging. */
 const HANG_MS = 8000;
-/** Delay that is suggested to a caller that is rejected. */
+/** Delay after which a rejected caller should try again. */
 const RETRY_AFTER_MS = 5000;
 const ZEROS = Buffer.alloc(MIB);
 
-/** What a write is for: new data, the memtable, or the removal of data. */
+/**
+ * Purpose of a write: `store` new data, `flush` the memtable, or `reclaim` space by removing data.
+ */
 export type Purpose = "store" | "flush" | "reclaim";
 
 /** Runs `steps` inside a write transaction, so that nothing else writes to the data file. */
 type RunExclusively = (steps: () => void) => Promise<boolean>;
 
-/** Facts about the database. */
 interface DiskSpacePorts {
-  /** Folder of the database. */
   readonly folder: string;
   /** End of the pages that LMDB uses, in bytes. */
   readonly usedBytes: () => number;
 }
 
-/** The parts that need space, and the receivers of changes. */
 interface DiskSpaceUsers {
   readonly memtable: { readonly bytes: number; readonly records: number };
   /** Maximum of `memtable.bytes`. */
   readonly maxMemtableBytes: number;
   readonly runExclusively: RunExclusively;
-  /** Called when the disk fills up, and when it has room again. */
+  /**
+   * Called when new data begins to be rejected because the disk is full, and when it is accepted
+   * again.
+   */
   readonly onChange: (isFull: boolean, freeBytes: number) => void;
   /** Receives failures that no caller gets. `what` describes the failed activity. */
   readonly onError: (error: Error, what: string) => void;
-  /** Called once if a write was lost or hangs. Must end the process at once. */
+  /** Called once if a write failed, was lost or does not finish. Must end the process at once. */
   readonly onFatal: (error: BrokerError) => void;
 }
 
-/** The space of the disk that holds the data folder. */
+/** Measures the disk that holds the data folder, and decides whether a write may begin. */
 export class DiskSpace {
   readonly #ports: DiskSpacePorts;
   #users: DiskSpaceUsers | undefined;
@@ -70,14 +75,14 @@ export class DiskSpace {
   #fd: number | undefined;
   #freeBytes = 0;
   #isTight = false;
-  /** Bytes at the end of the data file that LMDB does not use yet, at the last look. */
+  /** Number of bytes at the end of the data file that LMDB did not use at the last measurement. */
   #roomBytes = 0;
   #wasFull = false;
   /** True if the last measurement failed. */
   #isBlind = false;
   #growing: Promise<void> | undefined;
   #openTransactions = 0;
-  /** Number of looks since a transaction settled, while one is open. */
+  /** Number of measurements with an open transaction since a transaction last settled. */
   #looksWithoutProgress = 0;
   #failure: BrokerError | undefined;
 
@@ -85,12 +90,12 @@ export class DiskSpace {
     this.#ports = ports;
   }
 
-  /** Free bytes of the disk at the last look. */
+  /** Free bytes of the disk at the last measurement. */
   get freeBytes(): number {
     return this.#freeBytes;
   }
 
-  /** True if the disk has so little space left that room is held in the data file. */
+  /** True if the disk has so little free space that room is reserved in the data file. */
   get isTight(): boolean {
     return this.#isTight;
   }
@@ -101,7 +106,7 @@ export class DiskSpace {
     return this.#freeBytes < WAL_BYTES || this.#roomBytes < this.#neededBytes();
   }
 
-  /** Starts to watch the disk. Resolves after the first look. */
+  /** Starts to measure the disk at regular intervals. Resolves after the first measurement. */
   async start(users: DiskSpaceUsers): Promise<void> {
     this.#users = users;
     this.#fd = openSync(join(this.#ports.folder, DATA_FILE), "r+");
@@ -114,7 +119,7 @@ export class DiskSpace {
     }, LOOK_MS).unref();
   }
 
-  /** Stops watching. Safe to call twice. */
+  /** Stops the measurements. Safe to call twice. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.#growing;
@@ -122,7 +127,10 @@ export class DiskSpace {
     this.#fd = undefined;
   }
 
-  /** Throws `disk_full` if a write for this purpose may not fit on the disk. */
+  /**
+   * Throws `disk_full` if the disk may not have enough space for a write of this purpose, and
+   * `unavailable` after a call of `fail`.
+   */
   assertRoom(purpose: Purpose): void {
     if (this.#failure !== undefined) throw this.#failure;
     if (!this.#isTight) return;
@@ -141,7 +149,11 @@ export class DiskSpace {
     this.#looksWithoutProgress = 0;
   }
 
-  /** Reports that the database lost or rejected a write. The process must end. */
+  /**
+   * Reports that the database failed, lost or does not finish a write. Every later write is
+   * rejected with the returned error, and `onFatal` ends the process. Only the first call has an
+   * effect.
+   */
   fail(message: string, cause?: unknown): BrokerError {
     if (this.#failure !== undefined) return this.#failure;
     this.#failure = new BrokerError("unavailable", { message, cause });
@@ -149,7 +161,10 @@ export class DiskSpace {
     return this.#failure;
   }
 
-  /** Measures the disk, and extends the data file if it needs room and the disk has the space. */
+  /**
+   * Measures the disk. If it has little free space, also extends a data file that has too little
+   * room. Does nothing before `start` and after `close`.
+   */
   async look(): Promise<void> {
     if (this.#users === undefined || this.#fd === undefined) return;
     const { bavail, bsize } = statfsSync(this.#ports.folder);
@@ -163,7 +178,7 @@ export class DiskSpace {
     this.#report();
   }
 
-  /** Room for the rows of the memtable and for the pages of the transactions in progress. */
+  /** Returns the room, in bytes, that the memtable and the transactions in progress may need. */
   #neededBytes(): number {
     const { bytes = 0, records = 0 } = this.#users?.memtable ?? {};
     return PAGES_BYTES + ROOM_PER_BYTE * bytes + ROOM_PER_RECORD * records;
@@ -181,8 +196,9 @@ export class DiskSpace {
   }
 
   /**
-   * Appends zeros to the data file. Runs inside a write transaction: if LMDB extended the file at
-   * the same time, the zeros would overwrite its pages. Space for the WAL is left on the disk.
+   * Appends zeros to the data file, unless too little space would remain for the WAL. Runs inside a
+   * write transaction: if LMDB extended the file at the same time, the zeros would overwrite its
+   * pages.
    */
   async #append(): Promise<void> {
     if (this.#freeBytes < GROWTH_BYTES + WAL_BYTES) return;
@@ -194,12 +210,15 @@ export class DiskSpace {
           writeSync(this.#fd, ZEROS, 0, ZEROS.length, end + added);
       });
     } catch {
-      // The disk is full now, or another process owns the folder. The measurement below counts.
+      // The disk may be full. The measurement below shows how much room was added.
     }
     if (this.#fd !== undefined) this.#measure(this.#fd);
   }
 
-  /** lmdb may never settle a transaction that met a full disk. */
+  /**
+   * Calls `fail` if a transaction is open and none has settled for HANG_MS, because lmdb may never
+   * settle a transaction that met a full disk.
+   */
   #checkProgress(): void {
     if (this.#openTransactions === 0) return;
     this.#looksWithoutProgress++;
@@ -209,7 +228,10 @@ export class DiskSpace {
       );
   }
 
-  /** Reports the first of several failed measurements, for example of a folder that was removed. */
+  /**
+   * Reports a failed measurement, for example if the folder was removed. Further failures in a row
+   * are not reported.
+   */
   #measured(error: Error | undefined): void {
     if (error !== undefined && !this.#isBlind)
       this.#users?.onError(error, "Could not measure the free space of the disk");
@@ -224,14 +246,12 @@ export class DiskSpace {
   }
 }
 
-/** Returns the error of a call that the disk has no space for. */
+/** Returns the error of a call that is rejected because the disk is full. */
 export function diskFull(cause?: unknown): BrokerError {
   return new BrokerError("disk_full", { retryAfterMs: RETRY_AFTER_MS, cause });
 }
 
-/**
- * True if the error of a file system call says that the disk, or the user's share of it, is full.
- */
+/** True if a file system call failed because the disk is full or the user's quota is used up. */
 export function isDiskFull(error: unknown): boolean {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   return code === "ENOSPC" || code === "EDQUOT";

@@ -1,6 +1,6 @@
-// The writes of a checkpoint. Has no state of its own. Writing a record twice changes nothing. Some
-// transactions may fail while others are committed, so a row that refers to another row is put in a
-// later phase, after that row is committed.
+// The writes of a checkpoint, in phases. Some transactions of a checkpoint may fail while others
+// are committed. So a row that refers to another row is put in a later phase, after the other row
+// is committed. Writing a record twice changes nothing. No state.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -42,12 +42,15 @@ interface Flush {
   readonly streams: StreamFlush;
 }
 
-/** Also called again after a failed flush. */
+/**
+ * Collects the committed records and stream events that a checkpoint must write. After a failed
+ * checkpoint, the next call returns its records and events again.
+ */
 export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/** Called once the database has the records. */
+/** Drops the flushed records and events from memory. Called once the database has them. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,
@@ -58,9 +61,9 @@ export function* finishFlush(
 }
 
 /**
- * Every put of a phase must be committed before the next phase begins. Each generator must be
- * advanced inside `commit`. `isFirst` is true for the first checkpoint after a start. The database
- * may then already have some of the replayed records.
+ * Returns the puts of each phase. All puts of a phase must be committed before the next phase
+ * begins. Each generator must be advanced inside `commit`. `isFirst` is true for the first
+ * checkpoint after a start. The database may then already have some of the replayed records.
  */
 export function phases(
   ports: FlushPorts,
@@ -76,8 +79,8 @@ export function phases(
 }
 
 /**
- * The number is needed to find a channel's records. The newest seq is stored so that no seq is
- * assigned twice.
+ * Puts the rows of the channels. Without the number in the row, the records of a channel could not
+ * be found. Without the newest seq, a seq could be assigned twice.
  */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted } of channels) {
@@ -89,10 +92,11 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 }
 
 /**
- * Consecutive messages share a row. A message that expires or belongs to a stream has its own row,
- * because it is removed individually. Its expiry rows are put together with it, because a sweep may
- * run before the next phase. The checkpoint after a failed one starts at the same records, so it
- * writes the same rows or longer ones.
+ * Puts the messages. Consecutive messages share a row. A message that expires or belongs to a
+ * stream has its own row, because it is removed individually. The expiry rows of a message are put
+ * in the same transaction as the message, because a sweep may run before the next phase. A
+ * checkpoint after a failed one starts with the same records, so it overwrites their rows with
+ * equal or longer ones.
  */
 function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = ports;
@@ -104,7 +108,7 @@ function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean):
     for (let at = 0; at < end; ) {
       const record = missing[at];
       if (record === undefined) break;
-      // A run of consecutive records may be as long as the whole flush.
+      // Without this limit, `runEnd` could examine all records of the flush for each row.
       const limit = Math.min(end, at + MAX_RECORDS);
       const count = isAlone(record) ? 1 : rowLength(missing, at, runEnd(missing, at, limit));
       logRows.put(number, record.messageSeq, missing.slice(at, at + count));
@@ -163,8 +167,8 @@ function* putReferences(
 }
 
 /**
- * Yields the records in the order of message ids. If a `clientMsgNo` was reused after the dedupe
- * window, the newer record overwrites the older one.
+ * Yields the records that retries must find, in the order of message ids. If a `clientMsgNo` was
+ * reused after the dedupe window, the newer record overwrites the older one.
  */
 function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
@@ -185,7 +189,10 @@ function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
   return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
 }
 
-/** The counter of numbers is stored before anything is stored under a new number. */
+/**
+ * Assigns numbers to new channels. The counter of numbers is stored before any row uses a new
+ * number.
+ */
 export async function assignNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],

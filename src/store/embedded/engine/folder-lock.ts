@@ -1,11 +1,13 @@
-// Keeps a second process out of the data folder. The owner is a row in the database. Acquiring and
-// releasing the folder are LMDB transactions, which exclude each other, so only one of two
-// competing processes gets the folder. Owns the owner's token, its lease and the heartbeat timer.
+// Keeps a second process out of the data folder. The owner is recorded in a row of the database.
+// Acquiring and releasing the folder are LMDB transactions, which exclude each other, so only one
+// of two competing processes gets the folder. Owns the token, the lease and the heartbeat timer of
+// this process.
 //
-// A dead owner does not block a start. If both processes have the same boot id and pid namespace,
-// the pid and its start time decide whether the owner is alive; otherwise a missing heartbeat does.
-// An owner that was only paused must find out that it lost the folder before it answers anything:
-// `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the database.
+// A dead owner does not block a start. If both processes run in the same scope (boot id and pid
+// namespace, or host name), the pid and its start time decide whether the owner is alive.
+// Otherwise, a missing heartbeat does. An owner that was only paused must find out that it lost the
+// folder before it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the WAL,
+// `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import { closeSync, openSync, readFileSync, readlinkSync, statSync, utimesSync } from "node:fs";
@@ -22,7 +24,7 @@ const VERSION = 1;
 /** File whose modification time is the last heartbeat of the owner. */
 export const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
-/** Time without a heartbeat after which an owner in another pid namespace counts as dead. */
+/** Time without a heartbeat after which an owner counts as dead if its pid cannot be checked. */
 const SILENCE_MS = 5000;
 /**
  * Time after a heartbeat during which the owner may begin a write without reading its row again.
@@ -34,13 +36,16 @@ const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
-/** The change need not survive a power loss, because no owner survives one. */
+/**
+ * Flags of the transactions that change the owner. The change need not survive a power loss,
+ * because no owner survives one.
+ */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {
   readonly token: string;
   readonly pid: number;
-  /** "" if the system does not report the start time. */
+  /** Start time of the process, "" if the system does not report it. */
   readonly startedAt: string;
   /** Where the pid is valid: boot id and pid namespace, or the host name. */
   readonly scope: string;
@@ -74,7 +79,9 @@ export class FolderLock {
   }
 
   /**
-   * Throws `unavailable` if another process uses the folder, or if the heartbeat cannot be written.
+   * Makes this process the owner. Takes several seconds if the pid of the previous owner cannot be
+   * checked. Throws `unavailable` if another process uses the folder, or if the heartbeat cannot be
+   * written.
    */
   async acquire(): Promise<void> {
     let dead: { readonly token: string; readonly beatMs?: number } | undefined;
@@ -95,8 +102,8 @@ export class FolderLock {
           message: `The data folder is in use by process ${holder.pid}. Stop that process, or set another store.path.`,
         });
     }
-    // The old owner resumed after its heartbeat was checked and before it lost the folder. It may
-    // answer writes until its lease ends.
+    // A newer heartbeat means that the old owner resumed after the check above, before it lost the
+    // folder. It may acknowledge writes until its lease ends.
     if (dead?.beatMs !== undefined && this.#lastHeartbeatMs() !== dead.beatMs)
       await pause(ANSWER_MS + HEARTBEAT_MS);
     this.#confirm();
@@ -106,7 +113,7 @@ export class FolderLock {
 
   /**
    * Throws `unavailable` if this process is not the owner. Must be called before a write outside
-   * the database. Only compares times, unless the last heartbeat is older than LEASE_MS.
+   * the database. Reads the owner's row only if the last heartbeat is older than LEASE_MS.
    */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
@@ -116,7 +123,7 @@ export class FolderLock {
    * Throws `unavailable` if this process may no longer be the owner. Must be called between a write
    * outside the database and its answer, because the process may have been paused in between.
    * Another process acquires the folder only after SILENCE_MS without a heartbeat, or else waits
-   * until this lease has ended (see `acquire`). So it will find the write in the WAL.
+   * until this lease has ended (see `acquire`). So the other process finds the write in the WAL.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
@@ -136,8 +143,8 @@ export class FolderLock {
   }
 
   /**
-   * Acquires the folder if it has no owner or if its owner has the token `deadToken`. Otherwise
-   * returns the owner.
+   * Acquires the folder and returns `undefined`, if the folder has no owner or if its owner has the
+   * token `deadToken`. Otherwise, returns the owner.
    */
   #tryAcquire(deadToken: string | undefined): Owner | undefined {
     const { env, meta, fence } = this.#tables;
@@ -152,9 +159,10 @@ export class FolderLock {
   }
 
   /**
-   * Extends the lease. The order matters: first the heartbeat, then the read of the owner's row. A
-   * process that acquires the folder does the opposite: it commits the row and then reads the
-   * heartbeat. So at least one of the two notices the other.
+   * Extends the lease. Throws `unavailable` if another process is the owner or the heartbeat cannot
+   * be written. The order matters: first the heartbeat, then the read of the owner's row. A process
+   * that acquires the folder does the opposite: it commits the row and then reads the heartbeat. So
+   * at least one of the two notices the other.
    */
   #confirm(): void {
     if (this.#lost !== undefined) throw this.#lost;
@@ -204,7 +212,7 @@ export class FolderLock {
     try {
       this.#confirm();
     } catch {
-      // If the folder is lost, `onLost` was called. Otherwise the next write fails with the reason.
+      // If the folder is lost, `onLost` was called. Otherwise, a later write fails with the reason.
     }
   }
 }
@@ -221,7 +229,8 @@ function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
 }
 
 /**
- * A process that was just killed needs a moment to end, and a restart must not fail because of it.
+ * Resolves to true if the process is still running after EXIT_WAIT_MS. A process that was just
+ * killed needs a moment to end, and a restart must not fail because of it.
  */
 async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
   for (let waitedMs = 0; waitedMs < EXIT_WAIT_MS; waitedMs += EXIT_CHECK_MS) {
@@ -231,7 +240,10 @@ async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
   return processStart(pid) === startedAt;
 }
 
-/** Returns "" if the start time is unknown, `undefined` if the process does not run. */
+/**
+ * Returns the start time of a process, "" if the system does not report it, `undefined` if the
+ * process does not run.
+ */
 function processStart(pid: number): string | undefined {
   try {
     process.kill(pid, 0);

@@ -5,7 +5,7 @@
 
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
-/** One buffer holds many frames, because each buffer also needs an object on the heap. */
+/** Size of a buffer. It holds many frames, because each buffer also needs an object on the heap. */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;
 
@@ -14,7 +14,7 @@ export class Frame {
   #start = 0;
   #end = 0;
 
-  /** A call to `begin` or `reserve` may replace the buffer. */
+  /** Buffer that contains the current frame. A call to `begin` or `reserve` may replace it. */
   get bytes(): Buffer {
     return this.#bytes;
   }
@@ -25,14 +25,14 @@ export class Frame {
     this.#end = this.#start + FRAME_HEADER_BYTES;
   }
 
-  /** Returns the offset of the next record in `bytes`. */
+  /** Makes room for a record of up to `maxBytes`. Returns the offset of the record in `bytes`. */
   reserve(maxBytes: number): number {
     const needed = LENGTH_BYTES + maxBytes;
     if (this.#end + needed > this.#bytes.length) this.#move(2 * (this.#end - this.#start + needed));
     return this.#end + LENGTH_BYTES;
   }
 
-  /** Replaces the buffer. The old one also keeps its records, for callers that refer to it. */
+  /** Copies the current frame to a new buffer. Records in the old buffer stay valid. */
   #move(bytes: number): void {
     const size = Math.max(BUFFER_BYTES, FRAME_HEADER_BYTES + bytes);
     const buffer = Buffer.allocUnsafeSlow(size);

@@ -15,7 +15,7 @@ import type { Tables } from "./tables.ts";
 
 const CHUNK = 0x40;
 export const MAX_RECORDS = 64;
-/** Maximum size of a chunk. A larger record has a row of its own. */
+/** Maximum size of all records in a chunk. A larger record has a row of its own. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;
 const END_BYTES = 4;
@@ -46,7 +46,10 @@ export class LogRows {
     this.#log = log;
   }
 
-  /** `records` must fit in one row. Must be called inside `commit`. */
+  /**
+   * Puts `records`, which must fit in one row (see `rowLength`). `first` is the seq of the first
+   * one. Must be called inside `commit`.
+   */
   put(number: number, first: number, records: readonly EncodedRecord[]): void {
     void this.#log.put(logKey(number, first), rowValue(records));
   }
@@ -57,8 +60,8 @@ export class LogRows {
   }
 
   /**
-   * Returns the first record from `seq` up to, but not including, `endSeq`. Its bytes are valid
-   * only until the next read.
+   * Returns the first record with a seq from `seq` to `endSeq` - 1, `undefined` if there is none.
+   * Its bytes are valid only until the next read.
    */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;
@@ -68,7 +71,7 @@ export class LogRows {
     return { seq: at, bytes: recordAt(row, at) };
   }
 
-  /** Both `from` and `to` are included. */
+  /** Yields the records from seq `from` to seq `to`, both included. */
   *scan(number: number, from: number, to: number): Generator<LogRecord> {
     for (const row of this.scanRows(number, from, to)) {
       const last = Math.min(row.last, to);
@@ -129,8 +132,8 @@ export class LogRows {
 }
 
 /**
- * Returns how many records from index `start` fit in one row. Their seqs must be consecutive, and
- * none of them may need a row of its own.
+ * Returns the number of records from index `start` that fit in one row, at least 1. The records
+ * before index `end` must have consecutive seqs, and none of them may need a row of its own.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
@@ -162,7 +165,7 @@ export function countIn(value: Uint8Array): number {
   return value[0] === CHUNK ? (value[1] ?? 0) : 1;
 }
 
-/** `fast` may be lmdb's shared buffer, which holds more bytes than its `length` says. */
+/** `fast` may be lmdb's shared buffer, which is larger than its `length` property. */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
   return { first, last: first + countIn(value) - 1, value };

@@ -9,13 +9,13 @@ import type { EncodedRecord } from "./log-rows.ts";
 import { CLIENT_MSG_NO, FROM_UID, peekCounted, peekText, type StoredRecord } from "./record.ts";
 
 /**
- * Number of channels in memory above which channels without records are dropped, oldest first. They
- * are kept only for their heads. Loading a dropped channel again takes one database read.
+ * Number of channels in memory above which channels without records are dropped, oldest first. Such
+ * channels are kept only for their heads. Loading a dropped channel again takes one database read.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 /**
- * Shorter lists are immutable and have no spare capacity, because most channels have few records
- * between two checkpoints. Longer lists are appended to in place.
+ * Record lists shorter than this are immutable and have no spare capacity, because most channels
+ * have few records between two checkpoints. Records are added to longer lists in place.
  */
 const MAX_IMMUTABLE_LENGTH = 8;
 
@@ -97,7 +97,7 @@ export class Memtable {
     );
   }
 
-  /** A quarter of a limit is enough, so that the next checkpoint runs early. */
+  /** True if a quarter of a limit is used, so that the next checkpoint runs early. */
   get needsFlush(): boolean {
     const { maxRecords, maxBytes } = this.#limits;
     return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
@@ -126,7 +126,7 @@ export class Memtable {
     return this.#channels.get(key);
   }
 
-  /** Also finds records that are not committed. */
+  /** Returns the newest record with this key, committed or not, `undefined` if there is none. */
   find(draft: DedupeKey): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;
@@ -137,8 +137,8 @@ export class Memtable {
   }
 
   /**
-   * Adds a record that is appended or replayed. From then on, its seq is in use, and retries of its
-   * message find it. Reads find it only after `commit`.
+   * Adds an appended or replayed record. From then on, its seq is in use, and `find` returns it if
+   * `dedupe` is set. Reads see the record only after `commit`.
    */
   assign(
     channel: MemtableChannel,
@@ -168,7 +168,7 @@ export class Memtable {
     return record;
   }
 
-  /** All other uncommitted records of the channel must be rolled back too. */
+  /** Undoes `assign`. All other uncommitted records of the channel must be rolled back too. */
   rollBack(record: MemtableRecord): void {
     this.#drop(record);
     const { channel } = record;
@@ -201,7 +201,10 @@ export class Memtable {
     channel.headCounted = peekCounted(bytes, start).counted;
   }
 
-  /** Also called again after a failed checkpoint. */
+  /**
+   * Returns the committed records of all channels. After a failed checkpoint, the next call returns
+   * the same records again.
+   */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
       channel,
@@ -212,7 +215,7 @@ export class Memtable {
     }));
   }
 
-  /** Called once the database has the records. */
+  /** Drops the flushed records. Called once the database has them. */
   *finishFlush(flushed: readonly ChannelFlush[]): Generator<void> {
     this.#dirty.splice(0, flushed.length);
     for (const { channel, log, dedupeOnly } of flushed) {
@@ -238,7 +241,9 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /** Drops channels without records among the oldest ones that exceed MAX_IDLE_CHANNELS. */
+  /**
+   * Examines the oldest channels in excess of MAX_IDLE_CHANNELS, and drops those without records.
+   */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
@@ -253,7 +258,7 @@ function hashOf({ key, fromUid, clientMsgNo }: DedupeKey): number {
   return hashText(clientMsgNo, hashText(fromUid, hashText(key))) || 1;
 }
 
-/** Records with other values may have the same hash. */
+/** Compares the texts, because two different keys may have the same hash. */
 function hasDedupeKey(
   { bytes, start }: EncodedRecord,
   { fromUid, clientMsgNo }: DedupeKey,
@@ -272,7 +277,10 @@ type Records = readonly MemtableRecord[];
 
 const NO_RECORDS: Records = [];
 
-/** The list itself must not be used afterwards. */
+/**
+ * Returns the list with the record added. `records` must not be used afterwards, because the record
+ * may have been added in place.
+ */
 function withRecord(records: Records, record: MemtableRecord): Records {
   if (records.length === 0) return [record];
   if (records.length < MAX_IMMUTABLE_LENGTH) return records.concat([record]);

@@ -11,7 +11,11 @@ const PERMISSIONS = 0o777;
 /** Sticky bit. It marks a shared folder such as /tmp, whose mode is not changed. */
 const STICKY = 0o1000;
 
-/** Files of another user cannot be changed; the first failure is reported. */
+/**
+ * Creates the folders that do not exist, and restricts the modes. The mode of another user's file
+ * cannot be changed. Only the first such failure is reported. Throws a file system error if a
+ * folder cannot be created or read.
+ */
 export function restrictToOwner(
   folder: string,
   names: { readonly folders: readonly string[]; readonly file: string },

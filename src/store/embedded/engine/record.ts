@@ -36,7 +36,7 @@ import {
 import { writeText } from "../../../lib/write-text.ts";
 
 const RECORD_VERSION = 3;
-/** The previous build can read this version. */
+/** Version of records without a `passthrough`. The previous build can read them. */
 export const PLAIN_VERSION = 2;
 
 export const MESSAGE_RECORD = 1;
@@ -75,11 +75,14 @@ export interface StoredRecord {
   /** True if the sender chose the clientMsgNo, so that retries of the message are recognised. */
   readonly dedupe: boolean;
   /**
-   * Number of messages up to this one that count as unread until they are read. 0 in records of
-   * other kinds.
+   * Number of the channel's messages up to this one that have a red dot and do not expire. 0 in
+   * records of version 1 and of other kinds.
    */
   readonly counted: number;
-  /** The payload of a message of a stream is empty, and its text is stored elsewhere. */
+  /**
+   * True if the message belongs to a stream. Its payload is then empty, and its text is stored
+   * elsewhere.
+   */
   readonly isStream: boolean;
 }
 
@@ -90,12 +93,17 @@ export interface RecordTimes {
   readonly expiresAtMs: number;
 }
 
-/** Messages that expire are counted one by one instead. */
+/**
+ * True if the message is included in `counted`. Messages that expire are counted one by one instead
+ * (see unread.ts).
+ */
 export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "expireS">): boolean {
   return redDot && expireS === 0;
 }
 
-/** A UTF-16 unit takes at most 3 bytes. */
+/**
+ * Returns an upper bound of the size of the record. A UTF-16 unit takes at most 3 bytes in UTF-8.
+ */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +
@@ -108,7 +116,7 @@ export function maxRecordBytes(message: Message): number {
   return FIXED_BYTES + 15 + units * 3 + message.payload.length;
 }
 
-/** The target must have room for `maxRecordBytes`. */
+/** Writes the record and returns where it ends. The target must have room for `maxRecordBytes`. */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream } = record;
   const { streamNo, tagKey, passthrough, payload } = message;
@@ -141,7 +149,10 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
   return end + payload.length;
 }
 
-/** Keeps no reference to `data`. Throws `internal` if its version is newer than this build's. */
+/**
+ * Decodes a record of any kind except STREAM_RECORD. Keeps no reference to `data`. Throws
+ * `internal` if its version is newer than this build's.
+ */
 export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);
@@ -191,7 +202,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
 
-/** Returns the offset of the string's length field. */
+/** Returns the offset of the length field of the string with the index `text`. */
 export function textAt(bytes: Buffer, at: number, text: number): number {
   let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
   for (let i = 0; i < text; i++) start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
@@ -214,13 +225,13 @@ export function peekCounted(
   const bytes = asBuffer(data);
   assertVersion(bytes[at]);
   const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
-  // Records of version 1 have no `counted`, so their messages must not be subtracted from the
-  // `counted` of later records either.
+  // A record of version 1 has no `counted`, so its message is not included in the `counted` of
+  // later records either.
   const isCounted = bytes[at] !== 1 && countsPermanently(hasRedDot(bytes, at), { expireS });
   return { counted: countedIn(bytes, at), isCounted };
 }
 
-/** Accepts every layout. Throws `internal` if the version is newer than this build's. */
+/** Accepts records of every kind. Throws `internal` if the version is newer than this build's. */
 export function recordKind(data: Uint8Array): RecordKind {
   assertVersion(data[0]);
   return data[1] as RecordKind;

@@ -22,7 +22,7 @@ export interface Recovery {
   /** Number of the first new segment. */
   readonly nextSegment: number;
   readonly droppedBytes: number;
-  /** True if the truncated bytes contained acknowledged messages, which a power loss destroyed. */
+  /** True if a power loss damaged acknowledged messages. They are part of the truncated bytes. */
   readonly isDataLost: boolean;
 }
 
@@ -52,7 +52,11 @@ interface Truncation {
   readonly from: number;
 }
 
-/** Throws `internal` if acknowledged messages are lost; the error message says what to do. */
+/**
+ * Passes the records after `position` to `target`, and truncates damaged files. Throws `internal`
+ * if acknowledged messages are lost for another reason than a power loss, or if a file is damaged
+ * in its header or has a newer format.
+ */
 export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovery {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
   const truncations: Truncation[] = [];
@@ -115,7 +119,10 @@ function readSegment(path: string): SegmentFile {
   return { path, bytes, header: undefined };
 }
 
-/** Returns where the valid frames end. */
+/**
+ * Passes the records of the valid frames after `from` to `target`. Returns where the valid frames
+ * end.
+ */
 function replaySegment(
   { bytes, header }: SegmentFile,
   from: number,
@@ -134,7 +141,7 @@ function holdsFrame({ bytes, header }: SegmentFile, from: number): boolean {
 
 /**
  * True if the segment was written without waiting for the disk, during an earlier boot of the
- * machine.
+ * machine. False if one of the boot ids is unknown.
  */
 function mayHaveLostData({ header }: SegmentFile, boot: string): boolean {
   if (header === undefined || header.synced) return false;

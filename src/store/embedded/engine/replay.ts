@@ -1,5 +1,5 @@
-// Loads the records of the WAL into the memtable after a restart. Records of streams are also
-// passed to the part that holds the streams. No state.
+// Loads the records of the WAL into memory after a restart: messages into the memtable, and events
+// of streams into `live`. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -31,7 +31,7 @@ interface ReplayResult extends Recovery {
   readonly lastMessageId: number;
 }
 
-/** Throws `internal` if a part of the WAL is missing. */
+/** Throws `internal` if the WAL is damaged or incomplete, or if it cannot be decoded. */
 export function replay(
   folder: string,
   position: WalPosition,

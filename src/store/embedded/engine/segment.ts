@@ -5,7 +5,7 @@
 //             magic         u32        always
 //             version       u32        always
 //             salt          u32        always; random for each segment
-//             flags         u32        from version 2 on; 1: each frame was synced to disk
+//             flags         u32        from version 2 on; 1 means that each frame was synced
 //             boot id       16 bytes   from version 2 on
 //             checksum      u32        always; CRC-32 of the fields before it
 //
@@ -21,7 +21,7 @@ import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
 import { crc32 } from "../../../lib/crc32.ts";
 
-/** Newest segment version that this build reads and writes. */
+/** Segment version that this build writes, and the newest version that it reads. */
 export const SEGMENT_VERSION = 2;
 export const SEGMENT_HEADER_BYTES = 36;
 export const FRAME_HEADER_BYTES = 12;
@@ -42,7 +42,7 @@ export function segmentName(index: number): string {
   return `${String(index).padStart(8, "0")}.log`;
 }
 
-/** The numbers are in ascending order. */
+/** Returns the numbers of the segments in ascending order. */
 export function listSegments(folder: string): number[] {
   return readdirSync(folder)
     .filter((name) => /^\d{8,}\.log$/.test(name))
@@ -100,14 +100,14 @@ export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   return { kind: "ok", salt, size, synced, boot };
 }
 
-/** The body of the frame must be complete. */
+/** Fills in the header of a frame. The body of the frame must be complete. */
 export function sealFrame(frame: Buffer, salt: number): void {
   frame.set(FRAME_MAGIC, 0);
   frame.writeUInt32LE(frame.length - FRAME_HEADER_BYTES, 8);
   frame.writeUInt32LE(crc32(frame.subarray(8), salt), 4);
 }
 
-/** Returns `undefined` if no valid frame begins at `at`. */
+/** Returns where the frame at `at` ends, `undefined` if no valid frame begins there. */
 function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
   const bodyAt = at + FRAME_HEADER_BYTES;
   if (bodyAt > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0) return undefined;
@@ -117,7 +117,7 @@ function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
   return sum === bytes.readUInt32LE(at + 4) ? end : undefined;
 }
 
-/** Returns where the valid frames end. */
+/** Calls `visit` with each record of the valid frames, and returns where the valid frames end. */
 export function readFrames(
   bytes: Buffer,
   at: { readonly from: number; readonly salt: number },
@@ -137,7 +137,10 @@ export function readFrames(
   }
 }
 
-/** Distinguishes damage in the middle of the data from an unfinished last write. */
+/**
+ * True if a valid frame begins at `from` or later. Distinguishes damage in the middle of the data
+ * from an unfinished last write.
+ */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);
   while (at !== -1) {

@@ -14,15 +14,15 @@ import {
 export const DATA_FORMAT = 4;
 
 /**
- * Maximum length of a channel's key. Together with a label it fits in a database key (1978 bytes).
- * The callers enforce much lower limits.
+ * Maximum lengths, in UTF-16 units, of a channel key and of a label (a uid, a channel id or another
+ * short text). The callers of the store enforce lower limits.
  */
 export const MAX_KEY_UNITS = 603;
 export const MAX_LABEL_UNITS = 300;
 
 /**
- * A value is an array that begins with a format version, or bytes that do. In the comments, the key
- * is on the left of the arrow and the value on the right.
+ * A value is an array whose first item is a format version, or bytes that begin with one. In the
+ * comments, the key is on the left of the arrow and the value on the right.
  */
 export interface Tables extends Database {
   /** [type, id] → flags and number of members. */

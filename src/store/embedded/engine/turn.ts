@@ -1,7 +1,7 @@
-// The queue of calls that write to the WAL. The calls of one event-loop turn are one batch, one
-// frame and one write. With `durability = disk` the next batch is written only after the disk has
-// the batch before it. Must never commit a call before it is durable, and must never change the
-// order of calls. Hot path: no await and no closure per call.
+// The queue of calls that write to the WAL. The calls of one event-loop turn form one batch (up to
+// a maximum size), which is written as one frame. With `durability = disk`, the next batch is
+// written only after the disk has the batch before it. Must never commit a call before it is
+// durable, and must never change the order of calls. Hot path: no await and no closure per call.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";
@@ -10,7 +10,7 @@ import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
 /**
- * These limits keep the event-loop turn of a batch short even if many calls were queued while the
+ * Limits of one batch. They keep its event-loop turn short even if many calls were queued while the
  * disk was slow.
  */
 const MAX_BATCH_CALLS = 1000;
@@ -24,12 +24,13 @@ interface QueuedCall {
 
 interface TurnSteps<Call> {
   /**
-   * `bytes` is the approximate size of the calls. Returns `undefined` if there is nothing to write.
+   * Assigns the calls and returns the frame to write, `undefined` if there is nothing to write.
+   * `bytes` is the approximate size of the calls.
    */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** Called once the call is durable. */
   commit(call: Call): void;
-  /** Called if the batch was not written. Undoes the newest call first. */
+  /** Called if the batch could not be written or synced. Undoes the newest call first. */
   rollBack(calls: readonly Call[]): void;
 }
 
@@ -70,14 +71,14 @@ export class Turn<Call extends QueuedCall> {
     return this.#committedEnd;
   }
 
-  /** The size is approximate. */
+  /** Number and approximate size of the queued calls. */
   get queued(): { readonly records: number; readonly bytes: number } {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }
 
   /**
-   * Resolves when the written batch is committed or rolled back. `undefined` if no batch waits for
-   * the disk.
+   * Resolves when the last batch that waited for the disk is committed or rolled back. `undefined`
+   * if no batch has waited for the disk yet.
    */
   get syncing(): Promise<void> | undefined {
     return this.#syncing;

@@ -21,13 +21,16 @@ export interface WalFiles {
   writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
   fdatasync(fd: number, done: (error: Error | null) => void): void;
-  /** Waits until the disk has the names in the folder that was opened as `fd`. */
+  /** Waits until the file names in the folder `fd` are on the disk. */
   fsyncSync(fd: number): void;
 }
 
 interface WalOptions {
   readonly folder: string;
-  /** Number of the first segment to create. No file with this number may exist. */
+  /**
+   * Number of the first segment to create. If a file with this number exists, the next number is
+   * used.
+   */
   readonly firstSegment: number;
   /** Size at which the next frame is written to a new segment. */
   readonly segmentBytes: number;
@@ -36,8 +39,8 @@ interface WalOptions {
   readonly boot: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /**
-   * True if the disk has little space left. Then segments are short, so that a checkpoint soon
-   * frees what it made superfluous.
+   * Returns true if the disk has little space left. Segments are then short, so that a checkpoint
+   * can soon delete the old ones.
    */
   readonly isTight?: () => boolean;
   /** Receives the error when a new segment cannot be opened. */
@@ -73,11 +76,14 @@ export class Wal {
   readonly #isTight: () => boolean;
   #current: OpenSegment;
   #rollAt: number;
-  /** Size of the current segment below which no attempt is made, because the last one failed. */
+  /**
+   * Size of the current segment at which the next attempt to open a new one is made, 0 if the last
+   * attempt succeeded.
+   */
   #retryAt = 0;
   #broken: Error | undefined;
 
-  /** Throws the error of the file system. */
+  /** Creates the first segment. Throws a file system error on failure. */
   constructor(options: WalOptions) {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
@@ -90,7 +96,7 @@ export class Wal {
     this.#current = this.#create(options.firstSegment);
   }
 
-  /** `undefined` if writes can succeed. */
+  /** Error with which every write fails, `undefined` if writes can succeed. */
   get broken(): Error | undefined {
     return this.#broken;
   }
@@ -100,9 +106,9 @@ export class Wal {
   }
 
   /**
-   * Fills in the first FRAME_HEADER_BYTES bytes of `frame`. If it throws, nothing of the frame
-   * remains, and a later write may succeed unless `broken` is set. If it returns, this process
-   * still owned the folder after the write.
+   * Appends a frame and fills in its first FRAME_HEADER_BYTES bytes. If `write` returns, this
+   * process still owned the folder after the write. If it throws and `broken` is not set, nothing
+   * of the frame remains and a later write may succeed.
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
@@ -186,7 +192,7 @@ export class Wal {
 
   /**
    * Opens the next segment. If that fails, for example because no file descriptor is free, the
-   * writes continue in the current segment.
+   * writes continue in the current segment until it has MAX_SEGMENT_BYTES.
    */
   #roll(): void {
     const previous = this.#current;
@@ -237,7 +243,10 @@ export class Wal {
     }
   }
 
-  /** Does not move `end`. If it throws, the written part is truncated. */
+  /**
+   * Writes `data` after the valid data and does not move `end`. If it throws, the written part is
+   * truncated.
+   */
   #writeAtEnd(segment: OpenSegment, data: Buffer): void {
     let written = 0;
     try {
@@ -267,7 +276,7 @@ export class Wal {
     }
   }
 
-  /** Removes everything after the valid data. */
+  /** Removes everything after the valid data. Sets `broken` and throws if that fails. */
   #truncate(segment: OpenSegment): void {
     try {
       this.#files.ftruncateSync(segment.fd, segment.end);
