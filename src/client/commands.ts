@@ -63,7 +63,10 @@ export class Commands {
     }
   }
 
-  /** Must be called after the first handler was added, because commands wait for a handler. */
+  /**
+   * Handles the queued commands. Must be called after the first handler was added, because commands
+   * wait for a handler.
+   */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }

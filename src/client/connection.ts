@@ -109,7 +109,10 @@ export class Connection {
     socket.onerror = () => undefined; // a close event always follows
   }
 
-  /** Rejects with the server's refusal or an error of the client, such as `connection_lost`. */
+  /**
+   * Sends a request and resolves with the reply. Rejects with the server's refusal or an error of
+   * the client, such as `connection_lost`.
+   */
   async request<K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,

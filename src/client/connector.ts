@@ -88,7 +88,9 @@ export class Connector {
     return this.#status;
   }
 
-  /** Skips the reconnect delay. If a connection exists, sends a ping instead. */
+  /**
+   * Connects without waiting for the reconnect delay. If a connection exists, sends a ping instead.
+   */
   connectNow(): void {
     if (this.#status === "closed") return;
     if (this.#connection !== undefined) return this.#connection.probe();

@@ -15,7 +15,7 @@ import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Stream, StreamEnd } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 
-/** Function that returns the stream that a message starts, `undefined` if it starts none. */
+/** Returns the stream that a message starts, `undefined` if the message starts no stream. */
 export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
 type StreamFields = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;

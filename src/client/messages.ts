@@ -47,7 +47,9 @@ export function draftOf(
 
 const ENCODER = new TextEncoder();
 
-/** Copies bytes, because the app may change them while the message is queued. */
+/**
+ * Encodes the content. Copies bytes, because the app may change them while the message is queued.
+ */
 function payloadOf(content: string | Content | Uint8Array): Uint8Array {
   if (content instanceof Uint8Array) return content.slice();
   const body = typeof content === "string" ? { type: 1, content } : content;
@@ -95,7 +97,7 @@ export function receivedCommand(channel: ChannelRef, message: Message): Command 
 
 const UTF8 = new TextDecoder();
 
-/** Returns the content, `undefined` if the payload holds none. Some servers accept any bytes. */
+/** Returns the content, `undefined` for any other payload. Some servers accept any bytes. */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {
     const value: unknown = JSON.parse(UTF8.decode(payload));

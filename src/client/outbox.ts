@@ -32,7 +32,7 @@ interface QueuedMessage {
 
 /** Maximum number of messages in flight, over all channels. It is well below the server's limit. */
 const MAX_IN_FLIGHT = 256;
-/** Delay before a retry if the refusal sets none. */
+/** Delay before a retry if the refusal does not set one. */
 const RETRY_MS = 1000;
 
 export class Outbox {

@@ -37,7 +37,10 @@ export class PresenceWatches {
     this.#ports = ports;
   }
 
-  /** Throws `too_large` if too many users would be watched, and `bad_id` if a uid is invalid. */
+  /**
+   * Adds a watch and returns a function that ends it. Throws `too_large` if too many users would be
+   * watched, and `bad_id` if a uid is invalid.
+   */
   watch(uids: readonly string[], handler: Handler<Presence>): () => void {
     if (!uids.every(isId)) throw badId("each of uids");
     const watch: Watch = { uids: new Set(uids), handler, notified: new Set() };

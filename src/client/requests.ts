@@ -38,7 +38,10 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /** Rejects with the server's refusal, `timeout`, `queue_full`, or why the client was closed. */
+  /**
+   * Sends a request, and repeats it on the next connection if the current one is lost. Rejects with
+   * the server's refusal, `timeout`, `queue_full`, or the reason why the client was closed.
+   */
   readonly call: RequestFunction = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -140,7 +143,10 @@ export class Background {
   /** No request is sent while this timer runs. */
   readonly #pause = new Timer(() => this.#sendNext());
 
-  /** Rejects with `connection_lost`, and with refusals that a retry would not change. */
+  /**
+   * Sends a request, and repeats it after a temporary refusal. Rejects with `connection_lost`, or
+   * with a refusal that a retry would not change.
+   */
   readonly ask: RequestFunction = async (request, seen) => {
     const connection = this.#connection;
     for (let failures = 0; ; failures++) {

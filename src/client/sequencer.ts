@@ -181,7 +181,10 @@ export class Sequencer {
     if (this.#headSeq > this.#cursor && !this.#isFilling) void this.#fillGap();
   }
 
-  /** Returns `own` for a message that this client sent, `undefined` if none has arrived. */
+  /**
+   * Returns the next message in order, `own` if this client sent it, `undefined` if it has not
+   * arrived.
+   */
   #nextInOrder(): Message | "own" | undefined {
     const seq = (this.#cursor ?? 0) + 1;
     return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);

@@ -80,8 +80,8 @@ export class Backlog implements PersonalBacklog {
   readonly session: Session;
   readonly scope: Scope;
   /**
-   * True if the session is new in the scope. False if it was live: its client has all events up to
-   * the first withheld one.
+   * True if the session is new in the scope. If it was live there before, its client has all events
+   * up to the first withheld one.
    */
   readonly isJoining: boolean;
   status: BacklogStatus;

@@ -80,8 +80,8 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live after `enter`. In channels that it resumes, it first reads the missed
-   * messages. Rejects with `unavailable`.
+   * Makes a session live after `enter`. First pushes the missed messages of the channels that the
+   * session resumes. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
@@ -160,7 +160,10 @@ export class CatchUps {
     scope?.backlogOf(session)?.recordSnapshot(snapshot);
   }
 
-  /** Holds everything from the start, because events outside of streams are not stored. */
+  /**
+   * Joins a group. Holds all messages and events from the start, because events outside of streams
+   * are not stored.
+   */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     const { groups } = this.#ports;

@@ -17,7 +17,7 @@ import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Scope } from "./backlog.ts";
 import { type GroupPosition, publishFrames, type Session } from "./session.ts";
 
-/** Time for which work on the groups of one session may block the event loop before it yields. */
+/** Maximum time that work on the groups of one session blocks the event loop before it yields. */
 const SLICE_MS = 2;
 
 export class Groups {
@@ -93,7 +93,10 @@ export class Groups {
       this.#cluster.unlisten(groupTopic(channelId));
   }
 
-  /** Removes a session that ended, in slices. Delivery to it meanwhile has no effect. */
+  /**
+   * Removes a session that ended from all its groups, in time slices. Delivery to the session
+   * meanwhile has no effect.
+   */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])

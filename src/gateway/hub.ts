@@ -195,7 +195,7 @@ export class Hub {
 
   /**
    * Removes the user's sessions from the group. They rejoin if the store has the membership.
-   * `isBack` means that it is known to have it.
+   * `isBack` is true if the store is known to have it.
    */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {

@@ -104,7 +104,10 @@ export class SessionResync {
       for (const session of sessionsOf(uid)) this.#compare(session, states[index]);
   }
 
-  /** Reads again what differs from `state`, or everything if the state is unknown. */
+  /**
+   * Reads the session's inbox and memberships again if they differ from `state` or the state is
+   * unknown.
+   */
   #compare(session: Session, state: UserState | undefined): void {
     if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.updateInbox(session);
     if (state === undefined || !hasGroups(session, state.groups))

@@ -282,7 +282,10 @@ export class Session {
     return true;
   }
 
-  /** Records the position in a stream, so that earlier events are not pushed when published. */
+  /**
+   * Records the position in a stream, so that earlier events are not pushed again when they arrive
+   * live.
+   */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
     this.#streamPositions ??= new BoundedMap(MAX_READ_STREAMS);
     this.#streamPositions.set(streamName(name), cursor);

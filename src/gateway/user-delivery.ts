@@ -19,7 +19,10 @@ export function pairOf({
   return channel.id === fromUid ? [fromUid] : [fromUid, channel.id];
 }
 
-/** Returns the number of sessions to which the message was pushed or that hold it. */
+/**
+ * Pushes the message to the users' sessions, or adds it to their backlogs. Skips `origin` and
+ * sessions that do not need the message. Returns the number of the other sessions.
+ */
 export function deliverMessage(
   message: Message,
   receivers: {

@@ -122,7 +122,10 @@ async function compare(
 
 type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
 
-/** Processes one page after the other. The next page is read while one is being processed. */
+/**
+ * Processes one page after the other. The next page is read while the current one is being
+ * processed.
+ */
 async function eachPage(
   { assertGoing }: Pick<CopyPorts, "assertGoing">,
   pages: Iterable<Page>,

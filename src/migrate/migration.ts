@@ -139,8 +139,9 @@ export class Migration {
   }
 
   /**
-   * Throws `unavailable` if a migration started after `isPending` returned. A node calls it after
-   * its first heartbeat, because a process does not start a migration while it sees heartbeats.
+   * Throws `unavailable` if a migration started after `isPending` returned. A node calls this
+   * method after its first heartbeat, because no process starts a migration while it sees
+   * heartbeats.
    */
   async assertNoneBegan(): Promise<void> {
     const { record, isMoving } = await this.#use(readMove);

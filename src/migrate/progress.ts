@@ -12,7 +12,7 @@ interface ProgressOutput {
 const BAR = 24;
 /** Minimum time between two outputs on a terminal. */
 const DRAW_MS = 100;
-/** Minimum time between two outputs elsewhere. */
+/** Minimum time between two outputs if the output is not a terminal. */
 const LINE_MS = 2000;
 
 export class Progress {

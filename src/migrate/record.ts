@@ -12,7 +12,6 @@ const enterScript = loadScript(new URL("./lua/enter.lua", import.meta.url));
 const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url));
 
 const FORMAT = "1";
-/** Number of keys that one SCAN call visits. */
 const SCAN_COUNT = 1000;
 const WATCH_MS = 100;
 

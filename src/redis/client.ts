@@ -98,7 +98,7 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
   const recordRefusals = ({ message }: Error): void => {
     refusals.push(...refusalsIn(message));
   };
-  /** Handles errors, also those that ioredis emits after a round of Sentinels without a primary. */
+  /** Handles errors, including those that ioredis emits when no Sentinel has named a primary. */
   const recordError = ({ message }: Error): void => {
     const now = performance.now();
     const haveAllRefused = sentinelCount > 0 && refusals.length >= sentinelCount;

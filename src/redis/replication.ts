@@ -9,7 +9,7 @@ import type { RedisSettings } from "./client.ts";
 import { asBrokerError } from "./errors.ts";
 import type { RedisLink } from "./link.ts";
 
-/** Maximum number of hash tags tried to find one whose slot a primary holds. */
+/** Maximum number of hash tags that are tried to find one whose slot the primary holds. */
 const MAX_TAGS = 20_000;
 const MARKER_TTL_MS = 60_000;
 /** Time a call may take on top of the timeout of WAIT. */

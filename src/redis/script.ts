@@ -87,7 +87,10 @@ function withConstants(source: string): string {
   return code.replace(WORD, (word) => values.get(word) ?? word);
 }
 
-/** Replaces each call of a forward that uses each of its parameters exactly once. */
+/**
+ * Replaces the calls of each function that only calls another function and uses each of its
+ * parameters exactly once.
+ */
 function withForwards(source: string): string {
   const names = [...source.matchAll(FORWARD)].map(([, name = ""]) => name);
   return names.reduce((text, name) => {

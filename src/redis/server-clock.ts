@@ -42,7 +42,7 @@ export class ServerClocks {
     this.#ports = ports;
   }
 
-  /** Keeps asking every server until `close`. */
+  /** Asks every server for its time at a fixed interval until `close`. */
   watch(): void {
     const intervalMs = Math.min(
       Math.max(this.#ports.maxAgeMs / SAMPLES_PER_AGE, MIN_INTERVAL_MS),

@@ -151,7 +151,7 @@ export function encodeRecord(message: RecordedMessage, timestampMs: number): Buf
   return packr.pack(fields);
 }
 
-/** Throws `internal` if the record has a newer format or is invalid. */
+/** Decodes a record. Throws `internal` if the record has a newer format or is invalid. */
 export function decodeRecord(
   record: Uint8Array,
   place: {
@@ -526,7 +526,10 @@ function decodeCommandFrame(frame: Buffer): Publication {
   };
 }
 
-/** Throws `internal` if the version is newer or the bytes are not a versioned array. */
+/**
+ * Decodes a MessagePack array whose first element is a version. Throws `internal` if the version is
+ * newer or the bytes are not such an array.
+ */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = unpackList(record);
   assertVersion(fields[0]);

@@ -126,8 +126,8 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   // --- Called by native events ---
 
   /**
-   * Counts the socket against its address until the peer has authenticated. Returns false if it
-   * must be closed at once.
+   * Counts the socket against its address until the peer has authenticated. Returns false if the
+   * socket must be closed at once.
    */
   enter(address: string): boolean {
     // The peer may never confirm a close frame, so the socket is closed without one.

@@ -17,7 +17,9 @@ export class BodyBudget {
     return this.#bytes;
   }
 
-  /** Reserves `bytes` bytes. Returns false, and reserves nothing, if they do not fit. */
+  /**
+   * Reserves `bytes` bytes. Returns false, and reserves nothing, if the budget would be exceeded.
+   */
   reserve(bytes: number): boolean {
     if (this.#bytes + bytes > this.#maxBytes) return false;
     this.#bytes += bytes;

@@ -22,7 +22,7 @@ import type { HttpReply, HttpRequest, HttpRoute, HttpStream, ListenerSpec } from
 
 const NO_BODY = new Uint8Array(0);
 
-/** Time for which a refusal waits for a body: many clients send it in a second packet. */
+/** Time for which a refusal waits for the body, because many clients send it in a second packet. */
 const REST_WAIT_MS = 250;
 
 interface CallTarget {

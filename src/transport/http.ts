@@ -151,7 +151,9 @@ class PostCall implements BodyOwner {
     this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
-  /** Must be called in the native handler, before `start` or `refuse`. */
+  /**
+   * Starts to collect the body. Must be called in the native handler, before `start` or `refuse`.
+   */
   collect(res: HttpResponse): void {
     this.#body.collect(res, this);
   }

@@ -43,7 +43,10 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
   });
 }
 
-/** Rejects if a file cannot be read, or if the key does not belong to the certificate. */
+/**
+ * Returns the native TLS options. Rejects if a file cannot be read, or if the key does not belong
+ * to the certificate.
+ */
 export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
   const { certFile, keyFile, caFile, passphrase } = files;
   const cert = await readPem(certFile, "TLS certificate");

@@ -130,7 +130,7 @@ function listen(app: TemplatedApp, host: string, port: number): us_listen_socket
   return listening;
 }
 
-/** Rejects a value out of range, for which uWebSockets.js would end the process. */
+/** Throws a RangeError for a value out of range. uWebSockets.js would end the process. */
 function checkIdleTimeout({ sockets }: ListenerSpec): void {
   const seconds = sockets?.idleTimeoutS ?? MIN_IDLE_S;
   if (seconds < MIN_IDLE_S || seconds > MAX_IDLE_S)

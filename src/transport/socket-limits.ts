@@ -66,7 +66,10 @@ export interface Place {
 
 /** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
 const ROUND_MS = 15_000;
-/** Requests are watched while some address uses more than a quarter of its slots. */
+/**
+ * Divisor: `requested` must be called for every request while an address uses more than a quarter
+ * of its slots.
+ */
 const WATCHED_SHARE = 4;
 /**
  * Maximum number of counted addresses. Above a quarter of this number, all requests are watched.
@@ -96,7 +99,7 @@ export class SocketLimits {
   #isWatching = false;
   /** Client sockets that have sent nothing, the oldest first. */
   readonly #silent = new Set<Place>();
-  /** Number of addresses with more client sockets than they may have. */
+  /** Number of addresses with more unauthenticated client sockets than the limit. */
   #crowded = 0;
   #tick = 0;
   #ticks: NodeJS.Timeout | undefined;

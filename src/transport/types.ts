@@ -54,7 +54,8 @@ export interface HttpStream {
 export interface HttpBody {
   /**
    * Queues a piece, which must not be empty. The pieces of a turn are written together at its end.
-   * Returns false if the caller should wait for `writable`; the piece is queued in any case.
+   * Returns false if the caller should wait for `writable`. The piece is queued nevertheless,
+   * unless the body has ended.
    */
   write(piece: string): boolean;
   end(): void;
@@ -89,7 +90,10 @@ export interface HttpEndpoint {
   /** `allow` is the value of the Allow header, for example `POST`. */
   wrongMethod(request: HttpRequest, allow: string): HttpReply;
   tooLarge(request: HttpRequest): HttpReply;
-  /** Returns the reply to an ambiguous head or invalid host. The connection is closed. */
+  /**
+   * Returns the reply to a request with an ambiguous head or an invalid host. The connection is
+   * closed.
+   */
   malformed(problem: string): HttpReply;
   /** Returns the reply to a call that is refused because partial bodies use up their budget. */
   busy(request: HttpRequest): HttpReply;

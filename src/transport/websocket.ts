@@ -25,7 +25,10 @@ const WRONG_VERSION: HttpReply = {
 const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version"];
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
-/** Serves every path. A closing peer must read its unread bytes within `closeTimeoutMs`. */
+/**
+ * Serves client sockets on every path. A closing peer must read its unread bytes within
+ * `closeTimeoutMs`.
+ */
 export function serveSockets(
   app: TemplatedApp,
   endpoint: SocketEndpoint,

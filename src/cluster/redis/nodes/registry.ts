@@ -32,7 +32,7 @@ interface RegistryListener {
    * Called after every confirmed heartbeat. `isNew` is true for the first one of an incarnation.
    */
   onBeat(isNew: boolean): void;
-  /** Called when an incarnation has died. Its sessions are offline. */
+  /** Called when another incarnation has died. Its sessions are offline. */
   onDeath(): void;
 }
 

@@ -214,7 +214,10 @@ export class Channels {
     }
   }
 
-  /** Resumes the sequencer, or lists it under the topics of its users that are still lost. */
+  /**
+   * Resumes the sequencer. If topics of its users are still lost, lists it under these topics
+   * instead.
+   */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);
     for (const lostTopic of lostTopics) this.#assign(lostTopic, sequencer);

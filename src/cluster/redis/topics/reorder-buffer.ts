@@ -96,7 +96,10 @@ export class ReorderBuffer {
     return entries.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
   }
 
-  /** Removes all frames up to the number. Returns, in order, those that the store does not have. */
+  /**
+   * Removes all frames up to the number. Returns, in order, the removed frames that the store does
+   * not have.
+   */
   removeThrough(publicationSeq: number): readonly Buffer[] {
     const numbers = [...this.#frames.keys()]
       .filter((seq) => seq <= publicationSeq)

@@ -262,7 +262,7 @@ export class Sequencer {
 
   /**
    * True if the message must be compared with the store: its id is not higher than the last one or
-   * is far in the future, or the frame names another previous message.
+   * is far in the future, or the frame names a different previous message.
    */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;

@@ -23,7 +23,10 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/** Seq for `judgeGroup` if the delivered seq is unknown. No user can have joined after it. */
+/**
+ * Seq passed to `judgeGroup` if the delivered seq is unknown. No user can have joined after this
+ * seq.
+ */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {

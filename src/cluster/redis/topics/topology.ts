@@ -61,7 +61,7 @@ export class Topology {
     return new Set(this.#owners.filter((address) => address !== undefined));
   }
 
-  /** Returns a topic name that belongs to a slot of the server, `undefined` if it has no slot. */
+  /** Returns a topic name in a slot of the server, `undefined` if the server has no slot. */
   nameAt(address: Address, suffix: string): string | undefined {
     for (let at = 0; at < SLOTS; at++) {
       const name = `${this.#link.keys.prefix}:{m${at}}:${suffix}`;
