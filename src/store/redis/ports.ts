@@ -22,7 +22,8 @@
 //                            `lua/channel_record.lua`
 //   log             STREAM   one entry per message, with the ID    if it is not empty
 //                            <seq>-<messageId>
-//     c             integer  red-dot count of the entry's seq      if it differs from the seq
+//     c             integer  red-dot count of the entry's seq      if it differs from the seq, or
+//                                                                  if s or x is present
 //     r             bytes    record of the message                 always
 //     s             string   clientMsgNo of the stream             if the message is a stream's
 //     x             time     when the message expires              if it expires

@@ -21,14 +21,17 @@ import { createRedisSystemAccounts } from "./steps/system-accounts.ts";
 import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
-/** The `link` is shared with the cluster driver. The store starts it, and its creator closes it. */
+/**
+ * The store shares the `link` with the cluster driver. The store starts the link, and the creator
+ * of the link closes it.
+ */
 type RedisStoreOptions = Omit<RedisStorePorts, "waitForReplicas" | "unreadable">;
 
 interface RedisStoreStats {
   readonly appends: number;
   readonly duplicates: number;
   readonly commands: number;
-  /** Number of copies that a full inbox dropped before they were acknowledged. */
+  /** Number of copies that full inboxes dropped before the copies were acknowledged. */
   readonly inboxDropped: number;
   /** Number of records that were left out of results because they could not be decoded. */
   readonly unreadable: number;
@@ -64,7 +67,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       return link;
     },
     async shut(_, idle) {
-      await idle(); // every call settles after Redis' timeout at the latest
+      await idle(); // waits for the calls in progress, each of which has a timeout
       await sweep.close();
       barrier.close();
     },

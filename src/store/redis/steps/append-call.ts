@@ -11,11 +11,11 @@ import type { ChannelNames } from "./channel-names.ts";
 import { dedupeKey } from "./channel-names.ts";
 import { codeOf, refusalOf } from "./permission-tables.ts";
 
-// Results of a message in the script's reply.
+// Values of `result` in the script's reply.
 const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
-/** Size of one result in the reply. Ids of previous messages follow the last result. */
+/** Bytes of one result in the reply. The ids of previous messages, if any, follow the results. */
 const RESULT_BYTES = 26;
 const ID_BYTES = 8;
 const MAX_EXPIRE_S = 0xffff_ffff;
@@ -25,7 +25,7 @@ const NOTHING = Buffer.alloc(0);
 
 export type Outcome = Placement | { readonly refused: SendRefusal };
 
-/** Position of an appended message, or of the first message if this one is a retry. */
+/** Ids and seqs of an appended message. For a retry they are those of the first message. */
 export interface Placement {
   readonly refused?: undefined;
   readonly messageId: number;
@@ -36,18 +36,25 @@ export interface Placement {
   readonly isRetry: boolean;
   readonly atMs: number;
   /**
-   * Id of the channel's previous message, 0 if unknown. Meaningful only for users in other slots.
+   * Id of the channel's previous message. 0 if it is unknown, or if the channel is not one whose
+   * users are in other slots.
    */
   readonly idBefore: number;
   readonly record: Buffer;
-  /** Rejects with `unavailable`. `undefined` if the message is durable already. */
+  /**
+   * Resolves when the message is durable, or rejects with `unavailable`. `undefined` if the message
+   * is durable already.
+   */
   readonly durable: Promise<void> | undefined;
 }
 
 export class AppendCall {
   readonly names: ChannelNames;
   readonly bytes: number;
-  /** Calls with the same `order` are stored in the order of the calls. `undefined` means none. */
+  /**
+   * Origin and channel of the message. Messages with the same `order` are stored in the order in
+   * which they were sent. `undefined` if the message has no origin, and may be stored in any order.
+   */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
   readonly sinceMs = performance.now();
@@ -56,7 +63,7 @@ export class AppendCall {
   readonly #dedupeKey: string;
   readonly #numbers: readonly number[];
   readonly #atMs: number;
-  /** Time at which the message expires, 0 if it does not. */
+  /** Time at which the message expires, 0 if it does not expire. */
   readonly #endsAtMs: number;
   readonly #record: Buffer;
   readonly #extra: Buffer;
@@ -93,7 +100,10 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /** Returns false if the script failed for this message; the caller then calls `fail`. */
+  /**
+   * Resolves `outcome` with the result at this index. Returns false if the script failed for this
+   * message. The caller must then call `fail`.
+   */
   settle(
     { results, idsBefore }: AppendReply,
     at: number,
@@ -129,7 +139,7 @@ export class AppendCall {
 /** Reply of the append script, with the errors of the failed messages in order. */
 export interface AppendReply {
   readonly results: Buffer;
-  /** One id for each message, or empty. */
+  /** Id of the previous message (f64) for each message, or empty if no channel needs these ids. */
   readonly idsBefore: Buffer;
   readonly errors: readonly BrokerError[];
 }
@@ -146,7 +156,7 @@ export function readReply(reply: unknown, messages: number): AppendReply {
   };
 }
 
-/** Returns true if a result must wait until the server's writes are durable. */
+/** Returns true if a message was appended or is a retry, so that its write must become durable. */
 export function isAnyStored(results: Buffer): boolean {
   for (let at = 1; at < results.length; at += RESULT_BYTES) {
     const result = results[at];
@@ -190,7 +200,10 @@ function checkOf(
   }
 }
 
-/** Returns the time at which the message expires in Unix milliseconds, 0 if it does not expire. */
+/**
+ * Returns the Unix milliseconds at which the message expires, 0 if it does not expire. Throws
+ * `bad_request` if `expireS` is invalid.
+ */
 function expiryOf({ expireS }: MessageDraft, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {

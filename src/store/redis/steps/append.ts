@@ -1,8 +1,8 @@
-// The messages that one turn of the event loop appends on one server (in a Redis Cluster: in one
-// bucket) form one call of the script; messages that arrive while a batch is in flight form the
-// next one. State: the queues, whose messages count as calls in flight of the link. A message must
-// never overtake an earlier one of the same origin in its channel, even if a call fails. On the hot
-// path: no timer and no await per message.
+// Appends messages in batches, to save calls. A batch is one call of the append script, for
+// messages on one server (on a Redis Cluster: in one bucket) that were queued in the same turn of
+// the event loop, or while earlier batches were in flight. A message must never overtake an earlier
+// one of the same origin in its channel, even if a call fails. On the hot path: no timer and no
+// await per message. State: the queues, and the size of the messages in them and in flight.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -25,11 +25,11 @@ const APPEND = loadScript(
   ...["channel_record", "permission", "dedupe", "place"].map(lua),
 );
 
-/** Limits of one batch. A single message may be larger. */
+/** Limits of one batch. A batch with a single message may be larger than `MAX_BYTES`. */
 const MAX_MESSAGES = 32;
 const MAX_BYTES = 256 * 1024;
 const MAX_BATCHES_IN_FLIGHT = 2;
-/** Number of bytes of queued and in-flight messages above which further messages are rejected. */
+/** Size of all queued and in-flight messages from which on further messages are rejected. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 
 interface Batch {
@@ -57,7 +57,10 @@ export class Appends {
     this.#ports = ports;
   }
 
-  /** Throws `bad_request`, `overloaded`, `unavailable`, and `internal` for invalid stored data. */
+  /**
+   * Appends a message. Throws or rejects with `bad_request` if `expire` is invalid, `overloaded`,
+   * `unavailable`, or `internal` if stored data is invalid.
+   */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     if (this.#bytes >= MAX_PENDING_BYTES) throw new BrokerError("overloaded");
     this.#ports.link.admit();
@@ -142,10 +145,10 @@ export class Appends {
     if (queue.waiting.length > 0) this.#wake(queue);
   }
 
-  /** Calls the script. Its reply contains the results in the order of the calls in `channels`. */
+  /** Runs the script. Its reply contains the results in the order of the calls in `channels`. */
   async #run(channels: readonly (readonly AppendCall[])[], messages: number): Promise<AppendReply> {
     const { link, clock, limits } = this.#ports;
-    // All calls have the same counter, because they are in one bucket or on one server.
+    // All calls use the same counter of message ids: they are in one bucket or on one server.
     const ids = channels[0]?.[0]?.names.ids;
     const bytes: number[] = [link.isCluster ? 1 : 0];
     const args: Arg[] = [];
@@ -170,7 +173,7 @@ export class Appends {
     return readReply(reply, messages);
   }
 
-  /** Returns the time left for the reply. A message waits for `redis.timeoutMs` in total. */
+  /** Returns the milliseconds left until the oldest call has waited for `redis.timeoutMs`. */
   #timeLeft([oldest]: readonly AppendCall[]): number {
     const { timeoutMs } = this.#ports.link.settings;
     if (oldest === undefined) return timeoutMs;
@@ -205,7 +208,7 @@ export class Appends {
   }
 }
 
-/** Groups calls by channel name, because several `ChannelNames` may exist for one channel. */
+/** Groups calls by channel. Compares key names: a channel may have several `ChannelNames`. */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {
@@ -218,9 +221,10 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
 }
 
 /**
- * Removes the next batch from a queue. While another batch is in flight, only a full batch is
- * returned, because a call costs more than the messages in it. A call stays in the queue while an
- * earlier call of the same order is in flight.
+ * Removes the next batch from a queue and returns it, `undefined` if there is none to send now.
+ * While another batch is in flight, only a full batch is sent, because running the script costs
+ * more than the messages in it. A call stays in the queue while an earlier call with the same
+ * `order` is in flight.
  */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, inFlight } = queue;
@@ -255,7 +259,10 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/** Removes the queued calls that must not be stored before a failed call is repeated. */
+/**
+ * Removes the calls with one of these `orders` from the queue and returns them. They must not be
+ * stored before the failed call is repeated.
+ */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);

@@ -24,13 +24,16 @@ export interface ChannelNames {
   readonly log: string;
   readonly ids: IdCounter;
   readonly due: string;
-  /** True if the users are in other slots. `topics`, `peerKeys` and `peers` are then empty. */
+  /**
+   * True if the channel is personal and its users are in other slots. `topics`, `peerKeys` and
+   * `peers` are then empty, and `users` is 0.
+   */
   readonly isApart: boolean;
   readonly appendArgs: readonly string[];
   readonly users: number;
   readonly topics: readonly string[];
   readonly peerKeys: readonly string[];
-  /** Uid to add to each of `peerKeys`. */
+  /** Uid to add to the key at the same index of `peerKeys`. */
   readonly peers: readonly string[];
 }
 
@@ -86,7 +89,7 @@ export function areUsersApart(
   return isCluster && key.startsWith("1:");
 }
 
-/** Returns `uid` itself if the channel has no other user. */
+/** Returns the other one of a channel's users, or `uid` itself if there is no other user. */
 export function otherUser(users: readonly string[], uid: string): string {
   return users.find((user) => user !== uid) ?? uid;
 }

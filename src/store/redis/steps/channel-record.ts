@@ -6,13 +6,13 @@ import type { ChannelFlags, ChannelInfo, ChannelKey, ChannelRef } from "../../..
 const FORMAT = 1;
 const FORMAT_UNIT = 256;
 
-/** Bits of a record. */
+// Bits of a channel record. Each bit is set if the flag is true.
 const BAN = 1;
 const DISBAND = 2;
 const SEND_BAN = 4;
 const ALLOW_STRANGER = 8;
 const LARGE = 16;
-/** Bits that scripts add in their replies. */
+// Bits that `channel_facts.lua` adds to the record in its reply.
 const MEMBER = 32;
 const HAS_MEMBERS = 64;
 
@@ -23,14 +23,14 @@ const CHANGEABLE = [
   ["large", LARGE],
 ] as const;
 
-/** Bits of the lists in the field `lists` of the head. */
+/** Bits in the field `lists` of a channel's head. A bit is set if the list is not empty. */
 export const LIST_BITS = { denylist: 1, allowlist: 2 } as const;
-/** Bits for a sender's entries in the lists, in the replies of scripts. */
+// Bits of the second value in the reply of `channel_facts.lua`: the sender and the lists.
 const DENIED = 1;
 const HAS_ALLOWLIST = 2;
 const ALLOWED = 4;
 
-/** Returns the key of a channel's record. A user's own key contains no `@`. */
+/** Returns the channel key that holds the record: `2:<id>` of a group, `1:<uid>` of a user. */
 export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }
@@ -52,7 +52,7 @@ export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
-/** Returns true if the channel has members. The script includes this bit only on request. */
+/** Returns true if the channel has members. Valid only if the script was asked for this bit. */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
 }
@@ -79,7 +79,7 @@ export function changeOf(flags: ChannelFlags): readonly [set: number, clear: num
   return [set, clear];
 }
 
-/** Returns the head's field for the user's newest seq. No other field contains an `@`. */
+/** Returns the field of a channel's head that stores the seq of the user's newest message. */
 export function ownField(uid: string): string {
   return `@${uid}`;
 }

@@ -1,8 +1,8 @@
 // Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
-// user may send. Each change is one script in the channel's slot, whose duration grows with its
-// list. A group is added to the group indexes of users before a script makes them members, and a
-// script that removes members publishes the removal to the group's nodes. State: only the pending
-// repairs of the group indexes.
+// user may send. Each change is one script in the channel's slot. Its duration grows with the
+// number of uids. A group is added to the group indexes of users before a script makes them
+// members, and a script that removes members publishes the removal on the group's topic. State:
+// only the pending repairs of the group indexes.
 
 import {
   type ChannelRef,
@@ -39,10 +39,10 @@ const SIZES = loadScript(lua("channel_sizes"));
 const CHANGE_LIST = loadScript(lua("list_change"), ...MEMBERS);
 const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 
-/** Maximum number of members that one script reads, so that other calls run in between. */
+/** Maximum number of members that one script reads. More members are read in pages. */
 const MAX_READ_AT_ONCE = 5000;
 const PAGE = 1000;
-/** Number of uids of a replaced list that one script cleans up, which takes about a millisecond. */
+/** Number of removed members that one script cleans up, which takes about a millisecond. */
 const PIECE = 1000;
 /** Argument with which `channel_facts.lua` also checks whether the channel has any members. */
 const WITH_ANY = "1";
@@ -53,10 +53,11 @@ const TEMPORARY: Membership = "temporary";
 const FACTS_KEYS = ["head", "permanent", "temporary", "denylist", "allowlist"];
 const MEMBERS_KEYS = ["joinSeqs", "positions", "replaced"];
 
-/** First values of the reply of `members_remove.lua`. */
+// Values of the first item in the reply of `members_remove.lua`.
 const NO_CHANNEL = 0;
 const DISBANDED = 1;
 const NOT_MEMBERS = 2;
+/** Value in the reply of `members_since.lua` for a user who is not a member. */
 const NOT_A_MEMBER = -1;
 
 interface RedisChannels extends ChannelStore {
@@ -65,7 +66,8 @@ interface RedisChannels extends ChannelStore {
 }
 
 /**
- * Creates the channels. A write rejected with `unavailable` may have taken effect; a retry is safe.
+ * Creates the channel part of the Redis store. A write that rejects with `unavailable` may have
+ * taken effect. Repeating it is safe.
  */
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const { link, waitForReplicas } = ports;
@@ -76,11 +78,14 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const memberKeys = (channel: ChannelRef, membership = PERMANENT) =>
     keysOf(channel, "head", ...kindsOf(membership), ...MEMBERS_KEYS);
 
-  /** Returns topic and id of a group, or empty strings for another channel. */
+  /** Returns topic and id of a group, or two empty strings for a personal channel. */
   const groupArgs = ({ type, id }: ChannelRef): readonly [string, string] =>
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
 
-  /** Returns the bits of the channel, of the uid's entries in its lists, and of a second record. */
+  /**
+   * Runs `channel_facts.lua`, and returns its reply. `args` contains the uid, and `WITH_ANY` if
+   * needed. `otherHead` contains the head of a second record, or nothing.
+   */
   async function facts(
     channel: ChannelRef,
     args: readonly string[],
@@ -95,7 +100,10 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return bits;
   }
 
-  /** Returns the script's reply when the changes are durable. */
+  /**
+   * Runs a script that adds members, and returns its reply when the changes are durable. Adds a
+   * group to the group indexes of the users first.
+   */
   async function addMembers(
     channel: ChannelRef,
     uids: readonly string[],
@@ -112,7 +120,10 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return reply;
   }
 
-  /** Cleans up after a replaced list. If interrupted, the next call that adds members continues. */
+  /**
+   * Removes what is stored for replaced members. If it is interrupted, the next call that adds
+   * members to the channel continues it.
+   */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);
@@ -151,7 +162,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
-      // Users who cannot be added must not get index entries.
+      // Checked before the index is written: users who cannot be added must not get index entries.
       if (!isOpen(await recordBits(channel))) return false;
       const unique = [...new Set(uids)];
       const list = JSON.stringify(unique);
@@ -254,7 +265,10 @@ function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/** Returns the uids of sets, read in pages. A uid that changes meanwhile may be missing. */
+/**
+ * Reads sets in pages, and returns their uids without duplicates. A uid that is added, removed or
+ * moved meanwhile may be missing.
+ */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],

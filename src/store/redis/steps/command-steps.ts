@@ -49,7 +49,7 @@ export type Acceptance =
       readonly kind: "retry";
       readonly messageId: number;
       readonly messageSeq: number;
-      /** 0 if it is a retry of a command. */
+      /** 0 if the first call was a command. */
       readonly publicationSeq: number;
       /** The first command if some recipients may lack their copy, else `undefined`. */
       readonly unfinished: Command | undefined;
@@ -80,8 +80,8 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
 
 /**
  * Accepts a command. The script is sent synchronously, so that commands of one channel get their
- * ids in the order of the calls. It also puts the copies of the first `count` recipients and, on a
- * single server, notifies all of `pushOnlyRecipients`.
+ * ids in the order of the calls. The script also puts copies into the inboxes of the first `count`
+ * recipients and, on a single server, notifies all of `pushOnlyRecipients`.
  */
 export async function accept(
   ports: CommandPorts,
@@ -126,7 +126,7 @@ type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/** Puts a copy into each inbox that has none. On a Cluster, `uids` has one element. */
+/** Puts a copy into each user's inbox that lacks it. On a Cluster, `uids` must have one element. */
 export async function put(
   ports: CommandPorts,
   command: Command,
@@ -175,7 +175,10 @@ interface SweepRange {
   readonly untilId: number;
 }
 
-/** Returns an empty page while another node sweeps. The last page is not full. */
+/**
+ * Reads a page of pending copies. The page is empty while another node sweeps the bucket. A page
+ * that is not full is the last one.
+ */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,
   bucket: number,

@@ -1,8 +1,9 @@
-// Puts broker commands into inboxes. A command that does not fit into one script on a single server
-// is recorded as pending in its channel's slot, its copies are put into the inboxes by further
-// scripts, and then the record is removed. If the node dies in between, a retry at any node
-// completes the command, or a sweep does within an hour. State: the queue of each channel's
-// commands, the groups of recipients in flight, the bytes held in memory, and counters.
+// Puts copies of broker commands into inboxes. On a single server, one script is enough for a
+// command with few recipients. Every other command is recorded as pending in its channel's slot.
+// Further scripts then put the copies into the inboxes, and finally the record is removed. If the
+// node dies in between, a retry at any node completes the command, or a sweep does within an hour.
+// State: the queue of each channel's commands, the groups of recipients in flight, the bytes held
+// in memory, and counters.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
@@ -30,12 +31,12 @@ import {
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
-/** Maximum number of recipients of one script on a single server, well under a millisecond. */
+/** Maximum number of recipients per script on a single server. It takes under a millisecond. */
 const RECIPIENTS_PER_CALL = 64;
-/** Number of recipients in a group. A group is processed without a pause of the event loop. */
+/** Maximum number of recipients whose scripts are sent in one turn of the event loop. */
 const GROUP_SIZE = 128;
 const MAX_GROUPS = 16;
-/** Fraction of `redis.maxInFlight` that all groups in flight may use. */
+/** Fraction of `redis.maxInFlight` that all groups of recipients in flight may use together. */
 const IN_FLIGHT_SHARE = 1 / 4;
 /** Age above which no node still works on a pending command, so that a sweep may complete it. */
 const STALE_MS = 60_000;
@@ -58,8 +59,8 @@ export class Commands {
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
   /**
-   * Held bytes by sender. A sender that already holds bytes may hold at most as many bytes as
-   * remain free, so that other senders find room.
+   * Bytes of commands in progress, by sender. A sender that already holds bytes may hold at most as
+   * many bytes as remain free, so that other senders find room.
    */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
@@ -111,14 +112,14 @@ export class Commands {
     return { messageId, messageSeq: 0, duplicate: false };
   }
 
-  /** Sends the scripts of a command, after the scripts of the channel's previous command. */
+  /** Sends the scripts of a command. Copies of one channel's commands are sent in order. */
   #begin(command: Command, draft: CommandDraft): Promise<SentCommand> {
     const { key, recipients } = command;
     const { isCluster } = this.#ports.link;
     const count = this.#direct;
     const send = () => markHandled(accept(this.#ports, command, { draft, count }));
-    // On a Cluster this script puts no copies, so it need not wait for the copies of earlier
-    // commands.
+    // On a Cluster the first script puts no copies into inboxes. It is sent at once, even if copies
+    // of the channel's earlier commands are still in progress.
     const early = isCluster ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
       const accepting = early ?? send();
@@ -149,8 +150,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command with this id. A retry must await this before it returns if the first call
-   * has the `publicationSeq` 0, because that call may have been a command.
+   * Completes the command with this id, if it is still pending. `append` must await this for a
+   * retry with the `publicationSeq` 0: the first call was a command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -184,8 +185,9 @@ export class Commands {
   }
 
   /**
-   * Resolves when the last group has been sent, even if an earlier group failed. `spreading`
-   * settles when no script is in flight, and rejects with the first failure.
+   * Puts the copies of a command into the inboxes of its recipients, in groups. Resolves when the
+   * scripts of the last group have been sent, even if an earlier group failed. `spreading` settles
+   * when none of the scripts is in flight any more, and rejects with the first failure.
    */
   async #spread(
     command: Command,
@@ -195,7 +197,7 @@ export class Commands {
     const notified = markHandled(this.#notify(command, silent));
     const groups: Promise<void>[] = [notified];
     for (let at = 0; at < recipients.length; at += this.#groupSize) {
-      if (at > 0) await groups.at(-1)?.catch(() => undefined); // rethrown below
+      if (at > 0) await groups.at(-1)?.catch(() => undefined); // `spreading` rejects with this error
       const group = recipients.slice(at, at + this.#groupSize);
       await new Promise<void>((begun) => {
         const steps = () => {
@@ -246,7 +248,7 @@ export class Commands {
     }
   }
 
-  /** Completes commands of dead nodes. Skips unreachable servers. Any node may call this. */
+  /** Completes commands that are still pending after `STALE_MS`. Skips unreachable servers. */
   async sweep(isStopped = () => false): Promise<void> {
     const { onError } = this.#ports;
     let isAwayReported = false;
@@ -265,8 +267,8 @@ export class Commands {
   }
 
   /**
-   * Completes a bucket's commands on which no node is still working. If some could not be
-   * completed, no node tries again for a minute.
+   * Completes a bucket's pending commands on which no node is still working. If some commands could
+   * not be completed, no node tries again for a minute.
    */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
     const { link, clock, limits, waitForReplicas } = this.#ports;
@@ -323,13 +325,13 @@ function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): numb
   return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
 }
 
-/** Throws the first failure after all calls are settled: they share one slot of the semaphore. */
+/** Waits until all calls have settled, and then throws the first failure if there was one. */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
   for (const result of results) if (result.status === "rejected") throw result.reason;
 }
 
-/** Marks a promise as handled, because it may reject before it is awaited. */
+/** Returns the promise, marked as handled, because it may reject before it is awaited. */
 function markHandled<T>(call: Promise<T>): Promise<T> {
   call.catch(() => undefined);
   return call;

@@ -1,7 +1,7 @@
-// The port's conversations on Redis, without state. A user's state in a channel is computed when it
-// is read, by one script in the channel's slot. `peers` may contain too many users but never too
-// few. Nothing is awaited before a script is sent, so that calls for one channel take effect in the
-// order in which they were made.
+// The port's conversations on Redis. A user's state in a channel is computed when it is read, by
+// one script in the channel's slot. The key `peers` of a user contains at least all users with whom
+// messages are stored. Nothing is awaited before a script is sent, so that calls for one channel
+// take effect in the order in which they were made. No state.
 
 import {
   type ChannelRef,
@@ -29,7 +29,7 @@ import { type MessageRow, messageOf } from "./history.ts";
 const STATE = loadScript(lua("conversation"), ...["channel_record", "entry", "snapshot"].map(lua));
 const DROP = loadScript(lua("drop_peer"));
 
-/** Maximum number of scripts of one list in flight, so that other calls are not delayed. */
+/** Maximum number of scripts in flight for one list, so that other calls are not delayed. */
 const STATES_IN_FLIGHT = 64;
 /** Maximum number of whole conversations read at once, because their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
@@ -37,7 +37,7 @@ const WHOLE_IN_FLIGHT = 16;
 const PERSON_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = [...PERSON_KEYS, "joinSeqs", "permanent", "temporary"];
 
-/** Positions in the reply. The newest message follows the first FACT_COUNT values. */
+// Indexes in the reply of `conversation.lua`. FACT_COUNT is the index of the newest message.
 const HEAD_SEQ = 0;
 const LOG_LENGTH = 5;
 const LOOK_ON = 6;
@@ -62,8 +62,9 @@ export function createRedisConversations(
   const { link, clock, limits, onError, unreadable, waitForReplicas } = ports;
 
   /**
-   * Calls the script until its search is complete. If `isWhole` is 1, skips messages that cannot be
-   * decoded. Returns `undefined` for a disbanded group or a user who is not a member.
+   * Runs the script until it has found the newest shown message or there is none. If `isWhole` is
+   * 1, skips messages that cannot be decoded. Returns `undefined` if the channel is a group that
+   * does not exist or is disbanded, or if the user is not a member.
    */
   async function readState(
     uid: string,
@@ -92,7 +93,10 @@ export function createRedisConversations(
     }
   }
 
-  /** Reads a conversation for a list. `isEmpty` is true if no user has messages left in it. */
+  /**
+   * Reads a conversation for a list. `head` is absent if the user has no shown message. `isEmpty`
+   * is true if the channel's log is empty.
+   */
   async function readHead(
     uid: string,
     channel: ChannelRef,
@@ -106,7 +110,10 @@ export function createRedisConversations(
     return { head: { ...factsOf(channel, reply), last }, isEmpty };
   }
 
-  /** Applies `change` (its kind and its seq or count) and reads the whole conversation. */
+  /**
+   * Applies `change` (its kind and its seq or count) and reads the whole conversation. Returns
+   * `undefined` as `readState` does.
+   */
   async function readWhole(
     uid: string,
     channel: ChannelRef,
@@ -122,7 +129,7 @@ export function createRedisConversations(
       ...(["zrange", link.keys.user("peers", uid), ...range] as const),
     )) as readonly Buffer[]; // members, with scores if `range` ends with WITHSCORES
 
-  /** Removes a peer whose channel is empty. If this fails, the list keeps an unnecessary peer. */
+  /** Removes a peer whose channel is empty. Only reports errors: an unnecessary peer may remain. */
   async function removePeer(uid: string, peer: Peer): Promise<void> {
     const key = link.keys.user("peers", uid);
     try {

@@ -1,5 +1,5 @@
 // Reads a channel's messages: joins the replies of several short scripts into one slice, so that no
-// script delays others for long. No state.
+// script delays other calls for long. No state.
 
 import { type ChannelKey, type Message, streamPayload } from "../../../broker/model.ts";
 import type {
@@ -35,8 +35,8 @@ export async function readSlice(
     const { more, headSeq } = piece;
     let { nextSeq } = piece;
     if (nextSeq === 0 && more && messages.length === 0)
-      // Continues if no message of the piece could be decoded, because a slice must hold at least
-      // one message if there is one.
+      // Continues if no message of the piece could be decoded, because a slice must not be empty
+      // while the range has further messages.
       nextSeq = piece.lastSeq + (range.reverse ? -1 : 1);
     if (nextSeq === 0) return { messages, more };
     maxBytes -= piece.bytes;
@@ -59,7 +59,7 @@ export async function readResumeSeqs(
 
 interface Piece extends HistorySlice {
   readonly headSeq: number;
-  /** Seq at which the next piece starts, 0 if the range is complete. */
+  /** Seq at which the next piece starts, 0 if the range is complete or the limits are reached. */
   readonly nextSeq: number;
   /** Seq of the last message, even if it could not be decoded; 0 if there is none. */
   readonly lastSeq: number;

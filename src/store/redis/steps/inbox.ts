@@ -17,7 +17,7 @@ const REMOVED_PER_CALL = 1000;
 
 export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
-/** Creates the inboxes. Every call may throw `unavailable` or `overloaded`. */
+/** Creates the inbox part of the Redis store. Its calls throw `unavailable` or `overloaded`. */
 export function createRedisInbox(ports: RedisStorePorts) {
   const { link, clock, waitForReplicas, unreadable } = ports;
   const commands = new Commands(ports);

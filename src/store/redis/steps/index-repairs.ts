@@ -24,7 +24,7 @@ interface WrittenEntry extends IndexEntry {
   readonly slot: number;
 }
 
-/** Time for which an entry is remembered. A disconnected primary accepts writes for less time. */
+/** Time for which entries are remembered. A disconnected primary accepts writes for less time. */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
 const REPAIRS_AT_ONCE = 256;
@@ -45,6 +45,7 @@ export class IndexRepairs {
   /**
    * Returns the connection over which an entry would be sent now, `undefined` if there is none yet.
    * An entry without a connection is always written again, because its loss would not be noticed.
+   * Throws `unavailable` if the server is unreachable or unknown.
    */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
@@ -57,7 +58,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Writes lost entries again. An unreachable server ends the sweep, so that it waits only once.
+   * Writes entries again that may be lost. Ends at a transient error, because further calls would
+   * only wait for the same server.
    */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
@@ -68,7 +70,10 @@ export class IndexRepairs {
     }
   }
 
-  /** Returns the entries whose slot has another connection now. Forgets other old entries. */
+  /**
+   * Returns the entries that may be lost, because their slot has another connection now. Forgets
+   * the other entries after `KEPT_MS`.
+   */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();
@@ -95,7 +100,7 @@ export class IndexRepairs {
     return this.#ports.link.keys.user("groups", uid);
   }
 
-  /** Writes an entry again. Returns false if its server is unreachable. */
+  /** Writes an entry again. If the error is transient, keeps the entry and returns false. */
   async #rewrite(entry: WrittenEntry): Promise<boolean> {
     const writtenMs = this.#entries.get(entry) ?? 0;
     this.#entries.delete(entry);

@@ -1,8 +1,8 @@
 // The port's messages on Redis. One script in the channel's slot checks the sender, stores the
 // message under the next seq and publishes it on the channel's topics. In a Redis Cluster the users
 // of a personal channel are in other slots: their rules are read before the script, and they are
-// notified after it. State: counters, key names, and the order of personal messages whose users'
-// rules are being read.
+// notified after it. State: counters, cached key names, queued messages, and the order of personal
+// messages whose users' rules are being read.
 
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
 import type {
@@ -31,18 +31,21 @@ interface RedisMessages extends MessageStore {
 }
 
 /**
- * Creates the messages. After `unavailable`, a message may be stored. A retry with the same
- * `clientMsgNo` does not store it again.
+ * Creates the message part of the Redis store. A message whose `append` rejects with `unavailable`
+ * may have been stored. A retry with the same `clientMsgNo` does not store it again.
  */
 export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const { link, personFacts, commands } = ports;
   const namesOf = new ChannelNamesOf(link);
   const appends = new Appends(ports);
   const counts = { appended: 0, duplicates: 0 };
-  /** Order of messages whose users' rules are being read, kept even if a read fails. */
+  /** Keeps the order of messages while rules are read. If a read fails, later messages fail too. */
   const ruleReads = new KeyedSequencer("fail");
 
-  /** Checks the sender before the script, which cannot read the rules of users in other slots. */
+  /**
+   * Decides whether the sender may send, and returns the draft with the decision. The script cannot
+   * decide this, because it cannot read the rules of users in other slots.
+   */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;
@@ -52,7 +55,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     return { ...draft, permission: refused ?? "granted" };
   }
 
-  /** Completes a retry: does what the first call may have left undone. */
+  /** Does for a retry what the first call may have left undone: copies and publications. */
   async function finish(
     draft: MessageDraft,
     { isApart }: ChannelNames,
@@ -60,7 +63,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   ): Promise<void> {
     if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
     else if (isApart && placement.messageSeq === 0)
-      // The first publication may have been lost, and the message is not stored.
+      // A message that is not stored must be published from the draft of the retry.
       await publish(draft, placement);
     else if (isApart) await publishAgain(link, draft, placement);
   }
@@ -75,7 +78,10 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   return {
     counts,
 
-    /** Awaits nothing before the message is queued or rules are requested, to keep the order. */
+    /**
+     * Must not await anything before the message is queued or its rules are requested. Otherwise
+     * messages could be stored in another order than they were sent.
+     */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);
       const checked = names.isApart ? await checkSender(draft) : draft;

@@ -1,5 +1,5 @@
-// Generates the tables of `lua/permission.lua`, which describes the bits, from the rules of
-// `broker/permissions.ts`: one digit for each combination of facts.
+// Generates the tables that `lua/permission.lua` uses from the rules of `broker/permissions.ts`. A
+// table has one digit for each combination of facts. `lua/permission.lua` describes the bits.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import {
@@ -11,7 +11,7 @@ import {
 } from "../../../broker/model.ts";
 import { refuseGroupSend, refusePersonSend } from "../../../broker/permissions.ts";
 
-/** Numbers of the refusals in scripts, not a stored format: script and caller share a build. */
+/** Numbers of the refusals in scripts. A later build may change them, because none is stored. */
 const REFUSALS = {
   channel_disbanded: 1,
   channel_banned: 2,
@@ -29,8 +29,9 @@ const BY_CODE = new Map<number, SendRefusal>(
   ]),
 );
 
-// Bits of the facts about a sender, which together are the index into a table. ALLOW_STRANGER
-// occurs only in personal channels and MEMBER only in groups, so both use the same bit.
+// Bits of the facts that decide whether a user may send. Their sum is the index into a table.
+// ALLOW_STRANGER occurs only in personal channels and MEMBER only in groups, so both use the same
+// bit.
 const BAN = 1;
 const DISBAND = 2;
 const SEND_BAN = 4;

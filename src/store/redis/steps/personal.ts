@@ -15,10 +15,10 @@ import { otherUser } from "./channel-names.ts";
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to both users of a personal channel. For a stored message accepted at
- * `keptAtMs`, also adds each user to the other's `peers`. Ignores the maximum of calls in flight,
- * because the message is stored already. Must be awaited before the caller gets a result. Repeating
- * the call has no effect.
+ * Publishes a frame to both users of a personal channel. If `keptAtMs` is set (the time at which a
+ * stored message was accepted), also adds each user to the other's `peers`. The calls ignore the
+ * maximum number of calls in flight, because the channel's script has already run. Must be awaited
+ * before the caller gets a result. Throws the first error after both calls have settled.
  */
 export async function publishToUsers(
   link: RedisLink,
@@ -37,7 +37,10 @@ export async function publishToUsers(
     if (result.status === "rejected") throw result.reason;
 }
 
-/** Publishes a repeated message from the log again, if the log still contains it. */
+/**
+ * Publishes a message from the log again, for a retry. Publishes nothing if the message is no
+ * longer in the log or belongs to a stream.
+ */
 export async function publishAgain(
   link: RedisLink,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,

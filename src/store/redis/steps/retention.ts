@@ -10,12 +10,12 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
-/** Number of messages that one script removes, which takes about a millisecond. */
+/** Number of expired messages, and of messages over a limit, that one script removes at most. */
 const MESSAGES_PER_CALL = 200;
 const CHANNELS_PER_PAGE = 50;
 /** Maximum time by which a node's clock may be ahead of Redis' clock. */
 const MAX_AHEAD_MS = 60_000;
-/** Maximum time between two visits to a channel, because its limit may have been higher before. */
+/** Maximum time between two sweeps of a channel, because its limit may have been lowered since. */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
@@ -44,8 +44,8 @@ export class Sweep {
   }
 
   /**
-   * Removes all expired data and returns the number of removed messages. Joins a sweep in progress.
-   * If servers of a Cluster are unreachable, throws after the sweep of all other servers.
+   * Removes all expired data and returns the number of removed messages. If a sweep is in progress,
+   * returns its result. Throws the first error after all servers and tasks have been processed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
@@ -75,7 +75,10 @@ export class Sweep {
     return this.#running;
   }
 
-  /** Throws if this node's clock is far ahead: a clock that may be wrong must not remove data. */
+  /**
+   * Returns this node's time. Throws if it is more than `MAX_AHEAD_MS` ahead of the server's clock,
+   * because a clock that may be wrong must not remove data.
+   */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();
@@ -123,7 +126,8 @@ export class Sweep {
   }
 
   /**
-   * Returns the range of channels entered under higher limits, `undefined` if there can be none.
+   * Returns the scores in `due` of channels that were entered when no limits or higher limits were
+   * set. Returns `undefined` if no limits are set now.
    */
   #outdatedRange(nowMs: number): ScoreRange | undefined {
     const { retentionS, maxChannelMessages } = this.#ports.limits;

@@ -1,6 +1,6 @@
 // The sessions of users in Redis: one HASH of entries and one HASH of newest logins per user
-// (`lua/session_rules.lua`). Each step is one script in the user's slot, which also publishes the
-// changes. No state.
+// (`lua/session_rules.lua`). Each change is one script in the user's slot, which also publishes the
+// change. No state.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import type { DeviceFlag, DeviceLevel, SessionRecord } from "../../../broker/model.ts";
@@ -17,11 +17,11 @@ import { asBrokerError, errorOfReply } from "../../../redis/errors.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
-/** Time to live of an entry. A node that cannot confirm its sessions for this time is dead. */
+/** Time to live of an entry. A node that confirms no session for this time is most likely dead. */
 const ENTRY_TTL_MS = 600_000;
-/** Time for which a node that was unreachable cannot enter an ended session again. */
+/** Time for which the end of a session is recorded, so that no node enters the session again. */
 const ENDED_TTL_MS = 86_400_000;
-/** Maximum number of sessions per script, which delays others by less than a millisecond. */
+/** Maximum number of sessions per script, which then delays other calls by under a millisecond. */
 const SESSIONS_PER_CALL = 50;
 
 export const SESSION_RULES = [
@@ -37,7 +37,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a slot of its own
 
-  /** Confirms sessions with one call of the script. Never rejects. */
+  /** Confirms sessions with one script. Never rejects: if it fails, each result is `failed`. */
   async function confirm(
     sessions: readonly LoggedInSession[],
     incarnation: Incarnation,
@@ -66,7 +66,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, tokenHash === undefined ? "none" : "token", token],
         ],
-      )) as [Buffer, ...Buffer[]]; // except the list of groups
+      )) as [Buffer, ...Buffer[]]; // the fifth item is a list
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
       if (result === "refused") return refusal(fields[0]);

@@ -1,7 +1,6 @@
 // Reads streams from Redis, each by one script. Reading a stream that has not changed transfers no
 // text and returns the same snapshot: the script receives the version of the cached snapshot and
-// replies whether it is still the newest. State: a cache of the most recently read streams, limited
-// by their size.
+// replies whether it is still the newest. State: a cache of snapshots, limited by their size.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
@@ -32,7 +31,7 @@ export function createStreamReads({
   const cache = new StreamCache(MAX_CACHED_UNITS);
   const retentionMs = limits.retentionS * 1000;
 
-  /** Returns the latest start of an ended stream past retention, -1 if there is no retention. */
+  /** Returns the Unix ms of the newest start that is past retention, -1 if there is no limit. */
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
   /**
@@ -103,7 +102,7 @@ interface CachedStream {
 /** Approximate size of a snapshot without its strings, in UTF-16 units. */
 const ENTRY_UNITS = 500;
 
-/** Cache of snapshots. The oldest one is removed first. */
+/** Cache of snapshots. The snapshot that was put first is removed first. */
 class StreamCache {
   readonly #maxUnits: number;
   readonly #entries = new Map<string, CachedStream>();
@@ -115,14 +114,14 @@ class StreamCache {
     this.#maxUnits = maxUnits;
   }
 
-  /** Returns the stream with this `clientMsgNo`, or the channel's active stream (""). */
+  /** Returns the cached stream with this `clientMsgNo`, or the channel's active stream (""). */
   get(key: ChannelKey, clientMsgNo: string): CachedStream | undefined {
     if (clientMsgNo !== "") return this.#entries.get(nameOf(key, clientMsgNo));
     const name = this.#active.get(key);
     return name === undefined ? undefined : this.#entries.get(name);
   }
 
-  /** Returns the cached snapshot, which is the earlier one if the version is the same. */
+  /** Caches and returns a snapshot. Returns the cached one instead if it has the same version. */
   put(read: CachedStream): StreamSnapshot {
     const { key, clientMsgNo, state } = read.snapshot;
     const name = nameOf(key, clientMsgNo);

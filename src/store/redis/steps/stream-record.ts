@@ -1,6 +1,6 @@
-// Encodes and decodes streams in Redis. The record of an event consists of two halves. The first
-// half is stored with the stream, so that a script can write the last event even if its caller does
-// not know these fields. Pure.
+// Encodes and decodes streams in Redis. The record of an event consists of a head, the event id and
+// a tail. The head is stored with the stream, so that a script can end the stream for a caller that
+// does not know the fields of the head. Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -15,7 +15,7 @@ const ARRAY = 0x90;
 const EVENT_FIELDS = 9;
 const HEAD_FIELDS = 5;
 
-/** Encodes the beginning of each event's record, before the event id and `eventTail`. */
+/** Encodes the head of an event's record. The event id and `eventTail` follow it. */
 export function eventHead({
   channel,
   fromUid,

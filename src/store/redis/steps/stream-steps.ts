@@ -39,11 +39,11 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/** Functions that send the scripts. Each of them throws the errors of `RedisLink`. */
+/** Functions that send the scripts and return their replies. They throw what `link.run` throws. */
 interface StreamSteps {
   /** Starts a stream or adds an event to it. Also throws `bad_request` and `too_large`. */
   event(draft: StreamDraft): Promise<unknown>;
-  /** Ends a stream. With `silentSinceMs`, only if the stream has had no event since then. */
+  /** Ends a stream. With `silentSinceMs`, ends it only if it has had no event since then. */
   end(name: StreamName, silentSinceMs?: number): Promise<unknown>;
 }
 
@@ -57,7 +57,7 @@ export function createStreamSteps({
   const { maxStreamBytes } = limits;
   const windowMs = limits.dedupeWindowS * 1000;
 
-  /** Returns an empty list if the channel's scripts cannot access these keys. */
+  /** Returns the users' keys `streams`, none for a group or if the users are in other slots. */
   const indexesOf = (key: ChannelKey) =>
     areUsersApart(link, key) ? [] : usersOf(key).map((uid) => keys.user("streams", uid));
 
@@ -115,7 +115,10 @@ export function createStreamSteps({
   };
 }
 
-/** Throws `bad_request` for a wrong type or time, `too_large` if no stream can hold the data. */
+/**
+ * Returns the kind of an event. Throws `bad_request` if its type or time is invalid, and
+ * `too_large` if its data exceeds the maximum size of a stream.
+ */
 function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): EventKind {
   const kind = KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);

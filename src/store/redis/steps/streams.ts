@@ -1,8 +1,8 @@
 // The port's streams on Redis: the script that changes a stream decides whether the change is
-// allowed, and scripts are sent in the order of the calls. In a Redis Cluster, `streams` and
-// `peers` of both users are written before a start is sent, and separate scripts notify the users.
-// A call must not return before its changes are replicated as configured. State: the calls that
-// wait for a start, and the time since which Redis has been reachable.
+// allowed, and scripts are sent in the order of the calls. For a personal channel on a Redis
+// Cluster, `streams` and `peers` of both users are written before a start is sent, and separate
+// scripts notify the users. A call must not return before its changes are replicated as configured.
+// State: the calls that wait for a start, and the time since which Redis has been reachable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";
@@ -18,7 +18,10 @@ import { createStreamSteps } from "./stream-steps.ts";
 
 const PAGE = 64;
 
-/** Creates the streams. After `unavailable`, a write may have taken effect; a repeat is a retry. */
+/**
+ * Creates the stream part of the Redis store. A write that rejects with `unavailable` may have
+ * taken effect. Repeating it is safe, except for content and tool-call events without an event id.
+ */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, waitForReplicas, onError } = ports;
   const { keys } = link;
@@ -29,7 +32,10 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     if (isUp) reachableSinceMs = clock();
   });
 
-  /** Sends a script in the order of the channel's calls, after the indexes it needs are written. */
+  /**
+   * Sends a script in the order of the channel's calls. If the users are in other slots, first
+   * waits until the indexes for a start are written.
+   */
   async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
@@ -38,7 +44,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     const isApart = areUsersApart(link, key);
     if (isApart) await channelOrder.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
     const reply = await step();
-    // Added again, because a reader may have removed the channel directly before the start.
+    // Added again, because a reader may have removed the channel just before the stream started.
     if (isApart && isStart) await addToIndexes(key);
     return finish(key, reply);
   }
@@ -54,7 +60,10 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     await Promise.all(added);
   }
 
-  /** Publishes frames that the script could not publish itself, and waits for the replicas. */
+  /**
+   * Publishes the frames in the reply, which the script could not publish itself, and waits for the
+   * replicas. Throws `too_large` if the stream would exceed its maximum size.
+   */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
     const [verdictBytes, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
@@ -75,7 +84,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     await Promise.all(published);
   }
 
-  /** Removes an ended stream. Otherwise its users would be notified of its end again. */
+  /** Removes an ended stream from `activeStreams`. Otherwise its end would be published again. */
   function removeEnded(key: ChannelKey, ended: string): void {
     link
       .write("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
@@ -95,7 +104,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       const names = (reply as readonly Buffer[]).map(String); // the reply of ZRANGEBYSCORE
       const ended = await Promise.all(names.map((name) => interrupt(name, sinceMs)));
       count += ended.filter(Boolean).length;
-      if (names.length < PAGE) return count; // else the range may contain more streams
+      if (names.length < PAGE) return count; // a full page may not be the last one
     }
   }
 
@@ -114,7 +123,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * Returns 0 if Redis or this node was down meanwhile: producers may have been unable to send.
+     * Ends no stream and returns 0 if Redis was unreachable or this node was not running at
+     * `silentSinceMs` or later, because producers may have been unable to send.
      */
     async interruptStreams(silentSinceMs) {
       if (silentSinceMs < reachableSinceMs) return 0;

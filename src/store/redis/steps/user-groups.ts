@@ -19,15 +19,15 @@ const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
 const REMOVE = loadScript(lua("groups_remove"));
 
 const ADDS_IN_FLIGHT = 256;
-/** Maximum number of users of one such script. On a Cluster each script is for one user. */
+/** Maximum number of users per call of `groups_add.lua`. On a Cluster it is one user per call. */
 const USERS_PER_ADD = 500;
 const GROUPS_PER_CALL = 100;
 /** Age above which a wrong entry is removed, in seconds. */
 const MIN_REMOVE_AGE_S = 300;
-/** Time after which the entries are added again, because a reader may have removed them. */
+/** Duration of a script after which entries are added again: a reader may have removed them. */
 const MAX_ADD_MS = 60_000;
 
-/** A user's index: the time at which each group was added, as stored. */
+/** A user's group index: Unix seconds at which each group was added, as the stored text. */
 type Index = ReadonlyMap<string, string>;
 
 export class UserGroups {
@@ -152,7 +152,7 @@ export class UserGroups {
   }
 }
 
-/** Splits groups for one script each. In a Redis Cluster all keys of a piece are in one slot. */
+/** Splits group ids into one piece per call. On a Redis Cluster a piece's keys are in one slot. */
 function piecesOf(
   ids: readonly string[],
   { isCluster }: Pick<RedisLink, "isCluster">,

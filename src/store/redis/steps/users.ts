@@ -1,5 +1,6 @@
 // Users in Redis: their devices, in one HASH per user (field: flag; value: format, level and token
-// hash), and functions that read their groups and newest commands. State: the reads in progress.
+// hash), and functions that read their group indexes and newest inboxSeqs. State: the reads in
+// progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -14,11 +15,11 @@ const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
 
-/** Maximum number of users per script, which delays others by less than a millisecond. */
+/** Maximum number of users per script, so that it delays other calls by less than a millisecond. */
 const STATES_PER_CALL = 50;
 /**
- * Maximum number of such scripts in flight. After a lost connection a node reads the states of all
- * its users. These reads must not delay the sending of messages.
+ * Maximum number of `user_states.lua` calls in flight. After a lost connection a node reads the
+ * states of all its users. These reads must not delay the sending of messages.
  */
 const STATES_IN_FLIGHT = 256;
 
