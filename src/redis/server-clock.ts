@@ -111,7 +111,13 @@ export class ServerClocks {
     const timeout = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, REPLY_MS);
     });
-    await Promise.race([this.#askOnce(server), timeout]);
+    await Promise.race([this.#askUntilKnown(server), timeout]);
     clearTimeout(timer);
+  }
+
+  /** Asks twice: the first call may join a request that was sent before a freeze and times out. */
+  async #askUntilKnown(server: Redis): Promise<void> {
+    await this.#askOnce(server);
+    if (this.now(server) === undefined) await this.#askOnce(server);
   }
 }
