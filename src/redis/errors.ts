@@ -18,8 +18,23 @@ export function isMissingScript(error: unknown): boolean {
  * Returns false if Redis rejected the command.
  */
 export function isUnanswered(error: unknown): boolean {
-  if (!(error instanceof BrokerError) || error.code !== "unavailable") return false;
-  return error.cause instanceof Error && error.cause.name !== "ReplyError";
+  return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);
+}
+
+/**
+ * Returns true if Redis replied that it cannot run the command now. False if the command was not
+ * sent, was not answered, or was too late.
+ */
+export function isRejected(error: unknown): boolean {
+  return isUnavailable(error) && isReply(error.cause);
+}
+
+function isUnavailable(error: unknown): error is BrokerError {
+  return error instanceof BrokerError && error.code === "unavailable";
+}
+
+function isReply(cause: unknown): cause is Error {
+  return cause instanceof Error && cause.name === "ReplyError";
 }
 
 /**
@@ -31,8 +46,7 @@ export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
   if (cause instanceof Error && cause.message.startsWith("LATE"))
     return new BrokerError("too_late", { cause });
-  const isReply = cause instanceof Error && cause.name === "ReplyError";
-  return isReply && !UNABLE_NOW.test(cause.message) && !SLOT_MOVING.test(cause.message)
+  return isReply(cause) && !UNABLE_NOW.test(cause.message) && !SLOT_MOVING.test(cause.message)
     ? new BrokerError("internal", { cause })
     : new BrokerError("unavailable", { cause });
 }

@@ -7,7 +7,7 @@ import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import type { Incarnation, NodeInfo } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { MaybePromise } from "../../../lib/maybe-promise.ts";
-import { isUnanswered } from "../../../redis/errors.ts";
+import { isRejected } from "../../../redis/errors.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 
@@ -241,7 +241,7 @@ export class Registry {
     } catch (error) {
       // Redis rejects heartbeats, for example because its memory is full. It rejects the heartbeats
       // of all nodes, so no node declares another node dead.
-      if (isTransient(error) && !isUnanswered(error)) this.#refusedAtMs = sentAtMs;
+      if (isRejected(error)) this.#refusedAtMs = sentAtMs;
       throw error;
     }
   }
