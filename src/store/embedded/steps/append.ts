@@ -35,7 +35,10 @@ export interface QueuedStep {
   reject(error: BrokerError): void;
 }
 
-/** Messages and other calls have the same shape, because property access is faster. */
+/**
+ * Messages and other calls have the same shape, because property access is faster on objects of one
+ * shape.
+ */
 interface PendingCall {
   /** `undefined` if the call is a message. */
   readonly step: QueuedStep | undefined;
@@ -43,11 +46,14 @@ interface PendingCall {
   readonly bytes: number;
   readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
-  /** `undefined` before the message is assigned and for a retry. */
+  /**
+   * `undefined` until the message is assigned. Stays `undefined` for retries, for refused messages
+   * and for other calls.
+   */
   message: Message | undefined;
   /** `undefined` if the message needs no record. */
   record: MemtableRecord | undefined;
-  /** The uncommitted first message that this call repeats. */
+  /** Record of the uncommitted first message, if this call is a retry of it. */
   original: MemtableRecord | undefined;
 }
 
@@ -83,13 +89,19 @@ export class Appends {
     return this.#ports.memtable.isFull(this.turn.queued);
   }
 
-  /** Returns the error of a call for which the memtable or the disk has no room. */
+  /**
+   * Error with which a new call must be rejected, `undefined` if the memtable and the disk have
+   * room.
+   */
   get lackOfRoom(): BrokerError | undefined {
     if (this.isFull) return new BrokerError("overloaded");
     return this.#ports.space.isFull ? diskFull() : undefined;
   }
 
-  /** Appends a message (the port's `append`). */
+  /**
+   * Implements the port's `append`. Rejects with `too_large` or `bad_request` if the draft is not
+   * valid, and with `overloaded` or `disk_full` if there is no room for it.
+   */
   append(draft: MessageDraft): Promise<AppendResult> {
     const error = draftError(draft) ?? this.lackOfRoom;
     if (error !== undefined) return Promise.reject(error);
@@ -122,8 +134,8 @@ export class Appends {
   }
 
   /**
-   * Returns the answer that a retry of the message would get, `undefined` if the message would not
-   * be a retry.
+   * Resolves to the answer for a retry, `undefined` if the message is not a retry of a stored
+   * message or command.
    */
   async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
@@ -166,8 +178,8 @@ export class Appends {
   }
 
   /**
-   * Returns true if the call is a retry. Answers it, or links it to the first message if that
-   * message is not committed yet.
+   * Returns true if the call is a retry. A retry is answered at once, or when its first message or
+   * command is committed.
    */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findFirst(call.draft, nowMs);
@@ -179,7 +191,10 @@ export class Appends {
     return true;
   }
 
-  /** If the command cannot be stored, the call is appended as a first message. */
+  /**
+   * Answers the retry of a command that is not committed yet. If the command cannot be stored, the
+   * call is appended as a first message.
+   */
   async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
     const command = await outcome;
     if (command !== undefined) this.#answerRetry(call, command);
@@ -251,7 +266,10 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   return { messageId, messageSeq };
 }
 
-/** An invalid draft must not reach a batch, because it would make other calls fail there. */
+/**
+ * Returns `undefined` if the draft is valid. An invalid draft must not reach a batch, because it
+ * would make other calls fail there.
+ */
 function draftError(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||

@@ -24,7 +24,10 @@ import {
 } from "../engine/record.ts";
 import type { DedupeIndex, FirstMessage, PendingCommand } from "./dedupe.ts";
 
-/** One WAL record reserves the ids of about one second for messages that are not stored. */
+/**
+ * Number of ids that one WAL record reserves for messages without a record. This covers about one
+ * second.
+ */
 const IDS_PER_RESERVATION = 4_096_000;
 const NO_PAYLOAD = new Uint8Array(0);
 /** Header of the message of every stream. */
@@ -53,7 +56,7 @@ export interface AssignedStream {
 
 export class Assigner {
   readonly #ports: AssignerPorts;
-  /** A reservation must cover the id of this message. */
+  /** Newest message of the batch without a record. A reservation must cover its id. */
   #lastUnstored: Message | undefined;
 
   constructor(ports: AssignerPorts) {
@@ -70,8 +73,8 @@ export class Assigner {
   }
 
   /**
-   * Returns `undefined` if `draft` is not a retry. The first message may be uncommitted, or only
-   * known from the dedupe tables. Does not load the channel into memory.
+   * Returns the first message or command of which `draft` is a retry, `undefined` if it is not a
+   * retry. The first message or command may be uncommitted. Does not load the channel into memory.
    */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
@@ -129,7 +132,10 @@ export class Assigner {
     return { message, record };
   }
 
-  /** The payload of the message is empty, because the stream's events contain the text. */
+  /**
+   * Assigns the message of a new stream. Its payload is empty, because the events of the stream
+   * contain the text.
+   */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -173,14 +179,15 @@ export class Assigner {
     return this.#ports.memtable.assign(channel, stored, { bytes, start, end });
   }
 
-  /** Returns `undefined` if there is nothing to write. */
+  /** Returns the frame of the batch, `undefined` if there is nothing to write. */
   frame(): Buffer | undefined {
     if (this.#lastUnstored !== undefined) this.#addReservation(this.#lastUnstored);
     return this.#ports.frame.finish();
   }
 
   /**
-   * Without this reservation, a restart could assign the ids of messages without a record again.
+   * Reserves ids in the WAL if earlier reservations do not cover the message. Otherwise, a restart
+   * could assign the ids of messages without a record again.
    */
   #addReservation(message: Message): void {
     const { ids } = this.#ports;
@@ -200,8 +207,8 @@ export class Assigner {
 }
 
 /**
- * The next id is the first one of the current millisecond, or the id after the last one if that is
- * higher. Every id must be higher than all ids before it.
+ * Assigns message ids. The next id is the first one of the current millisecond, or the id after the
+ * last one if that is higher. Every id must be higher than all ids before it.
  */
 export class MessageIds {
   #last: number;
@@ -223,8 +230,8 @@ export class MessageIds {
   }
 
   /**
-   * Returns the reservation that must be in the WAL before a message that has this id and no record
-   * is shown, `undefined` if an earlier reservation covers the id.
+   * Returns the id up to which ids must be reserved in the WAL before a message without a record is
+   * shown. Returns `undefined` if an earlier reservation covers `id`, the id of the message.
    */
   reservationFor(id: number): number | undefined {
     return id <= this.#reserved ? undefined : id + IDS_PER_RESERVATION;
@@ -234,7 +241,7 @@ export class MessageIds {
     this.#reserved = reservation;
   }
 
-  /** A reservation in the failed batch must be written again. */
+  /** Called after a failed batch. A reservation in the batch must be written again. */
   invalidateReservation(): void {
     this.#reserved = 0;
   }

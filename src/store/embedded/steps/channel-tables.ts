@@ -1,6 +1,6 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
-// Writes must be called inside a transaction. A change of a channel drops its cache entry and all
-// cached group lists. No rule is checked here.
+// The write methods must be called inside a transaction. A change of a channel drops its cache
+// entry and all cached group lists. No rule is checked here.
 
 import {
   type ChannelInfo,
@@ -23,7 +23,10 @@ import { positionKey } from "./conversation-rows.ts";
 const VERSION = 1;
 /** Version 1 had no joinSeq. */
 const GROUP_VERSION = 2;
-/** The cache holds the channels that are being sent to, not all channels. */
+/**
+ * Maximum number of cached channels per type. The cache serves channels that messages are being
+ * sent to.
+ */
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
 /** Maximum number of cached group lists. The cache serves users who are logging in. */
@@ -45,7 +48,7 @@ export interface ChannelRecord {
   readonly members: number;
 }
 
-/** 0 means that the uid has no row. */
+/** Bits of a uid before and after a change. 0 means that the uid has no row. */
 export interface BitChange {
   readonly before: number;
   readonly after: number;
@@ -93,8 +96,9 @@ export class ChannelTables {
   }
 
   /**
-   * Get the cache before reading a list: a change replaces the cache, so that a list that was read
-   * before the change is not kept. `undefined` while a channel is changing.
+   * Cache of group lists, `undefined` while any channel is changing. A caller must get the cache
+   * before it reads a list. A change replaces the cache, so that a list that was read before the
+   * change is not kept.
    */
   get groupListCache(): BoundedMap<string, readonly string[]> | undefined {
     return this.#pendingChanges === 0 ? this.#groupLists : undefined;
@@ -121,8 +125,8 @@ export class ChannelTables {
   }
 
   /**
-   * Runs reads that continue over several event-loop turns. All of them read the state that is
-   * committed now.
+   * Passes a snapshot of the committed state to `read`, which may use it over several event-loop
+   * turns.
    */
   async withSnapshot<T>(read: (snapshot: Snapshot) => Promise<T>): Promise<T> {
     const snapshot = this.#tables.env.useReadTransaction();
@@ -178,7 +182,10 @@ export class ChannelTables {
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /** Returns all uids that have one of the bits in `bit`, with all of their bits in the table. */
+  /**
+   * Returns every uid that has at least one of the bits in `bit`, with all of its bits in the
+   * table.
+   */
   uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
     const uids = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
@@ -192,8 +199,9 @@ export class ChannelTables {
   }
 
   /**
-   * Returns uids in the order of keys, starting after the uid `after`. If it returns fewer than
-   * `limit` uids, no uids follow.
+   * Returns up to `limit` uids and their bits, in the order of keys. Starts after the uid `after`,
+   * or at the first uid if `after` is `undefined`. If it returns fewer than `limit` uids, no uids
+   * follow.
    */
   uidsAfter(
     table: BitTable,
@@ -226,8 +234,8 @@ export class ChannelTables {
   }
 
   /**
-   * A new member has no unread messages up to `headSeq`. The read position of a removed member is
-   * deleted.
+   * Writes changed members. In a group, a new member has no unread messages up to `headSeq`, and
+   * the read position of a removed member is deleted.
    */
   putMembers(
     { type, id }: ChannelRef,
@@ -248,13 +256,19 @@ export class ChannelTables {
     }
   }
 
-  /** Skips disbanded groups. The caller may run other work between two groups. */
+  /**
+   * Yields the groups of the user, except disbanded groups. The caller may await other work between
+   * two groups.
+   */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
   }
 
-  /** Does not cache the group: no messages are being sent to most groups of a user who logs in. */
+  /**
+   * True if the group exists and is not disbanded. The group is not cached, because most groups of
+   * a user who logs in are inactive.
+   */
   #isOpen(id: string): boolean {
     const cached = this.#cache[GROUP_CHANNEL].get(id);
     if (cached !== undefined) return cached.row?.info.disband === false;

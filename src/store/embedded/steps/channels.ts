@@ -1,6 +1,6 @@
-// The port's calls on channels, their members and lists, and the groups of each user. A change is
-// one synchronous step inside a transaction. State: the queue of long group lists that are being
-// read.
+// Implements the port's calls on channels, their members and lists, and the groups of each user. A
+// change is one synchronous step inside a transaction. State: the queue of long group lists that
+// are being read.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -25,19 +25,20 @@ import {
 import { groupFacts, personFacts } from "./permissions.ts";
 
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
-/** Three ids of this length fit in one key. */
+/** Maximum length of a uid or channel id, in UTF-16 units. */
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
 /**
- * A longer list waits until the long lists that were requested earlier are read, because many lists
- * may be requested in one event-loop iteration.
+ * Number of groups above which a list counts as long. A long list waits until the long lists that
+ * were requested before it are read, because many lists may be requested in one event-loop
+ * iteration.
  */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
   readonly channelTables: ChannelTables;
   readonly headSeq: (key: ChannelKey) => number;
-  /** Receives removals from groups once they are durable. */
+  /** Receives an event for each removal of group members, after the removal is durable. */
   readonly publisher: Publisher;
 }
 
@@ -48,7 +49,10 @@ export function createChannels({
 }: ChannelPorts): ChannelStore {
   const longLists = new Turns();
 
-  /** Returns the uids that are no longer members. Must be called inside `change`. */
+  /**
+   * Writes the changed members and their number. Returns the uids that are no longer members. Must
+   * be called inside `change`.
+   */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,
@@ -66,7 +70,7 @@ export function createChannels({
     return removed;
   }
 
-  /** Must be called inside `change`. */
+  /** Returns the bits of each uid before and after the change. Must be called inside `change`. */
   function changesOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -85,7 +89,10 @@ export function createChannels({
     return changes;
   }
 
-  /** Returns all uids of the table that have one of the `bits`, as of one moment. */
+  /**
+   * Returns all uids that have at least one of the `bits` in the table. All of them are read from
+   * one snapshot.
+   */
   async function uidsOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -248,7 +255,10 @@ function bitOf(membership: Membership): number {
   return membership === "permanent" ? PERMANENT : TEMPORARY;
 }
 
-/** Without this check, writing the key would fail in the middle of a transaction. */
+/**
+ * Throws `bad_id` if an id is too long. Without this check, writing the key would fail in the
+ * middle of a transaction.
+ */
 function assertIds(ids: readonly string[]): void {
   if (ids.some((id) => id.length > MAX_ID_UNITS)) throw new BrokerError("bad_id");
 }

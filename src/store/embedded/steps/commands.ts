@@ -25,10 +25,13 @@ const QUEUED_BYTES = 512;
 const COPY_BYTES = 128;
 
 interface QueueStep {
-  /** At least 1. */
+  /** Number of copies that the step adds or removes, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /** Called again with another batch if the first one failed. */
+  /**
+   * Adds the changes of the step to the batch. Called again with a new batch if another step of the
+   * first batch could not be decided.
+   */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
@@ -56,7 +59,8 @@ export interface CommandPorts {
 }
 
 /**
- * Must be called in the order in which steps are queued, because it assigns the next message id.
+ * Creates the step that appends a command. Must be called in the order in which steps are queued,
+ * because it assigns the next message id.
  */
 export function appendStep(
   draft: CommandDraft,
@@ -101,7 +105,10 @@ export function appendStep(
   return { promise, step };
 }
 
-/** The promise resolves to the number of copies that were still in the inbox and not expired. */
+/**
+ * Creates the step that acknowledges copies. The promise resolves to the number of copies that were
+ * still in the inbox and not expired.
+ */
 export function acknowledgeStep(
   uid: string,
   inboxSeqs: readonly number[],
@@ -127,7 +134,7 @@ export function acknowledgeStep(
   return { promise, step };
 }
 
-/** Also removes the command itself if `command` is set. */
+/** Creates the step that removes expired copies, and the command itself if `command` is set. */
 export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
@@ -150,13 +157,19 @@ export function expireStep(
   return { promise, step };
 }
 
-/** Later ids must be higher than the returned one. */
+/**
+ * Returns the highest id of all commands so far, 0 if there was none. Later message ids must be
+ * higher.
+ */
 export function lastCommandId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_COMMAND_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** Must be called inside the transaction that stores `commands`, which may be in any order. */
+/**
+ * Stores the highest id and the dedupe entries of the commands, which may be in any order. Must be
+ * called inside the transaction that stores the commands.
+ */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,

@@ -1,6 +1,7 @@
 // Rows of conversations: read positions, personal channels by user, the newest seq of each sender,
 // and messages that have a red dot and expire. Owns the list of personal channels that have no row
-// in the database yet. No function here is called when a message is sent to a known channel.
+// in the database yet. While a message is sent, no function here is called unless its channel must
+// be loaded into memory.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -28,8 +29,8 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * Above this number, channels that are no longer in the memtable are dropped from the list, because
- * none of their messages was stored.
+ * Number of listed channels above which channels that left the memtable are dropped from the list.
+ * No message of such a channel was stored.
  */
 const MAX_UNSTORED = 100_000;
 
@@ -88,8 +89,9 @@ export class ConversationRows {
   }
 
   /**
-   * Removes channels whose rows are committed from the list. If the list is too long, also removes
-   * channels for which `inMemory` returns `undefined`: they left memory and will not get a row.
+   * Removes the channels of `flushed`, whose rows are committed, from the list. If the list is too
+   * long, also removes channels for which `inMemory` returns `undefined`: they left memory and will
+   * not get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
@@ -106,7 +108,10 @@ export class ConversationRows {
     }
   }
 
-  /** Must be called inside `commit`, together with the message. */
+  /**
+   * Puts a row if the message has a red dot and expires. Must be called in the transaction that
+   * puts the message.
+   */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));
@@ -114,9 +119,9 @@ export class ConversationRows {
   }
 
   /**
-   * Yields after each row and must be advanced inside `commit`. `isFirst` is true for the first
-   * checkpoint after a start. After a power loss, the database may then have newer rows than the
-   * replayed WAL.
+   * Puts the newest seq of each sender in `log`. Must be advanced inside `commit`. `isFirst` is
+   * true for the first checkpoint after a start. After a power loss, the database may then have
+   * newer rows than the replayed WAL. Such rows are kept.
    */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
@@ -130,8 +135,8 @@ export class ConversationRows {
   }
 
   /**
-   * Includes personal channels that have no message. The caller may run other work between two
-   * users.
+   * Yields the peers of the user's personal channels, including channels without messages. The
+   * caller may await other work between two peers.
    */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
@@ -147,7 +152,10 @@ export class ConversationRows {
     return value === undefined ? 0 : value.readUIntBE(1, NUMBER_BYTES);
   }
 
-  /** Yields rows from `toSeq` down to `fromSeq`, which is at least 1. */
+  /**
+   * Yields the rows of expiring messages from seq `toSeq` down to `fromSeq`, which must be at least
+   * 1.
+   */
   *expiringNewestFirst(
     number: number,
     { fromSeq, toSeq }: { readonly fromSeq: number; readonly toSeq: number },
@@ -173,7 +181,9 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/** Returns `undefined` for channels that are not personal. Ids contain no `@`. */
+/**
+ * Returns the two uids of a personal channel, `undefined` for other channels. Uids contain no `@`.
+ */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");
@@ -210,7 +220,10 @@ export type PositionTable = Pick<Tables, "positions">;
 export interface Position {
   readonly readSeq: number;
   readonly deletedSeq: number;
-  /** Messages that the user sent after this seq move the read position again. */
+  /**
+   * Newest seq of the channel when the position was set. A later message of the user moves the read
+   * position again.
+   */
   readonly headAtChange: number;
   readonly changedAtMs: number;
 }

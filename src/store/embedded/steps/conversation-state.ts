@@ -1,7 +1,6 @@
 // Computes the state of a conversation from the channel's head, the user's position, the newest
-// message of the user and the counts in records. No state. All inputs of a state are read in one
-// event-loop turn, so that they are consistent. `redis/lua/conversation.lua` computes the same in
-// Redis.
+// message of the user and the counts in records. All inputs of a state are read in one event-loop
+// turn, so that they are consistent. `redis/lua/conversation.lua` computes the same state in Redis.
 
 import type {
   ChannelKey,
@@ -25,7 +24,7 @@ export interface ConversationRef {
   readonly channel: ChannelRef;
   readonly key: ChannelKey;
   readonly isLarge: boolean;
-  /** Newest seq of the channel when the user joined. */
+  /** Newest seq of the channel when the user joined, 0 for a personal channel. */
   readonly joinSeq: number;
 }
 
@@ -72,7 +71,7 @@ export class ConversationStates {
     return { ...facts, last: messages[0] };
   }
 
-  /** Returns `undefined` if no message is shown. */
+  /** Returns `undefined` if the conversation has no visible message. */
   head(ref: ConversationRef): ConversationHead | undefined {
     const { last, ...facts } = this.#facts(ref);
     return last && { ...facts, last };
@@ -109,7 +108,7 @@ export class ConversationStates {
     return { channel, position, readSeq, deletedSeq };
   }
 
-  /** Returns `undefined` if no message after `deletedSeq` is shown. */
+  /** Returns the newest visible message after `deletedSeq`, `undefined` if there is none. */
   #last({ channel, deletedSeq }: ConversationState): MessageHead | undefined {
     const { clock, retentionMs } = this.#ports;
     const fromSeq = this.#unread.firstKeptSeq(channel, deletedSeq + 1);

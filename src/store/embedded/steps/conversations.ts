@@ -1,5 +1,6 @@
-// The port's calls on conversations. A list is computed when it is requested, in short slices of
-// the event loop. A change of a position is one synchronous step inside a transaction. No state.
+// Implements the port's calls on conversations. A list is computed when it is requested, in short
+// slices of the event loop. A change of a position is one synchronous step inside a transaction. No
+// state.
 
 import {
   type ChannelRef,
@@ -94,7 +95,10 @@ export class Conversations implements ConversationStore {
     return ref && this.#states.view(ref);
   }
 
-  /** Stores nothing if `change` results in the same position. */
+  /**
+   * Applies the change. Stores nothing if the group is large, if the channel has no message, or if
+   * the position stays the same.
+   */
   #put(ref: ConversationRef, change: ConversationChange): void {
     const { tables, clock } = this.#ports;
     const state = this.#states.stateOf(ref);

@@ -1,15 +1,15 @@
-// The index of client message numbers in the database. There are two tables, one for each of the
-// last two generations. A generation lasts for at least one dedupe window, so when a new one
-// begins, the older table has only expired entries. It is emptied and becomes the current table. A
-// lookup reads at most both tables and compares the exact times.
+// Index of client message numbers in the database. There are two tables, one for each of the last
+// two generations. A generation lasts for at least one dedupe window. So when a new generation
+// begins, the older table has only expired entries. The older table is emptied and becomes the
+// current one. A lookup reads at most both tables and compares the exact times.
 //
 // Commands have entries in the same tables, under the channel number 0 and with the channel's key,
 // because their channel may have no number. Commands that are not committed yet are kept in memory.
 //
-// A filter per table answers most lookups without a read: it records which sender used which client
-// message number. The filters are filled from the tables after a start; until then every lookup
-// reads. Owns the number and start of the current generation, the filters, and the uncommitted
-// commands.
+// A filter per table records which sender used which client message number, so that most lookups
+// need no read. The filters are filled from the tables after a start. Until then, every lookup
+// reads the tables. Owns the number and start of the current generation, the filters, and the
+// uncommitted commands.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
@@ -34,7 +34,7 @@ const VALUE_BYTES = 25;
 const NUMBER_BYTES = 6;
 /** Separates the strings in a key. Ids contain no control characters. */
 const SEPARATOR = 0x0a;
-/** No channel has this number. */
+/** Number in the place of the channel number in the keys of commands. No channel has it. */
 const COMMANDS = 0;
 /** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;
@@ -61,7 +61,10 @@ export class DedupeIndex {
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersComplete = false;
   #isClosed = false;
-  /** Entries that were added during a rotation. They belong to the new generation. */
+  /**
+   * Filter entries that were added during a rotation. They must be added to the filter of the new
+   * generation too.
+   */
   #addedDuringRotation: [string, string][] = [];
   #isRotating = false;
   readonly #pendingCommands = new Map<string, PendingCommand>();
@@ -96,13 +99,16 @@ export class DedupeIndex {
     return even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo);
   }
 
-  /** Must be called for every entry before it can be looked up. */
+  /** Must be called for every entry before the entry can be looked up. */
   addToFilter({ fromUid, clientMsgNo }: SenderKey): void {
     this.#filters[slotOf(this.#generation)].add(fromUid, clientMsgNo);
     if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
-  /** Until all keys are read, `mayContain` returns true. */
+  /**
+   * Adds the stored entries to the filters, unless `close` is called first. Until all entries are
+   * added, `mayContain` returns true.
+   */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
       let start: Buffer | undefined = Buffer.alloc(1);
@@ -118,7 +124,10 @@ export class DedupeIndex {
     this.#isClosed = true;
   }
 
-  /** Returns the start of the next page, `undefined` after the last one. */
+  /**
+   * Adds one page of stored entries to a filter. Returns the start of the next page, `undefined`
+   * after the last one.
+   */
   #fillSome(at: 0 | 1, start: Buffer): Buffer | undefined {
     let lastKey: Buffer | undefined;
     let count = 0;
@@ -137,15 +146,15 @@ export class DedupeIndex {
     return Buffer.concat([lastKey, Buffer.alloc(1)]);
   }
 
-  /** Returns `undefined` if there is no message within the window. */
+  /** Returns the first message within the window, `undefined` if there is none. */
   find(number: number, sender: SenderKey, nowMs: number): FirstMessage | undefined {
     const size = writeKey(this.#key, number, sender);
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
   /**
-   * Also finds commands that are not committed yet. Returns `undefined` if there is none within the
-   * window.
+   * Returns the first command within the window, committed or not. Returns `undefined` if there is
+   * none.
    */
   findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));
@@ -177,7 +186,10 @@ export class DedupeIndex {
     return nowMs - this.#startedAtMs >= this.#windowMs;
   }
 
-  /** Empties the older table and makes it the current one. */
+  /**
+   * Empties the older table and makes it the current one. Throws `disk_full` or `unavailable` on
+   * failure.
+   */
   async rotate(nowMs: number): Promise<void> {
     const next = this.#generation + 1;
     this.#isRotating = true;
@@ -221,7 +233,10 @@ export class DedupeIndex {
     void this.#table(this.#generation).put(key, value);
   }
 
-  /** If the command is stored, its entry is in the database once `outcome` resolves. */
+  /**
+   * Makes the command findable while it is uncommitted. `outcome` must not resolve before the entry
+   * of a stored command is in the database.
+   */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
     this.addToFilter(command);

@@ -28,7 +28,7 @@ interface SeqRange {
 
 const NEWEST = { limit: 1, maxBytes: 1 };
 
-/** Must be called before the next message is read, or not at all. */
+/** Decodes the current message. Must not be called after the next message was read. */
 type DecodeMessage = () => Message;
 
 export class History {
@@ -38,7 +38,10 @@ export class History {
     this.#ports = ports;
   }
 
-  /** Returns 0 if the channel has no visible message. */
+  /**
+   * Returns the seq of the newest committed message, expired or not. Returns 0 if no message was
+   * ever stored.
+   */
   headSeq(key: ChannelKey): number {
     const { memtable, rows } = this.#ports;
     return memtable.peek(key)?.head ?? rows.get(key)?.head ?? 0;
@@ -46,7 +49,8 @@ export class History {
 
   /**
    * Returns the channel's newest seq, and the last seq up to which the channel and the caller have
-   * the same messages.
+   * the same messages. `lastSeq` and `lastId` are the newest seq and the highest message id that
+   * the caller has. If one of them is 0, the ids are not compared.
    */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isEverythingCommon = lastId === 0 || lastSeq === 0;

@@ -1,6 +1,6 @@
-// The changes of one transaction to the command inboxes. They are collected step by step, and then
-// written together. Only one batch may exist at a time, because a batch relies on tables that
-// nothing else changes.
+// Collects the changes of one transaction to the command inboxes, step by step, and then writes
+// them together. Only one batch may exist at a time, because nothing else may change the tables
+// while a batch is open.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -43,18 +43,20 @@ interface OpenInbox {
   readonly before: number;
   last: number;
   count: number;
-  /** Commands of the added copies, in the order of their seqs, which follow `before`. */
+  /**
+   * Commands whose copies this batch adds. The seqs of the copies follow `before` in this order.
+   */
   readonly added: NewCommand[];
   /** Seq up to which this batch dropped all copies. */
   droppedThrough: number;
-  /** Further seqs of copies that this batch removes. */
+  /** Seqs of the copies that this batch removes without dropping them. */
   readonly removed: Set<number>;
 }
 
-/** The count is the number of inboxes that still hold the command. */
+/** A command, and the number of inboxes that still hold it. */
 interface RemainingCopies {
   readonly command: Buffer;
-  /** True if the database has a row with this number. */
+  /** True if the table `commandLeft` may have a row of the command. */
   readonly hasRow: boolean;
   count: number;
 }
@@ -77,7 +79,10 @@ export class InboxBatch {
     return this.#dropped;
   }
 
-  /** Drops the oldest copies if the inbox is full. Returns the copy's key. */
+  /**
+   * Adds a copy to the user's inbox and returns its key. Drops the oldest copies if the inbox is
+   * full.
+   */
   add(uid: string, command: NewCommand): Buffer {
     const inbox = this.#open(uid);
     const key = copyKey(inbox.key, ++inbox.last, this.#arena);
@@ -93,8 +98,9 @@ export class InboxBatch {
   }
 
   /**
-   * Returns the time at which the command of the copy expires, `undefined` if the copy was not in
-   * the inbox before the batch.
+   * Removes a copy. Returns the expiry time of its command in Unix milliseconds. Returns
+   * `undefined` if the copy was not in the inbox before the batch, or if the batch has already
+   * removed it.
    */
   remove(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
@@ -164,7 +170,10 @@ export class InboxBatch {
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /** The oldest copy was stored before the batch or added by it. The inbox must not be empty. */
+  /**
+   * Removes the oldest copy, which was stored before the batch or added by it. The inbox must not
+   * be empty.
+   */
   #removeOldest(inbox: OpenInbox): void {
     const { key, before, added } = inbox;
     const start = copyKey(key, inbox.droppedThrough + 1);
@@ -185,8 +194,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns `undefined` if the command is no longer stored. `copies` is set if this batch adds the
-   * command.
+   * `copies` is the number of copies if this batch adds the command. Returns `undefined` if the
+   * command is no longer stored.
    */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);
@@ -205,7 +214,9 @@ export class InboxBatch {
     return remaining;
   }
 
-  /** Removes the command if no inbox holds it any longer. */
+  /**
+   * Writes the number of remaining copies, or removes the command if no inbox holds it any longer.
+   */
   #putRemaining({ command: key, hasRow, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;
     if (value !== undefined || hasRow) this.#writes.push({ table: "commandLeft", key, value });

@@ -1,9 +1,9 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
-// transaction, so no step needs a lock, events are published in the order of commits, and many
+// transaction. So no step needs a lock, events are published in the order of commits, and many
 // small commands share one commit. Users take turns; the steps of one user keep their order. Owns
-// the queue, the commands that must not be visible yet, and the counters.
+// the queue, the ids of commands that must not be visible yet, and the counters.
 //
-// A large step is decided in short slices of the event loop. Its writes are issued in one
+// A large step is decided in short slices of the event loop, but all writes are issued in one
 // event-loop turn. Nothing may be published or answered before the commit. If a step cannot be
 // decided, it fails alone. If a commit fails, all steps of its batch fail.
 
@@ -20,12 +20,13 @@ import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 /**
- * Maximum number of copies and acknowledgements in one transaction. The first step may be larger.
+ * Maximum number of copies and acknowledgements in a batch before other steps join it. The first
+ * step alone may be larger.
  */
 const MAX_BATCH = 2000;
 /**
- * Small steps join a batch while it is being decided, so that they need not wait until the whole
- * batch is written.
+ * Maximum number of copies and acknowledgements that join a batch while it is being decided. Only
+ * small steps join, so that they need not wait until the whole batch is written.
  */
 const MAX_JOINING = 500;
 const MAX_QUEUED = 200_000;
@@ -57,7 +58,10 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** The steps of a user may occupy at most as much of the queue as is still free. */
+  /**
+   * True if the user's share of the queue is used up. The steps of one user can fill at most half
+   * of the queue.
+   */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
@@ -94,7 +98,8 @@ export class InboxQueue {
         steps = this.#nextSteps();
       }
     } finally {
-      this.#running = undefined; // set before other code runs, so that no step stays in the queue
+      // In the turn in which the queue was found empty, so that no step stays in it.
+      this.#running = undefined;
     }
   }
 
@@ -132,7 +137,7 @@ export class InboxQueue {
     for (const step of steps) this.#finish(step, failure);
   }
 
-  /** Small steps that arrive meanwhile are added to `steps`. */
+  /** Decides all steps in one batch. Small steps that arrive meanwhile are added to `steps`. */
   async #decide(steps: InboxStep[]): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#ports;
     const batch = new InboxBatch(tables, maxInbox);

@@ -9,7 +9,7 @@
 //   commandCopies   command key                       version u8, number of copies u32 (not in
 //                                                     version 1), key in `inbox` of each copy
 //   commandLeft     command key                       version u8, number of copies still in
-//                                                     inboxes u32; no row: all of them
+//                                                     inboxes u32; no row means all of them
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { writeText } from "../../../lib/write-text.ts";
@@ -51,7 +51,7 @@ export class Arena {
   }
 }
 
-/** Used for single keys, because a block of an arena is much larger. */
+/** Used for single keys, because an arena allocates blocks of at least 64 KiB. */
 const NO_ARENA: Pick<Arena, "allocate" | "shrinkLast"> = {
   allocate: (size) => Buffer.allocUnsafe(size),
   shrinkLast() {},
@@ -134,7 +134,10 @@ export function copiesValue(keys: readonly Buffer[]): Buffer {
   return Buffer.concat([start, ...keys]);
 }
 
-/** Returns 0 if the command is no longer stored. */
+/**
+ * Returns the number of copies that the command was stored with, 0 if the command is no longer
+ * stored.
+ */
 export function countCopies(value: Buffer | undefined): number {
   return value?.[0] === COPIES_VERSION ? value.readUInt32BE(1) : readCopies(value).length;
 }

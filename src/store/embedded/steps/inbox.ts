@@ -1,6 +1,6 @@
-// The port's calls on command inboxes. A retry is answered with the first command. A read returns
-// commands that are published and not expired. All changes of inboxes go through the queue. State:
-// the number of retries.
+// Implements the port's calls on command inboxes. A retry is answered with the first command. A
+// read returns only published commands that have not expired. All changes of inboxes go through the
+// queue. State: the number of retries.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";
@@ -58,7 +58,7 @@ export class Inbox implements InboxStore {
     const { assigner, appends, clock, dedupe } = this.#ports;
     assertFits(draft);
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
-    // Nothing may be awaited between this check and `#add`: otherwise two calls with the same
+    // Nothing may be awaited between this check and `#add`. Otherwise, two calls with the same
     // clientMsgNo could both be stored.
     while (assigner.findFirst(draft, clock()) !== undefined) {
       const first = await appends.findEarlier(draft);
@@ -77,7 +77,7 @@ export class Inbox implements InboxStore {
     if (draft.clientMsgNo !== "")
       dedupe.trackCommand(
         draft,
-        promise.catch(() => undefined), // a retry of a failed command is stored as a new one
+        promise.catch(() => undefined), // a retry of a failed command is stored as a new command
       );
     this.#queue.add(draft.fromUid, step);
     return promise;
@@ -114,7 +114,7 @@ export class Inbox implements InboxStore {
     return commands;
   }
 
-  /** Returns 0 if the inbox is empty. */
+  /** Returns the newest `inboxSeq` of the user, 0 if the inbox is empty. */
   newestSeq(uid: string): number {
     const { last, count } = this.#stateOf(inboxKey(uid));
     return count > 0 ? last : 0;
@@ -123,14 +123,17 @@ export class Inbox implements InboxStore {
   async acknowledgeCommands(uid: string, inboxSeqs: readonly number[]): Promise<number> {
     if (isTooLong(uid)) throw new BrokerError("too_large");
     const storedSeqs = await this.#storedSeqs(uid, inboxSeqs);
-    if (storedSeqs.length === 0) return 0; // nothing to acknowledge
+    if (storedSeqs.length === 0) return 0;
     if (this.#queue.isFull(uid)) throw new BrokerError("overloaded");
     const { promise, step } = acknowledgeStep(uid, storedSeqs, this.#ports.clock());
     this.#queue.add(uid, step);
     return promise;
   }
 
-  /** Each seq costs at most one read. The reads are spread over several event-loop turns. */
+  /**
+   * Returns the seqs whose copies are in the inbox. Each seq costs at most one read. The reads are
+   * spread over several event-loop turns.
+   */
   async #storedSeqs(uid: string, inboxSeqs: readonly number[]): Promise<readonly number[]> {
     const slice = new TimeSlice(undefined, this.#lookups);
     const inbox = inboxKey(uid);
@@ -151,7 +154,10 @@ export class Inbox implements InboxStore {
     return readState(this.#ports.tables.inboxes.get(inbox));
   }
 
-  /** Stops early if `isClosed` returns true. Throws `unavailable` if a write fails. */
+  /**
+   * Removes expired commands and their copies. Stops early if `isClosed` returns true. Throws
+   * `disk_full` or `unavailable` if a write fails.
+   */
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {
     const { commands } = this.#ports.tables;
     const bounds = { end: commandKey(nowMs + 1), limit: MAX_SWEPT_COMMANDS };
@@ -162,10 +168,7 @@ export class Inbox implements InboxStore {
     }
   }
 
-  /**
-   * Removes the first of the commands, and further ones until at least `MAX_SWEPT_COPIES` copies
-   * are removed.
-   */
+  /** Removes commands in order, until all are removed or at least MAX_SWEPT_COPIES copies are. */
   async #expire(commands: readonly Buffer[]): Promise<void> {
     const { commandCopies } = this.#ports.tables;
     const steps: Promise<void>[] = [];

@@ -1,7 +1,7 @@
 // A stream in memory: an active one, or an ended one that is not completely in the database. Owns
 // its text, the text offset of each event, its notes and the event ids that its producer chose. An
-// event is first assigned, then shown once it is committed; if its write fails, the newest event is
-// rolled back. An uncommitted event must never be visible to reads.
+// event is assigned first, and shown once it is committed. Events whose write fails are rolled
+// back, newest first. An uncommitted event must never be visible to reads.
 
 import {
   type ChannelEvent,
@@ -49,7 +49,9 @@ export class LiveStream {
   readonly pending: EncodedEvent[] = [];
   stored = 0;
   flushing = 0;
-  /** Includes parts that the database may have after a failed checkpoint. */
+  /**
+   * First event index of each part that the database has, or may have after a failed checkpoint.
+   */
   readonly parts = new Set<number>();
   #text = "";
   readonly #offsets: number[] = [];
@@ -69,12 +71,12 @@ export class LiveStream {
     this.lastEventMs = nowMs;
   }
 
-  /** Also the index of the next event. */
+  /** Number of assigned events, which is also the index of the next event. */
   get assigned(): number {
     return this.#offsets.length;
   }
 
-  /** -1 if the message is not visible either. */
+  /** Number of visible events, -1 if the message is not visible either. */
   get shown(): number {
     return this.#shown;
   }
@@ -120,7 +122,7 @@ export class LiveStream {
     this.#memory += eventBytes(event);
   }
 
-  /** The newest event must be uncommitted. */
+  /** Undoes `assign`. `event` must be the newest event and must be uncommitted. */
   rollBack(event: StreamEvent): void {
     const { type, eventId } = event;
     const textOffset = this.#offsets.pop() ?? 0;
@@ -138,7 +140,8 @@ export class LiveStream {
   }
 
   /**
-   * Returns the offset in UTF-16 units, `undefined` if `index` is negative or higher than `shown`.
+   * Returns the number of UTF-16 units of text before the event `index`. Returns `undefined` if
+   * `index` is negative or higher than `shown`.
    */
   textOffset(index: number): number | undefined {
     if (index < 0 || index > this.#shown) return undefined;

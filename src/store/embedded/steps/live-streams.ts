@@ -47,7 +47,7 @@ export class LiveStreams {
     return count;
   }
 
-  /** Also finds uncommitted streams. */
+  /** Finds ended and uncommitted streams too. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
@@ -56,7 +56,7 @@ export class LiveStreams {
     return this.#byChannel.get(key)?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
-  /** The stream may be uncommitted. */
+  /** Returns the stream of the channel that has not ended. Its start may be uncommitted. */
   openStream(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.ending === undefined);
   }
@@ -65,15 +65,16 @@ export class LiveStreams {
     return this.#byChannel.get(key)?.find((stream) => stream.isShownActive);
   }
 
-  /** Includes ended streams. */
+  /** Returns the user's streams in personal channels, including ended ones. */
   personalOf(uid: string): Iterable<LiveStream> {
     return this.#byUser.get(uid) ?? [];
   }
 
   /**
-   * Throws `too_large` if the event is too large for its stream, and `overloaded` if it would
-   * exceed the memory limit of all streams. An end without data is always accepted. An end is never
-   * rejected with `overloaded`, because it frees memory.
+   * Throws `too_large` if the event is too large for its stream, which has `streamBytes` bytes so
+   * far. Throws `overloaded` if the event would exceed the memory limit of all streams. An end
+   * without data is always accepted. An end is never rejected with `overloaded`, because it frees
+   * memory.
    */
   assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
     const { maxStreamBytes, maxActiveBytes } = this.#limits;
@@ -126,8 +127,8 @@ export class LiveStreams {
   }
 
   /**
-   * The silence of streams is measured from now on. Must be called before the WAL is replayed.
-   * Throws `internal` if the data cannot be read.
+   * Loads the active streams of the database. The silence of all streams is measured from `nowMs`
+   * on. Must be called before the WAL is replayed. Throws `internal` if the data cannot be read.
    */
   load(nowMs: number): void {
     this.#loadedAtMs = nowMs;
@@ -139,7 +140,10 @@ export class LiveStreams {
     }
   }
 
-  /** Adds nothing if the database already has the stream. */
+  /**
+   * Adds the stream of a replayed message, unless the stream is already in memory or has ended in
+   * the database.
+   */
   replayMessage(channel: MemtableChannel, message: Message): void {
     const { key, messageSeq } = message;
     if (this.atSeq(key, messageSeq) !== undefined) return;
@@ -171,7 +175,10 @@ export class LiveStreams {
     stream.show(event.index + 1);
   }
 
-  /** Also called again after a failed flush. */
+  /**
+   * Returns the puts of a checkpoint for all changed streams. After a failed checkpoint, the next
+   * call includes the same events again.
+   */
   startFlush() {
     const streams = [...this.#dirty];
     for (const stream of streams) stream.flushing = stream.shown;
@@ -184,7 +191,7 @@ export class LiveStreams {
           yield;
         }
       },
-      /** Called once the database has the events. */
+      /** Drops the flushed events. Called once the database has them. */
       finish: () => this.#finishFlush(streams),
     };
   }
@@ -201,7 +208,9 @@ export class LiveStreams {
   }
 }
 
-/** Returns an empty set for channels that are not personal. Ids contain no `@`. */
+/**
+ * Returns the users of a personal channel, an empty set for other channels. Uids contain no `@`.
+ */
 function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(key.startsWith("1:") ? key.slice(2).split("@") : []);
 }

@@ -1,7 +1,7 @@
-// The sweep removes data that is no longer shown to readers, and the rows that belong to it. It
-// works in short steps, each of which is one transaction. A row of the log is removed by age once
-// its newest message is beyond the age limit. A row with messages beyond the limit on number is
-// shortened to the messages that are kept.
+// Removes expired messages, messages beyond the history limits, and expired commands, tokens and
+// logins, together with the rows that refer to them. Works in short steps, each of which is one
+// transaction. A row of the log is removed once its newest message is older than the retention
+// time. If only some messages of a row are beyond the limit on their number, the row is shortened.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -62,8 +62,8 @@ export class Sweep {
   }
 
   /**
-   * Returns the number of removed messages of channels. Joins a run that is in progress. Throws
-   * `unavailable` if a write fails.
+   * Resolves to the number of removed messages of channels. Joins a run that is in progress. Throws
+   * `disk_full` or `unavailable` if a write fails.
    */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
@@ -72,13 +72,13 @@ export class Sweep {
     return this.#running;
   }
 
-  /** A run in progress stops after its current step. */
+  /** Stops the timer. A run in progress ends early. */
   stop(): void {
     this.#isClosed = true;
     clearInterval(this.#timer);
   }
 
-  /** Safe to call twice. */
+  /** Stops the timer and waits for a run in progress. Safe to call twice. */
   async close(): Promise<void> {
     this.stop();
     await this.#running?.catch(() => 0); // the caller of `run` receives the error
@@ -144,7 +144,10 @@ export class Sweep {
   }
 }
 
-/** Returns the number of removed messages. Throws `unavailable` if a write fails. */
+/**
+ * Removes messages beyond the history limits from all channels that need it. Returns the number of
+ * removed messages. Throws `disk_full` or `unavailable` if a write fails.
+ */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
   if (retentionMs === Infinity && trimQueue.maxMessages === 0) return 0;
@@ -207,7 +210,7 @@ async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<
 
 interface RowCut {
   readonly row: LogRow;
-  /** Higher than the row's last seq if no message is kept. */
+  /** First seq that is kept. Higher than the last seq of the row if no message is kept. */
   readonly keptFrom: number;
 }
 
@@ -239,8 +242,8 @@ function rowsToCut(
   if (!hasRetention && trimThrough <= 0) return cuts;
   const to = hasRetention ? MAX_SEQ : trimThrough;
   /**
-   * A row that a checkpoint is writing must not be cut: the checkpoint could write it again in
-   * full.
+   * A row that a checkpoint is writing must not be shortened, because the checkpoint could write it
+   * again in full.
    */
   const memtableFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
@@ -251,7 +254,7 @@ function rowsToCut(
     if (lastOld < row.first) break;
     if (isStream(row) && live.atSeq(key, row.first) !== undefined) {
       trimQueue.add(key);
-      break; // removed once the stream has ended and is in the database
+      break; // a later sweep removes it, after the end of the stream is in the database
     }
     if (isCut && row.last >= memtableFrom) {
       trimQueue.add(key);
@@ -277,9 +280,9 @@ function newestMs(row: LogRow): number {
 }
 
 /**
- * Queue of channels that grew enough since it was last emptied. After a start it contains all
- * channels, because the limit may have changed. `addIfGrown` is called once per channel and
- * checkpoint, never per message.
+ * Channels that the next sweep must examine, because they grew since the last one. After a start,
+ * all channels are examined, because the limit may have changed. `addIfGrown` is called once per
+ * channel and checkpoint, never per message.
  */
 export class TrimQueue {
   /** 0 means no limit. */
@@ -308,14 +311,14 @@ export class TrimQueue {
     this.#channels?.add(key);
   }
 
-  /** `undefined` means all channels. */
+  /** Empties the queue and returns its channels. `undefined` means all channels. */
   takeAll(): ReadonlySet<ChannelKey> | undefined {
     const channels = this.#channels;
     this.#channels = new Set();
     return channels;
   }
 
-  /** The next sweep examines all channels. */
+  /** Called after a failed sweep. The next sweep examines all channels. */
   failed(): void {
     this.#channels = undefined;
   }

@@ -1,7 +1,7 @@
 // The rules for the sessions of a user: which sessions a login ends, and whether a session may be
 // continued. Pure. `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` contain the same
-// rules, because the Redis driver must apply them inside Redis. `test/contract/kick-cases.ts` has
-// the cases.
+// rules, because the Redis driver must apply them inside Redis. `test/contract/kick-cases.ts`
+// contains the test cases of both.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
 import type { Claim, LoggedInSession, LoginResult, NewestLogin } from "../../../broker/ports.ts";
@@ -25,7 +25,10 @@ type LoginDecision =
       readonly newest: NewestLogin | undefined;
     };
 
-/** Decides on a login [decisions: Kick rule; resume is no login]. `now` is in microseconds. */
+/**
+ * Decides whether a login is accepted, and which sessions it ends [decisions: Kick rule; resume is
+ * no login]. `now` is in microseconds.
+ */
 export function decideLogin(
   session: SessionRecord,
   claim: Claim | undefined,
@@ -75,9 +78,9 @@ export function decideLogin(
 }
 
 /**
- * Returns `undefined` if the session is a new login. Returns 0 if it continues a login that is
- * older than the newest main login, because only the label of such a login is stored, not its
- * order.
+ * Returns the order of the login that the session continues, `undefined` if the session is a new
+ * login. Returns 0 if the continued login is older than the newest main login, because the order of
+ * older logins is not stored.
  */
 function claimedOrder(
   claim: Claim | undefined,

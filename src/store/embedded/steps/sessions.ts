@@ -1,6 +1,6 @@
 // The sessions of this process. They are only in memory, because no session outlives the process.
-// Only the newest logins are stored. State: sessions by uid, and the close reason of each ended
-// session that its connection has not removed yet.
+// Only the newest main logins are stored in the database. State: sessions by uid, and the close
+// reason of each ended session that its connection has not removed yet.
 
 import { timingSafeEqual } from "node:crypto";
 import type { CloseReason } from "../../../broker/errors.ts";
@@ -56,8 +56,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
   let lastUs = 0;
 
   /**
-   * Returns a time that is later than the previous result. Two logins must not get the same time,
-   * and the clock may be set back.
+   * Returns a time in microseconds that is later than the previous result. Two logins must not get
+   * the same time, and the clock may be set back.
    */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
@@ -106,7 +106,10 @@ export function createSessions(ports: SessionPorts): SessionStore {
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** A removed main session cannot be continued later. */
+  /**
+   * Removes a session. If it belongs to the newest main login, the reason is stored with the login,
+   * so that the login cannot be continued later.
+   */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;
@@ -117,7 +120,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     remove(session);
   }
 
-  /** A session that is not in memory has been ended. */
+  /** Confirms that the session may continue. A session that is not in memory has been ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const reason = endedByDevice(session, device);
@@ -202,7 +205,10 @@ function failure(cause: unknown): Confirmation {
   return { kind: "failed", error: toBrokerError(cause) };
 }
 
-/** Returns `undefined` if a token was sent that the device does not have. */
+/**
+ * Returns the level of the session, `undefined` if the device does not have the token that was
+ * sent.
+ */
 function levelOf(
   requested: SessionRecord,
   tokenHash: Uint8Array | undefined,
@@ -216,12 +222,15 @@ function levelOf(
   return isSame ? device.level : undefined;
 }
 
-/** Returns `undefined` if the device allows the session [decisions: /user/token again]. */
+/**
+ * Returns why the device's current token ends the session, `undefined` if the session may continue
+ * [decisions: /user/token again].
+ */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,
 ): CloseReason | undefined {
-  if (tokenTag === "" || device === undefined) return undefined; // the session needed no token
+  if (tokenTag === "" || device === undefined) return undefined; // no token to compare
   if (device.tokenHash.length === 0) return "logged_out";
   const tag = Buffer.from(tokenTag, "base64url"); // the first bytes of the token's hash
   const isSame = tag.equals(device.tokenHash.subarray(0, tag.length));

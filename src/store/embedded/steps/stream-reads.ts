@@ -1,5 +1,5 @@
 // Reads streams: active and recently ended ones from memory, others from the database. No state of
-// its own. Must never return uncommitted events, or a stream whose message is older than the
+// its own. Must never return uncommitted events, or an ended stream whose message is older than the
 // retention time.
 
 import { type ChannelKey, type Message, messageTimeMs } from "../../../broker/model.ts";
@@ -27,7 +27,10 @@ export interface StreamReadsPorts {
 export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   const { live, streamRows: rows } = ports;
 
-  /** Returns `undefined` if there is none or its message is no longer shown. */
+  /**
+   * Returns an ended stream from the database, `undefined` if there is none or its message is no
+   * longer shown.
+   */
   function findEnded(
     key: ChannelKey,
     clientMsgNo: string,
@@ -41,7 +44,10 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
 
   const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
 
-  /** An ended stream is shown until its message is beyond the retention time, like a stored one. */
+  /**
+   * True if the stream may be returned. An ended stream is returned only until its message is older
+   * than the retention time.
+   */
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
     return isKept(messageTimeMs(stream.head.messageId));
@@ -77,7 +83,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   };
 }
 
-/** `number` is the channel's number. */
+/** Adds the stream to the message. `number` is the number of the channel. */
 type WithStream = (message: Message, number: number) => Message;
 
 export function createWithStream({

@@ -71,7 +71,7 @@ export interface StreamEvent {
   readonly timestampMs: number;
 }
 
-/** The record is from `start` to `end`, and its body begins at `body`. */
+/** A record in `bytes`: from offset `start` to offset `end`. Its body begins at offset `body`. */
 export interface EncodedEvent {
   readonly bytes: Buffer;
   readonly start: number;
@@ -107,7 +107,7 @@ export function endingCode(ending: Ending): number {
   return ENDINGS.indexOf(ending);
 }
 
-/** Throws `internal` if the number is unknown. */
+/** Throws `internal` if the code is unknown. */
 export function endingOf(code: unknown): Ending {
   const ending = typeof code === "number" ? ENDINGS[code] : undefined;
   if (ending === undefined) throw unreadable(`ending ${code}`);
@@ -156,7 +156,10 @@ function encodeBody(target: Buffer, at: number, event: StreamEvent): number {
   return end + writeText(target, end, data);
 }
 
-/** Throws `internal` if the version is newer than this build's. */
+/**
+ * Throws `internal` if the version is newer than this build's, or if the body contains an unknown
+ * value.
+ */
 export function decodeStreamRecord(bytes: Buffer): {
   readonly stream: StreamName;
   readonly event: StreamEvent;

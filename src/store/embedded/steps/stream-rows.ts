@@ -1,7 +1,7 @@
 // Rows of streams in the database. An active stream has one row that marks it as active, and one
 // row per checkpoint with its new events (a part). An ended stream has a row with its content, a
-// row for lookups by event, and a row under its clientMsgNo. The message of a stream is in the log.
-// No state.
+// row with the offsets and ids of its events, and a row under its clientMsgNo. The message of a
+// stream is in the log. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";
@@ -40,7 +40,10 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /** Must be called inside `commit`. Putting the events twice changes nothing. */
+  /**
+   * Puts the events that the checkpoint flushes. Must be called inside `commit`. Putting events
+   * twice changes nothing.
+   */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
@@ -75,7 +78,10 @@ export class StreamRows {
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /** Must be called inside `commit`. */
+  /**
+   * Removes the rows of an ended stream. `record` is the record of its message. Must be called
+   * inside `commit`.
+   */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames } = this.#tables;
     const { messageSeq, clientMsgNo } = decodeRecord(record).message;
@@ -109,8 +115,9 @@ export class StreamRows {
   }
 
   /**
-   * Returns the offset in UTF-16 units. If `index` is the number of events, returns the length of
-   * the text. Returns `undefined` for a negative or higher index, or if the stream is not stored.
+   * Returns the number of UTF-16 units of text before the event `index`. If `index` is the number
+   * of events, returns the length of the text. Returns `undefined` for a negative or higher index,
+   * or if the stream is not stored.
    */
   textOffset(position: StreamPosition, index: number): number | undefined {
     const bytes = this.#trace(position)?.[0];
@@ -127,7 +134,7 @@ export class StreamRows {
     return row === undefined ? undefined : fieldsOf(row, VERSION);
   }
 
-  /** Returns `undefined` if the message has no stream. */
+  /** Returns `undefined` if no ended stream is stored for the message. */
   snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;
@@ -148,7 +155,10 @@ export class StreamRows {
     return number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq));
   }
 
-  /** Throws `internal` if the message of a stream is missing or a row cannot be decoded. */
+  /**
+   * Yields the active streams. Throws `internal` if the message of a stream is missing or a row
+   * cannot be decoded.
+   */
   *active(): Generator<{
     readonly head: StreamHead;
     readonly parts: readonly number[];
@@ -174,10 +184,10 @@ export class StreamRows {
 }
 
 /**
- * Removes the rows of active streams whose message is not in the log, which a failed checkpoint of
- * an older build can leave. The replay of the WAL restores these streams, because segments are
- * deleted only after a complete checkpoint. Must be called before the replay. Throws `unavailable`
- * if the rows cannot be removed.
+ * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
+ * older build can leave such rows. The replay of the WAL restores these streams, because segments
+ * are deleted only after a complete checkpoint. Must be called before the replay. Throws
+ * `unavailable` if the rows cannot be removed.
  */
 export async function removeOrphanedStreams(
   tables: Tables,
@@ -254,7 +264,7 @@ function encodePart(events: readonly EncodedEvent[]): Buffer {
   return value;
 }
 
-/** Throws `internal` if the version is newer than this build's. */
+/** Throws `internal` if a version is newer than this build's, or if an event cannot be decoded. */
 function decodePart(part: Buffer): StreamEvent[] {
   assertVersion(part);
   const events: StreamEvent[] = [];

@@ -1,6 +1,7 @@
-// The queued step of a call that changes streams. It assigns events in memory and in the frame,
-// makes them visible and publishes them once they are durable, or rolls them back. Owns the list of
-// events and the call's result. Nothing may be shown, published or answered before it is committed.
+// The queued step of a call that changes streams. It assigns events in memory and in the frame.
+// Once the events are durable, it makes them visible and publishes them. If the write fails, it
+// rolls them back. Owns the list of events and the result of the call. Events must not be shown,
+// published or acknowledged before they are durable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
@@ -25,7 +26,10 @@ export interface StreamCallPorts {
   readonly frame: Frame;
 }
 
-/** If the call is refused, it must throw a BrokerError before it assigns anything. */
+/**
+ * Decides a call and assigns its events. If the call is refused, throws a BrokerError before it
+ * assigns anything.
+ */
 export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
 export class StreamCall<Answer> implements QueuedStep {

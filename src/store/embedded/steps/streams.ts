@@ -1,7 +1,7 @@
-// The port's calls that change streams, and the state machine of streams: how an event, a cancel by
-// a viewer and the silence of a producer change a stream [spec: Streaming text session; decisions:
-// Messages and events]. A call is checked here and decided when it reaches the front of the queue.
-// Decisions are based on assigned events, committed or not. No state.
+// Implements the port's calls that change streams, and the state machine of streams: how an event,
+// a cancel by a viewer and the silence of a producer change a stream [spec: Streaming text session;
+// decisions: Messages and events]. A call is checked here and decided when it reaches the front of
+// the queue. Decisions are based on assigned events, committed or not. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -64,7 +64,10 @@ export function createStreams(ports: StreamPorts): StreamStore {
   };
 }
 
-/** An invalid event must not reach a batch, because it would make other calls fail there. */
+/**
+ * Returns `undefined` if the draft is valid. An invalid event must not reach a batch, because it
+ * would make other calls fail there.
+ */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs } = draft;
@@ -119,7 +122,9 @@ class StreamRules {
     return { verdict: "done", state: stateAfter(ended.ending) };
   }
 
-  /** Returns the number of ended streams. */
+  /**
+   * Ends all streams that had no event since `silentSinceMs`. Returns the number of ended streams.
+   */
   interrupt(silentSinceMs: number, assignments: StreamAssignments): number {
     const silent = this.silentStreams(silentSinceMs);
     for (const stream of silent) endStream(stream, "interrupted", assignments);
@@ -134,7 +139,7 @@ class StreamRules {
 
   #start(draft: StreamDraft, assignments: StreamAssignments): StreamResult {
     const { live, assigner } = this.#ports;
-    // The sender used the clientMsgNo for a message that is not a stream.
+    // The sender already used the clientMsgNo for a message or command that is not this stream.
     if (assigner.findFirst(draft, assignments.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
     const running = live.openStream(draft.key);

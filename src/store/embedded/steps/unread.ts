@@ -1,8 +1,9 @@
 // Counts unread messages: visible messages with a red dot after a read position. A count costs a
-// few reads, because each record stores the number of such messages up to it. Only messages that
-// expire are counted one by one, newest first and up to a limit. `ChannelStates` reads the needed
-// parts of a channel from the database and the memtable. Owns the results of earlier scans of the
-// memtable, so that no record is scanned twice. A `ChannelState` must not be used after an `await`.
+// few reads, because each record stores the number of messages up to it that have a red dot and do
+// not expire. Messages that expire are counted one by one, newest first and up to a limit.
+// `ChannelStates` reads the needed parts of a channel from the database and the memtable. Owns the
+// results of earlier scans of the memtable, so that no record is scanned twice. A `ChannelState`
+// must not be used after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -70,15 +71,19 @@ export class UnreadCounter {
     return low;
   }
 
-  /** Returns the seq after the head if no message is within the retention time. */
+  /**
+   * Returns the first seq from `seq` on whose message is within the retention time, the seq after
+   * the head if there is none. Without a retention time, returns `seq` itself.
+   */
   firstKeptSeq(state: ChannelState, seq: number): number {
     if (this.#ports.retentionMs === Infinity || seq > state.head) return seq;
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
   /**
-   * Returns a record whose message may have expired. A binary search finds it, because messages
-   * reach the retention time in the order of seqs.
+   * Returns the first record from `seq` on that is within the retention time, `undefined` if there
+   * is none. The `expire` time of its message may be over. A binary search finds the record,
+   * because messages reach the retention time in the order of seqs.
    */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
@@ -102,7 +107,10 @@ export class UnreadCounter {
     return state.headCounted - first.counted + (first.isCounted ? 1 : 0);
   }
 
-  /** Returns the seqs newest first and up to the limits. */
+  /**
+   * Returns the seqs of unread messages that have an expiry time and are still visible, newest
+   * first. The limits are MAX_EXPIRING and MAX_LOOKED_AT.
+   */
   #expiring(state: ChannelState, position: number): readonly number[] {
     const { states, clock } = this.#ports;
     const nowMs = clock();
@@ -171,13 +179,13 @@ export class ChannelStates {
     return { number, head, headCounted: counted, active };
   }
 
-  /** Returns 0 if the user sent no message. */
+  /** Returns the newest seq that the user sent in the channel, 0 if there is none. */
   ownSeq({ number, active }: ChannelState, uid: string): number {
     const inMemtable = active && this.#scan(active).own.get(uid);
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
-  /** Returns `undefined` if there is no such record. */
+  /** Returns the first record whose seq is at least `seq`, `undefined` if there is none. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#ports;
@@ -187,7 +195,10 @@ export class ChannelStates {
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /** Returns `undefined` if there is none. */
+  /**
+   * Returns the newest message that `isShown` accepts, down to `fromSeq`. Returns `undefined` if
+   * there is none.
+   */
   newestVisible(
     state: ChannelState,
     fromSeq: number,
@@ -207,7 +218,10 @@ export class ChannelStates {
     return undefined;
   }
 
-  /** Yields the messages, expired or not, newest first down to `fromSeq`. */
+  /**
+   * Yields the messages that have a red dot and an expiry time, newest first down to `fromSeq`.
+   * Some of them may have expired.
+   */
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
     const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {

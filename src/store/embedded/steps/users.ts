@@ -1,5 +1,5 @@
 // The devices of users, and the newest main login of each device flag. A login is kept longer than
-// its session, also across restarts. No state.
+// its session, also across restarts. State: the position of the sweep.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -96,7 +96,10 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   };
 }
 
-/** Each call examines one part of the table. Throws `unavailable` if a write fails. */
+/**
+ * Creates a function that removes expired logins. Each call examines up to ROWS_PER_SWEEP rows.
+ * Throws `disk_full` or `unavailable` if a write fails.
+ */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
   const isExpired = (stored: Stored | undefined, nowMs: number) =>
