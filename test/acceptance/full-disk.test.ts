@@ -226,11 +226,11 @@ async function fillAndFree(t: Test, disk: SmallDisk): Promise<void> {
   await assertAllCommands(t, broker, ledger);
 }
 
-t.test("a disk that fills up loses nothing acknowledged", async (t) => {
+t.test("a broker whose disk fills up loses nothing that it acknowledged", async (t) => {
   await fillAndFree(t, await mountSmallDisk(t, DISK_MIB));
 });
 
 if (IS_FULL_VOLUME)
-  t.test("an ext4 disk that fills up loses nothing acknowledged", async (t) => {
+  t.test("a broker whose ext4 disk fills up loses nothing that it acknowledged", async (t) => {
     await fillAndFree(t, await mountSmallDisk(t, DISK_MIB, "ext4"));
   });

@@ -99,29 +99,32 @@ t.test(
 
 type Json = Readonly<Record<string, unknown>>;
 
-t.test("the message of a stream contains the reason for the stream's end", async (t) => {
-  const cases: readonly (readonly [StreamState, Json])[] = [
-    ["active", {}],
-    ["closed", { end: 1 }],
-    ["interrupted", { end: 1, end_reason: 1, error: "interrupted" }],
-    ["cancelled", { end: 1, end_reason: 3, error: "cancelled" }],
-  ];
-  for (const [state, end] of cases) {
-    const api = await startApi();
-    const stream = { ...api.stream.snapshot(), state, text: "Hello" };
-    const messages = [message(1, { stream })];
-    api.page = { messages, headSeq: 1, more: false };
-    const { json } = await inject(api, "POST /messages", {
-      body: { ...GROUP, message_seqs: [1] },
-    });
-    const { setting, end: isOver, end_reason, error } = json.messages[0];
-    t.match({ setting }, { setting: 2 });
-    const actual = { end: isOver, end_reason, error };
-    t.match(actual, { end: undefined, ...end });
-    t.equal(json.messages[0].stream_data, btoa("Hello"));
-    t.notOk("stream" in json.messages[0]);
-  }
-});
+t.test(
+  "the message of an ended stream has `end` 1, and the reason if the stream was interrupted or cancelled",
+  async (t) => {
+    const cases: readonly (readonly [StreamState, Json])[] = [
+      ["active", {}],
+      ["closed", { end: 1 }],
+      ["interrupted", { end: 1, end_reason: 1, error: "interrupted" }],
+      ["cancelled", { end: 1, end_reason: 3, error: "cancelled" }],
+    ];
+    for (const [state, end] of cases) {
+      const api = await startApi();
+      const stream = { ...api.stream.snapshot(), state, text: "Hello" };
+      const messages = [message(1, { stream })];
+      api.page = { messages, headSeq: 1, more: false };
+      const { json } = await inject(api, "POST /messages", {
+        body: { ...GROUP, message_seqs: [1] },
+      });
+      const { setting, end: isOver, end_reason, error } = json.messages[0];
+      t.match({ setting }, { setting: 2 });
+      const actual = { end: isOver, end_reason, error };
+      t.match(actual, { end: undefined, ...end });
+      t.equal(json.messages[0].stream_data, btoa("Hello"));
+      t.notOk("stream" in json.messages[0]);
+    }
+  },
+);
 
 t.test(
   "the field `setting` contains the sender's bits, and bits that mark a topic and a stream",
@@ -152,24 +155,27 @@ t.test(
   },
 );
 
-t.test("calls about a personal channel require login_uid", async (t) => {
-  const person = { channel_id: "b", channel_type: 1 };
-  for (const path of ["/channel/messagesync", "/messages"]) {
+t.test(
+  "the calls /channel/messagesync, /messages and /channel/max_message_seq require login_uid for a personal channel",
+  async (t) => {
+    const person = { channel_id: "b", channel_type: 1 };
+    for (const path of ["/channel/messagesync", "/messages"]) {
+      const api = await startApi();
+      const { json } = await inject(api, `POST ${path}`, { body: person });
+      t.match(json, { status: 400, details: [{ path: "login_uid" }] });
+      const body = { ...person, login_uid: "a" };
+      const { status } = await inject(api, `POST ${path}`, { body });
+      t.equal(status, 200);
+      t.match(api.calls[0]?.args[0], { uid: "a", channel: { type: 1 } });
+    }
     const api = await startApi();
-    const { json } = await inject(api, `POST ${path}`, { body: person });
-    t.match(json, { status: 400, details: [{ path: "login_uid" }] });
-    const body = { ...person, login_uid: "a" };
-    const { status } = await inject(api, `POST ${path}`, { body });
-    t.equal(status, 200);
-    t.match(api.calls[0]?.args[0], { uid: "a", channel: { type: 1 } });
-  }
-  const api = await startApi();
-  api.page = { messages: [], headSeq: 8, more: false };
-  const target = "GET /channel/max_message_seq?channel_id=b&channel_type=1";
-  t.equal((await inject(api, target)).status, 400);
-  const { json } = await inject(api, `${target}&login_uid=a`);
-  t.same(json, { message_seq: 8 });
-});
+    api.page = { messages: [], headSeq: 8, more: false };
+    const target = "GET /channel/max_message_seq?channel_id=b&channel_type=1";
+    t.equal((await inject(api, target)).status, 400);
+    const { json } = await inject(api, `${target}&login_uid=a`);
+    t.same(json, { message_seq: 8 });
+  },
+);
 
 t.test(
   "POST /messages finds messages by seq, id and client_msg_no, up to 100 of each",

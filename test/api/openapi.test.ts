@@ -124,7 +124,7 @@ t.test(
   },
 );
 
-t.test("the document lists the credentials that each call accepts", async (t) => {
+t.test("the OpenAPI document lists the credentials that each call accepts", async (t) => {
   const document = async (requiresCredential: boolean) => {
     const api = await startApi({ requiresCredential });
     const headers = { authorization: await api.login() };
@@ -198,7 +198,7 @@ t.test("bodies and replies have named schemas, and their examples are valid", as
   }
 });
 
-t.test("operation ids are derived from the paths", async (t) => {
+t.test("the operation ids in the OpenAPI document are derived from the paths", async (t) => {
   const { paths } = await documentOf((await startApi()).endpoint);
   const stream = "/stream/{channel_type}/{channel_id}/{client_msg_no}";
   t.equal(paths["/conversations/clearUnread"].post.operationId, "conversationsClearUnread");
@@ -206,7 +206,7 @@ t.test("operation ids are derived from the paths", async (t) => {
   t.equal(paths[stream].get.operationId, "stream");
 });
 
-t.test("the document contains the configured limits", async (t) => {
+t.test("the OpenAPI document contains the configured limits", async (t) => {
   const { endpoint } = await startApi({ maxSubscribersPerCall: 5 });
   const document = await documentOf(endpoint);
   const body = (path: string) =>

@@ -52,7 +52,7 @@ t.test("a send returns the message ids in the field `data` in the wukongim diale
 });
 
 t.test(
-  "an error of a use case is answered with 400, `msg` and `status` in the wukongim dialect",
+  "in the wukongim dialect, an error caused by the caller is answered with 400, `msg` and `status`",
   async (t) => {
     const codes: readonly ErrorCode[] = [
       "bad_request",

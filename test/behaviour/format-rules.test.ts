@@ -125,16 +125,19 @@ for (const format of FORMATS) {
     },
   );
 
-  t.test(`a payload up to the size limit is accepted over ${name}`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const channel = await world.newGroup([ann, ben]);
-    const [client, peer] = [await join(t, ann), await join(t, ben)];
-    const largest = "ü".repeat((MAX_PAYLOAD_BYTES - EMPTY_TEXT_BYTES) >> 1);
-    const refusal = await refusalOf(client.send(channel, `${largest}ü`));
-    t.equal(refusal.reason, PAYLOAD);
-    t.equal(await client.send(channel, largest), 1);
-    t.ok((await peer.nextMessage()).text === largest, "the complete text arrives");
-  });
+  t.test(
+    `a payload up to the size limit is accepted, and a larger one is refused, over ${name}`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const channel = await world.newGroup([ann, ben]);
+      const [client, peer] = [await join(t, ann), await join(t, ben)];
+      const largest = "ü".repeat((MAX_PAYLOAD_BYTES - EMPTY_TEXT_BYTES) >> 1);
+      const refusal = await refusalOf(client.send(channel, `${largest}ü`));
+      t.equal(refusal.reason, PAYLOAD);
+      t.equal(await client.send(channel, largest), 1);
+      t.ok((await peer.nextMessage()).text === largest, "the complete text arrives");
+    },
+  );
 
   t.test(
     `several devices of a user receive messages and can be replaced and logged out over ${name}`,

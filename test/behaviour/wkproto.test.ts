@@ -265,7 +265,7 @@ t.test("a command that a client acknowledged with RECVACK is not pushed again", 
   t.same(third.texts, ["next"], "the acknowledged command is not pushed again");
 });
 
-t.test("only clients of version 5 receive events", async (t) => {
+t.test("only clients of WKProto version 5 receive events", async (t) => {
   const channel = await world.newGroup(["v5", "v4", "bob"]);
   const v5 = await join("v5", { version: 5 });
   const v4 = await join("v4", { version: 4 });

@@ -55,7 +55,7 @@ t.test("a group and a personal channel can have the same id, but two groups cann
   t.same(await members(node, "x", ["bob"]), []);
 });
 
-t.test("exactly one of several concurrent creations succeeds", async (t) => {
+t.test("exactly one of several concurrent creations of a group succeeds", async (t) => {
   const { channels } = await startNode(t);
   const results = await Promise.allSettled(
     Array.from({ length: 10 }, () => channels.create(rules(group("g")), [])),
@@ -81,7 +81,7 @@ t.test("creating an existing group with disband 1 disbands it permanently", asyn
   t.same(takeNotifications(node), [], "no addition to a disbanded group is announced");
 });
 
-t.test("changing a flag leaves the other flags as they are", async (t) => {
+t.test("changing a flag of a group leaves the other flags unchanged", async (t) => {
   const { channels, store } = await startNode(t);
   await channels.create(rules(group("g"), { sendBan: true }), []);
   const info = await channels.update(group("g"), { ban: true });
@@ -196,7 +196,7 @@ t.test("changing contacts does not notify sessions", async (t) => {
   t.match(await node.store.personFacts("bob", "alice"), { isContact: false });
 });
 
-t.test("every call rejects invalid ids", async (t) => {
+t.test("every channel call rejects invalid ids", async (t) => {
   const { channels } = await startNode(t);
   const bad = { code: "bad_id" };
   for (const id of ["", "a@b", "x".repeat(129), "a\u0000"]) {

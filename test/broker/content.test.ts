@@ -37,7 +37,7 @@ for (const [what, payload] of INVALID)
     t.equal(contentType(payload, "opaque"), 0);
   });
 
-t.test("the type of a payload is read with every kind of validation", async (t) => {
+t.test("every kind of content validation returns the type of a payload", async (t) => {
   const command = json({ type: COMMAND_TYPE, cmd: "unreadClear", param: {} });
   for (const validation of ["json", "strict", "opaque"] as const)
     t.equal(contentType(command, validation), 99);
@@ -45,7 +45,7 @@ t.test("the type of a payload is read with every kind of validation", async (t) 
   t.equal(contentType(bytes('{"type":1e2}'), "json"), 100);
 });
 
-t.test("deeply nested payloads are accepted", async (t) => {
+t.test("strict content validation accepts deeply nested payloads", async (t) => {
   const deep = `{"type":5,"a":${"[".repeat(500)}${"]".repeat(500)}}`;
   t.equal(contentType(bytes(deep), "strict"), 5);
 });

@@ -74,7 +74,7 @@ t.test("a page ends before it exceeds the size limit, and `more` is true", async
 });
 
 t.test(
-  "conversation heads contain no payload and are sorted by their newest message",
+  "`heads` returns conversations without payloads, the one with the newest message first",
   async (t) => {
     const { conversations } = await nodeWithMessages(t, 2);
     const { conversations: list } = await conversations.list("alice", PAGE);

@@ -142,7 +142,7 @@ t.test(
   },
 );
 
-t.test("a successful login resets the failures of the username", async (t) => {
+t.test("a successful login resets the number of failed logins of the username", async (t) => {
   const { managers } = testManagers(ADMIN);
   await managers.start();
   for (let round = 0; round < 2; round++) {

@@ -55,7 +55,7 @@ t.test("a follower of an ended stream gets all events and the end immediately", 
   t.same([complete.events.length, complete.ends], [0, 1], "no event is left to push");
 });
 
-t.test("a follower starts at the requested index", async (t) => {
+t.test("a follower starts at the requested index of the stream", async (t) => {
   const store = storeWithStream();
   store.stream.add("___ToolCallStart", "search");
   store.stream.add(STREAM_CONTENT, "two");

@@ -93,7 +93,7 @@ t.test("every field of an event rejects values outside its limits", async (t) =>
     t.equal(resultOf(changes), expected, JSON.stringify(changes).slice(0, 60));
 });
 
-t.test("the size of data is measured in bytes of UTF-8", async (t) => {
+t.test("the size of an event's data is measured in bytes of UTF-8", async (t) => {
   t.equal(resultOf({ data: "x".repeat(MAX_BYTES) }), "stream");
   t.equal(resultOf({ data: "x".repeat(MAX_BYTES + 1) }), "too_large");
   t.equal(resultOf({ data: "中".repeat(33) }), "stream");

@@ -61,7 +61,7 @@ function noteOf(event: ModelReader["notes"][number]) {
   return { eventId, type, data, timestampMs, index, textOffset };
 }
 
-t.test("consecutive content is merged into one event", async (t) => {
+t.test("consecutive content events are merged into one event", async (t) => {
   const random = new Random(SEED + 1);
   for (let round = 0; round < 100; round++) {
     const stream = randomStream(random, 40);
@@ -84,7 +84,7 @@ t.test("a reader that has all events gets no further events", async (t) => {
   t.same(eventsFrom(stream.snapshot(), { index: 3, textOffset: 4 }), []);
 });
 
-t.test("content without text advances the index", async (t) => {
+t.test("content events without text advance the index", async (t) => {
   const stream = new ModelStream();
   stream.add(STREAM_START, "");
   stream.add(STREAM_CONTENT, "");

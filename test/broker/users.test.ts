@@ -160,7 +160,7 @@ t.test("the system cannot register or log out a device", async (t) => {
   await t.rejects(users.quitDevice("", [0]), { code: "bad_id" });
 });
 
-t.test("online status has one record per uid, in order", async (t) => {
+t.test("the online status has one record per uid, in the order of the request", async (t) => {
   const { users, directory } = await startNode(t);
   await directory.login(record("web", { flag: 1 }));
   t.same(await users.onlineStatus(["bob", "alice", "bob"]), [
@@ -171,7 +171,7 @@ t.test("online status has one record per uid, in order", async (t) => {
   t.same(await users.onlineStatus([]), []);
 });
 
-t.test("online status of an invalid id is refused", async (t) => {
+t.test("a query for the online status of an invalid id is refused", async (t) => {
   const { users } = await startNode(t);
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });

@@ -87,7 +87,7 @@ t.test(
   },
 );
 
-t.test("commands wait while there is no handler", async (t) => {
+t.test("commands wait until the app adds a handler for commands", async (t) => {
   const { server, client, acked } = await start(t);
   pushCommands(await server.socket(), 1, 2);
   await new Promise((resolve) => setTimeout(resolve, 20));

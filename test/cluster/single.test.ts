@@ -78,7 +78,7 @@ t.test(
   },
 );
 
-t.test("clearing a key leaves other keys unchanged", async (t) => {
+t.test("clearing a key leaves the failure counts of other keys unchanged", async (t) => {
   const { throttle } = throttleAt(0);
   await throttle.addFailure("a", WINDOW_MS);
   await throttle.addFailure("b", WINDOW_MS);

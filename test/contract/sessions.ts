@@ -20,13 +20,13 @@ import { kicks } from "./sessions-kicks.ts";
 
 /** Runs the whole contract against the driver. */
 export function sessionContract(t: Test, driver: NodeDriver): void {
-  t.test(`${driver.name}: sessions log in`, (t) => loggingIn(t, driver));
+  t.test(`${driver.name}: a session that logs in is stored`, (t) => loggingIn(t, driver));
   t.test(`${driver.name}: a login ends other sessions as the kick rule specifies`, (t) =>
     kicks(t, driver),
   );
   t.test(`${driver.name}: a login needs the token of its device`, (t) => credentials(t, driver));
-  t.test(`${driver.name}: sessions are continued and confirmed`, (t) => continuing(t, driver));
-  t.test(`${driver.name}: sessions are removed and ended`, (t) => leaving(t, driver));
+  t.test(`${driver.name}: sessions can be continued and confirmed`, (t) => continuing(t, driver));
+  t.test(`${driver.name}: sessions can be removed and ended`, (t) => leaving(t, driver));
   t.test(`${driver.name}: the presence of users is returned and published`, (t) =>
     presence(t, driver),
   );

@@ -135,7 +135,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("all data of a stream counts towards `maxBytes`", async (t) => {
+  t.test("all data of a stream counts towards `maxBytes` of a conversation list", async (t) => {
     const fixture = await withGroup(createFixture, t);
     for (const id of ["alice", "carol"])
       for (const [type, data] of [

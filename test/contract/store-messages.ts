@@ -171,7 +171,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
     },
   );
 
-  t.test("seqs continue after a restart", async (t) => {
+  t.test("the seqs of a channel continue after a restart", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.append(draftOf());
     await fixture.store.append(draftOf());

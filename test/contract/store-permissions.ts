@@ -224,7 +224,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
     },
   );
 
-  t.test("concurrent changes to a list are all applied", async (t) => {
+  t.test("concurrent changes to a denylist are all applied", async (t) => {
     const { store } = await createFixture(t);
     const channel = { id: "owner", type: 1 } as const;
     const names = Array.from({ length: 60 }, (_, i) => `u${i}`);

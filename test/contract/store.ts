@@ -53,7 +53,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: commands stay in the inbox until they are acknowledged`, (t) =>
     inbox(t, createFixture),
   );
-  t.test(`${driver.name}: streams follow the table of states`, (t) =>
+  t.test(`${driver.name}: every stream call has the specified outcome in every state`, (t) =>
     streamStates(t, createFixture),
   );
   t.test(`${driver.name}: streams can be read while they run and after they end`, (t) =>
@@ -70,7 +70,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: conversations are listed and read`, (t) =>
     conversations(t, createFixture),
   );
-  t.test(`${driver.name}: unread counts follow the table of cases`, (t) =>
+  t.test(`${driver.name}: read positions and unread counts are correct in every case`, (t) =>
     unread(t, createFixture),
   );
   t.test(
@@ -199,7 +199,7 @@ async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
     },
   );
 
-  t.test("an empty token hash is stored as empty", async (t) => {
+  t.test("a device without a token is stored with an empty token hash", async (t) => {
     const { store } = await createFixture(t);
     const device = {
       uid: "a",

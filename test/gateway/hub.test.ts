@@ -214,7 +214,7 @@ t.test("the node is subscribed to a user's topic while the user has a session", 
   t.same(world.hub.sessionsOf("alice"), []);
 });
 
-t.test("fan-outs and deliveries are counted", async (t) => {
+t.test("the hub counts fan-outs and deliveries", async (t) => {
   const { world } = await liveWorld(["alice", "bob", "carol"]);
   world.server.append({ channel: group("g"), fromUid: "bob" });
   world.server.append({ channel: person("carol"), fromUid: "bob" });

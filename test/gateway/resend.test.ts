@@ -126,7 +126,7 @@ t.test("a client with too many unread bytes is not sent messages again", async (
   t.equal(timesOf(alice, no), before);
 });
 
-t.test("a resend time of 0 means that nothing is sent again", async (t) => {
+t.test("no message is sent again if the resend time is 0", async (t) => {
   const { world, sessions } = await members(["alice"], 0);
   const alice = sessionAt(sessions, 0);
   const other = await world.live({

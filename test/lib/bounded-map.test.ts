@@ -19,7 +19,7 @@ t.test(
   },
 );
 
-t.test("deleting a key makes room for another key", async (t) => {
+t.test("deleting a key of a full map makes room for another key", async (t) => {
   const map = new BoundedMap<string, number>(1);
   map.set("a", 1);
   map.delete("a");

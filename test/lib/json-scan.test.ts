@@ -59,7 +59,7 @@ t.test(
   },
 );
 
-t.test("documents can be nested to any depth", async (t) => {
+t.test("a field is found in a document that is nested 9,000 levels deep", async (t) => {
   for (const [open, close] of [
     ["[", "]"],
     ['{"a":', "}"],

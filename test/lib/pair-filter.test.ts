@@ -3,7 +3,7 @@
 import { PairFilter } from "../../src/lib/pair-filter.ts";
 import { t } from "../support/suite.ts";
 
-t.test("every added pair is found", async (t) => {
+t.test("every pair that was added to the filter is found", async (t) => {
   const filter = new PairFilter();
   for (let i = 0; i < 20_000; i++) filter.add(`user-${i % 100}`, `no-${i}`);
   let missing = 0;

@@ -312,7 +312,7 @@ t.test("a kicked session stays ended after the session that kicked it has left",
   t.notOk(await isOnline(b, "u"));
 });
 
-t.test("a user's main logins are remembered for thirty days", async (t) => {
+t.test("the logins of a user's main devices are remembered for thirty days", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   await a.directory.login(sessionOn(a, "u"));
   await a.directory.login(sessionOn(a, "v", { level: SECONDARY_DEVICE }));

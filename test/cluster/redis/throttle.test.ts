@@ -9,7 +9,7 @@ import { redisSettings, startRedis } from "../../support/redis.ts";
 
 const MINUTE_MS = 60_000;
 
-t.test("a throttle on Redis counts the failures of all nodes", async (t) => {
+t.test("a throttle on Redis counts the failed logins of all nodes together", async (t) => {
   const server = await startRedis(t);
   let nowMs = Date.UTC(2026, 0, 1);
 
@@ -50,7 +50,7 @@ t.test("a throttle on Redis counts the failures of all nodes", async (t) => {
     t.same(await throttle.failures("w"), { count: 1, retryAfterS: 60 });
   });
 
-  t.test("clearing a key sets its count to 0", async (t) => {
+  t.test("clearing a key sets its failure count to 0", async (t) => {
     const { throttle } = await node(t);
     await throttle.addFailure("c", MINUTE_MS);
     await throttle.clear("c");
@@ -58,7 +58,7 @@ t.test("a throttle on Redis counts the failures of all nodes", async (t) => {
     t.same(await throttle.failures("c"), { count: 0, retryAfterS: 0 });
   });
 
-  t.test("the Redis key of a count is short and expires by itself", async (t) => {
+  t.test("the Redis key of a failure count is short and expires by itself", async (t) => {
     const { throttle } = await node(t);
     const client = server.client();
     await client.flushall();

@@ -24,7 +24,7 @@ function newCluster(t: Test) {
   };
 }
 
-t.test("a topic is unsubscribed only after a delay", async (t) => {
+t.test("a node unsubscribes from a topic only after a delay", async (t) => {
   const { node, channels } = newCluster(t);
   const receiver = await node({ unsubscribeDelayMs: 150 });
   const names = async () => (await channels()).filter((name) => !name.includes("mark"));
