@@ -14,7 +14,9 @@ import {
   OPTIONAL_LABEL_PATTERN,
 } from "./fields.ts";
 
-/** A value or an error reply. `ignored` lists the fields outside the schema as a header value. */
+/**
+ * A value or an error reply. `ignored` is a header value that lists the fields outside the schema.
+ */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refusal: HttpReply };
@@ -26,10 +28,13 @@ export type Adapt = (body: unknown) => unknown;
 /** A check before the schema. Returns an error reply, or `undefined` if the body passes. */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
-/** Keeps a byte order mark, so that JSON.parse rejects it. */
+/** Decoder that keeps a byte order mark, so that JSON.parse rejects it. */
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Applies, in order: content type, UTF-8, JSON, `adapt`, `precheck`, the schema. */
+/**
+ * Returns a reader that applies, in order, the check of the content type, UTF-8 decoding, JSON
+ * parsing, `adapt`, `precheck` and the schema.
+ */
 export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
@@ -63,7 +68,7 @@ const MAX_IGNORED = 8;
 /** Matches field names that are safe in a header. Other names are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
 
-/** Fields of an object schema, including the fields of nested objects. `null` for other schemas. */
+/** Fields of an object schema by name. The value is `null` for a field that is not an object. */
 type Fields = ReadonlyMap<string, Fields | null>;
 
 function fieldsOf(schema: TSchema): Fields | null {
@@ -72,7 +77,7 @@ function fieldsOf(schema: TSchema): Fields | null {
   return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
 }
 
-/** Returns the fields of `value` outside its schema as a header value, `undefined` if none. */
+/** Returns a header value that lists the fields of `value` outside the schema, if there are any. */
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const ignored: string[] = [];
   if (fields !== null) collectIgnored(fields, value as object, "", ignored);
@@ -96,10 +101,13 @@ type OverridingValues = (request: HttpRequest) => Readonly<Record<string, string
 
 const NO_VALUES: OverridingValues = () => ({});
 
-/** Avoids an allocation for `POST /event`, a hot path whose calls usually have no query string. */
+/** Shared empty list, which saves an allocation in `POST /event`, a hot path. */
 const NO_PAIRS: readonly string[] = [];
 
-/** Reads only the parameters of the schema. The last value of a repeated parameter is used. */
+/**
+ * Returns a reader of query strings that ignores parameters outside the schema. The last value of a
+ * repeated parameter is used.
+ */
 export function queryReader<S extends Type.TObject>(
   schema: S,
   overridingValues = NO_VALUES,
@@ -143,7 +151,10 @@ function refuse(message: string): ReadResult<never> {
   return { refusal: errorReply("bad_request", { message }) };
 }
 
-/** Must be called before `explain`, which takes a second for 500,000 invalid items. */
+/**
+ * Returns the error of an array with too many items, `undefined` if there is none. Must be called
+ * before `explain`, which takes a second for 500,000 invalid items.
+ */
 function arrayOverLimit(
   schema: TSchema,
   value: unknown,

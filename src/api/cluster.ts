@@ -63,14 +63,18 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/** Tolerances within which loads count as equal. Figures can be one heartbeat interval old. */
+/**
+ * Differences up to which loads and session counts of nodes count as equal, because the reported
+ * figures can be one heartbeat interval old.
+ */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
 /**
- * Returns the least loaded node with an address, or without one if no node has an address. The uid
- * selects one of several equally loaded nodes. Returns `undefined` if no node accepts sessions.
+ * Returns the least loaded node. If several are equally loaded, the uid selects one of them. Nodes
+ * without an address are considered only if no node has one. Returns `undefined` if no node accepts
+ * sessions.
  */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
@@ -79,7 +83,9 @@ export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | 
   return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
 
-/** Returns the nodes ordered by id, so that every node of the cluster makes the same choice. */
+/**
+ * Returns the least loaded nodes by id, so that every node of the cluster makes the same choice.
+ */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));
   const idle = nodes.filter((node) => node.load <= minLoad + LOAD_TOLERANCE);

@@ -109,7 +109,7 @@ export function createConnectionCalls(ports: ConnectionPorts) {
 
 type Order = (a: LocalConnection, b: LocalConnection) => number;
 
-/** Orders by id. The ids of a node are increasing numbers, so a longer id is later. */
+/** Orders by id. The ids of a node end with an increasing number, so a longer id is a later one. */
 const byId: Order = ({ session: a }, { session: b }) =>
   a.sessionId.length - b.sessionId.length || (a.sessionId < b.sessionId ? -1 : 1);
 const byUptime: Order = (a, b) => b.sinceMs - a.sinceMs || byId(a, b);
@@ -121,7 +121,7 @@ const ORDERS: Readonly<Record<Sort, Order>> = {
   uptimeDesc: (a, b) => byUptime(b, a),
 };
 
-/** The first `count` connections in an order, as a heap whose top is the last of them. */
+/** Keeps the first `count` connections of an order in a heap, whose top is the last of them. */
 class FirstConnections {
   readonly #count: number;
   readonly #order: Order;

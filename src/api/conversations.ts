@@ -145,7 +145,9 @@ export function createConversationCalls(
   };
 }
 
-/** Returns a filter that includes the millisecond of `version`: more changes may follow in it. */
+/**
+ * Returns a filter that includes the millisecond of `version`, in which later changes are possible.
+ */
 function filterOf({
   version = 0,
   only_unread,
@@ -155,9 +157,12 @@ function filterOf({
     changedAtMs >= version && (only_unread !== 1 || unread > 0) && !excluded.includes(channel.type);
 }
 
-/** Maximum characters of recent messages in a reply. Conversations beyond it contain none. */
+/**
+ * Budget for the characters of recent messages in a reply. Conversations that follow after it is
+ * used up contain no messages.
+ */
 const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
-/** Number of characters written before the function yields to the event loop. */
+/** Number of characters after which `pageJson` yields to the event loop. */
 const STRETCH_LENGTH = 256 * 1024;
 
 interface Recents {
@@ -199,7 +204,7 @@ async function pageJson(
   return `[${conversations.join()}]`;
 }
 
-/** Returns a conversation as JSON text. `recents` is JSON text, too. */
+/** Returns a conversation as JSON text. `recents` is also JSON text. */
 function conversationJson(head: ConversationHead, recents: string): string {
   const { channel, last } = head;
   const fields = JSON.stringify({

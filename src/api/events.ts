@@ -105,7 +105,7 @@ export function createPostEvent(
       .then(({ state }) => (state === undefined ? OK_REPLY : STREAM_REPLIES[state]));
 }
 
-/** Returns the error for an event without a type. It takes precedence over all other errors. */
+/** Returns the error for an event without a type. It takes precedence over schema errors. */
 export function refuseUntyped(body: unknown): HttpReply | undefined {
   return isUntyped(body) ? errorReply("event_type_empty", TYPE_EMPTY) : undefined;
 }

@@ -7,7 +7,7 @@ import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
 import type { HttpBody, HttpStream } from "../transport/types.ts";
 import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
 
-/** Number of slots. One slot is visited per tick, so that not all feeds are visited at once. */
+/** Number of slots of the timer wheel. Visiting one slot per tick spreads the work. */
 const SLOTS = 15;
 const KEEP_ALIVE_MS = 15_000;
 
@@ -98,7 +98,7 @@ class StreamFeed implements HttpStream, StreamSink {
     this.#subscription = subscription;
   }
 
-  /** Writes nothing if the connection is full, because the comment would only be queued. */
+  /** Writes a comment, unless the feed is paused: the comment would then only be queued. */
   keepAlive(): void {
     if (!this.#isPaused) this.#body?.write(COMMENT);
   }
@@ -146,7 +146,10 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 }
 
-/** Keeps the last text, because an event is usually sent to many readers in a row. */
+/**
+ * Returns `eventText` with a cache of the last text, because an event is usually sent to many
+ * readers.
+ */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";
@@ -160,8 +163,9 @@ function createEventText(): (event: ChannelEvent) => string {
 }
 
 /**
- * Returns the text of an event. Its id is the next index, where a reader continues with
- * Last-Event-ID. JSON has no line breaks, so one `data` line is enough.
+ * Returns an event in the event-stream format, "" for an event outside a stream. The `id` line has
+ * the index from which a reader continues with Last-Event-ID. JSON has no line breaks, so one
+ * `data` line is enough.
  */
 function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";

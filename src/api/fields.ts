@@ -2,9 +2,9 @@
 
 import { Type } from "typebox";
 
-/** Pattern of an id, as in `broker/ids`. The `u` flag of patterns rejects lone surrogates. */
+/** Pattern of an id, as in `broker/ids`. `\p{Cs}` matches lone surrogates. */
 export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
-/** Pattern of a label such as `client_msg_no`: any 1 to 128 characters. */
+/** Pattern of a label such as `client_msg_no`: 1 to 128 characters, no lone surrogates. */
 export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";
 /** Pattern of an id that may be empty, for example the `from_uid` of an event by the system. */
 export const OPTIONAL_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{0,128}$";

@@ -69,7 +69,10 @@ class ChannelNames {
   }
 }
 
-/** Returns the entry at `at` with the longest known id. `ends[firstEnd]` is the first end. */
+/**
+ * Returns the entry at `at` with the longest known id, `undefined` if no id is known. `firstEnd` is
+ * the index of the first end after `at`.
+ */
 function longestEntry(
   input: {
     readonly text: string;

@@ -7,7 +7,7 @@ import type { Messages } from "../broker/messages.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 
-/** Counts and times sends, and counts rejected sends by error code. */
+/** Measures successful sends, and counts rejected sends by error code. */
 export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messages {
   return {
     ...messages,
@@ -25,7 +25,7 @@ export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messa
   };
 }
 
-/** Counts only rejected events, because the endpoint counts and times all calls. */
+/** Counts only rejected events, because the endpoint measures all calls. */
 export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams {
   return {
     ...streams,

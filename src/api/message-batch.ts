@@ -66,7 +66,7 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   };
 }
 
-/** Throws errors of the message itself. Continues if one user cannot receive the message. */
+/** Throws an error of the message itself. Continues if a single user cannot receive the message. */
 async function sendToEach(
   messages: Pick<Messages, "send">,
   uids: readonly string[],

@@ -224,7 +224,7 @@ const END_REASONS: Partial<Record<StreamState, number>> = {
   cancelled: 3,
 };
 
-/** Names the channel as the sender named it. A stream has the format of WuKongIM. */
+/** Returns a message in WuKongIM's format. The channel is named as the sender named it. */
 function syncedJson(message: Message) {
   const { stream, topic, ...json } = messageJson(message, undefined);
   const setting =

@@ -214,13 +214,13 @@ export function notBase64(): HttpReply {
   });
 }
 
-/** Returns `undefined` unless `text` is canonical. `Buffer` would skip invalid characters. */
+/** Returns `undefined` unless `text` is canonical base64. `Buffer` ignores invalid characters. */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/** Names the channel as `uid` sees it, or as the sender named it if `uid` is `undefined`. */
+/** Returns a message as JSON that names the channel as `uid` does, otherwise as the sender did. */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

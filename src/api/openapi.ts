@@ -93,7 +93,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
 /** Keywords whose values are data, not schemas. */
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
-/** Replaces schemas that have a title by references, and adds them to `schemas`. */
+/** Replaces each schema that has a title by a reference, and adds the schema to `schemas`. */
 function withReferences(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
   if (Array.isArray(schema)) return schema.map((item) => withReferences(item, schemas));
@@ -120,7 +120,7 @@ function mapValues(schema: object, schemas: Record<string, unknown>): Json {
   );
 }
 
-/** Returns for example `conversationsClearUnread` for `/conversations/clearUnread`. */
+/** Returns the path in camel case: `conversationsClearUnread` for `/conversations/clearUnread`. */
 function operationId({ path }: Pick<ApiRoute, "path">): string {
   const words = path
     .split("/")
@@ -132,7 +132,6 @@ function operationId({ path }: Pick<ApiRoute, "path">): string {
     .join("");
 }
 
-/** Returns the path of the row with its parameters in braces. */
 function templateOf({ path }: Pick<ApiRoute, "path">): string {
   return path.replaceAll(/:(\w+)/g, "{$1}");
 }

@@ -2,8 +2,9 @@
 // pure functions.
 
 /**
- * Returns true if the API is reachable from other machines, a static token is set, or the
- * configuration requires it. Manager accounts alone do not make a credential necessary.
+ * Returns true if calls need a credential: the API is reachable from other machines, a static token
+ * is set, or the configuration requires a credential. Manager accounts alone do not make a
+ * credential necessary.
  */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;

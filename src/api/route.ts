@@ -31,13 +31,13 @@ interface RowDocs {
   readonly errors: readonly ErrorCode[];
   /** Request headers that the row reads, in lower case, except those that every call reads. */
   readonly headers?: readonly string[];
-  /** Replaces the guard's check. Such a row also serves viewers, and pages of any origin. */
+  /** Replaces the guard's check. A row with `admit` also serves viewers and pages of any origin. */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
 /**
- * `run` may throw or reject, and applies `adapt` before validation. A reply in pieces uses `guard`
- * to check again whether the caller is still authorized.
+ * A row of the route table. `run` may throw or reject, and applies `adapt` before validation. A
+ * streamed reply calls `guard` again to check whether the caller is still authorized.
  */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";
@@ -57,7 +57,7 @@ export function postRoute<S extends TSchema>(
   return { ...docs, method: "POST", query: undefined, run };
 }
 
-/** Creates a row whose `precheck` checks the body before the schema is validated. */
+/** Creates a row with a body and a query string. `precheck` runs before the schema is validated. */
 export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   row: RowDocs & {
     readonly body: S;

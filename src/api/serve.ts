@@ -19,7 +19,7 @@ export interface ApiLog {
 
 /** Minimum time between two log lines about an outage. */
 const OUTAGE_LOG_MS = 1000;
-/** Maximum bytes of a public body. The longest login fits, even with every character escaped. */
+/** Maximum body size of a call without a credential. A login fits, with every character escaped. */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
 /** Returns a function that turns a row into a route. The routes neither throw nor reject. */
@@ -110,7 +110,7 @@ function guarded<Result extends RouteReply | undefined>(
  */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>
-    reply === undefined || "opened" in reply // a reply in pieces already has the header
+    reply === undefined || "opened" in reply // a streamed reply already has the header
       ? reply
       : { ...reply, headers: { ...reply.headers, ...OPEN_TO_PAGES } };
   return (request) => {
@@ -119,7 +119,10 @@ function openToPages<Result extends RouteReply | undefined>(step: Step<Result>):
   };
 }
 
-/** Logs bugs, and outages at most once a second, but no errors caused by callers. */
+/**
+ * Returns a function that logs bugs, and outages at most once a second. It does not log errors that
+ * callers caused.
+ */
 function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
   let nextOutageMs = 0;
   return (route, thrown) => {

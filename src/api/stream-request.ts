@@ -68,7 +68,9 @@ export interface Viewer {
   readonly tokenHash: Uint8Array;
 }
 
-/** Returns the parser. With `all`, only a caller with a client token is a viewer. */
+/**
+ * With `viewers`, every caller is a viewer. With `all`, only a caller with a client token is one.
+ */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {
@@ -77,7 +79,7 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   };
 }
 
-/** Returns true if the caller is a viewer. Used for requests that could not be parsed. */
+/** Returns true if the request has a client token. Used for requests that could not be parsed. */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
   return headers["x-token"] !== "" || new URLSearchParams(query).has("token");
 }

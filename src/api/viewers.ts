@@ -16,8 +16,9 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `not_in_channel`, `unavailable`, or `rate_limited` after too many wrong
-   * tokens from the network of `address`. Later checks of an open feed have no `address`.
+   * Checks that the viewer may read the channel. Throws `unauthorized`, `not_in_channel`,
+   * `unavailable`, or `rate_limited` after too many wrong tokens from the network of `address`.
+   * Later checks of an open feed pass no `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
@@ -58,7 +59,7 @@ export function createViewers(ports: ViewerPorts): Viewers {
   };
 }
 
-/** Permissions to read a stream. A stream is part of history, which requires `messages:write`. */
+/** A reader of streams needs one of these permissions. History requires `messages:write`. */
 export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
 
 export interface AdmissionPorts {
@@ -110,7 +111,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
       try {
         return (await check(request, guard, false)) === undefined;
       } catch (error) {
-        // A failed check ends the feed, too. The reader reconnects and is checked again.
+        // A failed check also ends the feed. The reader reconnects and is checked again.
         if (!(error instanceof BrokerError))
           log.error({ err: error }, "Could not check whether a reader may still read a stream");
         return false;

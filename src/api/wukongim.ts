@@ -63,7 +63,7 @@ function statusOf(code: ErrorCode): number {
 
 const STATUSES_WITHOUT_BODY: readonly number[] = [401];
 
-/** Keeps the status of errors that exist only in HTTP, such as 404. */
+/** Errors that exist only in HTTP, such as 404, keep their status in this dialect. */
 function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
   if (STATUSES_WITHOUT_BODY.includes(status)) return { status, headers, body: "" };
   const { error, code } = JSON.parse(String(body)); // written by errors.ts
@@ -82,7 +82,7 @@ function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
 const TABLE_SUCCESS = '{"status":"ok"';
 const SUCCESS = '{"status":200';
 
-/** Replaces the status `"ok"` of a write with the number 200. Other replies are not changed. */
+/** Replaces the status `"ok"` in the reply to a POST by the number 200. */
 function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
   const { body } = reply;
   return row?.method === "POST" && typeof body === "string" && body.startsWith(TABLE_SUCCESS)
@@ -92,7 +92,7 @@ function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
 
 type Shape = (reply: HttpReply, nowMs: number) => HttpReply;
 
-/** Conversions of the successful replies that have another shape in this dialect, by path. */
+/** Conversions of successful replies that have another shape in this dialect, by path. */
 const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ["/message/send", (reply) => ({ ...reply, body: `${SUCCESS},"data":${reply.body}}` })],
   [
@@ -184,7 +184,7 @@ const FLAGS: ReadonlySet<string> = new Set([
   "sync_once",
 ]);
 
-/** Drops fields that are `null`, and gives missing fields the defaults of WuKongIM. */
+/** Removes `null` fields, sets flags to 0 or 1, and fills in WuKongIM's defaults. */
 function adapt(path: string, body: unknown): unknown {
   if (!isRecord(body)) return body;
   const fields = tolerant(body);
@@ -270,7 +270,7 @@ function channelRows(
     { title: "ChannelRequest" },
   );
 
-  /** Creates the channel, or sets its flags (absent ones to 0) and adds the subscribers. */
+  /** Creates the channel, or adds the subscribers and sets the flags, absent flags to 0. */
   async function upsert(body: Static<typeof create>) {
     try {
       return await calls.create(body);
@@ -387,7 +387,7 @@ function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   };
 }
 
-/** Sends a command with subscribers but no channel to each of them as a personal message. */
+/** Creates a row that sends a command without a channel to each of its subscribers. */
 function sendRow(messages: Messages, maxSubscribers: number, table: readonly ApiRoute[]): ApiRoute {
   const { send } = createMessageCalls(messages);
   const sendBatch = createSendBatch(messages);
