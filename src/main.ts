@@ -45,7 +45,7 @@ async function run(line: CommandLine): Promise<void> {
   }
 }
 
-/** Checks what the schema cannot express. An address in use is only a warning. */
+/** Checks the configuration against this machine. An address in use is only a warning. */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
   const { problems, warnings } = await checkMachine(config);
@@ -92,7 +92,7 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/** Returns standard input without its last newline. A terminal is prompted without echo. */
+/** Returns standard input without its last newline. On a terminal, reads one line without echo. */
 async function readPassword(): Promise<string> {
   if (!process.stdin.isTTY) return (await text(process.stdin)).replace(/\r?\n$/, "");
   process.stderr.write("Password: ");

@@ -59,7 +59,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return ports;
   }
 
-  /** Joins before the check that no migration has begun, and before durable data is written. */
+  /** Joins the cluster. If a migration has begun, leaves the cluster again and throws. */
   async function join(): Promise<void> {
     await node.cluster.start();
     try {
@@ -70,7 +70,9 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     }
   }
 
-  /** Waits for a pending migration with open listeners. Returns `undefined` if none is pending. */
+  /**
+   * Opens the listeners and waits for a pending migration. Returns `undefined` if there is none.
+   */
   async function finishMigration(): Promise<ListenerPorts | undefined> {
     const { migration, logger } = node;
     if (migration === undefined || !(await migration.isPending())) return undefined;
@@ -129,14 +131,15 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
 }
 
 /**
- * Returns true if another node can accept this node's clients. Their reconnects are spread over the
- * drain only then: without another node, they would just be offline for longer.
+ * Returns true if another node can accept this node's clients, or if that is unknown. Only then are
+ * the disconnects spread over the drain. Without another node, the clients would just be offline
+ * for longer.
  */
 async function hasSuccessor({ cluster }: Node): Promise<boolean> {
   try {
     const [, ...others] = await cluster.nodes();
     return others.some(({ isDraining }) => !isDraining);
   } catch {
-    return true; // the other nodes are unknown while Redis is away
+    return true; // unknown, because Redis is unreachable
   }
 }

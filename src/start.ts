@@ -15,7 +15,7 @@ const GRACE_MS = 5000;
 /** Time during which further signals are ignored: npm forwards a Ctrl-C a second time. */
 const REPEATED_SIGNAL_MS = 300;
 
-/** Runs a node until a signal. The first one drains it and exits with 0, a later one with 1. */
+/** Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. */
 export async function startNode(config: Config, version: string): Promise<void> {
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
   const logger = createLogger(config.log);
@@ -43,7 +43,7 @@ export async function startNode(config: Config, version: string): Promise<void> 
   if (process.stderr.isTTY) process.stderr.write(startSummary(config, ports, version));
 }
 
-/** Shows the password on the terminal only, because logs are stored and forwarded. */
+/** Writes the password to standard error, not to the log, because logs are stored and forwarded. */
 function announcePassword(username: string, password: string): void {
   process.stderr.write(
     `Created the manager ${username} with the password ${password}\nThe password is shown only once. Set JINDOU_ADMIN_PASSWORD to choose your own.\n`,

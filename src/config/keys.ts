@@ -1,7 +1,7 @@
 // Derives the configuration keys from the option schemas: the path of each key, its environment
 // variable, and whether it is secret. Only pure functions.
 
-/** Keywords of JSON Schema in use, plus `unit` and `secret`, which it does not define. */
+/** Keywords of JSON Schema in use, plus `unit` and `secret`, which JSON Schema does not define. */
 export interface OptionSchema {
   readonly type?: string;
   readonly properties?: Readonly<Record<string, OptionSchema>>;

@@ -35,7 +35,7 @@ function assemble(settings: ReadonlyMap<string, Setting>): Config {
   return config as Config;
 }
 
-/** Returns the last setting of each key, with defaults of fields inside its value. */
+/** Returns the last setting of each key, and fills in the defaults of fields inside its value. */
 function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting> {
   return new Map(
     settings.map((setting) => {
@@ -47,7 +47,7 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
 }
 
 /**
- * Returns the first problem of a setting, if any. Further problems are its consequences. The text
+ * Returns the first problem of a setting, if any. Further problems usually follow from it. The text
  * never contains a secret value.
  */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {

@@ -1,5 +1,5 @@
-// Rules about several keys at once, which the schema of a single key cannot express. Only pure
-// functions.
+// Rules that the schema of a single key cannot express: the form of addresses and origins, and
+// contradictions between keys. Only pure functions.
 
 import { isIP } from "node:net";
 import { refusalToStart } from "../api/protected-mode.ts";
@@ -10,7 +10,7 @@ import type { Config } from "./schema.ts";
 /** Maximum number of bytes that ids, header and framing add to the payload of a frame. */
 const FRAME_OVERHEAD_BYTES = 4096;
 
-/** Returns one sentence for each contradiction between keys that are valid on their own. */
+/** Returns one sentence for each violated rule. Each key already conforms to its schema. */
 export function inconsistencies(config: Config): readonly string[] {
   return [
     ...address("api.listen", config.api.listen),

@@ -98,7 +98,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Returns the line, "" if unknown. The parser's message may quote secrets in the file. */
+/** Returns the line of the error, "" if unknown. The parser's message could quote a secret. */
 function lineOf(error: SyntaxError, text: string): string {
   const position = /position (\d+)/.exec(error.message)?.[1];
   if (position === undefined) return "";

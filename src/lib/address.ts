@@ -11,7 +11,7 @@ export interface Address {
 const WITH_BRACKETS = /^\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]:(\d{1,5})$/;
 const PLAIN = /^([A-Za-z0-9._-]*):(\d{1,5})$/;
 
-/** Parses an address. Without a host (`:5200`) it means all IPv4 addresses of this machine. */
+/** Returns `undefined` if the text is not an address. `:5200` means all IPv4 addresses. */
 export function parseAddress(text: string): Address | undefined {
   const match = WITH_BRACKETS.exec(text) ?? PLAIN.exec(text);
   if (match === null) return undefined;
@@ -24,7 +24,9 @@ export function formatAddress({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/** Returns true if only this machine can connect. `localhost` is the only such host name. */
+/**
+ * Returns true if the host is `localhost` or a loopback address, which only this machine can reach.
+ */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return (
@@ -34,7 +36,7 @@ export function isLoopback(host: string): boolean {
   );
 }
 
-/** Returns true if the addresses are equal. Port 0 never is: each listener gets its own. */
+/** Returns false if the port is 0, because each listener then gets a port of its own. */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && a.host === b.host;
 }

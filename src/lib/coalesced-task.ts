@@ -10,7 +10,9 @@ export class CoalescedTask {
     this.#step = step;
   }
 
-  /** Runs the task. The promise settles with the first run that starts after this call. */
+  /**
+   * Runs the task. The promise settles with the first run that starts during or after this call.
+   */
   run(): Promise<void> {
     if (this.#running === undefined) return this.#start();
     this.#next ??= this.#running.then(ignore, ignore).then(() => {

@@ -20,7 +20,9 @@ interface Flow<Item> {
 
 /** Amount of work that a key may do in one turn. A larger item waits for several turns. */
 const QUANTUM = 500;
-/** Minimum number of removed items that are deleted together. `shift` would move all items. */
+/**
+ * Minimum number of empty slots that are deleted together, because each deletion moves all items.
+ */
 const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
@@ -34,7 +36,7 @@ export class FairQueue<Item extends Sized> {
     this.#max = max;
   }
 
-  /** Returns true if the key may queue no more. A key can fill at most half of the queue. */
+  /** Returns true if the key may queue no more items. A key can fill at most half of the queue. */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
     return size >= this.#max.size - this.#size || bytes >= this.#max.bytes - this.#bytes;
@@ -50,7 +52,7 @@ export class FairQueue<Item extends Sized> {
     this.#count(flow, item, 1);
   }
 
-  /** Removes and returns the item whose turn it is, unless it is larger than `maxSize`. */
+  /** Removes and returns the next item, `undefined` if there is none or if it exceeds `maxSize`. */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
     let key = "";
     let flow: Flow<Item> | undefined;
@@ -71,7 +73,7 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /** Removes items out of turn, of at most `maxSize` together, if their keys have the credit. */
+  /** Removes items out of turn that fit in `maxSize` together and in the credit of their keys. */
   takeSmall(maxSize: number): Item[] {
     const items: Item[] = [];
     let freeSize = maxSize;
@@ -99,7 +101,8 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Adds the credit of `rounds` rounds to all keys, and of one more to those that precede `next`.
+   * Adds the credit of `rounds` turns to every key, and of one more turn to each key before `next`.
+   * These keys move to the end.
    */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;

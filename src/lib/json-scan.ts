@@ -1,6 +1,6 @@
 // Reads one integer field of a JSON object without building the object. `JSON.parse` can need more
 // than 10 ms for a malicious document of 60 KB, but the duration of this scan depends only on the
-// size. It accepts exactly the documents that `JSON.parse` accepts. State: the stack of open
+// size. The scan accepts exactly the objects that `JSON.parse` accepts. State: the stack of open
 // brackets and a flag, which every call reuses.
 
 import { isUtf8 } from "node:buffer";

@@ -1,6 +1,9 @@
 // Reduces the address of a client to the part that the client cannot easily change. Pure functions.
 
-/** Returns an IPv4 address as it is, or the /64 of an IPv6 address, any of which a host can use. */
+/**
+ * Returns an IPv4 address, even if it is mapped into IPv6. Returns the first 64 bits of another
+ * IPv6 address, because a host can use every address that begins with them.
+ */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");

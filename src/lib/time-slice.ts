@@ -35,7 +35,9 @@ export class TimeSlice {
   #sinceMs = performance.now();
   #steps = 0;
 
-  /** Creates the first slice, of `ms`. While the event loop is busy, it may last up to `MAX_MS`. */
+  /**
+   * Creates a slice of `ms` milliseconds. Later ones last up to `MAX_MS` if the event loop is busy.
+   */
   constructor(ms = 1, turns = new Turns()) {
     this.#minMs = ms;
     this.#ms = ms;
@@ -58,8 +60,8 @@ export class TimeSlice {
   }
 
   /**
-   * Calls `step` with each item, and yields between the calls. The calls run concurrently. Rejects
-   * with the first error after all have started.
+   * Calls `step` with each item, and yields between the calls. The results are awaited together.
+   * Rejects with the first error after all calls have started.
    */
   async each<Item, Result>(
     items: Iterable<Item>,

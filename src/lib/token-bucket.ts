@@ -32,7 +32,7 @@ export class TokenBucket {
     return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
-  /** Returns the milliseconds until there are `tokens` tokens. With 0, until there is no debt. */
+  /** Returns the milliseconds until there are `tokens` tokens, or with 0 until there is no debt. */
   waitMs(nowMs: number, tokens = 1): number {
     const { perSecond } = this.#limit;
     if (perSecond === 0) return 0;
@@ -54,7 +54,7 @@ export class TokenBucket {
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }
 
-  /** True if refused uses have cost a whole burst: the caller does not slow down. */
+  /** True if refused uses have cost a whole burst, so the caller does not seem to slow down. */
   get exhausted(): boolean {
     return this.#limit.perSecond > 0 && this.#refusedCost >= this.#limit.burst;
   }

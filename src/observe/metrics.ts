@@ -41,8 +41,8 @@ export interface GatewayMetrics {
 
 export interface ApiMetrics {
   /**
-   * Counts a request when the reply is sent or begins. `route` is a pattern and not a path, because
-   * that would create a series for each path.
+   * Counts a request when the reply is sent or begins. `route` is the pattern of the path, because
+   * the path itself would create a series for each id.
    */
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
@@ -177,7 +177,7 @@ function apiMetrics(families: Families): ApiMetrics {
   };
 }
 
-/** Series of one route, by status number, because joining labels on each call would be slow. */
+/** Series of one route. A map by status avoids joining labels on each call, which would be slow. */
 interface RouteSeries {
   readonly byStatus: Map<number, Cell>;
   readonly duration: Histogram;

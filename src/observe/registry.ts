@@ -45,7 +45,7 @@ export class Histogram {
     return this.#sum;
   }
 
-  /** Counts a value. A negative value (the clock was set back) or NaN counts as 0. */
+  /** Counts a value. A negative (the clock was set back) or non-finite value counts as 0. */
   observe(seconds: number): void {
     const value = Number.isFinite(seconds) ? Math.max(seconds, 0) : 0;
     let index = 0;
@@ -71,7 +71,7 @@ export class Family<Series> {
     this.#make = make;
   }
 
-  /** Returns the series, created on first use. On a hot path, keep it instead of looking it up. */
+  /** Returns the series of these labels, created on first use. A hot path should keep it. */
   of(...labels: readonly string[]): Series {
     const key = labels.join("\0");
     const entry = this.#series.get(key);

@@ -8,7 +8,7 @@ export interface MetricRow {
   readonly labels: readonly string[];
 }
 
-/** Upper bounds of the histogram buckets. An acknowledgement takes about 1 ms. */
+/** Upper bounds of the histogram buckets in seconds. An acknowledgement takes about 1 ms. */
 export const DURATION_BOUNDS_S: readonly number[] = [
   0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 ];

@@ -226,7 +226,7 @@ function readLimits(client: Config["client"]): ReadLimits {
   };
 }
 
-/** Returns the maximum size of a page. On a slow link, it must not fill the client's buffer. */
+/** Returns the maximum size of a page, which must fit in the buffer of a client on a slow link. */
 function maxPageBytes({ maxBufferedBytes }: Config["client"]): number {
   return Math.min(PAGE_BYTES, maxBufferedBytes / 4);
 }

@@ -35,7 +35,7 @@ export interface Drivers {
   readonly cluster: Cluster;
   /** Counters of failed logins and of wrong client tokens. */
   readonly throttle: Throttle;
-  /** Closes the shared connection, after the store and the cluster. Safe to call twice. */
+  /** Must be called after the store and the cluster are closed. Safe to call twice. */
   close(): Promise<void>;
 }
 
@@ -43,10 +43,10 @@ export function createDrivers(ports: DriverPorts): Drivers {
   return ports.config.redis.url === "" ? createEmbeddedDrivers(ports) : createRedisDrivers(ports);
 }
 
-/** Divisor of `client.maxBufferedBytes`. The quotient is the maximum size of a stream. */
+/** Divisor of `client.maxBufferedBytes`. A stream may not be larger than the quotient. */
 const BUFFER_DIVISOR = 4;
 
-/** Returns the maximum size of a stream. A viewer who joins is sent the whole stream at once. */
+/** Returns the maximum size of a stream, which is sent at once to a viewer who joins. */
 export function maxStreamBytes({ streams, client }: Config): number {
   const share = client.maxBufferedBytes / BUFFER_DIVISOR;
   return Math.min(streams.maxStreamBytes, share);

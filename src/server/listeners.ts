@@ -13,7 +13,7 @@ import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
 import type { Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-/** Number of sockets that only the API may use, so that a node without free ones can be managed. */
+/** Sockets reserved for the API, so that a node whose clients use all others can be managed. */
 const SPARE_SOCKETS = 64;
 /** Minimum time between two log lines about closed sockets with the same reason. */
 const REFUSAL_LOG_MS = 10_000;

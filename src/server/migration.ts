@@ -6,7 +6,7 @@ import { Migration, type MoveEvents } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
-/** Creates a migration. If `migrate.from` is empty, it only waits for another process. */
+/** Creates a migration. If `migrate.from` is empty, it only waits for another process to finish. */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
   const settings = {
@@ -24,7 +24,7 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
   return new Migration(settings, events);
 }
 
-/** Creates the migration of a node and logs it. The embedded store has none. */
+/** Creates the migration of a node and logs its progress. `undefined` with the embedded store. */
 export function nodeMigration(
   config: Config,
   logger: Logger,

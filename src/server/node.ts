@@ -133,7 +133,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   return node;
 }
 
-/** Returns true if the node can serve calls: it neither starts nor migrates its data. */
+/** Returns false while the node starts, which includes the migration of its data. */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting";
 }

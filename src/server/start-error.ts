@@ -8,7 +8,7 @@ export class StartError extends Error {
   override readonly name = "StartError";
 }
 
-/** Returns the message without a full stop. A general BrokerError also names its cause. */
+/** Returns the message without a full stop. Appends the cause to the default message of a code. */
 export function reasonOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   const isGeneral =
