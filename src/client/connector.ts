@@ -59,7 +59,9 @@ export class Connector {
   readonly #ports: ConnectorPorts;
   #status: Status = "connecting";
   #connection: Connection | undefined;
-  /** Number of reconnects since the last stable session. */
+  /**
+   * Number of reconnects since the last stable session, without those after a refused connection.
+   */
   #failures = 0;
   /** Number of attempts without an opened socket since the last open session. */
   #refusals = 0;

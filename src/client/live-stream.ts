@@ -101,7 +101,10 @@ export class LiveStream implements Stream {
     return snapshot.notes.filter(({ index }) => index >= nextIndex);
   }
 
-  /** Returns `gap` if an earlier event is missing, and `old` if the event was applied before. */
+  /**
+   * Applies an event. Returns `gap` if an earlier event is missing, and `old` if the event was
+   * applied before.
+   */
   append(event: ChannelEvent): "applied" | "old" | "gap" {
     const { nextIndex, text } = this.#fields;
     const position = event.stream;

@@ -134,7 +134,7 @@ export class Sequencer {
     this.#drain();
   }
 
-  /** Moves the cursor back to a lower `headSeq`: the server has lost messages. */
+  /** Moves the cursor back if `headSeq` is lower, because the server has then lost messages. */
   resumed(headSeq: number): void {
     if (this.#cursor !== undefined) this.#cursor = Math.min(this.#cursor, headSeq);
   }
@@ -199,7 +199,7 @@ export class Sequencer {
     return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;
   }
 
-  /** Moves the cursor. Delivers neither a repeated message nor one that this client sent. */
+  /** Delivers a message, unless it is repeated or was sent by this client. Moves the cursor. */
   #deliver(message: Message): void {
     if (this.#checkDelivered(message)) return;
     const { messageSeq, messageId } = message;

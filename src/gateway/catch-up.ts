@@ -146,7 +146,8 @@ export class CatchUps {
       for (const group of groups.followedBy(session)) {
         withhold(group);
         if (slice.shouldYield()) await slice.yield();
-        // When a session leaves a group, the group drops the backlog.
+        // A session that ended needs no recovery: each group drops the backlog when the session
+        // leaves.
         if (session.ended !== undefined) return;
       }
       await this.#recover(session, backlogs, slice);
@@ -270,7 +271,8 @@ export class CatchUps {
       ),
     );
     if (backlog.isOver) return false;
-    // The page is read again, unless the catch-up is over.
+    // If the user may not see the page, it is dropped. It is read again unless the catch-up is
+    // over.
     if (!(await this.#mayRead(session, channel))) return true;
     if (backlog.isOver) return false;
     const last = messages.at(-1);

@@ -257,7 +257,10 @@ export class Client implements ConnectionHandler {
     return this.#context.opening.directory.endedBy(this.#record);
   }
 
-  /** Runs when the connection closes, or after the login if the session has ended by then. */
+  /**
+   * Removes the session from the store. Runs when the connection closes, or after the login if the
+   * session has ended by then.
+   */
   async #leaveDirectory(): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;

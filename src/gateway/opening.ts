@@ -63,7 +63,9 @@ export interface OpeningContext extends LivePorts {
   nextSessionId(): string;
 }
 
-/** Maximum age, relative to the client's newest message, of messages that may arrive twice. */
+/**
+ * A message that is older than the client's newest message by more than this cannot arrive twice.
+ */
 const LATELY_MS = 10_000;
 
 interface ResumeOutcome {

@@ -354,7 +354,7 @@ export class Session {
     this.#groups.set(group.channelId, group);
   }
 
-  /** Returns false if the session did not follow the group. */
+  /** Stops following the group. Returns false if the session did not follow the group. */
   unfollow({ channelId }: FollowedGroup): boolean {
     return this.#groups?.delete(channelId) ?? false;
   }

@@ -48,7 +48,7 @@ export class Unacknowledged {
     this.#timer ??= setTimeout(this.#nextRound, this.#afterMs).unref();
   }
 
-  /** Searches from the oldest message, because clients acknowledge in the order of delivery. */
+  /** Removes a message. Searches from the oldest one, because clients acknowledge in order. */
   confirm(messageId: number): void {
     this.#removeFirst(({ message }) => message.messageId === messageId);
   }

@@ -125,8 +125,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Returns false if the read failed. The requests are then rejected, and the changed users are
-   * read again later.
+   * Reads the changed users and the next requests. Returns false if the read failed. The requests
+   * are then rejected, and the changed users are read again later.
    */
   async #readSome(): Promise<boolean> {
     const requests = this.#nextRequests();

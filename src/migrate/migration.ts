@@ -270,7 +270,10 @@ export class Migration {
     return true;
   }
 
-  /** Returns true if this process copied everything, false if another one copies or has copied. */
+  /**
+   * Copies the data if this process acquires the lease. Returns true if it copied everything, false
+   * if another process copies or has copied it.
+   */
   async #attempt(link: RedisLink): Promise<boolean> {
     const lease = new Lease(link);
     if (!(await lease.acquire())) return false;

@@ -37,7 +37,7 @@ import {
 } from "./facts.ts";
 import { copyFacts, firstFacts, headFacts, messageFacts, streamFacts } from "./message-facts.ts";
 
-/** Steps that copy, in their order. A later step needs the data of the earlier ones. */
+/** Steps that copy data, in order. A later step needs the data of the earlier steps. */
 export const MOVE_STEPS = ["user", "channel", "message"] as const;
 type MoveStep = (typeof MOVE_STEPS)[number];
 

@@ -22,7 +22,7 @@ import { type Arg, loadScript, type Script } from "./script.ts";
 import { ServerClocks } from "./server-clock.ts";
 
 /**
- * Minimum time for the first connect, because a Cluster or Sentinels may need several attempts. A
+ * Minimum timeout of the first connect, because a Cluster or Sentinels may need several attempts. A
  * single server that is down is reported at once.
  */
 const START_MS = 10_000;

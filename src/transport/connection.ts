@@ -216,7 +216,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   // --- Helpers ---
 
-  /** Frames that were queued earlier are still sent, then the close frame. */
+  /** Sends the queued frames, then the close frame. Nothing is sent or received afterwards. */
   #stop(code: number, message: string): void {
     const socket = this.#socket;
     if (socket === undefined || this.#endCode !== 0) return;

@@ -11,7 +11,10 @@ const RESERVED = 64;
 /** One more descriptor is left free for every 64 that the limit allows. */
 const RESERVED_SHARE = 64;
 
-/** Returns RLIMIT_NOFILE. Node.js raises the soft limit to the hard limit when it starts. */
+/**
+ * Returns the limit of open files (RLIMIT_NOFILE), `Infinity` if there is none. Node.js raises the
+ * soft limit to the hard limit when it starts.
+ */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
