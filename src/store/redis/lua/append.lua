@@ -66,8 +66,8 @@ local CHANNEL_BYTES = 2
 local MESSAGE_ARGS = 3
 local MESSAGE_BYTES = 6
 -- Indexes of the fields of `progress`, a list that describes how far the call has got.
-local ARG_INDEX = 1 -- index in ARGV of the current message
-local BYTE_INDEX = 2 -- index of the current message in the packed numbers
+local ARG_INDEX = 1 -- index in ARGV of the next message or channel
+local BYTE_INDEX = 2 -- index of the next message or channel in the packed numbers
 local MESSAGES_LEFT = 3 -- number of messages of the channel that are not processed yet
 local CHANNEL = 4 -- the open channel, false before its first message is processed
 local FRAMES = 5 -- strings to publish on the topics of the channel, false if there are none

@@ -14,7 +14,8 @@
 -- Time after the last attempt for which an inbox remembers a command. Sweeps retry for the same
 -- time.
 local REMEMBERED_MS = 3600000
-local CLOCK_SKEW_MS = 60000 -- the clocks of nodes and Redis may differ
+-- Added to the time to live of `inboxIds`, because the clocks of nodes and Redis may differ.
+local CLOCK_SKEW_MS = 60000
 local MIN_REMEMBERED = 1000
 
 -- Returns what `put_copy` returns, or 0 and 0 if the user already had a copy.

@@ -49,7 +49,7 @@ local MAX_PASSED = 1000
 -- Decodes a log entry like `log_entry`, and adds three fields:
 --   client_msg_no
 --   accepted_ms    Unix ms of its acceptance
---   counts         1 if the entry is included in the red-dot count, else 0
+--   counts         1 if the message has a red dot and does not expire, else 0
 local function entry_of(raw_entry)
   local entry = log_entry(raw_entry)
   local client_msg_no, accepted_ms, flags = record_facts(entry)
@@ -147,8 +147,8 @@ local function expiring(from)
   return unexpired
 end
 
--- Returns the number of red-dot messages that do not expire, from the entry `first` through the
--- newest, 0 if `first` is nil.
+-- Returns the number of messages from `first` (an entry) through the newest that have a red dot and
+-- do not expire, 0 if `first` is nil.
 local function lasting_count(state, first)
   if not first then return 0 end
   return state.red - first.counted + first.counts
@@ -220,7 +220,8 @@ local state = user_position()
 if not state then return false end
 local change_kind, value, through = ARGV[6], tonumber(ARGV[7]), state.head
 if change_kind == 'look_on' then
-  -- If a newer message arrived meanwhile, the search starts again at that message.
+  -- Continues the search only if no newer message has arrived. Otherwise starts again at the
+  -- newest.
   if tonumber(ARGV[8]) == state.head then through = value end
 elseif change_kind ~= '' and state.head > 0 and not state.large then
   change(state, change_kind, value)

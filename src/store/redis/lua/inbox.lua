@@ -36,7 +36,7 @@ end
 local function put_copy(id, keys, uid, topic)
   local inbox, expiry = KEYS[keys + 1], KEYS[keys + 2]
   local now, max_copies, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), 0
-  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- the copy may have expired in transit
+  local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- at least 1: the copy may have expired
   local is_full = redis.call('XLEN', inbox) >= max_copies
   local seq = redis.call('INCR', KEYS[keys])
   if is_full or seq % TIDY_EVERY == 0 then expire_copies(inbox, expiry, now, 100) end

@@ -4,8 +4,8 @@
 --   1  head
 --   2  denylist or allowlist
 -- ARGV
---   1  ''
---   2  ''
+--   1  always ''
+--   2  always ''
 --   3  uids   JSON list without duplicates
 --   4  add, remove or replace
 --   5  bit of the list in the field `lists`

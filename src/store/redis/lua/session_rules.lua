@@ -6,12 +6,13 @@
 --                     format       1
 --                     incarnation
 --                     since        microseconds of Redis' clock at which its connection was
---                                  entered, grows per user
+--                                  entered; higher than for earlier connections of the user
 --                     flag
 --                     level
 --                     deviceId
 --                     tokenTag
---                     order        microseconds of Redis' clock at its login, grows per user
+--                     order        microseconds of Redis' clock at its login; higher than for
+--                                  earlier logins of the user
 --                     expires      Unix ms, extended while its node serves it
 --   logins    HASH  flag: JSON list of the newest main login, which outlives its session's entry
 --                     format       1

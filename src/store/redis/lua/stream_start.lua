@@ -38,12 +38,12 @@ local now, retention, max_messages = tonumber(ARGV[3]), tonumber(ARGV[12]), tonu
 local users = (#KEYS - 6) / 2
 local call = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + users) }, topics = 20 }
 
--- Returns the extra with the id of the channel's message before this one, 0 if it is unknown
--- (`wire.ts`).
+-- Returns the extra of the message's frame (`wire.ts`), completed with the id of the channel's
+-- previous message, 0 if that id is unknown.
 local function extra_after(id_before) return '\148' .. string.sub(ARGV[15], 2) .. struct.pack('>Bd', 203, id_before) end
 
--- Returns the stream's message to a caller that publishes to the users again. The caller may have
--- failed to publish the message the first time.
+-- Adds the stream's message to the reply once more. A caller that publishes to the users itself may
+-- have failed to publish the message the first time.
 local function publish_message_again(stream)
   local _, _, pub = read_dedupe(KEYS[5], now, window)
   local raw_entry = redis.call('XRANGE', KEYS[2], int(stream.seq), int(stream.seq))[1]

@@ -103,8 +103,8 @@ local function end_stream(call, stream, ending)
   close_stream(call, stream, ending.ids_ms)
 end
 
--- Returns the last event of a stream to the caller again, if the caller publishes to the users. The
--- caller may have failed to publish the event the first time.
+-- Adds the last event of a stream to the reply once more, if the caller publishes to the users
+-- itself. The caller may have failed to publish the event the first time.
 local function publish_again(call, stream)
   if ARGV[call.topics] then return end
   local frame = redis.call('HGET', stream.keys.stream, 'f')

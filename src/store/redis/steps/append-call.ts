@@ -25,7 +25,7 @@ const NOTHING = Buffer.alloc(0);
 
 export type Outcome = Placement | { readonly refused: SendRefusal };
 
-/** Ids and seqs of an appended message. For a retry they are those of the first message. */
+/** Result of an appended message. For a retry, id and seqs are those of the first message. */
 export interface Placement {
   readonly refused?: undefined;
   readonly messageId: number;

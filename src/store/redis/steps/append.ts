@@ -129,7 +129,7 @@ export class Appends {
     this.#fail(takeFollowers(queue, orders), error);
   }
 
-  /** Sends a batch. If it fails, also rejects queued messages that must not overtake its calls. */
+  /** Sends a batch. If this fails, also rejects queued calls that must not overtake those sent. */
   async #send(queue: Queue, batch: Batch): Promise<void> {
     const { calls } = batch;
     try {

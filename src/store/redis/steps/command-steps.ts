@@ -126,7 +126,7 @@ type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/** Puts a copy into each user's inbox that lacks it. On a Cluster, `uids` must have one element. */
+/** Puts a copy into the inboxes that lack it. On a Cluster, `uids` must have one element. */
 export async function put(
   ports: CommandPorts,
   command: Command,

@@ -31,9 +31,9 @@ import {
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
-/** Maximum number of recipients per script on a single server. It takes under a millisecond. */
+/** Maximum number of recipients per script on a single server, to limit its duration. */
 const RECIPIENTS_PER_CALL = 64;
-/** Maximum number of recipients whose scripts are sent in one turn of the event loop. */
+/** Maximum number of recipients in a group. The scripts of a group are sent without a pause. */
 const GROUP_SIZE = 128;
 const MAX_GROUPS = 16;
 /** Fraction of `redis.maxInFlight` that all groups of recipients in flight may use together. */

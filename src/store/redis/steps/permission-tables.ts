@@ -1,5 +1,5 @@
-// Generates the tables that `lua/permission.lua` uses from the rules of `broker/permissions.ts`. A
-// table has one digit for each combination of facts. `lua/permission.lua` describes the bits.
+// Generates the tables of `lua/permission.lua` from the rules of `broker/permissions.ts`. A table
+// has one digit for each combination of facts. The Lua file describes the bits of the facts.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import {

@@ -10,7 +10,7 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
-/** Number of expired messages, and of messages over a limit, that one script removes at most. */
+/** Maximum number of expired messages that one script removes, and of messages over a limit. */
 const MESSAGES_PER_CALL = 200;
 const CHANNELS_PER_PAGE = 50;
 /** Maximum time by which a node's clock may be ahead of Redis' clock. */
@@ -55,7 +55,7 @@ export class Sweep {
   async close(): Promise<void> {
     this.#isStopped = true;
     clearInterval(this.#timer);
-    await this.#running?.catch(() => 0); // its caller gets the rejection
+    await this.#running?.catch(() => 0); // the caller of the sweep gets the rejection
   }
 
   async #tick(): Promise<void> {

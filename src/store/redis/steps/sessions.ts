@@ -21,7 +21,7 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 const ENTRY_TTL_MS = 600_000;
 /** Time for which the end of a session is recorded, so that no node enters the session again. */
 const ENDED_TTL_MS = 86_400_000;
-/** Maximum number of sessions per script, which then delays other calls by under a millisecond. */
+/** Maximum number of sessions per script, to limit the delay of other calls. */
 const SESSIONS_PER_CALL = 50;
 
 export const SESSION_RULES = [
@@ -66,7 +66,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, tokenHash === undefined ? "none" : "token", token],
         ],
-      )) as [Buffer, ...Buffer[]]; // the fifth item is a list
+      )) as [Buffer, ...Buffer[]]; // only the fifth item, the groups, is a list
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
       if (result === "refused") return refusal(fields[0]);
