@@ -54,7 +54,7 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/** Starts a node. Imports its modules here, because the other commands do not need them. */
+/** Starts a node. Only this command imports the modules of the node. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   const { fileProblems, libraryProblem } = await import("./server/preflight.ts");

@@ -298,7 +298,7 @@ function channelRows(
     try {
       await calls.create({ channel_id, channel_type });
     } catch (error) {
-      // If another call has created the channel meanwhile, its flags are not changed.
+      // Another call may have created the channel. The flags of that channel are not changed.
       if (!hasCode(error, "channel_exists")) throw error;
     }
     return call();

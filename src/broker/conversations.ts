@@ -39,13 +39,13 @@ interface ConversationPage {
 
 export interface Conversations {
   /**
-   * Returns a page of the user's conversations that have a message to show, newest first. Throws
+   * Returns a page of the user's conversations that have a visible message, newest first. Throws
    * `overloaded` if too many calls of the user wait.
    */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
   /**
-   * Returns all conversations of the user that have a message to show, without payloads, newest
-   * first. Throws `overloaded` if too many calls of the user wait.
+   * Returns all conversations of the user that have a visible message, newest first, without
+   * payloads. Throws `overloaded` if too many calls of the user wait.
    */
   heads(uid: string): Promise<readonly ConversationHead[]>;
   /**

@@ -114,7 +114,7 @@ export function createMessages(
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
 
-  /** Sends a command. A command of a session may wait for earlier ones of its user. */
+  /** Sends a command. A command of a session may wait for earlier commands of the same user. */
   async function sendCommand(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
     const { origin, fromUid } = input;
     if (origin === undefined) return issue(input, draft, resolveCommand(input));

@@ -240,19 +240,19 @@ export interface Conversation {
   readonly headSeq: number;
   /** Seq of the last message that counts as read. All earlier ones are read too. */
   readonly readSeq: number;
-  /** Number of shown messages with a red dot after `readSeq`. 0 in a large group. */
+  /** Number of visible messages with a red dot after `readSeq`. 0 in a large group. */
   readonly unread: number;
   /** Last seq that is hidden from the user because the conversation was deleted. 0 if none is. */
   readonly deletedSeq: number;
   /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
-  /** Newest shown message. `undefined` if there is none; lists omit such a conversation. */
+  /** Newest visible message. `undefined` if there is none; lists omit such a conversation. */
   readonly last: Message | undefined;
 }
 
 export type MessageHead = Pick<Message, "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs">;
 
-/** A conversation with a shown message but without its content, for sorting and filtering. */
+/** A conversation with a visible message, without its content, for sorting and filtering. */
 export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }

@@ -325,8 +325,8 @@ export interface InboxStore {
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**
    * Returns the copies with an inboxSeq higher than `afterSeq` that are neither acknowledged nor
-   * expired, oldest first. An empty list means that there are no further copies: a first copy that
-   * is larger than `maxBytes` is returned nevertheless.
+   * expired, oldest first. Returns an empty list only if there are no further copies, because a
+   * first copy that is larger than `maxBytes` is returned nevertheless.
    */
   readInbox(
     uid: string,
@@ -364,17 +364,18 @@ export interface ConversationSlice {
  * at 0 in a personal channel. A `ConversationChange` sets it, forward or back, and each message
  * that the user sends moves it forward to that message. Leaving a group deletes the position.
  *
- * A message is shown if it has not expired, is within the history limits and was not deleted by the
- * user. The unread count is the number of shown messages with a red dot after the read position.
+ * A message is visible if it has not expired, is within the history limits and was not deleted by
+ * the user. The unread count is the number of visible messages with a red dot after the read
+ * position.
  * Among the messages that have an expiry time, only the newest 1000 are counted, or fewer while
  * thousands of expired messages have not been removed yet. In a large group the unread count is
  * always 0 and no position is stored.
  */
 export interface ConversationStore {
-  /** Returns the conversations with a shown message, in no particular order. Reads no content. */
+  /** Returns the conversations with a visible message in no particular order, without content. */
   conversationsOf(uid: string): Promise<readonly ConversationHead[]>;
   /**
-   * Returns the conversations of `channels` that have a shown message, in order. Stops after
+   * Returns the conversations of `channels` that have a visible message, in order. Stops after
    * `limit`, or before the content exceeds `maxBytes`, but always returns the first conversation.
    */
   readConversations(

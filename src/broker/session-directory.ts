@@ -362,7 +362,10 @@ export class SessionDirectory {
     this.#pendingRemovals.delete(session.sessionId);
   }
 
-  /** Reports an error unless it is transient. Always returns false: the work must be repeated. */
+  /**
+   * Reports an error unless it is transient. Always returns false, because the work must be
+   * repeated.
+   */
   #report(error: unknown): false {
     if (!isTransient(error))
       this.#ports.onError(error, "Could not confirm or remove sessions in the store");

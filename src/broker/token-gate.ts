@@ -36,8 +36,8 @@ const SLOW_MS = 500;
  */
 const MAX_WAITING = 8;
 /**
- * Maximum number of concurrent checks for a network, or for a verified pair. Running checks are not
- * stopped, so the number of failures can exceed its limit by this number.
+ * Maximum number of concurrent checks for one key of `#checks`. Running checks are not stopped, so
+ * the number of failures can exceed its limit by this number.
  */
 const MAX_CHECKS = 32;
 

@@ -9,7 +9,7 @@ interface Sized {
 }
 
 interface Flow<Item> {
-  /** The items. Those before index `head` have been removed. */
+  /** The items. The slots before index `head` are empty. */
   readonly items: (Item | undefined)[];
   head: number;
   size: number;

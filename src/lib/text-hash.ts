@@ -8,7 +8,7 @@ const PRIME = 0x01000193;
 /** Marks the end of a string. It is not a UTF-16 unit. */
 const END = 0x10000;
 
-/** Returns the hash of a string. To hash several strings, pass the hash of the previous ones. */
+/** Returns the hash of a string. To hash several strings, pass the previous result as `hash`. */
 export function hashText(text: string, hash = SEED): number {
   let mixed = hash;
   for (let i = 0; i < text.length; i++) mixed = Math.imul(mixed ^ charCode(text, i), PRIME);

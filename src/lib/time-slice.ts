@@ -5,7 +5,7 @@
 const STEPS_PER_READ = 4;
 /** Maximum length of a slice. */
 const MAX_MS = 10;
-/** Fraction of a busy event loop's time that a slice may use, so that the job proceeds. */
+/** Maximum length of a slice, as a fraction of the time that the job has waited for the slice. */
 const SHARE = 1 / 4;
 
 export class Turns {

@@ -1,6 +1,6 @@
-// The metrics of one node: a family for each row of the table, and the methods through which the
-// gateway and the API report events. Those modules call the methods and do not know the names of
-// the metrics. Counting must neither allocate nor throw.
+// The metrics of one node: a family for each row of the table in `table.ts`, and the methods
+// through which the gateway and the API report events. The callers do not know the names of the
+// metrics. Counting must neither allocate nor throw.
 
 import type { Registry } from "prom-client";
 import { Cell, createRegistry, Family, Histogram } from "./registry.ts";

@@ -82,8 +82,7 @@ export class FrameReader {
   text(field: string, maxLength: number, code: ErrorCode = "bad_request"): string {
     const length = this.#textHeader(this.#token(field), field);
     const start = this.#advance(length);
-    // a UTF-16 unit has at most 3 bytes in UTF-8, so a longer string is rejected without decoding
-    // it
+    // a text of more than 3 bytes per UTF-16 unit is too long and need not be decoded
     const text = length <= maxLength * 3 ? this.#utf8(start, field) : undefined;
     if (text === undefined || text.length > maxLength)
       throw this.refusal(code, `${field} exceeds ${maxLength} characters`);
