@@ -218,7 +218,8 @@ export class Migration {
       await this.#use((link) => this.#runUntilDone(link));
     } catch (error) {
       const failure = toBrokerError(error);
-      if (this.#tryCount === countBefore) this.#tryCount += 1; // the attempt failed before it was counted
+      // An attempt that failed before it was counted is counted here.
+      if (this.#tryCount === countBefore) this.#tryCount += 1;
       this.#setStatus("failed", this.#state.step, failure.message);
       if (failure instanceof StuckMoveError) this.#stuck = failure;
       throw error;

@@ -78,7 +78,8 @@ export class ServerClocks {
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
     let samples = this.#samples.get(server);
     if (samples === undefined) {
-      server.on("close", () => this.#samples.set(server, [])); // the next connection may lead to another server
+      // The samples are dropped, because the next connection may lead to another server.
+      server.on("close", () => this.#samples.set(server, []));
       samples = [];
     }
     const sample = { serverMs, arrivedMs: performance.now() };
@@ -115,7 +116,10 @@ export class ServerClocks {
     clearTimeout(timer);
   }
 
-  /** Asks twice: the first call may join a request that was sent before a freeze and times out. */
+  /**
+   * Asks again if the time is still unknown: the first call may join a request that was sent before
+   * a freeze of the process and times out.
+   */
   async #askUntilKnown(server: Redis): Promise<void> {
     await this.#askOnce(server);
     if (this.now(server) === undefined) await this.#askOnce(server);

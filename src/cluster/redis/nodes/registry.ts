@@ -212,7 +212,8 @@ export class Registry {
     mode: "enter" | "beat",
   ): Promise<HeartbeatReply["verdict"]> {
     const { nodeId, describe, deadAfterMs, startClockComparison } = this.#ports;
-    const description = JSON.stringify(describe()); // later versions may add fields, which readers ignore
+    // Later versions may add fields, which readers ignore.
+    const description = JSON.stringify(describe());
     const args = [incarnation, nodeId, description, deadAfterMs, mode];
     const compareClock = startClockComparison();
     const [sentMs, sentAtMs] = [performance.now(), Date.now()];

@@ -29,7 +29,8 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   if (!isForward) await readBack(sequencer, feed, position);
   for (const snapshot of position.streams)
     if (isActive(snapshot) && !delivered.hasStream(snapshot.clientMsgNo))
-      sequencer.deliverStream(snapshot); // from the beginning: viewers skip events they already have
+      // Delivers the stream from the beginning. Viewers skip the events that they already have.
+      sequencer.deliverStream(snapshot);
   delivered.headSeq = position.headSeq; // the newest message may have expired and was not read
   sequencer.goLive(position.publicationSeq);
 }
@@ -48,7 +49,8 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
         sequencer.delivered.resetTo(snapshot);
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
-  sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount)); // a publication has at most one message
+  // A publication has at most one message.
+  sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount));
   sequencer.expect(newest);
 }
 

@@ -30,7 +30,10 @@ const MAX_MESSAGE_AGE_MS = 5000;
 const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
-/** Maximum time until a loss is noticed. A new sequencer also reads the messages of that time. */
+/**
+ * Maximum time until a loss is noticed. Messages of that time may be missing, so a new sequencer
+ * reads them too.
+ */
 const LOSS_SLACK_MS = 2000;
 /** Maximum time by which the clock of the node that sent a message may be behind. */
 const LISTING_SLACK_MS = 60_000;
@@ -160,7 +163,8 @@ export class Channels {
       sequencer.hasThrough(publicationSeq)
     ) {
       this.#resume(sequencer, topic);
-      if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq) return; // no publication was missed
+      // In these two cases no publication was missed.
+      if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq) return;
     }
     const caughtUp = this.#ports.catchUpQueue.catchUp(sequencer);
     this.#resume(sequencer, topic); // buffering continues until the catch-up is done
@@ -268,7 +272,7 @@ export class Channels {
     if (isAfterLoss)
       missedMs =
         this.#evictedAtMs < listenedMs
-          ? Number.NEGATIVE_INFINITY // no sequencer, so nothing was delivered since the subscription
+          ? Number.NEGATIVE_INFINITY // nothing was delivered since the subscription
           : lostMs - LOSS_SLACK_MS;
     const sequencer = new Sequencer(
       {

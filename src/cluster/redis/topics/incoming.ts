@@ -71,7 +71,8 @@ export class Incoming {
   /** Routes each frame of a batch. An unreadable frame does not affect the other frames. */
   #acceptBatch(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.sequencer === undefined;
-    if (isPersonal && this.#lastPersonal.equals(batch)) return; // already seen on the other user's topic
+    // The batch may have arrived already on the other user's topic.
+    if (isPersonal && this.#lastPersonal.equals(batch)) return;
     const { frames, isWhole } = framesOf(batch);
     for (const frame of frames) this.#acceptFrame(topic, frame);
     if (isPersonal) this.#lastPersonal = batch;

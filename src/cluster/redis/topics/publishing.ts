@@ -79,7 +79,8 @@ export class Publishing {
   #send(event: ClusterEvent): readonly Promise<unknown>[] {
     const publications: Promise<unknown>[] = [];
     for (const single of eventsPerRecipient(event)) {
-      const frame = unorderedFrame(randomUUID(), single); // same id on all topics, so that a node delivers it once
+      // The id is the same on all topics, so that a node delivers the event once.
+      const frame = unorderedFrame(randomUUID(), single);
       for (const topic of topicsOf(single)) {
         const name = this.#link.keys.topic(topic);
         const publication = this.#link.call("spublish", name, frame);

@@ -192,7 +192,8 @@ export class Sequencer {
     for (const frame of unstoredFrames)
       if (this.#isMissing(frame, this.#publicationSeq)) this.#deliverFrame(frame);
     const frame = this.#reorderBuffer?.messageFrame(message.messageId);
-    const event = frame === undefined ? undefined : this.#decode(frame); // unlike the log, the frame names the sending session
+    // Unlike the log, the frame names the sending session.
+    const event = frame === undefined ? undefined : this.#decode(frame);
     this.#deliver(event ?? publicationOf(message));
     if (message.stream !== undefined && this.delivered.hasStream(message.clientMsgNo))
       this.deliverStream(message.stream);
@@ -305,7 +306,8 @@ export class Sequencer {
       buffer.remove(this.#publicationSeq + 1);
       this.#advance(this.#publicationSeq + 1, frame, undefined);
     }
-    if (this.#isHeld) return; // a removal was delivered: memberships are checked before the next frame
+    // After a removal was delivered, memberships are checked before the next frame.
+    if (this.#isHeld) return;
     if ((buffer?.size ?? 0) > 0 || this.#expectedSeq > this.#publicationSeq) this.#openGap();
     else this.#closeGap();
     // The store has the frames that did not fit into the buffer, and its history decides between
@@ -333,7 +335,8 @@ export class Sequencer {
 
   #deliver(event: OrderedEvent): void {
     if (event.kind === "removal" && event.uids === undefined)
-      this.#ports.onGap(this); // any member may have been removed: memberships are checked before the next event
+      // Any member may have been removed. Memberships are checked before the next event.
+      this.#ports.onGap(this);
     else if (this.delivered.markDelivered(event)) this.#ports.deliver(event);
   }
 

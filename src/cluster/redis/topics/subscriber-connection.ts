@@ -186,9 +186,11 @@ export class SubscriberConnection {
     if (this.#status !== "up") return;
     this.#status = "down";
     this.#markName = undefined;
-    for (const mark of this.#marks.values()) mark.reject(new BrokerError("unavailable")); // lost with the subscription
+    // The marks were lost with the subscription.
+    for (const mark of this.#marks.values()) mark.reject(new BrokerError("unavailable"));
     this.#ports.onDown(this, this.#receivedUntilMs);
-    if (this.#client.status === "ready") void this.#open(); // only slots were moved, and the socket is still usable
+    // If only slots were moved, the socket is still usable.
+    if (this.#client.status === "ready") void this.#open();
   }
 
   async #ssubscribe(names: readonly string[]): Promise<void> {
