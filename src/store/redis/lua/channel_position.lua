@@ -31,7 +31,7 @@ local function is_lost(seq, id)
   if not raw_entry then return nil end
   local entry = log_entry(raw_entry)
   if entry.seq == seq then return entry.id ~= id end
-  if entry.id < id then return true end -- the entry has a higher seq, so its id should be higher too
+  if entry.id < id then return true end -- ids grow with seqs
   return nil
 end
 

@@ -10,11 +10,11 @@ local MAX_EXCESS = 100
 -- Indexes of the fields of an open channel, which is a list, because Lua creates a list faster than
 -- a table with named fields.
 local BASE = 1 -- beginning of the names of the channel's keys
-local KEY = 2 -- channel key
+local KEY = 2
 local HEAD = 3 -- name of the key `head`
 local PEERS = 4 -- the argument `peers` of `open_channel`
 local OPENED_SEQ = 5 -- newest seq when the channel was opened
-local SEQ = 6 -- newest seq
+local SEQ = 6
 local RED = 7 -- number of messages through SEQ that have a red dot and do not expire
 local PUB = 8 -- newest publication number
 local BARE = 9 -- 1 if a sweep emptied the log, else false

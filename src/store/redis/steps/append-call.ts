@@ -36,8 +36,8 @@ export interface Placement {
   readonly isRetry: boolean;
   readonly atMs: number;
   /**
-   * Id of the channel's previous message. 0 if it is unknown, or if the channel is not one whose
-   * users are in other slots.
+   * Id of the channel's previous message, 0 if unknown. Needed only if the channel's users are in
+   * other slots.
    */
   readonly idBefore: number;
   readonly record: Buffer;
@@ -200,10 +200,7 @@ function checkOf(
   }
 }
 
-/**
- * Returns the Unix milliseconds at which the message expires, 0 if it does not expire. Throws
- * `bad_request` if `expireS` is invalid.
- */
+/** Returns Unix milliseconds, 0 if the message does not expire. Throws `bad_request`. */
 function expiryOf({ expireS }: MessageDraft, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {

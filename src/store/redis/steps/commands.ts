@@ -254,7 +254,6 @@ export class Commands {
     let isAwayReported = false;
     const report = (error: unknown) => {
       if (!isTransient(error) || !isAwayReported)
-        // The sweep continues with the other commands.
         onError(error, "Could not put a pending command into the inboxes of all its recipients");
       isAwayReported ||= isTransient(error);
     };
@@ -325,7 +324,6 @@ function sizeOf({ payload, recipients, pushOnlyRecipients }: CommandDraft): numb
   return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
 }
 
-/** Waits until all calls have settled, and then throws the first failure if there was one. */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
   for (const result of results) if (result.status === "rejected") throw result.reason;

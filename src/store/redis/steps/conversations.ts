@@ -110,10 +110,7 @@ export function createRedisConversations(
     return { head: { ...factsOf(channel, reply), last }, isEmpty };
   }
 
-  /**
-   * Applies `change` (its kind and its seq or count) and reads the whole conversation. Returns
-   * `undefined` as `readState` does.
-   */
+  /** Applies `change` (its kind and its seq or count) and reads the whole conversation. */
   async function readWhole(
     uid: string,
     channel: ChannelRef,

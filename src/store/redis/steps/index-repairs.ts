@@ -58,8 +58,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Writes entries again that may be lost. Ends at a transient error, because further calls would
-   * only wait for the same server.
+   * Writes entries again that may be lost. Ends after a batch with a transient error, so that it
+   * does not wait for an unreachable server again.
    */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
