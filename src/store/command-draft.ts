@@ -5,7 +5,8 @@ import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 
 /**
- * Maximum length, in UTF-16 units, of the uids, the channel id and the other labels of a command.
+ * Maximum length, in UTF-16 units, of the uids, the channel id, the `clientMsgNo`, the tag key and
+ * the topic of a command.
  */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
@@ -15,7 +16,7 @@ export function isTooLong(text: string): boolean {
 }
 
 /**
- * Throws `too_large` if a uid or a label is longer than MAX_LABEL_UNITS, and `bad_request` if
+ * Throws `too_large` if one of the texts is longer than MAX_LABEL_UNITS, and `bad_request` if
  * `expireS` is not an integer from 0 to MAX_EXPIRE_S.
  */
 export function assertFits(draft: CommandDraft): void {

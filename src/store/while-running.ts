@@ -20,7 +20,9 @@ export function whileRunning<
   return Object.fromEntries(calls) as Pick<Part, Name>; // with the parameters and results of `part`
 }
 
-/** Like `whileRunning`, but wraps all methods of `part`, an object that exists before the start. */
+/**
+ * Like `whileRunning`, but for all methods of an object that exists before the store is started.
+ */
 export function allWhileRunning<Part extends object>(
   lifecycle: Pick<Lifecycle<object>, "use">,
   part: Part,

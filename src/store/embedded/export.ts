@@ -216,7 +216,7 @@ function keyOfWatermark(watermark: string): Key {
  * row of its own.
  */
 export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Buffer>> {
-  // The watermarks of these rows are made from Buffers.
+  // `at` was made from a Buffer by `watermarkOf`.
   let before = at === "" ? undefined : (keyOfWatermark(at) as Buffer);
   const rowAt = (key: Buffer, value: Buffer): Row<Buffer, Buffer> => {
     const row = { key, value, before, at: watermarkOf(key) };
@@ -370,5 +370,5 @@ export function firstOf(
   };
 }
 
-/** Number in the place of the channel number in the keys of dedupe entries of commands. */
+/** Number that replaces the channel number in the keys of dedupe entries of commands. */
 export const COMMANDS = 0;

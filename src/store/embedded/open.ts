@@ -58,8 +58,9 @@ export interface EmbeddedOptions {
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: Error, what: string) => void;
   /**
-   * Called if this process must not go on: another process acquired the data folder during a pause,
-   * or the database failed, lost or did not finish a write. Must end the process immediately.
+   * Called if this process must not continue: another process acquired the data folder during a
+   * pause, or the database failed, lost or did not finish a write. Must end the process
+   * immediately.
    */
   readonly onLost: (error: BrokerError) => void;
   /**

@@ -28,9 +28,9 @@ const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 
 interface CheckpointState {
-  /** The database contains every record before this position. */
+  /** WAL position before which the database contains every record. */
   readonly position: WalPosition;
-  /** Message ids that are assigned after a restart must be higher. */
+  /** Message ids that are assigned after a restart must be higher than this one. */
   readonly lastMessageId: number;
 }
 

@@ -300,8 +300,8 @@ export function endOfPrefix<Part extends string | number>(prefix: readonly Part[
 }
 
 /**
- * Yields the rows whose key begins with `first`, in a table whose keys have two parts. Rows are
- * read in pages, so the caller may await other work between two rows.
+ * Yields all rows with the first key part `first`, from a table with two-part keys. Rows are read
+ * in pages, so the caller may await other work between two rows.
  */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,

@@ -11,23 +11,26 @@ import { BrokerError } from "../../../broker/errors.ts";
 const DATA_FILE = "data.mdb";
 const MIB = 1024 * 1024;
 /**
- * If the disk has more free bytes than this plus four times `maxMemtableBytes`, no room is
- * reserved. Other programs do not write that much between two measurements.
+ * If the disk has more free bytes than this plus four times `maxMemtableBytes`, no space is
+ * reserved in the data file. Other programs do not write that much between two measurements.
  */
 const PLENTY_BYTES = 512 * MIB;
-/** Room for the pages of the transactions in progress. LMDB copies every page that it changes. */
+/**
+ * Bytes of the data file that are reserved for the pages of the transactions in progress. LMDB
+ * copies every page that it changes.
+ */
 const PAGES_BYTES = 8 * MIB;
 /**
- * Room, in bytes, that each byte and each record of the memtable may need. New pages may be only
- * half full.
+ * Bytes of the data file that are reserved for each byte and for each record of the memtable. New
+ * pages may be only half full.
  */
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;
 /** Number of bytes by which the data file is extended at a time. */
 const GROWTH_BYTES = 4 * MIB;
-/** Room below which even flushes and removals are rejected. */
+/** Number of unused bytes in the data file below which even flushes and removals are rejected. */
 const MIN_ROOM_BYTES = 2 * MIB;
-/** Free space that is left for the WAL. */
+/** Free bytes of the disk that are kept for the WAL. */
 const WAL_BYTES = 2 * MIB;
 /** Interval at which the disk is measured. */
 const LOOK_MS = 50;
@@ -47,7 +50,7 @@ type RunExclusively = (steps: () => void) => Promise<boolean>;
 
 interface DiskSpacePorts {
   readonly folder: string;
-  /** End of the pages that LMDB uses, in bytes. */
+  /** Returns the end of the last page that LMDB uses, in bytes from the start of the data file. */
   readonly usedBytes: () => number;
 }
 
@@ -61,7 +64,9 @@ interface DiskSpaceUsers {
    * again.
    */
   readonly onChange: (isFull: boolean, freeBytes: number) => void;
-  /** Receives failures that no caller gets. `what` describes the failed activity. */
+  /**
+   * Receives failures that are not reported to any caller. `what` describes the failed activity.
+   */
   readonly onError: (error: Error, what: string) => void;
   /** Called once if a write failed, was lost or does not finish. Must end the process at once. */
   readonly onFatal: (error: BrokerError) => void;
@@ -82,7 +87,9 @@ export class DiskSpace {
   #isBlind = false;
   #growing: Promise<void> | undefined;
   #openTransactions = 0;
-  /** Number of measurements with an open transaction since a transaction last settled. */
+  /**
+   * Number of measurements since a transaction last settled, counted while a transaction is open.
+   */
   #looksWithoutProgress = 0;
   #failure: BrokerError | undefined;
 
@@ -95,7 +102,7 @@ export class DiskSpace {
     return this.#freeBytes;
   }
 
-  /** True if the disk has so little free space that room is reserved in the data file. */
+  /** True if the disk has so little free space that space is reserved in the data file. */
   get isTight(): boolean {
     return this.#isTight;
   }
@@ -162,8 +169,8 @@ export class DiskSpace {
   }
 
   /**
-   * Measures the disk. If it has little free space, also extends a data file that has too little
-   * room. Does nothing before `start` and after `close`.
+   * Measures the disk. If it has little free space, also extends the data file when needed. Does
+   * nothing before `start` and after `close`.
    */
   async look(): Promise<void> {
     if (this.#users === undefined || this.#fd === undefined) return;
@@ -178,7 +185,10 @@ export class DiskSpace {
     this.#report();
   }
 
-  /** Returns the room, in bytes, that the memtable and the transactions in progress may need. */
+  /**
+   * Returns the number of unused bytes that the data file must have for the memtable and for the
+   * transactions in progress.
+   */
   #neededBytes(): number {
     const { bytes = 0, records = 0 } = this.#users?.memtable ?? {};
     return PAGES_BYTES + ROOM_PER_BYTE * bytes + ROOM_PER_RECORD * records;
@@ -210,7 +220,7 @@ export class DiskSpace {
           writeSync(this.#fd, ZEROS, 0, ZEROS.length, end + added);
       });
     } catch {
-      // The disk may be full. The measurement below shows how much room was added.
+      // The disk may be full. The measurement below shows by how much the file has grown.
     }
     if (this.#fd !== undefined) this.#measure(this.#fd);
   }

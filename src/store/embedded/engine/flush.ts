@@ -33,7 +33,7 @@ export interface FlushPorts {
 
 interface StreamFlush {
   puts(): Generator<void>;
-  /** Called once the database has the events. */
+  /** Called after the database has committed the events. */
   finish(): void;
 }
 
@@ -50,7 +50,10 @@ export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "li
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/** Drops the flushed records and events from memory. Called once the database has them. */
+/**
+ * Drops the flushed records and events from memory. Must be called after the database has committed
+ * them.
+ */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,

@@ -137,8 +137,8 @@ export class Memtable {
   }
 
   /**
-   * Adds an appended or replayed record. From then on, its seq is in use, and `find` returns it if
-   * `dedupe` is set. Reads see the record only after `commit`.
+   * Adds an appended or replayed record. From then on, its seq is in use, and `find` returns the
+   * record if `dedupe` is set. Reads see the record only after `commit`.
    */
   assign(
     channel: MemtableChannel,
@@ -215,7 +215,7 @@ export class Memtable {
     }));
   }
 
-  /** Drops the flushed records. Called once the database has them. */
+  /** Drops the flushed records. Must be called after the database has committed them. */
   *finishFlush(flushed: readonly ChannelFlush[]): Generator<void> {
     this.#dirty.splice(0, flushed.length);
     for (const { channel, log, dedupeOnly } of flushed) {
@@ -242,7 +242,8 @@ export class Memtable {
   }
 
   /**
-   * Examines the oldest channels in excess of MAX_IDLE_CHANNELS, and drops those without records.
+   * Examines the oldest channels in excess of MAX_IDLE_CHANNELS, and drops those that have neither
+   * committed nor uncommitted records.
    */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;

@@ -12,9 +12,9 @@ const PERMISSIONS = 0o777;
 const STICKY = 0o1000;
 
 /**
- * Creates the folders that do not exist, and restricts the modes. The mode of another user's file
- * cannot be changed. Only the first such failure is reported. Throws a file system error if a
- * folder cannot be created or read.
+ * Creates missing folders, and restricts the modes of the folders and files. The mode of another
+ * user's file cannot be changed. Only the first failed change is reported. Throws a file system
+ * error if a folder cannot be created or read.
  */
 export function restrictToOwner(
   folder: string,

@@ -42,9 +42,9 @@ export const PLAIN_VERSION = 2;
 export const MESSAGE_RECORD = 1;
 /** Kind of a record that only keeps the clientMsgNo of a message that is not stored. */
 export const DEDUPE_RECORD = 2;
-/** No message id up to the `messageId` of this record may be assigned again. */
+/** Kind of a record that reserves ids: no id up to its `messageId` may be assigned again. */
 export const ID_RESERVATION_RECORD = 3;
-/** Has another layout after version and kind (see stream-record.ts). */
+/** Kind of a stream event. Its layout differs after version and kind (see stream-record.ts). */
 export const STREAM_RECORD = 4;
 type RecordKind =
   | typeof MESSAGE_RECORD
@@ -86,7 +86,7 @@ export interface StoredRecord {
   readonly isStream: boolean;
 }
 
-/** In Unix milliseconds. */
+/** Times of a message in Unix milliseconds. */
 export interface RecordTimes {
   readonly timestampMs: number;
   /** `Infinity` if the message does not expire. */

@@ -53,7 +53,7 @@ interface Truncation {
 }
 
 /**
- * Passes the records after `position` to `target`, and truncates damaged files. Throws `internal`
+ * Passes the records from `position` on to `target`, and truncates damaged files. Throws `internal`
  * if acknowledged messages are lost for another reason than a power loss, or if a file is damaged
  * in its header or has a newer format.
  */
@@ -120,8 +120,8 @@ function readSegment(path: string): SegmentFile {
 }
 
 /**
- * Passes the records of the valid frames after `from` to `target`. Returns where the valid frames
- * end.
+ * Passes the records of the valid frames to `target`, from the offset `from` on. Returns where the
+ * valid frames end.
  */
 function replaySegment(
   { bytes, header }: SegmentFile,

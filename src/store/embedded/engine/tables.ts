@@ -51,7 +51,7 @@ export interface Tables extends Database {
   readonly log: BinaryTable;
   /** channel number, seq → only a version. The message has an active stream. */
   readonly streamsActive: BinaryTable;
-  /** channel number, seq, first index → events of an active stream. */
+  /** channel number, seq, index of the first event → events of an active stream. */
   readonly streamParts: BinaryTable;
   /** channel number, seq → state and content of an ended stream. */
   readonly streams: Table<Stored, Buffer>;

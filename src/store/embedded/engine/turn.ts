@@ -28,7 +28,7 @@ interface TurnSteps<Call> {
    * `bytes` is the approximate size of the calls.
    */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
-  /** Called once the call is durable. */
+  /** Called after the call is durable. */
   commit(call: Call): void;
   /** Called if the batch could not be written or synced. Undoes the newest call first. */
   rollBack(calls: readonly Call[]): void;

@@ -21,7 +21,7 @@ export interface WalFiles {
   writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
   fdatasync(fd: number, done: (error: Error | null) => void): void;
-  /** Waits until the file names in the folder `fd` are on the disk. */
+  /** Waits until the file names in the folder that is open as `fd` are on the disk. */
   fsyncSync(fd: number): void;
 }
 

@@ -27,7 +27,7 @@ const MAX_EXPIRE_S = 0xffff_ffff;
 /** A call of another kind, for example a stream event, that is queued among the messages. */
 export interface QueuedStep {
   assign(nowMs: number): void;
-  /** Called once all changes of the call are durable. */
+  /** Called after all changes of the call are durable. */
   commit(publish: (event: ClusterEvent) => void): void;
   /** Called if the batch was not written. Undoes the changes in reverse order. */
   rollBack(): void;
@@ -100,7 +100,8 @@ export class Appends {
 
   /**
    * Implements the port's `append`. Rejects with `too_large` or `bad_request` if the draft is not
-   * valid, and with `overloaded` or `disk_full` if there is no room for it.
+   * valid, with `overloaded` or `disk_full` if there is no room for it, and with `unavailable` if
+   * it cannot be written.
    */
   append(draft: MessageDraft): Promise<AppendResult> {
     const error = draftError(draft) ?? this.lackOfRoom;

@@ -25,8 +25,8 @@ import {
 import type { DedupeIndex, FirstMessage, PendingCommand } from "./dedupe.ts";
 
 /**
- * Number of ids that one WAL record reserves for messages without a record. This covers about one
- * second.
+ * Number of ids that one reservation in the WAL covers, for messages that have no record. About one
+ * second of ids.
  */
 const IDS_PER_RESERVATION = 4_096_000;
 const NO_PAYLOAD = new Uint8Array(0);
@@ -56,7 +56,7 @@ export interface AssignedStream {
 
 export class Assigner {
   readonly #ports: AssignerPorts;
-  /** Newest message of the batch without a record. A reservation must cover its id. */
+  /** Newest message of the batch that has no record. A reservation must cover its id. */
   #lastUnstored: Message | undefined;
 
   constructor(ports: AssignerPorts) {

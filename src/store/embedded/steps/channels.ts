@@ -113,7 +113,7 @@ export function createChannels({
     });
   }
 
-  /** Must be called once the removal is durable. */
+  /** Must be called after the removal is durable. */
   function publishRemoval({ id: channelId, type }: ChannelRef, uids: readonly string[] = []): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
     publisher.publish({ kind: "removal", channelId, uids });

@@ -145,7 +145,7 @@ export class ConversationRows {
       if (!unstored.has(peer)) yield peer;
   }
 
-  /** Returns 0 if no seq is stored. */
+  /** Returns the stored seq of the user's newest message in the channel, 0 if none is stored. */
   ownSeq(number: number, uid: string): number {
     if (number === 0) return 0;
     const value = this.#tables.own.getBinaryFast(ownKey(number, uid));

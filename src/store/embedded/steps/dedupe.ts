@@ -34,7 +34,7 @@ const VALUE_BYTES = 25;
 const NUMBER_BYTES = 6;
 /** Separates the strings in a key. Ids contain no control characters. */
 const SEPARATOR = 0x0a;
-/** Number in the place of the channel number in the keys of commands. No channel has it. */
+/** Number that replaces the channel number in the keys of commands. No channel has it. */
 const COMMANDS = 0;
 /** Maximum size of a command's key. The limit of the database is slightly higher. */
 const MAX_KEY_BYTES = 1900;
@@ -234,8 +234,8 @@ export class DedupeIndex {
   }
 
   /**
-   * Makes the command findable while it is uncommitted. `outcome` must not resolve before the entry
-   * of a stored command is in the database.
+   * Makes `findCommand` return the command until `outcome` resolves. If the command is stored, its
+   * entry must be in the database before `outcome` resolves.
    */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);

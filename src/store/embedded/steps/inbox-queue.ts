@@ -78,7 +78,7 @@ export class InboxQueue {
     this.#running ??= this.#run();
   }
 
-  /** Fails every step that is not being written, and every step that is added later. */
+  /** Fails every step that is still in the queue, and every step that is added later. */
   refuse(): void {
     this.#isRefusing = true;
     for (let step = this.#queue.take(); step; step = this.#queue.take())
@@ -98,7 +98,8 @@ export class InboxQueue {
         steps = this.#nextSteps();
       }
     } finally {
-      // In the turn in which the queue was found empty, so that no step stays in it.
+      // Set in the same turn in which the queue was found empty, so that no step stays in the
+      // queue.
       this.#running = undefined;
     }
   }

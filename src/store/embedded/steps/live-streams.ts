@@ -47,7 +47,10 @@ export class LiveStreams {
     return count;
   }
 
-  /** Finds ended and uncommitted streams too. */
+  /**
+   * Returns the stream with this `clientMsgNo`, which may be ended or uncommitted. Returns
+   * `undefined` if the stream is not in memory.
+   */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
@@ -191,7 +194,7 @@ export class LiveStreams {
           yield;
         }
       },
-      /** Drops the flushed events. Called once the database has them. */
+      /** Drops the flushed events. Must be called after the database has committed them. */
       finish: () => this.#finishFlush(streams),
     };
   }

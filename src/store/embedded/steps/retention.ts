@@ -145,8 +145,8 @@ export class Sweep {
 }
 
 /**
- * Removes messages beyond the history limits from all channels that need it. Returns the number of
- * removed messages. Throws `disk_full` or `unavailable` if a write fails.
+ * Removes messages beyond the history limits. Examines all channels, or only those in the queue.
+ * Returns the number of removed messages. Throws `disk_full` or `unavailable` if a write fails.
  */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
@@ -254,7 +254,7 @@ function rowsToCut(
     if (lastOld < row.first) break;
     if (isStream(row) && live.atSeq(key, row.first) !== undefined) {
       trimQueue.add(key);
-      break; // a later sweep removes it, after the end of the stream is in the database
+      break; // a later sweep removes the row, when the database has the end of the stream
     }
     if (isCut && row.last >= memtableFrom) {
       trimQueue.add(key);

@@ -18,7 +18,7 @@ type StreamReads = Pick<
 export interface StreamReadsPorts {
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
-  /** In Unix milliseconds. */
+  /** Returns the current time in Unix milliseconds. */
   readonly clock: () => number;
   /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
