@@ -71,8 +71,8 @@ export class Client implements ConnectionHandler {
     this.#connection = connection;
     this.#codec = codec;
     this.#context = context;
-    const { rates, operations } = context;
-    this.#rate = new ConnectionRate(rates.limits, operations.clock);
+    const { rates } = context;
+    this.#rate = new ConnectionRate(rates.limits, now);
     this.#deadline = setTimeout(() => this.end("auth_timeout"), authTimeoutMs);
     context.clients.add(this);
     this.#metrics().connectionOpened();
@@ -81,7 +81,7 @@ export class Client implements ConnectionHandler {
   received(data: Uint8Array, isText: boolean): void {
     if (this.#isOver() || this.#finishing !== undefined) return;
     this.#metrics().frameIn(data.length);
-    const nowMs = this.#now();
+    const nowMs = now();
     const waitMs = this.#rate.frame(data.length, nowMs);
     if (waitMs > 0 && this.#rate.isExhausted) return this.end("rate_limited");
     try {
@@ -223,7 +223,7 @@ export class Client implements ConnectionHandler {
       const { record, name, groups } = opened;
       this.#record = record;
       const cost = frameCost(bytes) + connecting(connect.resume.length);
-      this.#rate.join(rates.enter(record.uid, this.#now()));
+      this.#rate.join(rates.enter(record.uid, now()));
       session.rate = this.#rate;
       this.#chargeConnect(cost);
       this.#connection.authenticated();
@@ -265,7 +265,7 @@ export class Client implements ConnectionHandler {
     const record = this.#record;
     if (record === undefined) return;
     this.#record = undefined;
-    this.#context.rates.leave(record.uid, this.#now());
+    this.#context.rates.leave(record.uid, now());
     this.#metrics().sessionClosed(record.flag);
     try {
       await this.#context.opening.directory.remove(record);
@@ -336,8 +336,9 @@ export class Client implements ConnectionHandler {
   #metrics(): OperationPorts["metrics"] {
     return this.#context.operations.metrics;
   }
+}
 
-  #now(): number {
-    return this.#context.operations.clock();
-  }
+/** Returns the time for rates. Setting the machine's clock must not change them. */
+function now(): number {
+  return performance.now();
 }

@@ -66,6 +66,7 @@ export class RedisLink {
   readonly #primaries: Primaries | undefined;
   readonly #route: (key: string | undefined) => Redis;
   readonly #listeners: ((isUp: boolean) => void)[] = [];
+  readonly #stepListeners: ((stepMs: number) => void)[] = [];
   #status: "new" | "up" | "down" | "closed" = "new";
   #inFlight = 0;
   readonly #loaded = new WeakMap<Redis, Set<Script>>();
@@ -83,6 +84,9 @@ export class RedisLink {
     this.#clocks = new ServerClocks({
       servers: () => this.primaries().filter(({ status }) => status === "ready"),
       maxAgeMs: ports.maxClockAgeMs ?? MAX_CLOCK_AGE_MS,
+      onStep: (stepMs) => {
+        for (const listener of this.#stepListeners) listener(stepMs);
+      },
     });
     if (client instanceof Cluster) {
       const primaries = new Primaries(client);
@@ -102,12 +106,26 @@ export class RedisLink {
     return this.#status === "closed";
   }
 
+  /**
+   * Returns the estimate of Redis' time in Unix milliseconds, on which all nodes agree whatever the
+   * clocks of their machines show.
+   */
+  readonly now = (): number => this.#clocks.redisNow();
+
   get inFlight(): number {
     return this.#inFlight;
   }
 
   onChange(listener: (isUp: boolean) => void): void {
     this.#listeners.push(listener);
+  }
+
+  /**
+   * Calls `listener` when Redis' clock was set by more than a second, or when a server with another
+   * clock has taken over. `stepMs` is negative if the clock went back.
+   */
+  onClockStep(listener: (stepMs: number) => void): void {
+    this.#stepListeners.push(listener);
   }
 
   /**

@@ -1,6 +1,7 @@
 // The clock of each Redis server as this node knows it. Asks every primary for its TIME at a fixed
-// interval and estimates the server's clock between two replies by the monotonic clock. State: the
-// newest samples of each connection, the timer.
+// interval and estimates the server's clock between two replies by the monotonic clock. The clock of
+// this machine is not used: it may differ from Redis' clock and may be set. State: the newest samples
+// of each connection, the difference between Redis' clock and the monotonic clock, the timer.
 
 import type { Redis } from "ioredis";
 import { send } from "./client.ts";
@@ -18,6 +19,8 @@ interface Sample {
 const SAMPLES = 3;
 /** Number of times a server is asked within `maxAgeMs`. */
 const SAMPLES_PER_AGE = 5;
+/** Change of the difference between Redis' clock and the monotonic clock that counts as a step. */
+const MIN_STEP_MS = 1000;
 /** Bounds of the interval between two TIME requests to a server. */
 const MIN_INTERVAL_MS = 20;
 const MAX_INTERVAL_MS = 1000;
@@ -30,12 +33,16 @@ interface ServerClocksPorts {
   readonly servers: () => readonly Redis[];
   /** Time in milliseconds for which a server's clock counts as known after its last reply. */
   readonly maxAgeMs: number;
+  /** Called when Redis' clock was set. `stepMs` is negative if it was set back. */
+  readonly onStep?: (stepMs: number) => void;
 }
 
 export class ServerClocks {
   readonly #ports: ServerClocksPorts;
   readonly #samples = new WeakMap<Redis, readonly Sample[]>();
   readonly #asking = new WeakMap<Redis, Promise<void>>();
+  /** Redis' time minus `performance.now()`, `undefined` until a server has replied. */
+  #offsetMs: number | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(ports: ServerClocksPorts) {
@@ -84,6 +91,30 @@ export class ServerClocks {
     }
     const sample = { serverMs, arrivedMs: performance.now() };
     this.#samples.set(server, [sample, ...samples.slice(0, SAMPLES - 1)]);
+    const before = this.#offsetMs;
+    this.#offsetMs = this.#medianOffset() ?? offsetOf([sample]);
+    const stepMs = before === undefined ? 0 : this.#offsetMs - before;
+    if (Math.abs(stepMs) > MIN_STEP_MS) this.#ports.onStep?.(stepMs);
+  }
+
+  /**
+   * Returns Redis' time in whole Unix milliseconds, the median if there are several servers. While no
+   * server responds, the monotonic clock continues that time. Before the first reply, the time of this
+   * machine is returned.
+   */
+  redisNow(): number {
+    if (this.#offsetMs === undefined) return Date.now();
+    return Math.floor(performance.now() + this.#offsetMs);
+  }
+
+  /** Returns the median of the servers' offsets, `undefined` if no connected server has replied. */
+  #medianOffset(): number | undefined {
+    const offsets: number[] = [];
+    for (const server of this.#ports.servers()) {
+      const samples = this.#samples.get(server) ?? [];
+      if (samples.length > 0) offsets.push(offsetOf(samples));
+    }
+    return offsets.sort((a, b) => a - b)[(offsets.length - 1) >> 1];
   }
 
   /**
@@ -97,10 +128,7 @@ export class ServerClocks {
     const nowMs = performance.now();
     const newestMs = samples?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
     if (samples === undefined || nowMs - newestMs > this.#ports.maxAgeMs) return undefined;
-    let offsetMs = Number.NEGATIVE_INFINITY;
-    for (const { serverMs, arrivedMs } of samples)
-      offsetMs = Math.max(offsetMs, serverMs - arrivedMs);
-    return nowMs + offsetMs;
+    return nowMs + offsetOf(samples);
   }
 
   /**
@@ -124,4 +152,12 @@ export class ServerClocks {
     await this.#askOnce(server);
     if (this.now(server) === undefined) await this.#askOnce(server);
   }
+}
+
+/** Returns the server's time minus `performance.now()`. The sample with the least delay counts. */
+function offsetOf(samples: readonly Sample[]): number {
+  let offsetMs = Number.NEGATIVE_INFINITY;
+  for (const { serverMs, arrivedMs } of samples)
+    offsetMs = Math.max(offsetMs, serverMs - arrivedMs);
+  return offsetMs;
 }

@@ -143,7 +143,7 @@ export function createNodeGateway(
 }
 
 function clientContext(node: Node, delivery: Delivery): ClientContext {
-  const { config, store, cluster, directory, metrics } = node;
+  const { config, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
   const openings = new Semaphore(MAX_OPENINGS);
@@ -162,7 +162,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       sessions: createSessions(directory, auth.clients),
       tokens: node.tokens,
       nodeId: cluster.nodeId,
-      clock: Date.now,
+      clock: drivers.clock,
       clientLimits: {
         maxFrameBytes: client.maxFrameBytes,
         maxPayloadBytes: messages.maxPayloadBytes,
@@ -189,7 +189,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       catchUps,
       watch,
       turns: createHistoryTurns(),
-      clock: Date.now,
+      clock: drivers.clock,
       metrics: metrics.gateway,
       maxHistoryBytes: maxPageBytes(client),
     },

@@ -32,7 +32,7 @@ export function createNodeManagers(node: Node): Managers {
     throttle: node.throttle,
     accounts: managers,
     adminPassword: admin.password,
-    clock: Date.now,
+    clock: node.drivers.clock,
     limits: {
       tokenTtlS: auth.tokenTtlS,
       attempts: auth.loginAttempts,

@@ -2,7 +2,7 @@
 // or a Redis that several nodes share. Keeps no state.
 
 import { BrokerError } from "../broker/errors.ts";
-import type { Cluster, Store, Throttle } from "../broker/ports.ts";
+import type { Clock, Cluster, Store, Throttle } from "../broker/ports.ts";
 import type { NodeDetails } from "../cluster/node-description.ts";
 import { heartbeatMs } from "../cluster/options.ts";
 import { createRedisCluster } from "../cluster/redis/cluster.ts";
@@ -35,6 +35,8 @@ export interface Drivers {
   readonly cluster: Cluster;
   /** Counters of failed logins and of wrong client tokens. */
   readonly throttle: Throttle;
+  /** Clock by which the store judges times. */
+  readonly clock: Clock;
   /** Must be called after the store and the cluster are closed. Safe to call twice. */
   close(): Promise<void>;
 }
@@ -84,10 +86,12 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   families.streamsActive.of().from(() => store.stats().activeStreams);
   families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
-  const throttle = new LocalThrottle(Date.now);
-  return { store, cluster, throttle, async close() {} };
+  const throttle = new LocalThrottle(() => performance.now());
+  return { store, cluster, throttle, clock: Date.now, async close() {} };
 }
 
+/** Difference of the clocks above which the log says that message ids use Redis' clock. */
+const FAR_AHEAD_MS = 60_000;
 /** Delay before a topic is unsubscribed. A user who reconnects sooner needs no new subscription. */
 const UNSUBSCRIBE_DELAY_MS = 10_000;
 
@@ -107,7 +111,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     ...{ name, onError },
     maxClockAgeMs: config.cluster.deadAfterMs,
   });
-  const common = { link, clock: Date.now, onError };
+  const common = { link, clock: link.now, onError };
   const { dedupeWindowS, retentionS, maxChannelMessages } = config.store;
   const store = createRedisStore({
     ...common,
@@ -137,11 +141,18 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const clusterLog = roomLogger(logger, "cluster");
   const clockCheck = new ClockCheck({
     clock: Date.now,
-    onLargeOffset: (offsetMs) =>
-      clusterLog.warn(
-        { offsetMs },
-        "The clocks of this node and of Redis differ; synchronize both, for example with NTP",
-      ),
+    onLargeOffset(offsetMs) {
+      if (offsetMs > FAR_AHEAD_MS)
+        clusterLog.warn(
+          { offsetMs },
+          "The clock of this node is more than 60 s ahead of Redis' clock. Message ids and times use Redis' clock. Check NTP on both machines",
+        );
+      else
+        clusterLog.warn(
+          { offsetMs },
+          "The clocks of this node and of Redis differ; synchronize both, for example with NTP",
+        );
+    },
   });
   const { deadAfterMs } = config.cluster;
   const cluster = createRedisCluster({
@@ -163,7 +174,8 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   return {
     store: { ...store, start: () => orStartError(store.start()) },
     cluster,
-    throttle: createRedisThrottle(link, Date.now),
+    throttle: createRedisThrottle(link, link.now),
+    clock: link.now,
     close: () => link.close(),
   };
 }

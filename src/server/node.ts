@@ -33,7 +33,7 @@ export interface Node extends ServerDeps {
   readonly metrics: Metrics;
   /** Time of the start in Unix milliseconds. */
   readonly startedAtMs: number;
-  readonly drivers: Pick<Drivers, "close">;
+  readonly drivers: Pick<Drivers, "clock" | "close">;
   /**
    * Migration that must finish before the store is started. `undefined` with the embedded store.
    */
@@ -74,7 +74,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     onNewIncarnation: () => void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
     onLost: deps.onUnfit,
   });
-  const { store, cluster, throttle } = drivers;
+  const { store, cluster, throttle, clock } = drivers;
   const log = roomLogger(logger, "broker");
   const onError = (error: unknown, message: string) => log.error({ err: error }, message);
   const systemAccounts = new SystemAccounts({ store, onError });
@@ -87,7 +87,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   const streams = createStreams({
     store,
     publisher: cluster,
-    clock: Date.now,
+    clock,
     nodeId,
     onError,
     friendsOnly: config.messages.friendsOnly,
@@ -120,7 +120,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     directory: new SessionDirectory({ store, cluster, onError }),
     tokens: new TokenGate({
       throttle,
-      clock: Date.now,
+      clock: () => performance.now(),
       limits: {
         attempts: config.auth.tokenAttempts,
         windowS: config.auth.tokenWindowS,

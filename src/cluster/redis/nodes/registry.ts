@@ -64,10 +64,10 @@ export class Registry {
   #live: LiveNodes = new Map();
   /** Time at which the last confirmed heartbeat was sent, as `performance.now()`. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
-  /** Time at which the last confirmed heartbeat was sent, Unix milliseconds. */
+  /** Time at which the last confirmed heartbeat was sent, Unix milliseconds by Redis' clock. */
   #confirmedAtMs = 0;
-  /** Time at which the last heartbeat that Redis rejected was sent, Unix milliseconds. */
-  #refusedAtMs = 0;
+  /** Time at which the last heartbeat that Redis rejected was sent, as `performance.now()`. */
+  #refusedMs = Number.NEGATIVE_INFINITY;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
   #timer: NodeJS.Timeout | undefined;
@@ -113,7 +113,7 @@ export class Registry {
     const { deadAfterMs } = this.#ports;
     const isSilent =
       performance.now() - this.#confirmedMs > deadAfterMs &&
-      Date.now() - this.#refusedAtMs > deadAfterMs;
+      performance.now() - this.#refusedMs > deadAfterMs;
     return isMember && isSilent ? this.#confirmedAtMs : undefined;
   }
 
@@ -211,13 +211,13 @@ export class Registry {
     incarnation: Incarnation,
     mode: "enter" | "beat",
   ): Promise<HeartbeatReply["verdict"]> {
-    const { nodeId, describe, deadAfterMs, startClockComparison } = this.#ports;
+    const { link, nodeId, describe, deadAfterMs, startClockComparison } = this.#ports;
     // Later versions may add fields, which readers ignore.
     const description = JSON.stringify(describe());
     const args = [incarnation, nodeId, description, deadAfterMs, mode];
     const compareClock = startClockComparison();
-    const [sentMs, sentAtMs] = [performance.now(), Date.now()];
-    const reply = parseReply(await this.#run(args, sentAtMs));
+    const [sentMs, sentAtMs] = [performance.now(), link.now()];
+    const reply = parseReply(await this.#run(args, sentMs));
     if (reply.verdict !== "ok") return reply.verdict;
     compareClock(reply.redisMs);
     this.#confirmedMs = sentMs;
@@ -235,14 +235,14 @@ export class Registry {
     return "ok";
   }
 
-  async #run(args: readonly Arg[], sentAtMs: number): Promise<unknown> {
+  async #run(args: readonly Arg[], sentMs: number): Promise<unknown> {
     try {
       const { link } = this.#ports;
       return await link.run(heartbeat, this.#keys, args, VITAL);
     } catch (error) {
       // Redis rejects heartbeats, for example because its memory is full. It rejects the heartbeats
       // of all nodes, so no node declares another node dead.
-      if (isRejected(error)) this.#refusedAtMs = sentAtMs;
+      if (isRejected(error)) this.#refusedMs = sentMs;
       throw error;
     }
   }

@@ -62,7 +62,7 @@ export class Subscriber {
    * before the promise has settled.
    */
   async subscribe(name: string): Promise<void> {
-    const deadline = Date.now() + this.#timeoutMs;
+    const deadline = performance.now() + this.#timeoutMs;
     this.#names.add(name);
     for (;;)
       try {
@@ -70,7 +70,7 @@ export class Subscriber {
       } catch (error) {
         const { isUp } = this.#ports.link;
         const isWanted = isUp && this.#names.has(name);
-        if (!isWanted || Date.now() > deadline) {
+        if (!isWanted || performance.now() > deadline) {
           this.unsubscribe(name);
           throw error;
         }
@@ -99,7 +99,7 @@ export class Subscriber {
    * if Redis is unreachable.
    */
   async mark(): Promise<void> {
-    const deadline = Date.now() + this.#timeoutMs;
+    const deadline = performance.now() + this.#timeoutMs;
     for (;;)
       try {
         return await within(
@@ -109,7 +109,7 @@ export class Subscriber {
         );
       } catch (error) {
         const { isUp } = this.#ports.link;
-        if (!isUp || this.#isClosed || Date.now() > deadline) throw error;
+        if (!isUp || this.#isClosed || performance.now() > deadline) throw error;
         await pause(RETRY_MS);
       }
   }
