@@ -132,7 +132,7 @@ export function createConversationCalls(
       const { uid, page_size: size = PAGE_SIZE, msg_count: limit = 0 } = body;
       const heads = await conversations.heads(uid);
       const from = ((body.page || 1) - 1) * size;
-      const page = heads.filter(filterOf(body)).slice(from, from + size);
+      const page = heads.filter(filterOf(body, conversations.lookBackMs)).slice(from, from + size);
       const channels = heads.map(({ channel }) => channel);
       const lastSeqs = readLastSeqs(body.last_msg_seqs ?? "", channels);
       const recents = { uid, limit, lastSeqs };
@@ -146,15 +146,17 @@ export function createConversationCalls(
 }
 
 /**
- * Returns a filter that includes the millisecond of `version`, in which later changes are possible.
+ * Returns a filter that includes the millisecond of `version` and the `lookBackMs` before it, in
+ * which later changes are possible.
  */
-function filterOf({
-  version = 0,
-  only_unread,
-  exclude_channel_types: excluded = [],
-}: Body<"sync">): (head: ConversationHead) => boolean {
+function filterOf(
+  { version = 0, only_unread, exclude_channel_types: excluded = [] }: Body<"sync">,
+  lookBackMs: number,
+): (head: ConversationHead) => boolean {
   return ({ changedAtMs, unread, channel }) =>
-    changedAtMs >= version && (only_unread !== 1 || unread > 0) && !excluded.includes(channel.type);
+    changedAtMs >= version - lookBackMs &&
+    (only_unread !== 1 || unread > 0) &&
+    !excluded.includes(channel.type);
 }
 
 /**

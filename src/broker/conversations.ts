@@ -39,6 +39,11 @@ interface ConversationPage {
 
 export interface Conversations {
   /**
+   * Milliseconds by which the `changedAtMs` of a change may be lower than that of an earlier change.
+   * A caller that reads all changes since a time must start `lookBackMs` before that time.
+   */
+  readonly lookBackMs: number;
+  /**
    * Returns a page of the user's conversations that have a visible message, newest first. Throws
    * `overloaded` if too many calls of the user wait.
    */
@@ -58,9 +63,11 @@ export interface Conversations {
 export function createConversations({
   store,
   publisher,
+  lookBackMs = 0,
 }: {
   readonly store: ConversationStore;
   readonly publisher: Announcer;
+  readonly lookBackMs?: number;
 }): Conversations {
   const turns = new FairSemaphore(
     CONCURRENT_LISTS,
@@ -94,6 +101,7 @@ export function createConversations({
   }
 
   return {
+    lookBackMs,
     heads: (uid) => inTurn(uid, () => heads(uid)),
     list: (uid, range) => inTurn(uid, () => list(uid, range)),
 
@@ -118,13 +126,9 @@ export function createConversations({
 function newestFirst<T extends Conversation | ConversationHead>(
   conversations: readonly T[],
 ): readonly T[] {
-  const timeOf = ({ last }: T) => last?.timestampMs ?? 0;
+  // Sorts by id and not by timestamp, because timestamps may decrease when a clock is set back.
   const idOf = ({ last }: T) => last?.messageId ?? 0;
-  return conversations.toSorted(
-    // Messages of the same millisecond are sorted by id to make the order stable. On Redis, ids of
-    // different channels do not reflect the order of the calls.
-    (a, b) => timeOf(b) - timeOf(a) || idOf(b) - idOf(a),
-  );
+  return conversations.toSorted((a, b) => idOf(b) - idOf(a));
 }
 
 function assertChange(change: ConversationChange): void {

@@ -45,12 +45,13 @@ const WORD = /\w+/g;
 /**
  * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in
  * Unix milliseconds by the clock of the server. After the deadline, the caller has already received
- * an error. Without this check, a late call could undo what other nodes have stored since.
+ * an error. Without this check, a late call could undo what other nodes have stored since. The script
+ * can read `server_now`, the time of the server in Unix milliseconds.
  */
-const FENCE = `do
-local time = redis.call('TIME')
-if time[1] * 1000 + time[2] / 1000 > tonumber(table.remove(ARGV)) then return redis.error_reply('LATE') end
-end
+const FENCE = `local server_now = redis.call('TIME')
+server_now = server_now[1] * 1000 + server_now[2] / 1000
+if server_now > tonumber(table.remove(ARGV)) then return redis.error_reply('LATE') end
+server_now = math.floor(server_now)
 `;
 
 /** Commands that change nothing. A script that calls only these needs no deadline. */

@@ -15,6 +15,7 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import { RedisLink } from "../redis/link.ts";
 import { createEmbeddedStore } from "../store/embedded/store.ts";
+import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
 import { createRedisStore } from "../store/redis/store.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
@@ -37,6 +38,10 @@ export interface Drivers {
   readonly throttle: Throttle;
   /** Clock by which the store judges times. */
   readonly clock: Clock;
+  /**
+   * Milliseconds by which the time in a message id may be lower than the time in an earlier one.
+   */
+  readonly lookBackMs: number;
   /** Must be called after the store and the cluster are closed. Safe to call twice. */
   close(): Promise<void>;
 }
@@ -87,7 +92,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
   const throttle = new LocalThrottle(() => performance.now());
-  return { store, cluster, throttle, clock: Date.now, async close() {} };
+  return { store, cluster, throttle, clock: Date.now, lookBackMs: 0, async close() {} };
 }
 
 /** Difference of the clocks above which the log says that message ids use Redis' clock. */
@@ -176,6 +181,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     cluster,
     throttle: createRedisThrottle(link, link.now),
     clock: link.now,
+    lookBackMs: link.isCluster ? COUNTERS_APART_MS : 0,
     close: () => link.close(),
   };
 }

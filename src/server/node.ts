@@ -74,7 +74,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     onNewIncarnation: () => void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
     onLost: deps.onUnfit,
   });
-  const { store, cluster, throttle, clock } = drivers;
+  const { store, cluster, throttle, clock, lookBackMs } = drivers;
   const log = roomLogger(logger, "broker");
   const onError = (error: unknown, message: string) => log.error({ err: error }, message);
   const systemAccounts = new SystemAccounts({ store, onError });
@@ -127,7 +127,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       },
     }),
     migration: nodeMigration(config, logger, deps.onUnfit),
-    conversations: createConversations({ store, publisher: cluster }),
+    conversations: createConversations({ store, publisher: cluster, lookBackMs }),
     status: "stopped",
   };
   return node;

@@ -224,6 +224,7 @@ function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "l
     },
     viewers: { allowsOrigin: () => true, admit: record("admit", nothing) },
     conversations: {
+      lookBackMs: 0,
       heads: record("heads", () => state.conversations.filter(isHead)),
       list: record("list", () => ({
         conversations: state.conversations,

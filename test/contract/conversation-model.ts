@@ -10,7 +10,10 @@ interface ModelMessage {
   /** Position of the message in the order in which all channels received their messages. */
   readonly order: number;
   readonly redDot: boolean;
+  /** Time of the call. The message expires `expireS` after it. */
   readonly atMs: number;
+  /** Time in the message id: the time at which the batch with the message was stored. */
+  idMs: number;
   /** Seconds until the message expires, 0 if it never does. */
   readonly expireS: number;
 }
@@ -100,9 +103,16 @@ export class ConversationModel {
     const messages = this.#messages(key);
     const seq = messages.length + 1;
     const order = this.#count++;
-    messages.push({ seq, order, atMs: this.nowMs, ...options });
+    messages.push({ seq, order, atMs: this.nowMs, idMs: this.nowMs, ...options });
     const position = this.#position(fromUid, key);
     if (position !== undefined) position.read = seq;
+  }
+
+  /** Sets the time in the ids of the newest `count` messages, which were stored together. */
+  storedTogether(count: number): void {
+    for (const messages of this.#channels.values())
+      for (const message of messages)
+        if (message.order >= this.#count - count) message.idMs = this.nowMs;
   }
 
   change(uid: string, channel: ChannelRef, change: ConversationChange): void {
@@ -140,7 +150,7 @@ export class ConversationModel {
       readSeq: read,
       unread: this.#unread(key, read),
       deletedSeq: deleted,
-      changedAtMs: Math.max(last?.atMs ?? 0, changedAtMs),
+      changedAtMs: Math.max(last?.idMs ?? 0, changedAtMs),
       lastSeq: last?.seq,
     };
   }
@@ -177,10 +187,10 @@ export class ConversationModel {
     const retentionMs = this.#limits.retentionS * 1000;
     const swept = this.#swept.get(key) ?? 0;
     return this.#messages(key).filter(
-      ({ seq, atMs, expireS }) =>
+      ({ seq, atMs, idMs, expireS }) =>
         seq > Math.max(afterSeq, swept) &&
         (expireS === 0 || this.nowMs < atMs + expireS * 1000) &&
-        (retentionMs === 0 || this.nowMs < atMs + retentionMs),
+        (retentionMs === 0 || this.nowMs < idMs + retentionMs),
     );
   }
 

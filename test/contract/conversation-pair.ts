@@ -93,6 +93,7 @@ export class ConversationPair {
       calls.push(store().append(draft));
       model.send(fromUid, channel, { redDot, expireS });
     }
+    model.storedTogether(calls.length);
     await Promise.all(calls);
   }
 

@@ -63,7 +63,7 @@ const FENCE = "fence";
 export class StoreFixture {
   readonly events: ClusterEvent[] = [];
   /** Time of the store's clock, in Unix milliseconds. Tests advance it. */
-  nowMs = Date.UTC(2026, 0, 1);
+  nowMs = Date.UTC(2040, 0, 1);
   /**
    * Number of newest messages that a channel keeps in the next store that is opened. 0 means no
    * limit.

@@ -84,7 +84,7 @@ async function people(store: Store): Promise<void> {
   });
   await store.putPasswordOnce("admin", { passwordHash: "scrypt$1$2$3$a$b" });
   await store.changeSystemUids("add", [DAVE, ODD]);
-  const until = Date.UTC(2026, 0, 2);
+  const until = Date.UTC(2040, 0, 2);
   await store.putAccessToken(hashOf("access"), "admin", until);
 }
 

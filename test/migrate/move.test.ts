@@ -22,7 +22,7 @@ const DAY_MS = 86_400_000;
  */
 async function filledFolder(t: Test) {
   const from = testFolder(t);
-  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const time = { nowMs: Date.UTC(2040, 0, 1) };
   const clock = () => time.nowMs;
   const limits = { maxChannelMessages: 50 };
   const store = await openStore(t, from, { clock, ...limits });

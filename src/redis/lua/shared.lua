@@ -8,6 +8,9 @@ local WHOLE_SERVER = -1
 -- Redis formats it itself, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
+-- Returns the time in a message id, Unix ms. It never decreases from one id of a counter to the next.
+local function message_ms(id) return EPOCH + math.floor(id / 4096) end
+
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
 -- Redis Cluster the next 6 bits are the bucket. The remaining bits are a counter. Ids always grow
 -- and are never reused, whatever the clocks show.
@@ -18,6 +21,14 @@ local function next_id(last, bucket, now)
   id = last + 1
   if bucket == WHOLE_SERVER or math.floor(id / BUCKETS) % BUCKETS == bucket then return id end
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
+end
+
+-- Returns the time from which new ids are made. On a Redis Cluster the buckets have no common counter.
+-- Their ids are comparable only if a delayed call does not use the time at which it was sent.
+--   now  Unix ms when the call was sent, by the caller's estimate of the server's clock
+local function id_ms(bucket, now)
+  if bucket == WHOLE_SERVER then return now end
+  return math.max(now, server_now)
 end
 
 -- Reserves `count` ids (at most 64) from the counter at `key` and returns the first one. Each

@@ -24,7 +24,7 @@ import { Assigner, MessageIds } from "./steps/assigner.ts";
 import { ChannelTables } from "./steps/channel-tables.ts";
 import { createChannels } from "./steps/channels.ts";
 import { lastCommandId } from "./steps/commands.ts";
-import { ConversationRows } from "./steps/conversation-rows.ts";
+import { ConversationRows, lastChangeId } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
 import { History } from "./steps/history.ts";
@@ -367,6 +367,7 @@ function openWal(
     state?.lastMessageId ?? 0,
     recovery.lastMessageId,
     lastCommandId(tables),
+    lastChangeId(tables),
   );
   try {
     const wal = new Wal({

@@ -70,8 +70,8 @@
 //   devices         HASH     flag: device (`users.ts`)             if a device is registered
 //   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
 //                            last entered                          user
-//   peers           ZSET     peer uid, scored by about the time    for at least all peers with whom
-//                            of the newest message                 messages are stored
+//   peers           ZSET     peer uid, scored by the time in the   for at least all peers with whom
+//                            id of about the newest message        messages are stored
 //   streams         SET      channel key                           for at least all personal
 //                                                                  channels with an active stream
 //   sessions        HASH     see `lua/session_rules.lua`           if the user has sessions
@@ -120,6 +120,7 @@ export interface RedisStoreLimits {
 
 export interface RedisStorePorts {
   readonly link: RedisLink;
+  /** Returns Redis' time. */
   readonly clock: Clock;
   readonly limits: RedisStoreLimits;
   readonly onError: (error: unknown, what: string) => void;

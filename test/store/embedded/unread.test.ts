@@ -13,11 +13,11 @@ t.test(
       clock: () => 0,
       retentionMs: Infinity,
       states: {
-        recordFrom: (_, seq) => ({ seq, timestampMs: 0, counted: 0, isCounted: false }) as const,
+        recordFrom: (_, seq) => ({ seq, acceptedMs: 0, counted: 0, isCounted: false }) as const,
         *expiringNewestFirst(_, fromSeq) {
           for (let seq = rows; seq >= fromSeq; seq--) {
             readRows++;
-            yield { seq, timestampMs: 0, expiresAtMs: seq > 50_000 ? 1 : 0 };
+            yield { seq, acceptedMs: 0, expiresAtMs: seq > 50_000 ? 1 : 0 };
           }
         },
       },

@@ -16,7 +16,7 @@ import { codeOf, draftOf, group } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type ConversationOptions, openConversations } from "./conversation-store.ts";
 
-const START_MS = Date.UTC(2026, 0, 1);
+const START_MS = Date.UTC(2040, 0, 1);
 
 /** Opens a store whose clock the test moves. */
 async function openAtTime(t: Test, url: string, over: Partial<ConversationOptions> = {}) {

@@ -65,7 +65,7 @@ export async function startInbox(
   const onEvent = (event: ClusterEvent) => events.push(event);
   const arrived = await listen(t, { link, users: options.users ?? [], onEvent });
   t.teardown(() => link.close());
-  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const time = { nowMs: Date.UTC(2040, 0, 1) };
   const inbox = createRedisInbox({
     ...{ link, onError, clock: () => time.nowMs },
     unreadable: new UnreadableRecords(onError),

@@ -35,7 +35,7 @@ export async function openStore(
     name: "test",
     onError,
   });
-  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const time = { nowMs: Date.UTC(2040, 0, 1) };
   const store = createRedisStore({
     ...{ link, onError, clock: () => time.nowMs },
     limits: {

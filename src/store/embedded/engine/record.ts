@@ -31,6 +31,7 @@ import {
   expiresAtMs,
   type Message,
   type MessageHead,
+  messageTimeMs,
   type Passthrough,
 } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
@@ -88,6 +89,12 @@ export interface StoredRecord {
 
 /** Times of a message in Unix milliseconds. */
 export interface RecordTimes {
+  /**
+   * Time in the message id, from which the age of the message is computed. Within a channel it never
+   * decreases, even if the clock was set back.
+   */
+  readonly acceptedMs: number;
+  /** The clock's time when the message was accepted. */
   readonly timestampMs: number;
   /** `Infinity` if the message does not expire. */
   readonly expiresAtMs: number;
@@ -274,7 +281,8 @@ export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
   assertVersion(bytes[at]);
   const timestampMs = bytes.readDoubleLE(at + TIMESTAMP_AT);
   const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
-  return { timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
+  const acceptedMs = messageTimeMs(bytes.readDoubleLE(at + ID_AT));
+  return { acceptedMs, timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
 }
 
 export function assertVersion(version: number | undefined): void {

@@ -23,6 +23,8 @@ const VERSION = 1;
 const POSITION_VERSION = 1;
 const NUMBER_BYTES = 6;
 const PEERS_COMPLETE = "peersComplete";
+/** Name of the highest id that a change of a position has used. */
+const LAST_CHANGE_ID = "lastChangeId";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts after the keys of all personal channels. */
 const END_OF_PERSONS = `${PERSON_CHANNEL};`;
@@ -36,7 +38,7 @@ const MAX_UNSTORED = 100_000;
 
 export interface ExpiringRow {
   readonly seq: number;
-  readonly timestampMs: number;
+  readonly acceptedMs: number;
   readonly expiresAtMs: number;
 }
 
@@ -169,7 +171,7 @@ export class ConversationRows {
     }))
       yield {
         seq: seqIn(key),
-        timestampMs: value.readDoubleBE(1),
+        acceptedMs: value.readDoubleBE(1),
         expiresAtMs: value.readDoubleBE(9),
       };
   }
@@ -207,10 +209,10 @@ function seqValue(seq: number): Buffer {
   return value;
 }
 
-function expiringValue({ timestampMs, expiresAtMs }: RecordTimes): Buffer {
+function expiringValue({ acceptedMs, expiresAtMs }: RecordTimes): Buffer {
   const value = Buffer.allocUnsafe(17);
   value[0] = VERSION;
-  value.writeDoubleBE(timestampMs, 1);
+  value.writeDoubleBE(acceptedMs, 1);
   value.writeDoubleBE(expiresAtMs, 9);
   return value;
 }
@@ -247,6 +249,20 @@ export function readPosition(
     headAtChange: Number(headAtChange),
     changedAtMs: Number(changedAtMs),
   };
+}
+
+/**
+ * Returns the highest id that a change of a position has used, 0 if there is none. Later ids must be
+ * higher.
+ */
+export function lastChangeId(tables: Pick<Tables, "meta">): number {
+  const stored = tables.meta.get(LAST_CHANGE_ID);
+  return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
+}
+
+/** Must be called inside `transact`. */
+export function putLastChangeId(tables: Pick<Tables, "meta">, id: number): void {
+  void tables.meta.put(LAST_CHANGE_ID, [VERSION, id]);
 }
 
 /** Must be called inside `transact`. */

@@ -2,12 +2,13 @@
 // message of the user and the counts in records. All inputs of a state are read in one event-loop
 // turn, so that they are consistent. `redis/lua/conversation.lua` computes the same state in Redis.
 
-import type {
-  ChannelKey,
-  ChannelRef,
-  Conversation,
-  ConversationHead,
-  MessageHead,
+import {
+  type ChannelKey,
+  type ChannelRef,
+  type Conversation,
+  type ConversationHead,
+  type MessageHead,
+  messageTimeMs,
 } from "../../../broker/model.ts";
 import type { Clock, ConversationChange } from "../../../broker/ports.ts";
 import { type Position, type PositionTable, readPosition } from "./conversation-rows.ts";
@@ -87,7 +88,7 @@ export class ConversationStates {
       readSeq,
       unread: ref.isLarge ? 0 : this.#unread.count(channel, readSeq),
       deletedSeq,
-      changedAtMs: Math.max(last?.timestampMs ?? 0, position?.changedAtMs ?? 0),
+      changedAtMs: Math.max(last ? messageTimeMs(last.messageId) : 0, position?.changedAtMs ?? 0),
       last,
     };
   }
@@ -117,7 +118,7 @@ export class ConversationStates {
     return this.#channels.newestVisible(
       channel,
       fromSeq,
-      ({ timestampMs, expiresAtMs }) => nowMs < expiresAtMs && nowMs < timestampMs + retentionMs,
+      ({ acceptedMs, expiresAtMs }) => nowMs < expiresAtMs && nowMs < acceptedMs + retentionMs,
     );
   }
 

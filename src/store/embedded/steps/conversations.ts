@@ -8,6 +8,7 @@ import {
   type ConversationHead,
   channelKey,
   GROUP_CHANNEL,
+  messageTimeMs,
   PERSON_CHANNEL,
 } from "../../../broker/model.ts";
 import type {
@@ -20,7 +21,7 @@ import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { transact } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { ChannelTables } from "./channel-tables.ts";
-import { type ConversationRows, putPosition } from "./conversation-rows.ts";
+import { type ConversationRows, putLastChangeId, putPosition } from "./conversation-rows.ts";
 import {
   type ConversationRef,
   type ConversationStatePorts,
@@ -31,6 +32,7 @@ interface ConversationPorts extends ConversationStatePorts {
   readonly tables: Tables;
   readonly channelTables: ChannelTables;
   readonly conversationRows: ConversationRows;
+  readonly ids: { next(nowMs: number): number };
 }
 
 export class Conversations implements ConversationStore {
@@ -100,14 +102,17 @@ export class Conversations implements ConversationStore {
    * the position stays the same.
    */
   #put(ref: ConversationRef, change: ConversationChange): void {
-    const { tables, clock } = this.#ports;
+    const { tables, clock, ids } = this.#ports;
     const state = this.#states.stateOf(ref);
     const { head } = state.channel;
     if (ref.isLarge || head === 0) return;
     const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return;
-    const changedAtMs = clock();
+    // The id belongs to no message. Its time is not earlier than that of any change or message before.
+    const changeId = ids.next(clock());
+    putLastChangeId(tables, changeId);
+    const changedAtMs = messageTimeMs(changeId);
     const position = { readSeq, deletedSeq, headAtChange: head, changedAtMs };
     putPosition(tables, ref, position);
   }

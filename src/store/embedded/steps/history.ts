@@ -141,10 +141,10 @@ export class History {
     return isStream ? this.#ports.withStream(message, number) : message;
   }
 
-  #isShown({ timestampMs, expiresAtMs }: RecordTimes): boolean {
+  #isShown({ acceptedMs, expiresAtMs }: RecordTimes): boolean {
     const { clock, retentionMs } = this.#ports;
     const nowMs = clock();
     if (nowMs >= expiresAtMs) return false;
-    return nowMs < timestampMs + retentionMs;
+    return nowMs < acceptedMs + retentionMs;
   }
 }

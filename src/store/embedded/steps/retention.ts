@@ -275,7 +275,7 @@ function isStream(row: LogRow): boolean {
 function newestMs(row: LogRow): number {
   let newest = 0;
   for (let seq = row.first; seq <= row.last; seq++)
-    newest = Math.max(newest, peekTimes(recordAt(row, seq)).timestampMs);
+    newest = Math.max(newest, peekTimes(recordAt(row, seq)).acceptedMs);
   return newest;
 }
 

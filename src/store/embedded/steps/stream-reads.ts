@@ -42,7 +42,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
     return record === undefined || !isShown(record) ? undefined : { ...ended, record };
   }
 
-  const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
+  const isShown = (record: Buffer) => isKept(peekTimes(record).acceptedMs);
 
   /**
    * True if the stream may be returned. An ended stream is returned only until its message is older
@@ -53,9 +53,9 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
     return isKept(messageTimeMs(stream.head.messageId));
   }
 
-  function isKept(timestampMs: number): boolean {
+  function isKept(acceptedMs: number): boolean {
     const { clock, retentionMs } = ports;
-    return clock() < timestampMs + retentionMs;
+    return clock() < acceptedMs + retentionMs;
   }
 
   return {

@@ -124,15 +124,15 @@ export class UnreadCounter {
     return seqs;
   }
 
-  #isPastRetention({ timestampMs }: { readonly timestampMs: number }): boolean {
+  #isPastRetention({ acceptedMs }: { readonly acceptedMs: number }): boolean {
     const { clock, retentionMs } = this.#ports;
-    return clock() >= timestampMs + retentionMs;
+    return clock() >= acceptedMs + retentionMs;
   }
 }
 
 interface CountedRecord {
   readonly seq: number;
-  readonly timestampMs: number;
+  readonly acceptedMs: number;
   /** See `StoredRecord.counted`. */
   readonly counted: number;
   readonly isCounted: boolean;
@@ -261,6 +261,6 @@ function memtableStart({ active, head }: ChannelState): number {
 }
 
 function countedRecord(seq: number, bytes: Buffer, start: number): CountedRecord {
-  const { timestampMs } = peekTimes(bytes, start);
-  return { seq, timestampMs, ...peekCounted(bytes, start) };
+  const { acceptedMs } = peekTimes(bytes, start);
+  return { seq, acceptedMs, ...peekCounted(bytes, start) };
 }

@@ -82,6 +82,7 @@ local IDS_BEFORE = 8 -- list of idBefore by index in the reply, false if no mess
 local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 2, result, pub, id, seq) end
 
 local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', ARGV[1])
+now = id_ms(bucket, now)
 
 -- If a slot may be moving, accesses the undeclared keys of the call first. Redis then reports a
 -- moved key before anything is written.
@@ -114,8 +115,8 @@ local function append(progress, reply, first, users, now, window, bucket, messag
     progress[ARG_INDEX], progress[BYTE_INDEX] = at + MESSAGE_ARGS + dedupe + expiring, progress[BYTE_INDEX] + MESSAGE_BYTES
     if not channel then
       local peers, first_user, second_user = false, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
-      if users == 1 then peers = { int(now), ARGV[first_user + 2] .. 'peers', ARGV[first_user] } end
-      if users == 2 then peers = { int(now), ARGV[first_user + 2] .. 'peers', ARGV[second_user], ARGV[second_user + 2] .. 'peers', ARGV[first_user] } end
+      if users == 1 then peers = { false, ARGV[first_user + 2] .. 'peers', ARGV[first_user] } end
+      if users == 2 then peers = { false, ARGV[first_user + 2] .. 'peers', ARGV[second_user], ARGV[second_user + 2] .. 'peers', ARGV[first_user] } end
       channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited, users == 0 and ARGV[first + 2] == '')
       progress[CHANNEL] = channel
     end
@@ -149,6 +150,8 @@ local function append(progress, reply, first, users, now, window, bucket, messag
       end
       if not first_id then
         if stored == 1 then
+          local peers = channel[PEERS]
+          if peers and not peers[1] then peers[1] = int(message_ms(id)) end
           place_message(channel, entry_id, record, uid, red_dot == 1, expiring == 1 and ARGV[at + MESSAGE_ARGS + dedupe])
         else
           channel[PUB] = pub

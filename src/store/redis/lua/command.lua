@@ -26,7 +26,7 @@
 --   3  its seq
 --   4  its publication number, 0 for a command
 --   5  fields of the pending entry of the first command, nil if there is none
-local now, window, pending_uids = tonumber(ARGV[1]), tonumber(ARGV[9]), ARGV[11]
+local now, window, pending_uids = id_ms(tonumber(ARGV[8]), tonumber(ARGV[1])), tonumber(ARGV[9]), ARGV[11]
 if window > 0 then
   local id, seq, pub = read_dedupe(KEYS[1], now, window)
   if id then
@@ -44,6 +44,6 @@ if #failed_uids > 0 then
   pending_uids = cmsgpack.pack(failed_uids)
 end
 if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[10], 'r', ARGV[6], 'u', pending_uids) end
-if window > 0 then write_dedupe(KEYS[1], window, ARGV[1], '0-' .. int(id)) end
+if window > 0 then write_dedupe(KEYS[1], window, int(now), '0-' .. int(id)) end
 for at = users.last + 1, #ARGV, 2 do redis.call('SPUBLISH', ARGV[at + 1], command_frame(id, 0, ARGV[6], ARGV[at], ARGV[7])) end
 return { 0, id, dropped, failure, pending_uids ~= '' and 1 or 0 }

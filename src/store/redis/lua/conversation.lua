@@ -6,9 +6,10 @@
 --   2  log
 --   3  redDots
 --   4  positions
---   5  joinSeqs, of a group
---   6  permanent, of a group
---   7  temporary, of a group
+--   5  counter of message ids
+--   6  joinSeqs, of a group
+--   7  permanent, of a group
+--   8  temporary, of a group
 -- ARGV
 --   1  uid
 --   2  now           Unix ms
@@ -22,6 +23,7 @@
 --                      delete   ignored
 --                      look_on  seq at which the search continues
 --   8  head seq      newest seq in the previous reply; only with `look_on`
+--   9  bucket        of the counter, -1 on a single server
 -- Reply
 --   nil if the channel is a group that does not exist or is disbanded, or if the user is not a
 --   member of the group, else
@@ -29,7 +31,7 @@
 --   2  readSeq
 --   3  number of unread messages
 --   4  deletedSeq
---   5  changedAtMs
+--   5  changedAtMs   time in the id of the newest shown message or of the user's last change
 --   6  number of entries in the log
 --   7  seq at which the search for the newest shown message continues, 0 if it is complete
 --   then, if there is a newest shown message,
@@ -37,7 +39,7 @@
 --   9  seq
 --   10 clientMsgNo, or the record if ARGV[5] is 1
 --   11 Unix ms of its acceptance, or, if ARGV[5] is 1, `stream_snapshot` of its stream or false
-local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local UID, NOW, RETENTION, BUCKET = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[9])
 local RED_DOT = 2
 -- Limits on messages with an expiry time. The unread count includes at most MAX_EXPIRING of them.
 -- At most MAX_LOOKED_AT are inspected, PAGE at a time, because many may have expired already.
@@ -58,7 +60,7 @@ local function entry_of(raw_entry)
   return entry
 end
 
-local function is_past(entry) return RETENTION > 0 and NOW >= entry.accepted_ms + RETENTION end
+local function is_past(entry) return RETENTION > 0 and NOW >= message_ms(entry.id) + RETENTION end
 
 local function is_shown(entry)
   return not is_past(entry) and (not entry.expires or NOW < entry.expires)
@@ -92,9 +94,9 @@ local function membership(info)
   if ARGV[4] == '1' then return { join = 0, large = false } end
   local bits = bits_of(info)
   if bits == NO_RECORD or bit.band(bits, DISBAND) ~= 0 then return nil end
-  local is_member = redis.call('SISMEMBER', KEYS[6], UID) == 1 or redis.call('SISMEMBER', KEYS[7], UID) == 1
+  local is_member = redis.call('SISMEMBER', KEYS[7], UID) == 1 or redis.call('SISMEMBER', KEYS[8], UID) == 1
   if not is_member then return nil end
-  return { join = tonumber(redis.call('HGET', KEYS[5], UID) or '0'), large = bit.band(bits, LARGE) ~= 0 }
+  return { join = tonumber(redis.call('HGET', KEYS[6], UID) or '0'), large = bit.band(bits, LARGE) ~= 0 }
 end
 
 -- Returns nil if `membership` returns nil, else the user's state:
@@ -207,13 +209,15 @@ local function position_of(state, target)
   return low
 end
 
+-- Applies a change to the state in memory and in Redis. The change takes a new message id, whose time
+-- is not lower than that of any change or message before it.
 local function change(state, kind, value)
   local read, deleted = math.max(state.deleted, math.min(state.head, value)), state.deleted
   if kind == 'delete' then read, deleted = state.head, state.head end
   if kind == 'unread' then read = position_of(state, value) end
   if read == state.read and deleted == state.deleted then return end
-  state.read, state.deleted, state.changed = read, deleted, NOW
-  redis.call('HSET', KEYS[4], UID, table.concat({ int(read), int(deleted), int(state.head), int(NOW) }, ' '))
+  state.read, state.deleted, state.changed = read, deleted, message_ms(reserve_ids(KEYS[5], BUCKET, id_ms(BUCKET, NOW), 1))
+  redis.call('HSET', KEYS[4], UID, table.concat({ int(read), int(deleted), int(state.head), int(state.changed) }, ' '))
 end
 
 local state = user_position()
@@ -228,7 +232,7 @@ elseif change_kind ~= '' and state.head > 0 and not state.large then
 end
 
 local last, look_on = newest(state, through)
-local changed = math.max(last and last.accepted_ms or 0, state.changed)
+local changed = math.max(last and message_ms(last.id) or 0, state.changed)
 local reply = { state.head, state.read, unread(state), state.deleted, changed, redis.call('XLEN', KEYS[2]), look_on }
 if not last then return reply end
 reply[8], reply[9] = last.id, last.seq

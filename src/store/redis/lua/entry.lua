@@ -29,12 +29,7 @@ end
 local function record_facts(entry)
   local is_read, _, _, _, _, _, client_msg_no, accepted_ms, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(client_msg_no) == 'string' and type(accepted_ms) == 'number' and type(flags) == 'number' then return client_msg_no, accepted_ms, flags end
-  return '', EPOCH + math.floor(entry.id / 4096), 0
-end
-
-local function accepted_at(entry)
-  local _, accepted_ms = record_facts(entry)
-  return accepted_ms
+  return '', message_ms(entry.id), 0
 end
 
 -- Returns the number of bytes in a record's payload and the fields after it. Returns the size of

@@ -37,7 +37,7 @@ end
 
 local function is_shown(entry)
   if entry.expires and now >= entry.expires then return false end
-  return retention == 0 or now < accepted_at(entry) + retention
+  return retention == 0 or now < message_ms(entry.id) + retention
 end
 
 local function content_bytes(entry)

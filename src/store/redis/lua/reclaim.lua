@@ -35,7 +35,7 @@ local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCOR
 for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
 local function is_removable(entry)
-  return entry.seq <= trim_seq or retention > 0 and now >= accepted_at(entry) + retention
+  return entry.seq <= trim_seq or retention > 0 and now >= message_ms(entry.id) + retention
 end
 
 local retry_ms = nil
@@ -67,7 +67,7 @@ if retry_ms then
 elseif entry.seq <= trim_seq then
   due = now
 elseif retention > 0 then
-  due = math.min(due, accepted_at(entry) + retention)
+  due = math.min(due, message_ms(entry.id) + retention)
 end
 local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
 if first[1] then due = math.min(due, tonumber(first[2])) end

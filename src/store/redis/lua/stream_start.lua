@@ -34,7 +34,7 @@
 -- Reply
 --   see `stream_steps.lua`. The verdict may also be `too_large`.
 local client_msg_no, window = ARGV[2], tonumber(ARGV[4])
-local now, retention, max_messages = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local now, retention, max_messages = id_ms(tonumber(ARGV[11]), tonumber(ARGV[3])), tonumber(ARGV[12]), tonumber(ARGV[13])
 local users = (#KEYS - 6) / 2
 local call = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + users) }, topics = 20 }
 
@@ -73,17 +73,18 @@ end
 
 local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- the part before `head:<key>`
 local peers = false
-if users > 0 then peers = { ARGV[3], KEYS[7 + users], ARGV[18] } end
+if users > 0 then peers = { false, KEYS[7 + users], ARGV[18] } end
 if users > 1 then peers[4], peers[5] = KEYS[8 + users], ARGV[19] end
 local channel = open_channel(base, ARGV[1], peers, retention > 0 or max_messages > 0, not ARGV[call.topics])
 local id = reserve_ids(KEYS[3], tonumber(ARGV[11]), now, 1)
+if peers then peers[1] = int(message_ms(id)) end
 local entry_id = int(channel[SEQ] + 1) .. '-' .. int(id)
 place_message(channel, entry_id, ARGV[14], ARGV[16], true, nil, client_msg_no)
 local extra = ARGV[15]
 if channel[NEWEST] then extra, channel[NEWEST] = extra_after(channel[NEWEST]), id end
 close_channel(channel, now, retention, max_messages)
 local seq, pub = channel[SEQ], channel[PUB]
-write_dedupe(KEYS[5], window, ARGV[3], entry_id, pub ~= seq and int(pub))
+write_dedupe(KEYS[5], window, int(now), entry_id, pub ~= seq and int(pub))
 local keys = stream_keys(KEYS[1], client_msg_no)
 redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
 redis.call('SET', KEYS[6], client_msg_no)

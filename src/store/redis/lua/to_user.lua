@@ -8,7 +8,7 @@
 --   1  topic
 --   2  frame
 --   3  uid of the other user
---   4  Unix ms of the stored message in the frame, '' to leave `peers` unchanged
+--   4  Unix ms in the id of the stored message in the frame, '' to leave `peers` unchanged
 -- Reply
 --   number of receivers
 if ARGV[4] ~= '' then redis.call('ZADD', KEYS[1], 'GT', ARGV[4], ARGV[3]) end

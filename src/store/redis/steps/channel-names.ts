@@ -11,6 +11,12 @@ const MAX_CHANNELS = 20_000;
 /** Bucket number for scripts on a single server, whose message ids contain no bucket. */
 const WHOLE_SERVER = -1;
 
+/**
+ * Maximum difference between the times in the ids of two messages that are stored at the same time
+ * with different counters of a Redis Cluster.
+ */
+export const COUNTERS_APART_MS = 2000;
+
 type Location = Pick<RedisLink, "keys" | "isCluster">;
 
 interface IdCounter {

@@ -21,9 +21,11 @@ import type {
 } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
+import { bucketOf } from "../../../redis/keys.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
+import { idCounterOf } from "./channel-names.ts";
 import { type MessageRow, messageOf } from "./history.ts";
 
 const STATE = loadScript(lua("conversation"), ...["channel_record", "entry", "snapshot"].map(lua));
@@ -34,8 +36,9 @@ const STATES_IN_FLIGHT = 64;
 /** Maximum number of whole conversations read at once, because their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
-const PERSON_KEYS = ["head", "log", "redDots", "positions"];
-const GROUP_KEYS = [...PERSON_KEYS, "joinSeqs", "permanent", "temporary"];
+/** Keys of `conversation.lua` before and after the counter of message ids, in their order. */
+const CHANNEL_KEYS = ["head", "log", "redDots", "positions"];
+const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];
 
 // Indexes in the reply of `conversation.lua`. FACT_COUNT is the index of the newest message.
 const HEAD_SEQ = 0;
@@ -73,12 +76,16 @@ export function createRedisConversations(
   ): Promise<{ readonly reply: StateReply; readonly last?: Message } | undefined> {
     const { type } = channel;
     const key = channelKey(channel, uid);
-    const names = type === GROUP_CHANNEL ? GROUP_KEYS : PERSON_KEYS;
-    const keys = names.map((part) => link.keys.channel(part, key));
+    const keyOf = (part: string) => link.keys.channel(part, key);
+    const ids = idCounterOf(link, bucketOf(key));
+    const groupKeys = type === GROUP_CHANNEL ? GROUP_KEYS.map(keyOf) : [];
+    const keys = [...CHANNEL_KEYS.map(keyOf), ids.key, ...groupKeys];
     let request: readonly Arg[] = change;
     for (;;) {
-      const args = [uid, clock(), limits.retentionS * 1000, type, isWhole];
-      const rawReply = await link.run(STATE, keys, [...args, ...request]);
+      const args: Arg[] = [uid, clock(), limits.retentionS * 1000, type, isWhole];
+      const [kind = "", value = 0, headSeq = 0] = request;
+      args.push(kind, value, headSeq, ids.bucket);
+      const rawReply = await link.run(STATE, keys, args);
       if (rawReply === null) return undefined;
       const reply = rawReply as StateReply; // see the header of `conversation.lua`
       const row = reply.slice(FACT_COUNT);

@@ -4,6 +4,7 @@
 // notified after it. State: counters, cached key names, queued messages, and the order of personal
 // messages whose users' rules are being read.
 
+import { messageTimeMs } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
 import type {
   AppendResult,
@@ -69,7 +70,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   }
 
   async function publish(draft: MessageDraft, placement: Placement): Promise<void> {
-    const keptAtMs = placement.messageSeq === 0 ? undefined : placement.atMs;
+    const keptAtMs = placement.messageSeq === 0 ? undefined : messageTimeMs(placement.messageId);
     const extra = encodeExtra({ ...draft, idBefore: placement.idBefore });
     const frame = messagePublication({ ...placement, extra });
     await publishToUsers(link, draft.key, frame, keptAtMs);

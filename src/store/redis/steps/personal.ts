@@ -2,12 +2,12 @@
 // slots than the channel. Runs one script per user, after the script that stored the published
 // message or event. No state.
 
-import type { ChannelKey } from "../../../broker/model.ts";
+import { type ChannelKey, messageTimeMs } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
-import { decodeRecord, encodeExtra, messagePublication } from "../../../redis/wire.ts";
+import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import { lua } from "../ports.ts";
 import type { Placement } from "./append-call.ts";
 import { otherUser } from "./channel-names.ts";
@@ -15,10 +15,10 @@ import { otherUser } from "./channel-names.ts";
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to both users of a personal channel. If `keptAtMs` is set (the time at which a
- * stored message was accepted), also adds each user to the other's `peers`. The calls ignore the
- * maximum number of calls in flight, because the channel's script has already run. Must be awaited
- * before the caller gets a result. Throws the first error after both calls have settled.
+ * Publishes a frame to both users of a personal channel. If `keptAtMs` is set (the time in the id of
+ * a stored message), also adds each user to the other's `peers`. The calls ignore the maximum number
+ * of calls in flight, because the channel's script has already run. Must be awaited before the caller
+ * gets a result. Throws the first error after both calls have settled.
  */
 export async function publishToUsers(
   link: RedisLink,
@@ -59,7 +59,6 @@ export async function publishAgain(
   // A stream's scripts publish its message themselves.
   if (record === undefined || fields.some(isName("s"))) return;
   const extra = encodeExtra({ origin, recipients: undefined, idBefore: 0 });
-  const { timestampMs } = decodeRecord(record, place);
   const frame = messagePublication({ ...place, record, extra });
-  await publishToUsers(link, key, frame, timestampMs);
+  await publishToUsers(link, key, frame, messageTimeMs(place.messageId));
 }

@@ -5,11 +5,11 @@
 // State: the calls that wait for a start, and the time since which Redis has been reachable.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";
+import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
 import type { StreamResult, StreamStore } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { BUCKETS, bucketOf, usersOf } from "../../../redis/keys.ts";
-import { isMessages, STREAM_STATES } from "../../../redis/wire.ts";
+import { framesOf, isMessages, messageIdOf, STREAM_STATES } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";
 import { publishToUsers } from "./personal.ts";
@@ -77,10 +77,11 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   }
 
   async function publish(key: ChannelKey, frames: readonly Buffer[]): Promise<void> {
-    const atMs = clock();
-    const published = frames.map((frame) =>
-      publishToUsers(link, key, frame, isMessages(frame) ? atMs : undefined),
-    );
+    const published = frames.map((frame) => {
+      const [message] = isMessages(frame) ? framesOf(frame).frames : [];
+      const keptAtMs = message && messageTimeMs(messageIdOf(message));
+      return publishToUsers(link, key, frame, keptAtMs);
+    });
     await Promise.all(published);
   }
 
