@@ -294,6 +294,12 @@ export interface MessageStore {
    * and none of them has an id higher than `lastId`. With `lastId` 0 the ids are not compared.
    */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): Promise<ResumeSeqs>;
+  /**
+   * Returns a message id. Every message stored after this call has a higher id, even if the clock was
+   * set back. If the store has one counter of message ids, no earlier message has a higher id. If it
+   * has several counters, messages of the last two seconds may also have a higher id.
+   */
+  newestMessageId(): Promise<number>;
 }
 
 export interface CommandDraft {

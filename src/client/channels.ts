@@ -30,11 +30,11 @@ export class Channels {
   /** Channels that the server resumes on the current connection. */
   #resumed = new Set<ChannelKey>();
   /**
-   * Server time of the first connect, `undefined` before it. In a channel without a cursor, a
-   * message later than this counts as missed if it did not arrive live. Removing the least recently
-   * used channel raises this time.
+   * Newest message id at the first connect, `undefined` before it. In a channel without a cursor, a
+   * message with a higher id counts as missed if it did not arrive live. Times cannot tell, because
+   * the server's clock may be set back. Removing the least recently used channel raises this id.
    */
-  #sinceMs: number | undefined;
+  #sinceId: number | undefined;
   /** True while the client looks for missed messages. New sequencers then buffer messages. */
   #isCatchingUp = false;
   /** Number of lost connections. A catch-up of an earlier connection stops. */
@@ -60,13 +60,13 @@ export class Channels {
    * Resumes the channels on a new connection. Looks for missed messages if this is a reconnect, or
    * if the server resumes only part of the channels.
    */
-  opened({ serverTimeMs, resume }: Connack): void {
+  opened({ newestId, resume }: Connack): void {
     this.#resumed = new Set(resume.map(({ channel }) => this.#keyOf(channel)));
     for (const { channel, status, headSeq } of resume)
       if (status === "ok") this.#sequencers.get(this.#keyOf(channel))?.resumed(headSeq);
       else this.#forget(channel);
-    const isFirst = this.#sinceMs === undefined;
-    this.#sinceMs ??= serverTimeMs;
+    const isFirst = this.#sinceId === undefined;
+    this.#sinceId ??= newestId;
     const isPartial = this.cursors().some(
       ({ channel }) => !this.#resumed.has(this.#keyOf(channel)),
     );
@@ -102,7 +102,7 @@ export class Channels {
     const epoch = this.#epoch;
     const missedChannels = findMissedChannels({
       ask: this.#ports.ask,
-      sinceMs: this.#sinceMs ?? 0,
+      sinceId: this.#sinceId ?? 0,
       all: isPartial,
       hasCursor: (channel) => this.#sequencers.get(this.#keyOf(channel))?.hasCursor,
     });
@@ -151,14 +151,14 @@ export class Channels {
     return sequencer;
   }
 
-  /** Raises `#sinceMs`, so that the removed channel's messages do not count as missed later. */
+  /** Raises `#sinceId`, so that the removed channel's messages do not count as missed later. */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;
     const [oldest] = this.#sequencers;
     if (oldest === undefined) return;
-    const [key, { lastTimestampMs }] = oldest;
+    const [key, { cursor }] = oldest;
     this.#sequencers.delete(key);
-    this.#sinceMs = Math.max(this.#sinceMs ?? 0, lastTimestampMs);
+    this.#sinceId = Math.max(this.#sinceId ?? 0, cursor?.lastId ?? 0);
   }
 }
 
@@ -171,9 +171,8 @@ interface MissedChannel {
 
 interface MissedQuery {
   readonly ask: RequestFunction;
-  /** Unix milliseconds, server time. */
-  readonly sinceMs: number;
-  /** If true, conversations without a message later than `sinceMs` are checked too. */
+  readonly sinceId: number;
+  /** If true, conversations without a message after `sinceId` are checked too. */
   readonly all: boolean;
   hasCursor(channel: ChannelRef): boolean | undefined;
 }
@@ -190,13 +189,13 @@ const MAX_HISTORY_PAGES = 10;
  * errors of `ask`.
  */
 async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChannel> {
-  const { ask, sinceMs, all, hasCursor } = query;
+  const { ask, sinceId, all, hasCursor } = query;
   for (let offset = 0; offset < MAX_CONVERSATIONS; ) {
     const limit = offset === 0 ? FIRST_PAGE_SIZE : PAGE_SIZE;
     const page = await ask({ kind: "conversations", limit, offset });
     for (const conversation of page.conversations) {
       const { channel, headSeq, last } = conversation;
-      const isNew = last !== undefined && last.timestampMs > sinceMs;
+      const isNew = last !== undefined && last.messageId > sinceId;
       if (!isNew && !all) return;
       if (hasCursor(channel)) yield { channel, afterSeq: undefined, headSeq };
       else if (isNew) {
@@ -212,7 +211,7 @@ async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChan
 /** Returns the seq before the first missed message, at most `MAX_HISTORY_PAGES` pages back. */
 async function startSeqOf(
   { channel, headSeq, deletedSeq }: Conversation,
-  { ask, sinceMs }: MissedQuery,
+  { ask, sinceId }: MissedQuery,
 ): Promise<number> {
   let afterSeq = headSeq;
   for (let page = 0; page < MAX_HISTORY_PAGES; page++) {
@@ -224,7 +223,7 @@ async function startSeqOf(
       limit: HISTORY_PAGE_SIZE,
       reverse: true,
     });
-    const newer = messages.filter((message) => message.timestampMs > sinceMs);
+    const newer = messages.filter((message) => message.messageId > sinceId);
     afterSeq = (newer.at(-1)?.messageSeq ?? afterSeq + 1) - 1;
     if (newer.length < messages.length || !more || afterSeq <= deletedSeq) break;
   }

@@ -39,8 +39,6 @@ const REPORT_AFTER = 3;
 
 export class Sequencer {
   readonly channel: ChannelRef;
-  /** Server time of the last delivered message, 0 if there is none. */
-  lastTimestampMs = 0;
   readonly #ports: SequencerPorts;
   /**
    * Last seq whose message was delivered or no longer exists, `undefined` before the first message.
@@ -206,7 +204,6 @@ export class Sequencer {
     const isOwn = this.#ownIds.get(messageSeq) === messageId || this.#ports.isOwn(message);
     this.#lastId = Math.max(this.#lastId, messageId);
     this.#moveTo(messageSeq);
-    this.lastTimestampMs = message.timestampMs;
     if (!isOwn) this.#ports.deliver(message);
   }
 

@@ -29,7 +29,8 @@ import { Session } from "./session.ts";
 export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
 export interface PlanPorts {
-  readonly store: Pick<ChannelStore, "groupsAmong"> & Pick<MessageStore, "resumeSeqs">;
+  readonly store: Pick<ChannelStore, "groupsAmong"> &
+    Pick<MessageStore, "newestMessageId" | "resumeSeqs">;
   readonly hub: Pick<Hub, "subscribe">;
   readonly groups: Groups;
   readonly directory: Pick<SessionDirectory, "check">;
@@ -78,6 +79,8 @@ interface JoinPlan {
   readonly groups: number;
   readonly personal: readonly ChannelRef[];
   readonly results: readonly ResumeResult[];
+  /** Every message that the session may miss from now on has a higher id. */
+  readonly newestId: number;
 }
 
 interface JoinRequest {
@@ -163,7 +166,12 @@ export async function planJoin(
   { store, hub, groups, directory }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
-  await Promise.all([hub.subscribe(session), groups.subscribe(session, candidates)]);
+  // Read before the subscriptions are complete: what is stored later arrives live or is found later.
+  const [newestId] = await Promise.all([
+    store.newestMessageId(),
+    hub.subscribe(session),
+    groups.subscribe(session, candidates),
+  ]);
   const candidateIds = new Set(candidates);
   const [, { groups: memberships, isAll }, readOutcomes] = await Promise.all([
     groups.listenAll(session),
@@ -192,7 +200,7 @@ export async function planJoin(
     else if (backlog !== undefined) backlog.status = backlog.isResumed ? "reading" : "early";
   }
   const results = outcomes.map(({ result }) => result);
-  return { groups: memberships.length, personal: resumed, results };
+  return { groups: memberships.length, personal: resumed, results, newestId };
 }
 
 /** Returns the personal channels that the session resumes, each once. */
@@ -277,6 +285,7 @@ export async function welcome(
     serverTimeMs: context.clock(),
     limits: context.clientLimits,
     resume: plan.results,
+    newestId: plan.newestId,
   });
   session.hasConnack = true;
   await goLive(session, plan, context);

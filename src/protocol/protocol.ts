@@ -181,6 +181,8 @@ export type Reply =
       readonly serverTimeMs: number;
       readonly limits: ConnectionLimits;
       readonly resume: readonly ResumeResult[];
+      /** Id that every message stored after the connect exceeds. */
+      readonly newestId: number;
     }
   | {
       readonly kind: "sendack";

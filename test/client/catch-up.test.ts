@@ -52,7 +52,7 @@ async function start(
     const code = isList ? refusals.shift() : undefined;
     if (code !== undefined) socket.reply(operation, { ...refusal, code });
     else if (isList) {
-      const all = [...channels.values()].sort((a, b) => timeOf(b) - timeOf(a));
+      const all = [...channels.values()].sort((a, b) => idOf(b) - idOf(a));
       const page = all.slice(operation.offset, operation.offset + 2);
       socket.reply(operation, {
         kind: "conversations",
@@ -81,11 +81,11 @@ async function start(
   return { server, client, seen, store };
 }
 
-/** Returns the time of the newest message. */
-const timeOf = (stored: readonly Message[]) => stored.at(-1)?.timestampMs ?? 0;
+/** Returns the id of the newest message. */
+const idOf = (stored: readonly Message[]) => stored.at(-1)?.messageId ?? 0;
 
-/** A time before the server time in the scripted connack. */
-const OLD = { timestampMs: 500 };
+/** Returns the id of a message that is older than the newest one at the scripted connack. */
+const old = (messageSeq: number) => ({ messageId: 500 + messageSeq });
 
 async function reconnect({ server, client }: CatchUpFixture): Promise<void> {
   const next = server.sockets.length;
@@ -99,8 +99,8 @@ t.test(
   async (t) => {
     const fixture = await start(t);
     const { server, seen, store } = fixture;
-    store(group("silent"), 1, OLD);
-    store(group("old"), 1, OLD);
+    store(group("silent"), 1, old(1));
+    store(group("old"), 1, old(1));
     for (const seq of [2, 3, 4, 5, 6]) store(group("old"), seq);
     const peter = { fromUid: "peter" };
     store(person("peter"), 1, peter);
@@ -160,7 +160,7 @@ t.test(
 
     const fixture = await start(t, { cursors });
     for (const id of ["g0", "g1", "g1001"])
-      for (const seq of [1, 2, 3]) fixture.store(group(id), seq, OLD);
+      for (const seq of [1, 2, 3]) fixture.store(group(id), seq, old(seq));
     await reconnect(fixture);
     await fixture.server.until("both channels are caught up", () => fixture.seen.length === 4);
     t.same(
@@ -215,7 +215,7 @@ t.test(
     t.same(resume[0]?.channel, newest);
     const omitted = cursors[999 - resume.length]?.channel ?? TEAM;
     for (const channel of [omitted, newest])
-      for (const seq of [1, 2]) fixture.store(channel, seq, OLD);
+      for (const seq of [1, 2]) fixture.store(channel, seq, old(seq));
     await reconnect(fixture);
     await fixture.server.until("the omitted channel is read", () => fixture.seen.length > 0);
     t.same(fixture.seen, [`${omitted.id} 2`], "the server resumes the newest channel");

@@ -178,11 +178,13 @@ export function acknowledge(
     status = "ok",
     limits = {},
     sessionId = "s",
+    newestId = 1000,
   }: {
     readonly heads?: Readonly<Record<string, number>>;
     readonly status?: "ok" | "denied";
     readonly limits?: Partial<ConnectionLimits>;
     readonly sessionId?: string;
+    readonly newestId?: number;
   } = {},
 ): void {
   socket.reply(connect, {
@@ -203,6 +205,7 @@ export function acknowledge(
       status,
       headSeq: heads[channel.id] ?? lastSeq,
     })),
+    newestId,
   });
 }
 

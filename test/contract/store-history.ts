@@ -75,6 +75,23 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
+  t.test(
+    "every message after newestMessageId has a higher id, even if the clock is set back",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.store.append(draftOf());
+      const newestId = await fixture.store.newestMessageId();
+      for (const stepMs of [0, -5000, -3_600_000]) {
+        fixture.nowMs += stepMs;
+        const later = await fixture.store.append(draftOf());
+        t.ok(later.messageId > newestId, `after a step of ${stepMs} ms`);
+      }
+      await fixture.reopen();
+      const newest = await fixture.store.newestMessageId();
+      t.ok((await fixture.store.append(draftOf())).messageId > newest, "after a restart");
+    },
+  );
+
   t.test("maxBytes limits a page, but every page has at least one message", async (t) => {
     const fixture = await createFixture(t);
     const payload = new Uint8Array(100);

@@ -24,7 +24,7 @@ const TEAM = group("team");
 
 /** Fields whose values differ from run to run. */
 const VARYING = new Set([
-  ...["messageId", "sessionId", "nodeId", "serverTimeMs", "changedAtMs"],
+  ...["messageId", "sessionId", "nodeId", "serverTimeMs", "newestId", "changedAtMs"],
   ...["timestampMs", "eventId"],
 ]);
 

@@ -130,6 +130,7 @@ export class SharedServer {
       return { groups: ids.filter((id) => all.includes(id)), isAll };
     },
     headSeq: (key) => this.#ask(() => this.headSeq(key)),
+    newestMessageId: async () => 0,
     resumeSeqs: (key, lastSeq, lastId) =>
       this.#ask(() => {
         const log = this.#logs.get(key) ?? [];

@@ -58,6 +58,7 @@ const connack = (ref: number): Reply => ({
     maxFramesPerSecond: 1,
   },
   resume: [],
+  newestId: 1,
 });
 
 const message = (messageSeq: number): Push => ({

@@ -145,6 +145,7 @@ function encodeAgain(
         maxFramesPerSecond: 0,
       },
       resume: [],
+      newestId: 0,
     });
   }
   if (result.reasonCode === undefined)

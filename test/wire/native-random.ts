@@ -123,6 +123,7 @@ export function randomReply(r: Random): Reply {
         status: r.pick(["ok", "denied"]),
         headSeq: r.uint(53),
       })),
+      newestId: r.uint(53),
     }),
     () => ({
       kind: "sendack",

@@ -154,6 +154,7 @@ export const REPLIES: readonly Sample<Reply>[] = [
         { channel: GROUP, status: "ok", headSeq: 42 },
         { channel: ALICE, status: "denied", headSeq: 0 },
       ],
+      newestId: 1_790_000_000_000_000,
     },
     array: [
       65,
@@ -167,8 +168,9 @@ export const REPLIES: readonly Sample<Reply>[] = [
         [2, "team", 0, 42],
         [1, "alice", 1, 0],
       ],
+      1790000000000000,
     ],
-    hex: "98410101a46e312d31a26e31cf000001a0c4506c0094ce00020000ce000100003c64929402a47465616d002a9401a5616c6963650100",
+    hex: "99410101a46e312d31a26e31cf000001a0c4506c0094ce00020000ce000100003c64929402a47465616d002a9401a5616c6963650100cf00065bfeda25e000",
   },
   {
     value: {

@@ -40,7 +40,7 @@ function connected(version = 5): { codec: Codec; keys: WkKeys } {
   codec.decode(connect(version), false);
   const frame = codec.encodeReply({
     ...{ kind: "connack", ref: 1, version, sessionId: "s", nodeId: "n" },
-    ...{ serverTimeMs: 0, resume: [] },
+    ...{ serverTimeMs: 0, resume: [], newestId: 0 },
     limits: {
       ...{ maxFrameBytes: 0, maxPayloadBytes: 0 },
       ...{ idleTimeoutS: 0, maxFramesPerSecond: 0 },

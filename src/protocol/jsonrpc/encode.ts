@@ -55,6 +55,7 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
           status,
           headSeq,
         })),
+        newestId: reply.newestId,
       };
     case "sendack": {
       const { messageId, messageSeq, clientMsgNo } = reply;

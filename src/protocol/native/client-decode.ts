@@ -120,6 +120,7 @@ function readConnack({ reader, ref }: ServerFrameContext): Reply {
     resume: reader.list("resume", ANY, () =>
       reader.tuple("resume result", () => readResumeResult(reader)),
     ),
+    newestId: reader.uint("newestId"),
   };
 }
 

@@ -93,7 +93,7 @@ function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connac
   const { limits, resume } = reply;
   let bytes = textBytes(reply.sessionId) + textBytes(reply.nodeId);
   for (const { channel } of resume) bytes += FIXED_BYTES + textBytes(channel.id);
-  begin(writer, { op: REPLY_OPS.connack, ref: reply.ref, fields: 6 }, bytes);
+  begin(writer, { op: REPLY_OPS.connack, ref: reply.ref, fields: 7 }, bytes);
   writer.uint(reply.version);
   writer.text(reply.sessionId);
   writer.text(reply.nodeId);
@@ -111,6 +111,7 @@ function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connac
     writer.uint(RESUME_STATUS[status]);
     writer.uint(headSeq);
   }
+  writer.uint(reply.newestId);
 }
 
 function writeNumber(writer: FrameWriter, head: Omit<Head, "fields">, value: number): void {

@@ -217,6 +217,7 @@ async function openOwned(
     synced: tables.synced,
     space: tables.space,
     assigner,
+    newestId: lastMessageId,
     checkPermission: createPermissionCheck(channelTables),
     clock,
     publisher,

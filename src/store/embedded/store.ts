@@ -122,6 +122,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     userStates: (uids) => use((store) => statesOf(store, uids)),
     headSeq: (key) => use((store) => store.history.headSeq(key)),
     resumeSeqs: (...args) => use((store) => store.history.resumeSeqs(...args)),
+    newestMessageId: () => use((store) => store.appends.newestId),
     readMessages: (key, range) => use((store) => store.history.read(key, range)),
     ...hotCalls(lifecycle),
     stats() {

@@ -64,6 +64,8 @@ interface AppendsPorts extends TurnPorts {
   readonly clock: Clock;
   readonly publisher: Publisher;
   readonly checkPermission: PermissionCheck;
+  /** Highest message id that may be in use at the start. */
+  readonly newestId: number;
 }
 
 export class Appends {
@@ -71,9 +73,11 @@ export class Appends {
   readonly turn: Turn<PendingCall>;
   #appended = 0;
   #duplicates = 0;
+  #newestId: number;
 
   constructor(ports: AppendsPorts) {
     this.#ports = ports;
+    this.#newestId = ports.newestId;
     this.turn = new Turn(ports, {
       assign: (calls, bytes) => this.#assignAll(calls, bytes),
       commit: (call) => this.#commit(call),
@@ -83,6 +87,11 @@ export class Appends {
 
   get counts(): { readonly appended: number; readonly duplicates: number } {
     return { appended: this.#appended, duplicates: this.#duplicates };
+  }
+
+  /** Id of the newest committed message. Every message that is committed later has a higher id. */
+  get newestId(): number {
+    return this.#newestId;
   }
 
   get isFull(): boolean {
@@ -230,7 +239,10 @@ export class Appends {
   }
 
   readonly #publish = (event: ClusterEvent): void => {
-    if (event.kind === "message") this.#appended++;
+    if (event.kind === "message") {
+      this.#appended++;
+      this.#newestId = event.message.messageId; // ids are committed in ascending order
+    }
     this.#ports.publisher.publish(event);
   };
 

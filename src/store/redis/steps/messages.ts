@@ -4,7 +4,7 @@
 // notified after it. State: counters, cached key names, queued messages, and the order of personal
 // messages whose users' rules are being read.
 
-import { messageTimeMs } from "../../../broker/model.ts";
+import { firstMessageId, messageTimeMs } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
 import type {
   AppendResult,
@@ -17,7 +17,12 @@ import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { Appends } from "./append.ts";
 import type { Placement } from "./append-call.ts";
-import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
+import {
+  type ChannelNames,
+  ChannelNamesOf,
+  COUNTERS_APART_MS,
+  idCounterOf,
+} from "./channel-names.ts";
 import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
@@ -106,5 +111,10 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     },
 
     resumeSeqs: (...args) => readResumeSeqs(ports, ...args),
+
+    async newestMessageId() {
+      if (link.isCluster) return firstMessageId(ports.clock() - COUNTERS_APART_MS);
+      return Number(await link.call("get", idCounterOf(link, 0).key)); // a `Buffer`, or null, which becomes 0
+    },
   };
 }
