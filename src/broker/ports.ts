@@ -458,10 +458,11 @@ export interface StreamStore {
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
-   * Ends as `interrupted` every active stream that had no event since `silentSinceMs`, and returns
-   * their number. Silence before a restart or an outage of the store does not count.
+   * Ends as `interrupted` every active stream that had no event for more than `silentMs` milliseconds,
+   * and returns their number. The time does not depend on the clock of this machine, which may be set.
+   * Silence before a restart or an outage of the store does not count.
    */
-  interruptStreams(silentSinceMs: number): Promise<number>;
+  interruptStreams(silentMs: number): Promise<number>;
   /**
    * Returns the durable and published state of an active or ended stream, `undefined` if there is
    * no such stream. Events of a group's stream are published before a read returns them.

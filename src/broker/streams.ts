@@ -99,7 +99,7 @@ export function createStreams(ports: StreamPorts): Streams {
 
   async function endSilent(): Promise<void> {
     try {
-      await store.interruptStreams(clock() - limits.idleTimeoutMs);
+      await store.interruptStreams(limits.idleTimeoutMs);
     } catch (error) {
       ports.onError(error, "Could not end silent streams");
     }

@@ -73,6 +73,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     inboxTtlS: commands.expireS,
     publisher: cluster,
     clock: Date.now,
+    steadyClock: () => performance.now(),
     onError: (error, message) => log.error({ err: error }, message),
     onLost,
     onDiskChange(isFull, freeBytes) {
@@ -120,6 +121,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const { dedupeWindowS, retentionS, maxChannelMessages } = config.store;
   const store = createRedisStore({
     ...common,
+    steadyClock: () => performance.now(),
     limits: {
       dedupeWindowS,
       retentionS,

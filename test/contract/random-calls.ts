@@ -261,11 +261,9 @@ export class RandomCalls {
 
   #interruptStreams(): StepFields {
     const silentMs = this.#random.below(20_000);
-    return stepOf(
-      `interruptStreams ${silentMs} ms ago`,
-      (store, { fixture }) => store.interruptStreams(fixture.nowMs - silentMs),
-      { channels: [...this.#senders.values()] },
-    );
+    return stepOf(`interruptStreams ${silentMs}`, (store) => store.interruptStreams(silentMs), {
+      channels: [...this.#senders.values()],
+    });
   }
 
   #readStream(): StepFields {

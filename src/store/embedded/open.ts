@@ -55,6 +55,8 @@ export interface EmbeddedOptions {
   readonly inboxTtlS: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
+  /** Clock for idle limits, in milliseconds from any origin. Default: `clock`. */
+  readonly steadyClock?: Clock;
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: Error, what: string) => void;
   /**
@@ -199,8 +201,9 @@ async function openOwned(
   const live = new LiveStreams(memtable, streamRows, {
     maxStreamBytes: options.maxStreamBytes,
     maxActiveBytes: options.maxActiveStreamBytes,
+    steadyClock: options.steadyClock ?? clock,
   });
-  live.load(clock());
+  live.load();
   const ports = { tables, owner, memtable, live };
   const { wal, lastMessageId } = openWal(options, ports);
 

@@ -122,6 +122,8 @@ export interface RedisStorePorts {
   readonly link: RedisLink;
   /** Returns Redis' time. */
   readonly clock: Clock;
+  /** Clock for idle limits, in milliseconds from any origin. Default: `clock`. */
+  readonly steadyClock?: Clock;
   readonly limits: RedisStoreLimits;
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;

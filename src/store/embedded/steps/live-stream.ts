@@ -43,7 +43,7 @@ export function withStream(message: Message, stream: StreamSnapshot | undefined)
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** Time at which the last event was assigned, in Unix milliseconds. */
+  /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
   /** Bodies of committed events that the database does not have, from the index `stored` on. */
   readonly pending: EncodedEvent[] = [];

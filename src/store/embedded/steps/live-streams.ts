@@ -13,6 +13,8 @@ import type { StreamRows } from "./stream-rows.ts";
 interface StreamLimits {
   readonly maxStreamBytes: number;
   readonly maxActiveBytes: number;
+  /** Clock for the time without an event. Setting the machine's clock must not change it. */
+  readonly steadyClock: () => number;
 }
 
 export class LiveStreams {
@@ -24,8 +26,6 @@ export class LiveStreams {
   readonly #byUser = new Map<string, Set<LiveStream>>();
   #dirty = new Set<LiveStream>();
   #memory = 0;
-  /** Time from which the silence of replayed streams is measured. */
-  #loadedAtMs = 0;
 
   constructor(memtable: Memtable, rows: StreamRows, limits: StreamLimits) {
     this.#memtable = memtable;
@@ -35,6 +35,11 @@ export class LiveStreams {
 
   get memory(): number {
     return this.#memory;
+  }
+
+  /** Returns the time of `steadyClock`. */
+  now(): number {
+    return this.#limits.steadyClock();
   }
 
   *[Symbol.iterator](): Generator<LiveStream> {
@@ -91,8 +96,8 @@ export class LiveStreams {
       throw new BrokerError("overloaded");
   }
 
-  add(channel: MemtableChannel, head: StreamHead, nowMs: number): LiveStream {
-    const stream = new LiveStream(channel, head, nowMs);
+  add(channel: MemtableChannel, head: StreamHead): LiveStream {
+    const stream = new LiveStream(channel, head, this.now());
     const streams = this.#byChannel.get(head.key);
     if (streams === undefined) this.#byChannel.set(head.key, [stream]);
     else streams.push(stream);
@@ -133,10 +138,9 @@ export class LiveStreams {
    * Loads the active streams of the database. The silence of all streams is measured from `nowMs`
    * on. Must be called before the WAL is replayed. Throws `internal` if the data cannot be read.
    */
-  load(nowMs: number): void {
-    this.#loadedAtMs = nowMs;
+  load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
-      const stream = this.add(this.#memtable.channel(head.key), head, nowMs);
+      const stream = this.add(this.#memtable.channel(head.key), head);
       for (const first of parts) stream.parts.add(first);
       for (const event of events) this.#replay(stream, event);
       stream.stored = events.length;
@@ -151,7 +155,7 @@ export class LiveStreams {
     const { key, messageSeq } = message;
     if (this.atSeq(key, messageSeq) !== undefined) return;
     if (this.#rows.isEnded(channel.number, messageSeq)) return;
-    this.add(channel, message, this.#loadedAtMs).show(0);
+    this.add(channel, message).show(0);
   }
 
   /** Throws `internal` if an earlier event of the stream is missing. */

@@ -101,7 +101,7 @@ export class StreamAssignments {
     const { assigner, live } = this.#ports;
     const assigned = assigner.assignStream(draft, this.nowMs);
     const { record, message } = assigned;
-    const stream = live.add(record.channel, message, this.nowMs);
+    const stream = live.add(record.channel, message);
     this.#started = { ...assigned, stream };
     return stream;
   }
@@ -117,7 +117,7 @@ export class StreamAssignments {
     memtable.retain(encoded.end - encoded.start);
     const previousEventMs = stream.lastEventMs;
     live.change(stream, () => stream.assign(event));
-    stream.lastEventMs = this.nowMs;
+    stream.lastEventMs = live.now();
     this.#events.push({ stream, event, encoded, previousEventMs });
   }
 

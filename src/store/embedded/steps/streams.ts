@@ -57,9 +57,9 @@ export function createStreams(ports: StreamPorts): StreamStore {
     },
 
     /** The call is accepted even if the memtable is full, because it frees memory. */
-    async interruptStreams(silentSinceMs) {
-      if (rules.silentStreams(silentSinceMs).length === 0) return 0;
-      return call((assignments) => rules.interrupt(silentSinceMs, assignments), 0);
+    async interruptStreams(silentMs) {
+      if (rules.silentStreams(silentMs).length === 0) return 0;
+      return call((assignments) => rules.interrupt(silentMs, assignments), 0);
     },
   };
 }
@@ -123,18 +123,19 @@ class StreamRules {
   }
 
   /**
-   * Ends all streams that had no event since `silentSinceMs`. Returns the number of ended streams.
+   * Ends all streams that had no event for more than `silentMs` milliseconds. Returns the number of
+   * ended streams.
    */
-  interrupt(silentSinceMs: number, assignments: StreamAssignments): number {
-    const silent = this.silentStreams(silentSinceMs);
+  interrupt(silentMs: number, assignments: StreamAssignments): number {
+    const silent = this.silentStreams(silentMs);
     for (const stream of silent) endStream(stream, "interrupted", assignments);
     return silent.length;
   }
 
-  silentStreams(silentSinceMs: number): LiveStream[] {
-    return [...this.#ports.live].filter(
-      (s) => s.ending === undefined && s.lastEventMs < silentSinceMs,
-    );
+  silentStreams(silentMs: number): LiveStream[] {
+    const { live } = this.#ports;
+    const sinceMs = live.now() - silentMs;
+    return [...live].filter((s) => s.ending === undefined && s.lastEventMs < sinceMs);
   }
 
   #start(draft: StreamDraft, assignments: StreamAssignments): StreamResult {

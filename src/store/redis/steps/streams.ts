@@ -2,7 +2,8 @@
 // allowed, and scripts are sent in the order of the calls. For a personal channel on a Redis
 // Cluster, `streams` and `peers` of both users are written before a start is sent, and separate
 // scripts notify the users. A call must not return before its changes are replicated as configured.
-// State: the calls that wait for a start, and the time since which Redis has been reachable.
+// State: the calls that wait for a start, the time since which the ages of last events are reliable,
+// and whether the time of a last event may be in the future.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
@@ -16,6 +17,8 @@ import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
 
+/** Maximum time by which an event may be in the future, because nodes only estimate Redis' clock. */
+const MAX_AHEAD_MS = 1000;
 const PAGE = 64;
 
 /**
@@ -23,13 +26,18 @@ const PAGE = 64;
  * taken effect. Repeating it is safe, except for content and tool-call events without an event id.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
-  const { link, clock, waitForReplicas, onError } = ports;
+  const { link, clock, steadyClock = clock, waitForReplicas, onError } = ports;
   const { keys } = link;
   const steps = createStreamSteps(ports);
   const channelOrder = new KeyedSequencer();
-  let reachableSinceMs = clock();
+  let reliableSinceMs = steadyClock();
+  let mayBeInFuture = true;
   link.onChange((isUp) => {
-    if (isUp) reachableSinceMs = clock();
+    if (isUp) reliableSinceMs = steadyClock();
+  });
+  link.onClockStep((stepMs) => {
+    reliableSinceMs = steadyClock();
+    mayBeInFuture ||= stepMs < 0;
   });
 
   /**
@@ -109,6 +117,26 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     }
   }
 
+  /**
+   * Sets times of last events that are in the future, because Redis' clock was set back, to the current
+   * time. Otherwise the streams would stay active until the clock has passed those times.
+   */
+  async function correctFutureTimes(): Promise<void> {
+    mayBeInFuture = false;
+    const nowMs = clock();
+    for (let bucket = 0; bucket < BUCKETS; bucket++) {
+      const streams = keys.bucket("activeStreams", bucket);
+      try {
+        const names = await link.call("zrangebyscore", streams, nowMs + MAX_AHEAD_MS, "+inf");
+        for (const name of names as readonly Buffer[])
+          await link.write("zadd", streams, "XX", "LT", nowMs, name);
+      } catch (error) {
+        mayBeInFuture = true; // tried again by the next call
+        throw error;
+      }
+    }
+  }
+
   async function interrupt(name: string, sinceMs: number): Promise<boolean> {
     const at = name.indexOf("\n");
     const [key, clientMsgNo] = [name.slice(0, at), name.slice(at + 1)];
@@ -124,11 +152,14 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * Ends no stream and returns 0 if Redis was unreachable or this node was not running at
-     * `silentSinceMs` or later, because producers may have been unable to send.
+     * Ends no stream and returns 0 if, within the last `silentMs`, Redis was unreachable, its clock
+     * was set or this node was not running. Producers may have been unable to send, or the age of the
+     * last event is unknown.
      */
-    async interruptStreams(silentSinceMs) {
-      if (silentSinceMs < reachableSinceMs) return 0;
+    async interruptStreams(silentMs) {
+      if (mayBeInFuture) await correctFutureTimes();
+      if (steadyClock() - silentMs < reliableSinceMs) return 0;
+      const silentSinceMs = clock() - silentMs;
       const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
         interruptIn(bucket, silentSinceMs),
       );
