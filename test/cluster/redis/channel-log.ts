@@ -6,6 +6,7 @@ import {
   channelKey,
   GROUP_CHANNEL,
   type Message,
+  messageTimeMs,
   PERSON_CHANNEL,
   STREAM_CONTENT,
   STREAM_END,
@@ -32,6 +33,12 @@ type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
 const GROUP = { id: "g", type: GROUP_CHANNEL } as const;
 const PERSON = { id: "b", type: PERSON_CHANNEL } as const;
 
+/** Time in the log's first message ids, and of the nodes' clock in tests, Unix milliseconds. */
+export const TIME_MS = messageTimeMs(1);
+
+/** Number of message ids per millisecond. */
+const IDS_PER_MS = 4096;
+
 export class ChannelLog implements ChannelFeed {
   readonly key: ChannelKey;
   readonly #channel: typeof GROUP | typeof PERSON;
@@ -47,7 +54,7 @@ export class ChannelLog implements ChannelFeed {
   /** True if the channel is in its users' lists of channels with new messages. */
   isListed = true;
 
-  constructor(kind: "group" | "personal", clock: () => number = () => 1e6) {
+  constructor(kind: "group" | "personal", clock: () => number = () => TIME_MS) {
     this.#channel = kind === "group" ? GROUP : PERSON;
     this.key = channelKey(this.#channel, "a");
     this.#clock = clock;
@@ -135,7 +142,7 @@ export class ChannelLog implements ChannelFeed {
 
   #append(stream: string | undefined, stored: boolean, origin: string | undefined): Buffer {
     this.publicationSeq += 1;
-    this.nextId += 1;
+    this.nextId = Math.max(this.nextId + 1, (this.#clock() - TIME_MS) * IDS_PER_MS);
     if (stored) this.headSeq += 1;
     const messageId = this.nextId;
     const messageSeq = stored ? this.headSeq : 0;

@@ -3,7 +3,7 @@
 // may arrive in any order. The tests use private files because no port shows a node's sequencers.
 
 import t from "tap";
-import { ChannelLog } from "./channel-log.ts";
+import { ChannelLog, TIME_MS } from "./channel-log.ts";
 import {
   createChannels,
   createFixture,
@@ -39,12 +39,12 @@ for (const first of [0, 1, 2, 3])
   );
 
 t.test("messages that were sent before the subscription are not delivered", async (t) => {
-  let now = 1e6 - 60_000;
+  let now = TIME_MS;
   const log = new ChannelLog("personal", () => now);
   const fixture = createFixture(t, log);
   const channels = createChannels(fixture, log, { now: () => now });
   for (const _ of range(1, 3)) log.message();
-  now = 1e6;
+  now += 60_000;
   channels.addTopic(subscription("a"));
   receive(channels, log.message());
   await waitUntilIdle(fixture);
@@ -54,7 +54,7 @@ t.test("messages that were sent before the subscription are not delivered", asyn
 t.test(
   "no message is delivered again after the sequencer of its channel was evicted",
   async (t) => {
-    let now = 1e6;
+    let now = TIME_MS;
     const log = new ChannelLog("personal", () => now);
     const fixture = createFixture(t, log);
     const channels = createChannels(fixture, log, { max: 4, now: () => now });
@@ -72,7 +72,7 @@ t.test(
 t.test(
   "messages that were sent while a topic was not subscribed are not delivered when it is subscribed again",
   async (t) => {
-    let now = 1e6;
+    let now = TIME_MS;
     const log = new ChannelLog("personal", () => now);
     const fixture = createFixture(t, log);
     const channels = createChannels(fixture, log, { now: () => now });
@@ -98,7 +98,7 @@ for (const mayReorder of [true, false])
       const log = new ChannelLog("personal");
       const fixture = createFixture(t, log, { mayReorder });
       const channels = createChannels(fixture, log);
-      const topic = subscription("a", { isUp: false, lostAtMs: 1e6 });
+      const topic = subscription("a", { isUp: false, lostAtMs: TIME_MS });
       channels.addTopic(topic);
       for (const _ of range(1, 3)) log.message();
       topic.isUp = true;
@@ -149,8 +149,8 @@ t.test(
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
     receive(channels, log.message());
-    channels.addTopic(subscription("b", { sinceMs: 1e6 + 500 }));
-    loseTopic(channels, a, 1e6 + 1000);
+    channels.addTopic(subscription("b", { sinceMs: TIME_MS + 500 }));
+    loseTopic(channels, a, TIME_MS + 1000);
     log.message(); // published but not received
     receive(channels, log.message());
     await waitUntilIdle(fixture);
@@ -168,9 +168,9 @@ t.test(
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
     receive(channels, log.message());
-    loseTopic(channels, a, 1e6 + 1000);
+    loseTopic(channels, a, TIME_MS + 1000);
     log.message(); // published but not received
-    channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
+    channels.addTopic(subscription("b", { sinceMs: TIME_MS + 2000 }));
     receive(channels, log.message());
     a.isOpen = false;
     channels.removeTopic(a);
@@ -194,7 +194,7 @@ t.test(
     receive(channels, log.message());
     t.same(fixture.seqs(), [1, 2]);
     t.equal(log.reads, reads, "nothing is read, because no message was missed");
-    loseTopic(channels, b, 1e6 + 1000);
+    loseTopic(channels, b, TIME_MS + 1000);
     receive(channels, log.message());
     t.same(fixture.seqs(), [1, 2], "the channel waits when that topic is lost as well");
     await restoreTopic(channels, b);
@@ -207,9 +207,9 @@ t.test(
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
-    loseTopic(channels, a, 1e6 + 1000);
+    loseTopic(channels, a, TIME_MS + 1000);
     log.message(); // published but not received
-    channels.addTopic(subscription("b", { sinceMs: 1e6 + 2000 }));
+    channels.addTopic(subscription("b", { sinceMs: TIME_MS + 2000 }));
     receive(channels, log.message());
     await waitUntilIdle(fixture);
     await restoreTopic(channels, a);
@@ -226,9 +226,9 @@ for (const isListed of [true, false])
       const { fixture, channels, topic: a } = withOneTopic(t, log);
       receive(channels, log.message());
       await waitUntilIdle(fixture);
-      const b = subscription("b", { sinceMs: 1e6 + 500 });
+      const b = subscription("b", { sinceMs: TIME_MS + 500 });
       channels.addTopic(b);
-      for (const topic of [a, b]) loseTopic(channels, topic, 1e6 + 1000);
+      for (const topic of [a, b]) loseTopic(channels, topic, TIME_MS + 1000);
       log.message(); // published but not received
       await restoreTopic(channels, a);
       await restoreTopic(channels, b);
@@ -247,7 +247,7 @@ t.test(
     channels.addTopic(b);
     receive(channels, log.message());
     await waitUntilIdle(fixture);
-    for (const topic of [a, b]) loseTopic(channels, topic, 1e6 + 1000);
+    for (const topic of [a, b]) loseTopic(channels, topic, TIME_MS + 1000);
     a.isUp = true;
     receive(channels, log.message({ stored: false }));
     await restoreTopic(channels, a);
@@ -263,7 +263,7 @@ t.test("the sequencer of a channel with a lost subscription is not evicted", asy
   const a = subscription("a");
   channels.addTopic(a);
   channels.addTopic(subscription("b"));
-  loseTopic(channels, a, 1e6 + 1000);
+  loseTopic(channels, a, TIME_MS + 1000);
   for (const _ of range(1, 2)) receive(channels, log.message());
   await waitUntilIdle(fixture);
   await evictOthers(fixture, channels, "b");
@@ -279,7 +279,7 @@ t.test(
     const log = new ChannelLog("personal");
     const fixture = createFixture(t, log, { mayReorder: false });
     const channels = createChannels(fixture, log);
-    const a = subscription("a", { isUp: false, lostAtMs: 1e6 });
+    const a = subscription("a", { isUp: false, lostAtMs: TIME_MS });
     channels.addTopic(a);
     await Promise.all(channels.restore([a])); // the topic is still lost
     log.message(); // published but not received

@@ -17,7 +17,7 @@ import type { Channels } from "../../../src/cluster/redis/topics/channels.ts";
 import { Subscriptions } from "../../../src/cluster/redis/topics/subscriptions.ts";
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
-import { ChannelLog } from "./channel-log.ts";
+import { ChannelLog, TIME_MS } from "./channel-log.ts";
 import {
   createChannels,
   createFixture,
@@ -178,13 +178,13 @@ t.test(
 t.test(
   "messages with reused seqs are delivered to a node that has received nothing from their personal channel",
   async (t) => {
-    let sentMs = 0;
-    const log = new ChannelLog("personal", () => sentMs);
+    let now = TIME_MS;
+    const log = new ChannelLog("personal", () => now);
     const fixture = createFixture(t, log);
-    const channels = createChannels(fixture, log);
-    channels.addTopic(subscription("a"));
+    const channels = createChannels(fixture, log, { now: () => now });
     for (const _ of range(1, 8)) log.message();
-    sentMs = 1e6;
+    now += 30_000;
+    channels.addTopic(subscription("a", { sinceMs: now }));
     log.loseLast(2); // a fail-over of the channel's server; this node's subscriptions are not affected
     const frames = range(1, 5).map(() => log.message());
     for (const frame of frames) receive(channels, frame);
@@ -236,7 +236,7 @@ t.test("a channel that cannot be read delays its topic only for a limited time",
 t.test(
   "a missed message is delivered even if the clock of the sending node is 30 s slow",
   async (t) => {
-    let now = 1e6;
+    let now = TIME_MS;
     const log = new ChannelLog("personal", () => now - 30_000);
     const { fixture, channels, topic } = withOneTopic(t, log, { now: () => now });
     now += 60_000;
@@ -286,7 +286,7 @@ for (const succeeds of [true, false])
       const opening = topics.listen(name);
       await until(() => log.reads === 1, "the topic is subscribed");
       log.onRead = () => {};
-      topics.markLost([name], 1e6);
+      topics.markLost([name], TIME_MS);
       const secondCall = topics.listen(name);
       if (!succeeds) {
         finishRead();
@@ -308,7 +308,7 @@ for (const succeeds of [true, false])
 function manualSubscriptions(channels: Channels): Subscriptions {
   return new Subscriptions({
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
-    ...{ channels, clock: () => 1e6, nameOf: (topic) => topic },
+    ...{ channels, clock: () => TIME_MS, nameOf: (topic) => topic },
     ...{ unsubscribeDelayMs: 1000, maxDelayedUnsubscribes: 100, timeoutMs: 5000 },
     ...{ onError() {}, onRestored() {}, judgeUsers: async () => [] },
   });

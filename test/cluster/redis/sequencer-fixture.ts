@@ -6,9 +6,10 @@ import { userTopic } from "../../../src/broker/model.ts";
 import { CatchUpQueue } from "../../../src/cluster/redis/topics/catch-up-queue.ts";
 import { Channels } from "../../../src/cluster/redis/topics/channels.ts";
 import { Sequencer, type SequencerPorts } from "../../../src/cluster/redis/topics/sequencer.ts";
+import { StoreTime } from "../../../src/cluster/redis/topics/store-time.ts";
 import type { Subscription } from "../../../src/cluster/redis/topics/subscription.ts";
 import { decodeFrame, type OrderedEvent, publicationSeqOf } from "../../../src/redis/wire.ts";
-import { ChannelLog } from "./channel-log.ts";
+import { ChannelLog, TIME_MS } from "./channel-log.ts";
 
 /** Creates a sequencer for the log and everything it needs. It is closed at the end of the test. */
 export function createFixture(
@@ -26,7 +27,7 @@ export function createFixture(
   });
   const sequencers: SequencerPorts = {
     ...{ gapMs: 10, budget, deliver: (event) => delivered.push(event), onError },
-    ...{ clock: () => 1e6, gaps: new Set() },
+    ...{ time: new StoreTime(() => TIME_MS), gaps: new Set() },
     onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),
     rejected: () => {},
     ...overrides,
@@ -62,7 +63,7 @@ export function createChannels(
   log: ChannelLog,
   overrides: { max?: number; now?: () => number } = {},
 ): Channels {
-  const { max: maxPersonal = 100, now = () => 1e6 } = overrides;
+  const { max: maxPersonal = 100, now = () => TIME_MS } = overrides;
   return new Channels({
     ...{ sequencers, catchUpQueue, feed: log, clock: now, mayReorder },
     maxPersonal,
@@ -97,7 +98,7 @@ export async function evictOthers(
 /** Returns the subscription to a user's topic, which exists since the start of the test's clock. */
 export function subscription(uid: string, overrides: Partial<Subscription> = {}): Subscription {
   return {
-    ...{ topic: userTopic(uid), name: uid, sequencer: undefined, sinceMs: 1e6 },
+    ...{ topic: userTopic(uid), name: uid, sequencer: undefined, sinceMs: TIME_MS },
     ...{ isUp: true, isOpen: true, lostAtMs: undefined, lostCount: 0 },
     ...overrides,
   };

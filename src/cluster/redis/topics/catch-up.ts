@@ -2,7 +2,7 @@
 // order. The missed events of a stream are merged. The sequencer buffers new publications
 // meanwhile.
 
-import type { Message, StreamSnapshot } from "../../../broker/model.ts";
+import { type Message, messageTimeMs, type StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";
 import type { Sequencer } from "./sequencer.ts";
 
@@ -60,6 +60,7 @@ export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<vo
     streams: [],
     marks: [],
   });
+  sequencer.confirmId(position.lastId);
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
   sequencer.begin(position.publicationSeq, position.headSeq);
@@ -70,6 +71,7 @@ export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<vo
 async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {
   const { bufferedSeqs, key, delivered } = sequencer;
   const position = await feed.position(key, delivered);
+  sequencer.confirmId(position.lastId);
   sequencer.disprove(
     bufferedSeqs.filter((publicationSeq) => publicationSeq > position.publicationSeq),
   );
@@ -108,7 +110,9 @@ async function readBack(
   const { lastId } = delivered;
   const floorSeq = delivered.floorSeqIn(position);
   const isMissed = (message: Message): boolean =>
-    message.messageId > lastId && message.messageSeq > floorSeq && message.timestampMs >= sinceMs;
+    message.messageId > lastId &&
+    message.messageSeq > floorSeq &&
+    messageTimeMs(message.messageId) >= sinceMs;
   const missed: Message[] = [];
   let toSeq = position.headSeq;
   while (toSeq > 0 && missed.length < MAX_BACKWARD_MESSAGES) {

@@ -19,6 +19,7 @@ interface ChannelsPorts {
   readonly sequencers: SequencerPorts;
   readonly catchUpQueue: CatchUpQueue;
   readonly feed: ChannelFeed;
+  /** Returns the time of `StoreTime`. */
   readonly clock: Clock;
   /** True if publications of a personal channel may overtake each other (Redis Cluster). */
   readonly mayReorder: boolean;
@@ -27,6 +28,7 @@ interface ChannelsPorts {
 
 /** Maximum age of a group's message when the topic is subscribed. Older ones are not delivered. */
 const MAX_MESSAGE_AGE_MS = 5000;
+/** Maximum difference between the clocks of two servers, and between two estimates of one clock. */
 const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;

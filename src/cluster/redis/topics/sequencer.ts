@@ -19,6 +19,7 @@ import {
 } from "../../../redis/wire.ts";
 import { DeliveredPosition } from "./position.ts";
 import { type BufferedBytes, isUnstored, ReorderBuffer } from "./reorder-buffer.ts";
+import type { StoreTime } from "./store-time.ts";
 import type { TopicsMetrics } from "./topics-ports.ts";
 
 interface SequencerStart {
@@ -38,8 +39,7 @@ export interface SequencerPorts {
   readonly budget: BufferedBytes;
   /** All sequencers of the node that wait for a missing publication. */
   readonly gaps: Set<Sequencer>;
-  /** Returns the current time, Unix milliseconds. */
-  readonly clock: () => number;
+  readonly time: StoreTime;
   /** Passes an event to the node's listener. Never throws. */
   readonly deliver: (event: OrderedEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
@@ -48,8 +48,8 @@ export interface SequencerPorts {
 }
 
 /**
- * Maximum time by which a message id may be ahead of the clock. Messages with later ids are
- * compared with the store.
+ * Maximum time by which a message id may be ahead of the store. Messages with later ids are compared
+ * with the store.
  */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
@@ -153,6 +153,11 @@ export class Sequencer {
     }
   }
 
+  /** Records that the store has assigned this message id. */
+  confirmId(messageId: number): void {
+    this.#ports.time.confirm(messageId);
+  }
+
   /**
    * Starts live delivery after `publicationSeq`. Earlier publications are delivered or not needed.
    */
@@ -225,7 +230,7 @@ export class Sequencer {
       if (this.#isMissing(frame, previousSeq)) this.#deliverFrame(frame);
     this.#publicationSeq = publicationSeq;
     this.#expectedSeq = publicationSeq;
-    if (publicationSeq > 0) this.#movedAtMs = this.#ports.clock();
+    if (publicationSeq > 0) this.#movedAtMs = this.#ports.time.now();
     this.#status = "live";
     if (!this.#isSuspended) this.#drain();
   }
@@ -270,7 +275,8 @@ export class Sequencer {
     const { lastId } = this.delivered;
     const messageId = messageIdOf(frame);
     if (messageId <= lastId) return true;
-    if (messageTimeMs(messageId) > Date.now() + MAX_CLOCK_SKEW_MS) return true;
+    const latestMs = this.#ports.time.now() + MAX_CLOCK_SKEW_MS;
+    if (messageTimeMs(messageId) > latestMs) return true;
     return lastId > 0 && (idBeforeOf(frame) ?? lastId) !== lastId;
   }
 
@@ -317,7 +323,7 @@ export class Sequencer {
 
   #advance(publicationSeq: number, frame: Buffer, event: OrderedEvent | undefined): void {
     this.#publicationSeq = publicationSeq;
-    this.#movedAtMs = this.#ports.clock();
+    this.#movedAtMs = this.#ports.time.now();
     if (event === undefined) this.#deliverFrame(frame);
     else this.#deliver(event);
   }

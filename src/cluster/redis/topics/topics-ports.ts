@@ -14,6 +14,7 @@ export interface TopicsPorts {
    */
   readonly feed: ChannelFeed;
   readonly nodeId: string;
+  /** Returns Redis' time. */
   readonly clock: Clock;
   /** Time between `unlisten` and the unsubscribe, milliseconds. */
   readonly unsubscribeDelayMs: number;

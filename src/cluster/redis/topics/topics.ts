@@ -12,6 +12,7 @@ import { within } from "./deadline.ts";
 import { Incoming } from "./incoming.ts";
 import { Publishing } from "./publishing.ts";
 import type { Sequencer } from "./sequencer.ts";
+import { StoreTime } from "./store-time.ts";
 import { Subscriber } from "./subscriber.ts";
 import { groupOf } from "./subscription.ts";
 import { Subscriptions } from "./subscriptions.ts";
@@ -39,6 +40,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   let listener: (event: ClusterEvent) => void = () => {};
   let resync = NO_RESYNC;
 
+  const time = new StoreTime(clock);
   const publishing = new Publishing(link, onError);
   const catchUpQueue = new CatchUpQueue({
     feed,
@@ -52,7 +54,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   const channels = new Channels({
     catchUpQueue,
     feed,
-    clock,
+    clock: time.now,
     mayReorder: isCluster,
     maxPersonal: limits.maxPersonal,
     sequencers: {
@@ -61,7 +63,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
       onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),
       rejected,
       budget: { used: 0, max: limits.maxBufferedBytes },
-      clock,
+      time,
       gaps: new Set(),
       gapMs: limits.gapMs,
     },
@@ -75,7 +77,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   });
   const subscriber: Subscriber = new Subscriber({
     link,
-    clock,
+    clock: time.now,
     onError,
     name: `jindou-${nodeId}`,
     onFrame(name, frame) {
@@ -88,7 +90,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   const subscriptions: Subscriptions = new Subscriptions({
     subscriber,
     channels,
-    clock,
+    clock: time.now,
     unsubscribeDelayMs,
     onError,
     maxDelayedUnsubscribes: limits.maxDelayedUnsubscribes,

@@ -1,0 +1,24 @@
+// The time with which the times in message ids are compared: the clock of Redis, or the time in the
+// newest message id of the store if that is later. Ids stay ahead of the clock after it was set back.
+// State: the newest id that the store has confirmed.
+
+import { messageTimeMs } from "../../../broker/model.ts";
+import type { Clock } from "../../../broker/ports.ts";
+
+export class StoreTime {
+  readonly #clock: Clock;
+  #confirmedMs = 0;
+
+  /** `clock` returns Redis' time. */
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Returns the time in Unix milliseconds. */
+  readonly now: Clock = () => Math.max(this.#clock(), this.#confirmedMs);
+
+  /** Records the newest id of a counter of message ids, 0 if the counter was never used. */
+  confirm(messageId: number): void {
+    if (messageId > 0) this.#confirmedMs = Math.max(this.#confirmedMs, messageTimeMs(messageId));
+  }
+}
