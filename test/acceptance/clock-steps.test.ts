@@ -1,0 +1,255 @@
+// Nodes whose wall clock is set forward and back. Lists by version, the catch-up of the SDK, streams
+// and live delivery must not be affected, on the embedded store and on Redis.
+
+import t, { type Test } from "tap";
+import { WebSocket } from "ws";
+import { connect, type SocketConstructor } from "../../src/client/index.ts";
+import { Random } from "../support/random.ts";
+import { startRedis } from "../support/redis.ts";
+import { type ShiftedBroker, spawnShifted } from "../support/shifted-clock.ts";
+
+const SEED = Number(process.env.SEED ?? 20_240_101);
+const STEPS = Number(process.env.JINDOU_TEST_CLOCK_STEPS ?? 8);
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const SIZES_MS = [30, 900, 5000, 2 * MINUTE_MS, HOUR_MS, 26 * HOUR_MS];
+
+const redis = await startRedis(t);
+let prefixes = 0;
+const onRedis = () => ({
+  JINDOU_REDIS_URL: redis.url,
+  JINDOU_REDIS_PREFIX: `clock${prefixes++}`,
+});
+const STORES = [
+  { name: "the embedded store", settings: () => ({}) },
+  { name: "Redis", settings: onRedis },
+] as const;
+
+interface Conversation {
+  readonly channel_id: string;
+  readonly version: number;
+}
+
+async function ok(node: ShiftedBroker, path: string, body: object) {
+  const response = await node.broker.call(path, body);
+  if (response.status !== 200) throw new Error(`${path}: ${JSON.stringify(response.body)}`);
+  return response.body;
+}
+
+/** Sends a personal message. */
+const send = (node: ShiftedBroker, from: string, to: string, text = "hello") =>
+  ok(node, "/message/send", {
+    ...{ from_uid: from, channel_id: to, channel_type: 1, header: { red_dot: 1 } },
+    payload: Buffer.from(JSON.stringify({ type: 1, content: text })).toString("base64"),
+  });
+
+async function changedSince(node: ShiftedBroker, uid: string, version: number) {
+  const body = { uid, version, page_size: 500 };
+  return (await ok(node, "/conversation/sync", body)) as readonly Conversation[];
+}
+
+const newestOf = (list: readonly Conversation[], version: number) =>
+  Math.max(version, ...list.map((conversation) => conversation.version));
+
+async function until(event: string, isTrue: () => boolean | Promise<boolean>): Promise<void> {
+  const endMs = performance.now() + 20_000;
+  while (!(await isTrue())) {
+    if (performance.now() > endMs) throw new Error(`This did not happen within 20 s: ${event}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+for (const { name, settings } of STORES)
+  t.test(`a sync by version returns every change after clock steps, on ${name}`, async (t) => {
+    const random = new Random(SEED);
+    const node = await spawnShifted(t, settings());
+    let version = 0;
+    for (let step = 0; step < STEPS; step++) {
+      const shiftMs = random.pick(SIZES_MS) * (random.flip() ? 1 : -1);
+      await node.shiftTo(shiftMs);
+      if (random.below(3) === 0) await node.restart();
+      const peer = `peer${step}`;
+      await send(node, peer, "ann");
+      let list = await changedSince(node, "ann", version);
+      t.ok(
+        list.some(({ channel_id }) => channel_id === peer),
+        `a new message is listed after a step to ${shiftMs} ms (SEED=${SEED})`,
+      );
+      version = newestOf(list, version);
+      const [first] = (await changedSince(node, "ann", 0)).slice(-1);
+      const target = { uid: "ann", channel_id: first?.channel_id, channel_type: 1 };
+      await ok(node, "/conversations/setUnread", { ...target, unread: step % 2 });
+      await ok(node, "/conversations/setUnread", { ...target, unread: 1 - (step % 2) });
+      list = await changedSince(node, "ann", version);
+      t.ok(
+        list.some(({ channel_id }) => channel_id === first?.channel_id),
+        `a new read position is listed after a step to ${shiftMs} ms (SEED=${SEED})`,
+      );
+      version = newestOf(list, version);
+    }
+  });
+
+t.test("two nodes whose clocks differ leave no conversation stale", async (t) => {
+  const settings = onRedis();
+  const ahead = await spawnShifted(t, settings, 900);
+  const behind = await spawnShifted(t, settings, -900);
+  let [version, stale] = [0, 0];
+  for (let round = 0; round < 20; round++) {
+    await send(ahead, `early${round}`, "ann");
+    version = newestOf(await changedSince(ahead, "ann", version), version);
+    await send(behind, `late${round}`, "ann");
+    const list = await changedSince(ahead, "ann", version);
+    if (!list.some(({ channel_id }) => channel_id === `late${round}`)) stale += 1;
+    version = newestOf(list, version);
+  }
+  t.equal(stale, 0);
+});
+
+for (const { name, settings } of STORES)
+  t.test(`the SDK delivers messages that were sent while it was offline, on ${name}`, async (t) => {
+    const node = await spawnShifted(t, settings());
+    await send(node, "old", "ann");
+    const random = new Random(SEED);
+    for (const stepMs of [-5000, -HOUR_MS, 5000, HOUR_MS]) {
+      await node.shiftTo(0);
+      const uid = `ann${stepMs}`;
+      await send(node, "before", uid);
+      const network = new Network();
+      const url = `ws://127.0.0.1:${node.broker.clientPort}`;
+      const reconnect = { minMs: 5, maxMs: 20 };
+      const client = connect({ url, uid, token: "", reconnect, webSocket: network.socketClass() });
+      t.teardown(() => client.close());
+      const seen: string[] = [];
+      client.on("message", ({ fromUid }) => seen.push(fromUid));
+      client.on("error", () => undefined);
+      await client.ready();
+      network.cut();
+      await until("the client is offline", () => client.status !== "online");
+      await node.shiftTo(stepMs);
+      const peers = Array.from({ length: 1 + random.below(3) }, (_, at) => `peer${at}`);
+      for (const peer of peers) await send(node, peer, uid);
+      network.isUp = true;
+      await until("the missed messages arrive", () => peers.every((peer) => seen.includes(peer)));
+      t.notOk(seen.includes("before"), "messages from before the first connect are not delivered");
+    }
+  });
+
+for (const { name, settings } of STORES)
+  t.test(
+    `an active stream survives forward steps, and a silent one ends, on ${name}`,
+    async (t) => {
+      const node = await spawnShifted(t, settings());
+      const shortLimit = { ...settings(), JINDOU_STREAMS_IDLE_TIMEOUT_MS: "1200" };
+      const event = (on: ShiftedBroker, type: string, data = "") =>
+        ok(on, "/event", {
+          ...{ client_msg_no: "s", channel_id: "team", channel_type: 2, from_uid: "bot" },
+          event: { type: `___TextMessage${type}`, data },
+        });
+      const state = async (on: ShiftedBroker) =>
+        (await on.broker.call("/stream/2/team/s")).body.state;
+      const team = { channel_id: "team", channel_type: 2, subscribers: ["bot"] };
+      await ok(node, "/channel", team);
+      await event(node, "Start");
+      let shiftMs = 0;
+      for (const stepMs of [2 * MINUTE_MS, HOUR_MS]) {
+        shiftMs += stepMs;
+        await node.shiftTo(shiftMs);
+        await new Promise((resolve) => setTimeout(resolve, 1200)); // two sweeps
+        t.equal(await state(node), "active", `the stream is active after ${stepMs} ms`);
+        await event(node, "Content", "more");
+      }
+      const silent = await spawnShifted(t, shortLimit);
+      await ok(silent, "/channel", team);
+      await event(silent, "Start");
+      await silent.shiftTo(-HOUR_MS);
+      await until("the stream is interrupted", async () => (await state(silent)) === "interrupted");
+    },
+  );
+
+t.test(
+  "messages are delivered live after the clock of a node was an hour ahead for one message",
+  async (t) => {
+    const settings = onRedis();
+    const fast = await spawnShifted(t, settings, HOUR_MS);
+    const right = await spawnShifted(t, settings);
+    await send(fast, "ann", "bob");
+    await fast.shiftTo(0);
+    const client = connect({
+      url: `ws://127.0.0.1:${right.broker.clientPort}`,
+      uid: "bob",
+      token: "",
+    });
+    t.teardown(() => client.close());
+    let count = 0;
+    client.on("message", () => {
+      count += 1;
+    });
+    await client.ready();
+    await assertLive(t, [fast, right], () => count);
+  },
+);
+
+t.test(
+  "messages are delivered live after the message ids of Redis were moved an hour ahead",
+  async (t) => {
+    const settings = onRedis();
+    const nodes = [await spawnShifted(t, settings), await spawnShifted(t, settings)] as const;
+    await send(nodes[0], "ann", "bob");
+    const key = `${settings.JINDOU_REDIS_PREFIX}:{all}:messageIds`;
+    await redis.client().incrby(key, HOUR_MS * 4096);
+    const url = `ws://127.0.0.1:${nodes[1].broker.clientPort}`;
+    const client = connect({ url, uid: "bob", token: "" });
+    t.teardown(() => client.close());
+    let count = 0;
+    client.on("message", () => {
+      count += 1;
+    });
+    await client.ready();
+    await send(nodes[0], "eve", "bob"); // the node reads from the store that its ids are ahead
+    await until("the first message arrives", () => count === 1);
+    count = 0;
+    await assertLive(t, nodes, () => count);
+  },
+);
+
+/** Asserts that messages through both nodes reach the client without a read of the store. */
+async function assertLive(
+  t: Test,
+  nodes: readonly [ShiftedBroker, ShiftedBroker],
+  count: () => number,
+): Promise<void> {
+  const repairs = async () => {
+    const texts = await Promise.all(nodes.map(({ broker }) => broker.call("/metrics")));
+    return texts.map(({ body }) => /^jindou_cluster_repairs_total (\d+)/m.exec(body)?.[1]);
+  };
+  const before = await repairs();
+  for (let at = 0; at < 20; at++) {
+    const node = nodes[at % 2] ?? nodes[0];
+    await send(node, `ann${at % 4}`, "bob");
+    await until("the message is delivered", () => count() === at + 1);
+  }
+  t.same(await repairs(), before, "no message is read from the store");
+}
+
+/** Network of one client, which the test cuts. */
+class Network {
+  isUp = true;
+  readonly #sockets = new Set<WebSocket>();
+
+  /** Breaks all connections, and lets no new connection succeed. */
+  cut(): void {
+    this.isUp = false;
+    for (const socket of this.#sockets) socket.terminate();
+  }
+
+  socketClass(): SocketConstructor {
+    const network = this;
+    const socketClass = class extends WebSocket {
+      constructor(url: string, protocols: string[]) {
+        super(network.isUp ? url : "ws://127.0.0.1:1", protocols);
+        network.#sockets.add(this);
+      }
+    };
+    return socketClass as unknown as SocketConstructor; // the types of events differ
+  }
+}
