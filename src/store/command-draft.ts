@@ -1,5 +1,5 @@
-// Checks that a store can hold a command: its uids and labels must fit in a key, and its time to
-// live in a record. Pure.
+// Checks that a store can hold a command: its uids and other short texts must fit in a key, and its
+// time to live must fit in a record. Pure.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";

@@ -143,7 +143,7 @@ function usedBytes(env: RootDatabase): number {
   env.resetReadTxn();
   const { lastPageNumber, pageSize } = env.getStats() as Readonly<
     Record<"lastPageNumber" | "pageSize", number>
-  >; // the library does not type them
+  >; // lmdb does not declare the fields
   return (lastPageNumber + 1) * pageSize;
 }
 

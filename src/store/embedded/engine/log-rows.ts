@@ -1,5 +1,6 @@
-// Reads and writes the table `log`, which holds the messages of all channels. All access to the
-// table must go through this file. No cursor stays open between two rows. No state.
+// Reads and writes the table `log`, which holds the messages of all channels. Other files access
+// the table directly only where a row holds a single record. Otherwise, they use the functions of
+// this file. No cursor stays open between two rows. No state.
 //
 // A key is a channel number and the seq of the row's first message. A value is one record, or a
 // chunk of up to 64 records with consecutive seqs:
