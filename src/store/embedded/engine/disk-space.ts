@@ -102,7 +102,7 @@ export class DiskSpace {
     return this.#freeBytes;
   }
 
-  /** True if the disk has so little free space that space is reserved in the data file. */
+  /** True if so little of the disk is free that space is reserved in the data file. */
   get isTight(): boolean {
     return this.#isTight;
   }

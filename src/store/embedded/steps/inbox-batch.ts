@@ -47,9 +47,9 @@ interface OpenInbox {
    * Commands whose copies this batch adds. The seqs of the copies follow `before` in this order.
    */
   readonly added: NewCommand[];
-  /** Seq up to which this batch dropped all copies. */
+  /** Seq up to which this batch dropped all copies because the inbox was full. */
   droppedThrough: number;
-  /** Seqs of the copies that this batch removes without dropping them. */
+  /** Seqs of the copies that this batch removes because they were acknowledged or have expired. */
   readonly removed: Set<number>;
 }
 
