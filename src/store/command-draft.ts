@@ -4,10 +4,7 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 
-/**
- * Maximum length, in UTF-16 units, of the uids, the channel id, the `clientMsgNo`, the tag key and
- * the topic of a command.
- */
+/** Maximum length of a uid, a channel id or another short text, in UTF-16 units. */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
 
@@ -15,10 +12,7 @@ export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;
 }
 
-/**
- * Throws `too_large` if one of the texts is longer than MAX_LABEL_UNITS, and `bad_request` if
- * `expireS` is not an integer from 0 to MAX_EXPIRE_S.
- */
+/** Throws `too_large` if a text is too long, and `bad_request` if `expireS` is not valid. */
 export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
   const topic = draft.passthrough?.topic ?? "";

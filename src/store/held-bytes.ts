@@ -13,10 +13,7 @@ import {
 export const CONVERSATION_BYTES = 256;
 const NOTE_BYTES = 48;
 
-/**
- * Returns the size of a message in bytes: its payload and, if it has a stream, the start data, the
- * end data and the notes of the stream.
- */
+/** Returns the bytes of the payload and of the other content of the stream, if there is one. */
 export function contentBytes({ payload, stream }: Message): number {
   return payload.length + (stream === undefined ? 0 : streamBytes(stream));
 }

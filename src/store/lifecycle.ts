@@ -15,9 +15,8 @@ interface LifecycleSteps<Running> {
 
 export interface Lifecycle<Running> {
   /**
-   * Opens the store, and rejects with the error of `open` on failure. If the store is already
-   * starting or running, returns the promise of the earlier call. Rejects with `unavailable` while
-   * the store is closing, and after `close` if the driver does not support restarts.
+   * Opens the store, unless it is already starting or running. Rejects with the error of `open`, or
+   * with `unavailable` if the store is closing, or closed without support for restarts.
    */
   start(): Promise<void>;
   close(): Promise<void>;
@@ -26,9 +25,8 @@ export interface Lifecycle<Running> {
   notRunning(): BrokerError;
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
   /**
-   * Like `use`, but returns what `step` returns, with or without a promise. The call does not count
-   * as in progress, and a rejection of its promise is not converted to a BrokerError. Used for
-   * calls that are made for every message.
+   * Like `use`, but returns what `step` returns, with or without a promise. `idle` does not wait
+   * for the call. A rejection of the promise is not converted to a BrokerError.
    */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }

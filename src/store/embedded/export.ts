@@ -1,7 +1,6 @@
 // Opens the data folder of an embedded store as the source of a migration to Redis, and decodes its
-// binary rows. As at the start of a node, this process becomes the only owner of the folder, and
-// the WAL is replayed into the database. The only row that the migration itself adds is the id of
-// the data.
+// binary rows. This process becomes the owner of the folder, and the WAL is replayed. The only row
+// that the migration itself adds is the id of the data.
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -114,17 +113,11 @@ export async function openMoveSource(
 export interface SourceSummary {
   /** Random id that the first migration gave the data, "" if there was none yet. */
   readonly id: string;
-  /**
-   * Owner and expiry time of each access token, by the SHA-256 hash of the token in hex. Includes
-   * expired tokens that are not removed yet.
-   */
+  /** Owners of access tokens, expired or not, by the SHA-256 hash of the token in hex. */
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/**
- * Reads the id and the access tokens of the data, even if another process uses the folder. Resolves
- * to `undefined` if there is no data.
- */
+/** Also works while another process uses the folder. Resolves to `undefined` without data. */
 export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
   if (!hasData(path)) return undefined;
   const folder = databaseIn(path);
@@ -169,7 +162,6 @@ export interface RowTable {
 
 export type Range = Pick<RangeOptions, "start" | "end">;
 
-/** A row of a table, and the watermark after which a resumed migration continues. */
 export interface Row<K, V> {
   readonly key: K;
   readonly value: V;
@@ -211,10 +203,7 @@ function keyOfWatermark(watermark: string): Key {
   return JSON.parse(watermark) as Key; // as written by `watermarkOf`
 }
 
-/**
- * Yields the record of each message after the watermark `at` ("" for all), as if each record had a
- * row of its own.
- */
+/** Yields the record of each message after the watermark `at` ("" for all). */
 export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Buffer>> {
   // `at` was made from a Buffer by `watermarkOf`.
   let before = at === "" ? undefined : (keyOfWatermark(at) as Buffer);
@@ -236,10 +225,7 @@ export function* recordsOf(tables: Tables, at: string): Generator<Row<Buffer, Bu
   }
 }
 
-/**
- * Estimates the number of messages in constant time. It assumes that all rows contain as many
- * messages, on average, as the first `CHUNK` rows.
- */
+/** Estimates the number of messages from the first `CHUNK` rows, in constant time. */
 export function countRecords({ log }: Tables): number {
   const rows = [...log.getRange({ limit: CHUNK })];
   const records = rows.reduce((sum, { value }) => sum + countIn(value), 0);
@@ -268,9 +254,8 @@ export function numberIn(key: Buffer): number {
 
 export interface SourceMessage {
   readonly message: Message;
-  /** True if the message belongs to a stream. Its payload is empty, and the stream has the text. */
   readonly isStream: boolean;
-  /** Number of messages in the channel up to this one that have a red dot and do not expire. */
+  /** See `StoredRecord.counted`. */
   readonly counted: number;
 }
 
@@ -303,10 +288,7 @@ export function edgesOf(
   return [oldest.timestampMs, newest.timestampMs];
 }
 
-/**
- * Decodes a row of the table `own`: a user, and the seq of the newest message that the user sent in
- * the channel.
- */
+/** Decodes a row of the table `own`: a user and the seq of the newest message of the user. */
 export function ownOf({ key, value }: BinaryRow): {
   readonly uid: string;
   readonly seq: number;

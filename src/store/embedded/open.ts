@@ -92,10 +92,7 @@ const CHECKPOINT_MS = 200;
  * record also uses hundreds of bytes that `maxMemtableBytes` does not count.
  */
 const MAX_MEMTABLE_RECORDS = 500_000;
-/**
- * Size of a WAL segment. Equal to the default of `maxMemtableBytes`, so that usually only one or
- * two segments exist.
- */
+/** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 const WAL_FOLDER = "journal";
 const DATABASE_FOLDER = "lmdb";
@@ -143,9 +140,8 @@ function openFolder(options: EmbeddedOptions): Tables {
 }
 
 /**
- * Releases and closes the data folder. If the release fails, for example because the disk is full,
- * the failure is reported and the row of the owner remains. The next start ignores that row once
- * this process has ended.
+ * If the release fails, for example because the disk is full, the failure is reported and the row
+ * of the owner remains. The next start ignores that row once this process has ended.
  */
 async function releaseFolder(
   tables: Tables,

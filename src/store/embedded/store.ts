@@ -9,13 +9,12 @@ import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
 export type { EmbeddedOptions } from "./open.ts";
 
-/** Figures about an embedded store. The counters start at 0 each time the store is started. */
+/** The counters start at 0 each time the store is started. */
 export interface EmbeddedStats {
   /** Number of records in the WAL that are not yet in the database. */
   readonly memtableRecords: number;
   readonly memtableBytes: number;
   readonly walBytes: number;
-  /** Free bytes of the disk that holds the data folder. */
   readonly freeBytes: number;
   readonly checkpoints: number;
   /** Number of accepted messages, stored or not. */
@@ -36,15 +35,9 @@ export interface EmbeddedStats {
 export interface EmbeddedStore extends Store {
   /** All figures are 0 while the store is not running. */
   stats(): EmbeddedStats;
-  /**
-   * Removes expired data. Resolves to the number of removed messages of channels. The store also
-   * does this every `sweepIntervalMs`.
-   */
+  /** Resolves to the number of removed messages. Runs by itself every `sweepIntervalMs`. */
   sweep(): Promise<number>;
-  /**
-   * Writes the memtable to the database. The store also does this every `checkpointMs`. A failure
-   * is passed to `onError` and not thrown.
-   */
+  /** Reports a failure to `onError` and does not throw. Runs by itself every `checkpointMs`. */
   checkpoint(): Promise<void>;
 }
 
@@ -134,10 +127,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   };
 }
 
-/**
- * Methods on hot paths. Except for `append`, they return the result without a promise while the
- * store is running.
- */
+/** Methods on hot paths. Except for `append`, they return the result without a promise. */
 function hotCalls(lifecycle: EmbeddedLifecycle) {
   const { useNow } = lifecycle;
   return {

@@ -95,10 +95,7 @@ export class Checkpoint {
     return this.#count;
   }
 
-  /**
-   * Writes the replayed records, so that the segments of the previous process are no longer needed.
-   * Throws `disk_full` or `unavailable` if a write fails.
-   */
+  /** Writes the replayed records. Throws `disk_full` or `unavailable` if a write fails. */
   async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
   }

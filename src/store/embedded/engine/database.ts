@@ -1,7 +1,7 @@
-// Opens an LMDB environment that has a data format and one owner, and commits to it. Data must be
-// written only through `commit` or `persist` (puts that do not depend on reads) or `transact` (a
-// step that reads, decides and writes). Otherwise, lmdb starts a transaction itself. If that
-// transaction fails, lmdb rejects promises that nobody awaits.
+// Opens an LMDB environment that has a data format and one owner, and commits to it. Every write
+// must go through `commit` or `persist` (puts that do not depend on reads) or `transact` (a step
+// that reads, decides and writes). Otherwise, lmdb starts a transaction itself, and rejects
+// promises that nobody awaits if it fails.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -66,16 +66,10 @@ class Fence {
     this.#onLost = onLost;
   }
 
-  /**
-   * Runs `steps` synchronously. A thread of LMDB later writes their puts and removes as one
-   * transaction.
-   */
+  /** Runs `steps` now. LMDB later writes their puts and removes as one transaction. */
   readonly write: RunTransaction = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
 
-  /**
-   * Runs `steps` later, inside the write transaction, so that they read everything written before
-   * them.
-   */
+  /** Runs `steps` inside the write transaction. They read everything written before them. */
   readonly run: RunTransaction = (steps) => {
     const incarnation = this.#owner();
     return this.#table.childTransaction(() => {
@@ -98,7 +92,6 @@ class Fence {
 
 export interface Database {
   readonly env: RootDatabase;
-  /** True if an acknowledged write must be on the disk. */
   readonly synced: boolean;
   readonly writes: DatabaseWrites;
   readonly fence: Fence;
@@ -278,10 +271,7 @@ export async function transact<Result>(
   return result.value;
 }
 
-/**
- * Returns the fields that follow the version. Throws `internal` if the version is not a number or
- * is higher than `newestVersion`.
- */
+/** Throws `internal` if the version is not a number or is higher than `newestVersion`. */
 export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
   const [version, ...fields] = value;
   if (typeof version === "number" && version <= newestVersion) return fields;

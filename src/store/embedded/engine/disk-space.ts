@@ -15,15 +15,9 @@ const MIB = 1024 * 1024;
  * reserved in the data file. Other programs do not write that much between two measurements.
  */
 const PLENTY_BYTES = 512 * MIB;
-/**
- * Bytes of the data file that are reserved for the pages of the transactions in progress. LMDB
- * copies every page that it changes.
- */
+/** Space for the pages of open transactions. LMDB copies every page that it changes. */
 const PAGES_BYTES = 8 * MIB;
-/**
- * Bytes of the data file that are reserved for each byte and for each record of the memtable. New
- * pages may be only half full.
- */
+/** Space for each byte and record of the memtable. New pages may be only half full. */
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;
 /** Number of bytes by which the data file is extended at a time. */
@@ -36,16 +30,12 @@ const WAL_BYTES = 2 * MIB;
 const LOOK_MS = 50;
 /** Time without progress after which a transaction counts as hanging. */
 const HANG_MS = 8000;
-/** Delay after which a rejected caller should try again. */
 const RETRY_AFTER_MS = 5000;
 const ZEROS = Buffer.alloc(MIB);
 
-/**
- * Purpose of a write: `store` new data, `flush` the memtable, or `reclaim` space by removing data.
- */
+/** Purpose of a write: new data, a flush of the memtable, or a removal that frees space. */
 export type Purpose = "store" | "flush" | "reclaim";
 
-/** Runs `steps` inside a write transaction, so that nothing else writes to the data file. */
 type RunExclusively = (steps: () => void) => Promise<boolean>;
 
 interface DiskSpacePorts {
@@ -56,23 +46,16 @@ interface DiskSpacePorts {
 
 interface DiskSpaceUsers {
   readonly memtable: { readonly bytes: number; readonly records: number };
-  /** Maximum of `memtable.bytes`. */
   readonly maxMemtableBytes: number;
   readonly runExclusively: RunExclusively;
-  /**
-   * Called when new data begins to be rejected because the disk is full, and when it is accepted
-   * again.
-   */
+  /** Called when the disk becomes too full for new data, and when it has space again. */
   readonly onChange: (isFull: boolean, freeBytes: number) => void;
-  /**
-   * Receives failures that are not reported to any caller. `what` describes the failed activity.
-   */
+  /** `what` describes the failed activity. */
   readonly onError: (error: Error, what: string) => void;
   /** Called once if a write failed, was lost or does not finish. Must end the process at once. */
   readonly onFatal: (error: BrokerError) => void;
 }
 
-/** Measures the disk that holds the data folder, and decides whether a write may begin. */
 export class DiskSpace {
   readonly #ports: DiskSpacePorts;
   #users: DiskSpaceUsers | undefined;
@@ -83,13 +66,10 @@ export class DiskSpace {
   /** Number of bytes at the end of the data file that LMDB did not use at the last measurement. */
   #roomBytes = 0;
   #wasFull = false;
-  /** True if the last measurement failed. */
   #isBlind = false;
   #growing: Promise<void> | undefined;
   #openTransactions = 0;
-  /**
-   * Number of measurements since a transaction last settled, counted while a transaction is open.
-   */
+  /** Number of measurements since a transaction settled, while one is open. */
   #looksWithoutProgress = 0;
   #failure: BrokerError | undefined;
 
@@ -113,7 +93,7 @@ export class DiskSpace {
     return this.#freeBytes < WAL_BYTES || this.#roomBytes < this.#neededBytes();
   }
 
-  /** Starts to measure the disk at regular intervals. Resolves after the first measurement. */
+  /** Resolves after the first measurement. */
   async start(users: DiskSpaceUsers): Promise<void> {
     this.#users = users;
     this.#fd = openSync(join(this.#ports.folder, DATA_FILE), "r+");
@@ -126,7 +106,7 @@ export class DiskSpace {
     }, LOOK_MS).unref();
   }
 
-  /** Stops the measurements. Safe to call twice. */
+  /** Safe to call twice. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     await this.#growing;
@@ -134,10 +114,7 @@ export class DiskSpace {
     this.#fd = undefined;
   }
 
-  /**
-   * Throws `disk_full` if the disk may not have enough space for a write of this purpose, and
-   * `unavailable` after a call of `fail`.
-   */
+  /** Throws `disk_full` if there may be too little space, and `unavailable` after `fail`. */
   assertRoom(purpose: Purpose): void {
     if (this.#failure !== undefined) throw this.#failure;
     if (!this.#isTight) return;
@@ -145,12 +122,10 @@ export class DiskSpace {
     if (isRejected) throw diskFull();
   }
 
-  /** Counts a transaction that begins. */
   begin(): void {
     this.#openTransactions++;
   }
 
-  /** Counts a transaction that has settled. */
   settle(): void {
     this.#openTransactions--;
     this.#looksWithoutProgress = 0;
@@ -168,10 +143,7 @@ export class DiskSpace {
     return this.#failure;
   }
 
-  /**
-   * Measures the disk. If it has little free space, also extends the data file when needed. Does
-   * nothing before `start` and after `close`.
-   */
+  /** Measures the disk. If it has little free space, also extends the data file when needed. */
   async look(): Promise<void> {
     if (this.#users === undefined || this.#fd === undefined) return;
     const { bavail, bsize } = statfsSync(this.#ports.folder);
@@ -185,10 +157,7 @@ export class DiskSpace {
     this.#report();
   }
 
-  /**
-   * Returns the number of unused bytes that the data file must have for the memtable and for the
-   * transactions in progress.
-   */
+  /** Returns the unused bytes that the data file must have for further writes. */
   #neededBytes(): number {
     const { bytes = 0, records = 0 } = this.#users?.memtable ?? {};
     return PAGES_BYTES + ROOM_PER_BYTE * bytes + ROOM_PER_RECORD * records;
@@ -238,10 +207,7 @@ export class DiskSpace {
       );
   }
 
-  /**
-   * Reports a failed measurement, for example if the folder was removed. Further failures in a row
-   * are not reported.
-   */
+  /** Reports the first of several failed measurements in a row. */
   #measured(error: Error | undefined): void {
     if (error !== undefined && !this.#isBlind)
       this.#users?.onError(error, "Could not measure the free space of the disk");
@@ -256,7 +222,6 @@ export class DiskSpace {
   }
 }
 
-/** Returns the error of a call that is rejected because the disk is full. */
 export function diskFull(cause?: unknown): BrokerError {
   return new BrokerError("disk_full", { retryAfterMs: RETRY_AFTER_MS, cause });
 }

@@ -1,6 +1,6 @@
 // The writes of a checkpoint, in phases. Some transactions of a checkpoint may fail while others
-// are committed. So a row that refers to another row is put in a later phase, after the other row
-// is committed. Writing a record twice changes nothing. No state.
+// are committed. So a row that refers to another row is put in a later phase. Writing a record
+// twice changes nothing. No state.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -50,10 +50,7 @@ export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "li
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/**
- * Drops the flushed records and events from memory. Must be called after the database has committed
- * them.
- */
+/** Must be called after the database has committed the records and events. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,
@@ -192,10 +189,7 @@ function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
   return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
 }
 
-/**
- * Assigns numbers to new channels. The counter of numbers is stored before any row uses a new
- * number.
- */
+/** Stores the counter of numbers before any row uses a new number. */
 export async function assignNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],

@@ -36,10 +36,7 @@ const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
-/**
- * Flags of the transactions that change the owner. The change need not survive a power loss,
- * because no owner survives one.
- */
+/** The change need not survive a power loss, because no owner survives one. */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {
@@ -60,7 +57,6 @@ export class FolderLock {
   #timer: NodeJS.Timeout | undefined;
   /** Start of the newest heartbeat that confirmed the ownership, on the monotonic clock. */
   #confirmedAt = Number.NEGATIVE_INFINITY;
-  /** Time of the last heartbeat, in Unix milliseconds. */
   #heartbeatMs = 0;
   #lost: BrokerError | undefined;
 
@@ -143,8 +139,8 @@ export class FolderLock {
   }
 
   /**
-   * Acquires the folder and returns `undefined`, if the folder has no owner or if its owner has the
-   * token `deadToken`. Otherwise, returns the owner.
+   * Acquires the folder if it has no owner or if its owner has the token `deadToken`. Otherwise,
+   * returns the owner.
    */
   #tryAcquire(deadToken: string | undefined): Owner | undefined {
     const { env, meta, fence } = this.#tables;
@@ -240,10 +236,7 @@ async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
   return processStart(pid) === startedAt;
 }
 
-/**
- * Returns the start time of a process, "" if the system does not report it, `undefined` if the
- * process does not run.
- */
+/** Returns "" if the start time is unknown, `undefined` if the process does not run. */
 function processStart(pid: number): string | undefined {
   try {
     process.kill(pid, 0);

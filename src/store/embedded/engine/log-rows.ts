@@ -33,7 +33,6 @@ interface LogRecord {
   readonly bytes: Buffer;
 }
 
-/** A row of the table. Its seqs are `first` to `last`. */
 export interface LogRow {
   readonly first: number;
   readonly last: number;
@@ -47,10 +46,7 @@ export class LogRows {
     this.#log = log;
   }
 
-  /**
-   * Puts `records`, which must fit in one row (see `rowLength`). `first` is the seq of the first
-   * one. Must be called inside `commit`.
-   */
+  /** `records` must fit in one row (see `rowLength`). Must be called inside `commit`. */
   put(number: number, first: number, records: readonly EncodedRecord[]): void {
     void this.#log.put(logKey(number, first), rowValue(records));
   }

@@ -201,10 +201,7 @@ export class Memtable {
     channel.headCounted = peekCounted(bytes, start).counted;
   }
 
-  /**
-   * Returns the committed records of all channels. After a failed checkpoint, the next call returns
-   * the same records again.
-   */
+  /** Returns the committed records, again including those of a failed checkpoint. */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
       channel,
@@ -215,7 +212,7 @@ export class Memtable {
     }));
   }
 
-  /** Drops the flushed records. Must be called after the database has committed them. */
+  /** Must be called after the database has committed the records. */
   *finishFlush(flushed: readonly ChannelFlush[]): Generator<void> {
     this.#dirty.splice(0, flushed.length);
     for (const { channel, log, dedupeOnly } of flushed) {
@@ -241,10 +238,7 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /**
-   * Examines the oldest channels in excess of MAX_IDLE_CHANNELS, and drops those that have neither
-   * committed nor uncommitted records.
-   */
+  /** Drops channels without records among the oldest ones beyond MAX_IDLE_CHANNELS. */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
@@ -278,10 +272,7 @@ type Records = readonly MemtableRecord[];
 
 const NO_RECORDS: Records = [];
 
-/**
- * Returns the list with the record added. `records` must not be used afterwards, because the record
- * may have been added in place.
- */
+/** May change `records` in place, so only the returned list may be used afterwards. */
 function withRecord(records: Records, record: MemtableRecord): Records {
   if (records.length === 0) return [record];
   if (records.length < MAX_IMMUTABLE_LENGTH) return records.concat([record]);

@@ -80,37 +80,25 @@ export interface StoredRecord {
    * records of version 1 and of other kinds.
    */
   readonly counted: number;
-  /**
-   * True if the message belongs to a stream. Its payload is then empty, and its text is stored
-   * elsewhere.
-   */
+  /** True if the message belongs to a stream, whose text is stored elsewhere. */
   readonly isStream: boolean;
 }
 
-/** Times of a message in Unix milliseconds. */
 export interface RecordTimes {
-  /**
-   * Time in the message id, from which the age of the message is computed. Within a channel it never
-   * decreases, even if the clock was set back.
-   */
+  /** Time in the message id, from which the age is computed. It never decreases in a channel. */
   readonly acceptedMs: number;
-  /** The clock's time when the message was accepted. */
+  /** Time of the clock when the message was accepted. */
   readonly timestampMs: number;
   /** `Infinity` if the message does not expire. */
   readonly expiresAtMs: number;
 }
 
-/**
- * True if the message is included in `counted`. Messages that expire are counted one by one instead
- * (see unread.ts).
- */
+/** True if the message is included in `counted` (see `StoredRecord`). */
 export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "expireS">): boolean {
   return redDot && expireS === 0;
 }
 
-/**
- * Returns an upper bound of the size of the record. A UTF-16 unit takes at most 3 bytes in UTF-8.
- */
+/** Returns an upper bound. A UTF-16 unit takes at most 3 bytes in UTF-8. */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +
@@ -296,7 +284,6 @@ function hasFlag(data: Uint8Array, at: number, flag: number): boolean {
   return ((data[at + 2] ?? 0) & flag) !== 0;
 }
 
-/** Returns `counted` of the record at `at`, 0 in version 1. */
 function countedIn(bytes: Buffer, at = 0): number {
   return bytes[at] === 1 ? 0 : bytes.readDoubleLE(at + COUNTED_AT);
 }

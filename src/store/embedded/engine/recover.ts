@@ -26,7 +26,6 @@ export interface Recovery {
   readonly isDataLost: boolean;
 }
 
-/** Receiver of the records, and the facts that the recovery needs. */
 interface RecoveryTarget {
   /** Boot id of this machine now (see `segment.ts`). */
   readonly boot: string;
@@ -119,10 +118,7 @@ function readSegment(path: string): SegmentFile {
   return { path, bytes, header: undefined };
 }
 
-/**
- * Passes the records of the valid frames to `target`, from the offset `from` on. Returns where the
- * valid frames end.
- */
+/** Passes the records from offset `from` on to `target`. Returns where the valid frames end. */
 function replaySegment(
   { bytes, header }: SegmentFile,
   from: number,

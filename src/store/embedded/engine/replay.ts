@@ -23,7 +23,6 @@ interface ReplayPorts {
     replayEvent(record: Buffer): void;
   };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
-  /** Boot id of this machine (see `segment.ts`). */
   readonly boot: string;
 }
 

@@ -137,10 +137,7 @@ export function readFrames(
   }
 }
 
-/**
- * True if a valid frame begins at `from` or later. Distinguishes damage in the middle of the data
- * from an unfinished last write.
- */
+/** True if a valid frame follows, so that the damage is not an unfinished last write. */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);
   while (at !== -1) {

@@ -9,10 +9,7 @@ import type { FolderLock } from "./folder-lock.ts";
 import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
-/**
- * Limits of one batch. They keep its event-loop turn short even if many calls were queued while the
- * disk was slow.
- */
+/** Limits of one batch, which keep its event-loop turn short. */
 const MAX_BATCH_CALLS = 1000;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
@@ -23,10 +20,7 @@ interface QueuedCall {
 }
 
 interface TurnSteps<Call> {
-  /**
-   * Assigns the calls and returns the frame to write, `undefined` if there is nothing to write.
-   * `bytes` is the approximate size of the calls.
-   */
+  /** Returns the frame to write, `undefined` if there is none. `bytes` is the approximate size. */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** Called after the call is durable. */
   commit(call: Call): void;
@@ -71,7 +65,6 @@ export class Turn<Call extends QueuedCall> {
     return this.#committedEnd;
   }
 
-  /** Number and approximate size of the queued calls. */
   get queued(): { readonly records: number; readonly bytes: number } {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }

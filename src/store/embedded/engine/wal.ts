@@ -27,10 +27,7 @@ export interface WalFiles {
 
 interface WalOptions {
   readonly folder: string;
-  /**
-   * Number of the first segment to create. If a file with this number exists, the next number is
-   * used.
-   */
+  /** Number of the first new segment. A higher number is used if the file exists. */
   readonly firstSegment: number;
   /** Size at which the next frame is written to a new segment. */
   readonly segmentBytes: number;
@@ -38,10 +35,7 @@ interface WalOptions {
   readonly synced: boolean;
   readonly boot: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
-  /**
-   * Returns true if the disk has little space left. Segments are then short, so that a checkpoint
-   * can soon delete the old ones.
-   */
+  /** Returns true if the disk has little space. Segments are then short and soon deleted. */
   readonly isTight?: () => boolean;
   /** Receives the error when a new segment cannot be opened. */
   readonly onError: (error: Error, what: string) => void;
@@ -76,14 +70,10 @@ export class Wal {
   readonly #isTight: () => boolean;
   #current: OpenSegment;
   #rollAt: number;
-  /**
-   * Size of the current segment at which the next attempt to open a new one is made, 0 if the last
-   * attempt succeeded.
-   */
+  /** Size of the current segment at which a new one is tried again after a failure. */
   #retryAt = 0;
   #broken: Error | undefined;
 
-  /** Creates the first segment. Throws a file system error on failure. */
   constructor(options: WalOptions) {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
@@ -243,10 +233,7 @@ export class Wal {
     }
   }
 
-  /**
-   * Writes `data` after the valid data and does not move `end`. If it throws, the written part is
-   * truncated.
-   */
+  /** Writes after the valid data without moving `end`. On failure, truncates the written part. */
   #writeAtEnd(segment: OpenSegment, data: Buffer): void {
     let written = 0;
     try {

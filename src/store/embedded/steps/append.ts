@@ -35,10 +35,7 @@ export interface QueuedStep {
   reject(error: BrokerError): void;
 }
 
-/**
- * Messages and other calls have the same shape, because property access is faster on objects of one
- * shape.
- */
+/** Has the same shape for messages and other calls, so that property access is fast. */
 interface PendingCall {
   /** `undefined` if the call is a message. */
   readonly step: QueuedStep | undefined;
@@ -46,10 +43,7 @@ interface PendingCall {
   readonly bytes: number;
   readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
-  /**
-   * `undefined` until the message is assigned. Stays `undefined` for retries, for refused messages
-   * and for other calls.
-   */
+  /** `undefined` until the message is assigned, and for calls that assign no message. */
   message: Message | undefined;
   /** `undefined` if the message needs no record. */
   record: MemtableRecord | undefined;
@@ -89,7 +83,7 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** Id of the newest committed message. Every message that is committed later has a higher id. */
+  /** Upper bound of the ids of committed messages. Later messages have higher ids. */
   get newestId(): number {
     return this.#newestId;
   }
@@ -98,10 +92,7 @@ export class Appends {
     return this.#ports.memtable.isFull(this.turn.queued);
   }
 
-  /**
-   * Error with which a new call must be rejected, `undefined` if the memtable and the disk have
-   * room.
-   */
+  /** Error for a new call, `undefined` if the memtable and the disk have room. */
   get lackOfRoom(): BrokerError | undefined {
     if (this.isFull) return new BrokerError("overloaded");
     return this.#ports.space.isFull ? diskFull() : undefined;
@@ -143,10 +134,7 @@ export class Appends {
     });
   }
 
-  /**
-   * Resolves to the answer for a retry, `undefined` if the message is not a retry of a stored
-   * message or command.
-   */
+  /** Resolves to the answer for a retry, `undefined` if the message is not a retry. */
   async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<AppendResult | undefined> {
@@ -187,10 +175,7 @@ export class Appends {
     }
   }
 
-  /**
-   * Returns true if the call is a retry. A retry is answered at once, or when its first message or
-   * command is committed.
-   */
+  /** Returns true if the call is a retry. Answers it now, or when the original is committed. */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findFirst(call.draft, nowMs);
     if (first === undefined) return false;
@@ -201,10 +186,7 @@ export class Appends {
     return true;
   }
 
-  /**
-   * Answers the retry of a command that is not committed yet. If the command cannot be stored, the
-   * call is appended as a first message.
-   */
+  /** If the command cannot be stored, the call is appended as a first message. */
   async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
     const command = await outcome;
     if (command !== undefined) this.#answerRetry(call, command);
@@ -279,10 +261,7 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   return { messageId, messageSeq };
 }
 
-/**
- * Returns `undefined` if the draft is valid. An invalid draft must not reach a batch, because it
- * would make other calls fail there.
- */
+/** Only a valid draft may reach a batch. Otherwise, other calls of the batch would fail. */
 function draftError(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||

@@ -24,13 +24,9 @@ import {
 } from "../engine/record.ts";
 import type { DedupeIndex, FirstMessage, PendingCommand } from "./dedupe.ts";
 
-/**
- * Number of ids that one reservation in the WAL covers, for messages that have no record. About one
- * second of ids.
- */
+/** Number of ids that a reservation in the WAL covers: those of about one second. */
 const IDS_PER_RESERVATION = 4_096_000;
 const NO_PAYLOAD = new Uint8Array(0);
-/** Header of the message of every stream. */
 const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
 
 interface AssignerPorts {
@@ -132,10 +128,7 @@ export class Assigner {
     return { message, record };
   }
 
-  /**
-   * Assigns the message of a new stream. Its payload is empty, because the events of the stream
-   * contain the text.
-   */
+  /** The payload of the message is empty, because the events of the stream contain the text. */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,

@@ -23,13 +23,10 @@ import { positionKey } from "./conversation-rows.ts";
 const VERSION = 1;
 /** Version 1 had no joinSeq. */
 const GROUP_VERSION = 2;
-/**
- * Maximum number of cached channels per type. The cache serves channels that messages are being
- * sent to.
- */
+/** Maximum number of cached channels per type. */
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
-/** Maximum number of cached group lists. The cache serves users who are logging in. */
+/** Maximum number of cached group lists. */
 const MAX_CACHED_USERS = 1024;
 
 /**
@@ -124,10 +121,7 @@ export class ChannelTables {
     }
   }
 
-  /**
-   * Passes a snapshot of the committed state to `read`, which may use it over several event-loop
-   * turns.
-   */
+  /** Passes a snapshot of the committed state to `read`, for reads over several turns. */
   async withSnapshot<T>(read: (snapshot: Snapshot) => Promise<T>): Promise<T> {
     const snapshot = this.#tables.env.useReadTransaction();
     try {
@@ -182,10 +176,7 @@ export class ChannelTables {
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /**
-   * Returns every uid that has at least one of the bits in `bit`, with all of its bits in the
-   * table.
-   */
+  /** Returns every uid that has a bit of `bit`, with all bits of the uid in the table. */
   uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
     const uids = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
@@ -256,19 +247,13 @@ export class ChannelTables {
     }
   }
 
-  /**
-   * Yields the groups of the user, except disbanded groups. The caller may await other work between
-   * two groups.
-   */
+  /** Skips disbanded groups. The caller may await other work between two groups. */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
   }
 
-  /**
-   * True if the group exists and is not disbanded. The group is not cached, because most groups of
-   * a user who logs in are inactive.
-   */
+  /** Does not cache the group, because most groups of a user who logs in are inactive. */
   #isOpen(id: string): boolean {
     const cached = this.#cache[GROUP_CHANNEL].get(id);
     if (cached !== undefined) return cached.row?.info.disband === false;

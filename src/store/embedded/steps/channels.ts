@@ -49,10 +49,7 @@ export function createChannels({
 }: ChannelPorts): ChannelStore {
   const longLists = new Turns();
 
-  /**
-   * Writes the changed members and their number. Returns the uids that are no longer members. Must
-   * be called inside `change`.
-   */
+  /** Returns the uids that are no longer members. Must be called inside `change`. */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,
@@ -89,10 +86,7 @@ export function createChannels({
     return changes;
   }
 
-  /**
-   * Returns all uids that have at least one of the `bits` in the table. All of them are read from
-   * one snapshot.
-   */
+  /** Returns all uids with at least one of `bits`, from one snapshot of the table. */
   async function uidsOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -255,10 +249,7 @@ function bitOf(membership: Membership): number {
   return membership === "permanent" ? PERMANENT : TEMPORARY;
 }
 
-/**
- * Throws `bad_id` if an id is too long. Without this check, writing the key would fail in the
- * middle of a transaction.
- */
+/** Throws `bad_id` if an id is too long for a key. */
 function assertIds(ids: readonly string[]): void {
   if (ids.some((id) => id.length > MAX_ID_UNITS)) throw new BrokerError("bad_id");
 }

@@ -28,10 +28,7 @@ interface QueueStep {
   /** Number of copies that the step adds or removes, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /**
-   * Adds the changes of the step to the batch. Called again with a new batch if another step of the
-   * first batch could not be decided.
-   */
+  /** Called again with another batch if another step of the first batch fails. */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
@@ -58,10 +55,7 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/**
- * Creates the step that appends a command. Must be called in the order in which steps are queued,
- * because it assigns the next message id.
- */
+/** Must be called in the order of queueing, because it assigns the next message id. */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -105,10 +99,7 @@ export function appendStep(
   return { promise, step };
 }
 
-/**
- * Creates the step that acknowledges copies. The promise resolves to the number of copies that were
- * still in the inbox and not expired.
- */
+/** Resolves to the number of copies that were still in the inbox and not expired. */
 export function acknowledgeStep(
   uid: string,
   inboxSeqs: readonly number[],
@@ -157,10 +148,7 @@ export function expireStep(
   return { promise, step };
 }
 
-/**
- * Returns the highest id of all commands so far, 0 if there was none. Later message ids must be
- * higher.
- */
+/** Returns the highest id of all commands so far, 0 if there was none. */
 export function lastCommandId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_COMMAND_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);

@@ -110,10 +110,7 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Puts a row if the message has a red dot and expires. Must be called in the transaction that
-   * puts the message.
-   */
+  /** Must be called in the transaction that puts the message. */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));
@@ -136,10 +133,7 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Yields the peers of the user's personal channels, including channels without messages. The
-   * caller may await other work between two peers.
-   */
+  /** Includes channels without messages. The caller may await other work between two peers. */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
     yield* unstored;
@@ -154,10 +148,7 @@ export class ConversationRows {
     return value === undefined ? 0 : value.readUIntBE(1, NUMBER_BYTES);
   }
 
-  /**
-   * Yields the rows of expiring messages from seq `toSeq` down to `fromSeq`, which must be at least
-   * 1.
-   */
+  /** Yields the rows from seq `toSeq` down to `fromSeq`, which must be at least 1. */
   *expiringNewestFirst(
     number: number,
     { fromSeq, toSeq }: { readonly fromSeq: number; readonly toSeq: number },
@@ -183,9 +174,7 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/**
- * Returns the two uids of a personal channel, `undefined` for other channels. Uids contain no `@`.
- */
+/** Returns `undefined` if the channel is not personal. Uids contain no `@`. */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");
@@ -222,10 +211,7 @@ export type PositionTable = Pick<Tables, "positions">;
 export interface Position {
   readonly readSeq: number;
   readonly deletedSeq: number;
-  /**
-   * Newest seq of the channel when the position was set. A later message of the user moves the read
-   * position again.
-   */
+  /** Newest seq at the change. A later message of the user moves the read position again. */
   readonly headAtChange: number;
   readonly changedAtMs: number;
 }
@@ -251,10 +237,7 @@ export function readPosition(
   };
 }
 
-/**
- * Returns the highest id that a change of a position has used, 0 if there is none. Later ids must be
- * higher.
- */
+/** Returns the highest id of a change, 0 if there was none. Later message ids must be higher. */
 export function lastChangeId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_CHANGE_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);

@@ -109,7 +109,8 @@ export class Conversations implements ConversationStore {
     const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return;
-    // The id belongs to no message. Its time is not earlier than that of any change or message before.
+    // The id does not belong to a message. Its time is not earlier than the times of all earlier
+    // changes and messages.
     const changeId = ids.next(clock());
     putLastChangeId(tables, changeId);
     const changedAtMs = messageTimeMs(changeId);

@@ -61,10 +61,7 @@ export class DedupeIndex {
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersComplete = false;
   #isClosed = false;
-  /**
-   * Filter entries that were added during a rotation. They must be added to the filter of the new
-   * generation too.
-   */
+  /** Filter entries that were added during a rotation and belong in the new filter too. */
   #addedDuringRotation: [string, string][] = [];
   #isRotating = false;
   readonly #pendingCommands = new Map<string, PendingCommand>();
@@ -105,10 +102,7 @@ export class DedupeIndex {
     if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
-  /**
-   * Adds the stored entries to the filters, unless `close` is called first. Until all entries are
-   * added, `mayContain` returns true.
-   */
+  /** Ends early after `close`. Until all entries are added, `mayContain` returns true. */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
       let start: Buffer | undefined = Buffer.alloc(1);
@@ -124,10 +118,7 @@ export class DedupeIndex {
     this.#isClosed = true;
   }
 
-  /**
-   * Adds one page of stored entries to a filter. Returns the start of the next page, `undefined`
-   * after the last one.
-   */
+  /** Returns the start of the next page, `undefined` after the last one. */
   #fillSome(at: 0 | 1, start: Buffer): Buffer | undefined {
     let lastKey: Buffer | undefined;
     let count = 0;
@@ -152,10 +143,7 @@ export class DedupeIndex {
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
-  /**
-   * Returns the first command within the window, committed or not. Returns `undefined` if there is
-   * none.
-   */
+  /** Includes uncommitted commands. Returns `undefined` if none is within the window. */
   findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));
     if (pending !== undefined) return pending;
@@ -186,10 +174,7 @@ export class DedupeIndex {
     return nowMs - this.#startedAtMs >= this.#windowMs;
   }
 
-  /**
-   * Empties the older table and makes it the current one. Throws `disk_full` or `unavailable` on
-   * failure.
-   */
+  /** Empties the older table, which becomes current. Throws `disk_full` or `unavailable`. */
   async rotate(nowMs: number): Promise<void> {
     const next = this.#generation + 1;
     this.#isRotating = true;

@@ -38,10 +38,7 @@ export class History {
     this.#ports = ports;
   }
 
-  /**
-   * Returns the seq of the newest committed message, expired or not. Returns 0 if no message was
-   * ever stored.
-   */
+  /** Returns the seq of the newest committed message, expired or not, 0 if there was none. */
   headSeq(key: ChannelKey): number {
     const { memtable, rows } = this.#ports;
     return memtable.peek(key)?.head ?? rows.get(key)?.head ?? 0;

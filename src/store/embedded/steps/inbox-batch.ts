@@ -43,13 +43,11 @@ interface OpenInbox {
   readonly before: number;
   last: number;
   count: number;
-  /**
-   * Commands whose copies this batch adds. The seqs of the copies follow `before` in this order.
-   */
+  /** Commands of the added copies, whose seqs follow `before` in this order. */
   readonly added: NewCommand[];
   /** Seq up to which this batch dropped all copies because the inbox was full. */
   droppedThrough: number;
-  /** Seqs of the copies that this batch removes because they were acknowledged or have expired. */
+  /** Seqs of copies that this batch removes because they were acknowledged or have expired. */
   readonly removed: Set<number>;
 }
 
@@ -79,10 +77,7 @@ export class InboxBatch {
     return this.#dropped;
   }
 
-  /**
-   * Adds a copy to the user's inbox and returns its key. Drops the oldest copies if the inbox is
-   * full.
-   */
+  /** Returns the key of the copy. Drops the oldest copies if the inbox is full. */
   add(uid: string, command: NewCommand): Buffer {
     const inbox = this.#open(uid);
     const key = copyKey(inbox.key, ++inbox.last, this.#arena);
@@ -170,10 +165,7 @@ export class InboxBatch {
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /**
-   * Removes the oldest copy, which was stored before the batch or added by it. The inbox must not
-   * be empty.
-   */
+  /** The inbox must not be empty. Its oldest copy may have been added by this batch. */
   #removeOldest(inbox: OpenInbox): void {
     const { key, before, added } = inbox;
     const start = copyKey(key, inbox.droppedThrough + 1);
@@ -214,9 +206,7 @@ export class InboxBatch {
     return remaining;
   }
 
-  /**
-   * Writes the number of remaining copies, or removes the command if no inbox holds it any longer.
-   */
+  /** Removes the command if no inbox holds it any longer. */
   #putRemaining({ command: key, hasRow, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;
     if (value !== undefined || hasRow) this.#writes.push({ table: "commandLeft", key, value });

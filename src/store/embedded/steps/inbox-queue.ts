@@ -58,10 +58,7 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /**
-   * True if the user's share of the queue is used up. The steps of one user can fill at most half
-   * of the queue.
-   */
+  /** True if the user can queue no more. One user can fill at most half of the queue. */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }

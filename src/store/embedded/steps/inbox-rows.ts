@@ -73,7 +73,6 @@ export function copyKey(inbox: Buffer, seq: number, arena = NO_ARENA): Buffer {
   return key;
 }
 
-/** Changes the key of a copy into the key of another copy in the same inbox. */
 export function writeSeq(key: Buffer, seq: number): void {
   key.writeUIntBE(seq, key.length - SEQ_BYTES, SEQ_BYTES);
 }
@@ -134,10 +133,7 @@ export function copiesValue(keys: readonly Buffer[]): Buffer {
   return Buffer.concat([start, ...keys]);
 }
 
-/**
- * Returns the number of copies that the command was stored with, 0 if the command is no longer
- * stored.
- */
+/** Returns the original number of copies, 0 if the command is no longer stored. */
 export function countCopies(value: Buffer | undefined): number {
   return value?.[0] === COPIES_VERSION ? value.readUInt32BE(1) : readCopies(value).length;
 }

@@ -49,9 +49,7 @@ export class LiveStream {
   readonly pending: EncodedEvent[] = [];
   stored = 0;
   flushing = 0;
-  /**
-   * First event index of each part that the database has, or may have after a failed checkpoint.
-   */
+  /** First event index of each part that the database has or may have. */
   readonly parts = new Set<number>();
   #text = "";
   readonly #offsets: number[] = [];
@@ -76,7 +74,6 @@ export class LiveStream {
     return this.#offsets.length;
   }
 
-  /** Number of visible events, -1 if the message is not visible either. */
   get shown(): number {
     return this.#shown;
   }

@@ -37,7 +37,6 @@ export class LiveStreams {
     return this.#memory;
   }
 
-  /** Returns the time of `steadyClock`. */
   now(): number {
     return this.#limits.steadyClock();
   }
@@ -52,10 +51,7 @@ export class LiveStreams {
     return count;
   }
 
-  /**
-   * Returns the stream with this `clientMsgNo`, which may be ended or uncommitted. Returns
-   * `undefined` if the stream is not in memory.
-   */
+  /** Finds active, ended and uncommitted streams in memory. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
@@ -135,8 +131,8 @@ export class LiveStreams {
   }
 
   /**
-   * Loads the active streams of the database. The silence of all streams is measured from `nowMs`
-   * on. Must be called before the WAL is replayed. Throws `internal` if the data cannot be read.
+   * The silence of these streams is measured from now on. Must be called before the WAL is
+   * replayed. Throws `internal` if the data cannot be read.
    */
   load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
@@ -147,10 +143,7 @@ export class LiveStreams {
     }
   }
 
-  /**
-   * Adds the stream of a replayed message, unless the stream is already in memory or has ended in
-   * the database.
-   */
+  /** Does nothing if the stream is already in memory, or has ended in the database. */
   replayMessage(channel: MemtableChannel, message: Message): void {
     const { key, messageSeq } = message;
     if (this.atSeq(key, messageSeq) !== undefined) return;
@@ -182,10 +175,7 @@ export class LiveStreams {
     stream.show(event.index + 1);
   }
 
-  /**
-   * Returns the puts of a checkpoint for all changed streams. After a failed checkpoint, the next
-   * call includes the same events again.
-   */
+  /** After a failed checkpoint, the next call includes the same events again. */
   startFlush() {
     const streams = [...this.#dirty];
     for (const stream of streams) stream.flushing = stream.shown;
@@ -198,7 +188,6 @@ export class LiveStreams {
           yield;
         }
       },
-      /** Drops the flushed events. Must be called after the database has committed them. */
       finish: () => this.#finishFlush(streams),
     };
   }
@@ -215,9 +204,7 @@ export class LiveStreams {
   }
 }
 
-/**
- * Returns the users of a personal channel, an empty set for other channels. Uids contain no `@`.
- */
+/** Returns an empty set if the channel is not personal. Uids contain no `@`. */
 function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(key.startsWith("1:") ? key.slice(2).split("@") : []);
 }

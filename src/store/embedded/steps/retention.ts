@@ -191,7 +191,6 @@ function* inPages(keys: readonly ChannelKey[]): Generator<readonly ChannelKey[]>
     yield keys.slice(at, at + ENTRIES_PER_STEP);
 }
 
-/** Returns the number of removed messages. */
 async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<number> {
   const { tables, rows } = ports;
   const row = rows.get(key);

@@ -205,10 +205,7 @@ function failure(cause: unknown): Confirmation {
   return { kind: "failed", error: toBrokerError(cause) };
 }
 
-/**
- * Returns the level of the session, `undefined` if the device does not have the token that was
- * sent.
- */
+/** Returns `undefined` if the device does not have the token that was sent. */
 function levelOf(
   requested: SessionRecord,
   tokenHash: Uint8Array | undefined,

@@ -27,10 +27,7 @@ export interface StreamReadsPorts {
 export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   const { live, streamRows: rows } = ports;
 
-  /**
-   * Returns an ended stream from the database, `undefined` if there is none or its message is no
-   * longer shown.
-   */
+  /** Returns `undefined` if there is none or its message is no longer shown. */
   function findEnded(
     key: ChannelKey,
     clientMsgNo: string,
@@ -44,10 +41,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
 
   const isShown = (record: Buffer) => isKept(peekTimes(record).acceptedMs);
 
-  /**
-   * True if the stream may be returned. An ended stream is returned only until its message is older
-   * than the retention time.
-   */
+  /** An ended stream is returned only until its message is older than the retention time. */
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
     return isKept(messageTimeMs(stream.head.messageId));

@@ -156,10 +156,7 @@ function encodeBody(target: Buffer, at: number, event: StreamEvent): number {
   return end + writeText(target, end, data);
 }
 
-/**
- * Throws `internal` if the version is newer than this build's, or if the body contains an unknown
- * value.
- */
+/** Throws `internal` if the version or a value is unknown. */
 export function decodeStreamRecord(bytes: Buffer): {
   readonly stream: StreamName;
   readonly event: StreamEvent;

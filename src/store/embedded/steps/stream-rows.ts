@@ -40,10 +40,7 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /**
-   * Puts the events that the checkpoint flushes. Must be called inside `commit`. Putting events
-   * twice changes nothing.
-   */
+  /** Must be called inside `commit`. Putting the events twice changes nothing. */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
@@ -78,10 +75,7 @@ export class StreamRows {
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /**
-   * Removes the rows of an ended stream. `record` is the record of its message. Must be called
-   * inside `commit`.
-   */
+  /** `record` is the record of the message. Must be called inside `commit`. */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames } = this.#tables;
     const { messageSeq, clientMsgNo } = decodeRecord(record).message;
@@ -155,10 +149,7 @@ export class StreamRows {
     return number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq));
   }
 
-  /**
-   * Yields the active streams. Throws `internal` if the message of a stream is missing or a row
-   * cannot be decoded.
-   */
+  /** Throws `internal` if the message of a stream is missing or a row cannot be decoded. */
   *active(): Generator<{
     readonly head: StreamHead;
     readonly parts: readonly number[];

@@ -64,10 +64,7 @@ export function createStreams(ports: StreamPorts): StreamStore {
   };
 }
 
-/**
- * Returns `undefined` if the draft is valid. An invalid event must not reach a batch, because it
- * would make other calls fail there.
- */
+/** Only a valid event may reach a batch. Otherwise, other calls of the batch would fail. */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs } = draft;
@@ -122,10 +119,7 @@ class StreamRules {
     return { verdict: "done", state: stateAfter(ended.ending) };
   }
 
-  /**
-   * Ends all streams that had no event for more than `silentMs` milliseconds. Returns the number of
-   * ended streams.
-   */
+  /** Ends streams without an event for more than `silentMs`. Returns their number. */
   interrupt(silentMs: number, assignments: StreamAssignments): number {
     const silent = this.silentStreams(silentMs);
     for (const stream of silent) endStream(stream, "interrupted", assignments);

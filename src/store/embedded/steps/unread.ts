@@ -195,10 +195,7 @@ export class ChannelStates {
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /**
-   * Returns the newest message that `isShown` accepts, down to `fromSeq`. Returns `undefined` if
-   * there is none.
-   */
+  /** Returns the newest message that `isShown` accepts, `undefined` if there is none. */
   newestVisible(
     state: ChannelState,
     fromSeq: number,
@@ -218,10 +215,7 @@ export class ChannelStates {
     return undefined;
   }
 
-  /**
-   * Yields the messages that have a red dot and an expiry time, newest first down to `fromSeq`.
-   * Some of them may have expired.
-   */
+  /** Yields messages with a red dot and an expiry time, expired or not, newest first. */
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
     const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {

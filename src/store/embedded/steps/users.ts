@@ -96,10 +96,7 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   };
 }
 
-/**
- * Creates a function that removes expired logins. Each call examines up to ROWS_PER_SWEEP rows.
- * Throws `disk_full` or `unavailable` if a write fails.
- */
+/** Each call examines up to ROWS_PER_SWEEP rows. Throws `disk_full` or `unavailable`. */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
   const isExpired = (stored: Stored | undefined, nowMs: number) =>
