@@ -117,7 +117,7 @@ export interface SourceSummary {
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/** Also works while another process uses the folder. Resolves to `undefined` without data. */
+/** Works even if another process uses the folder. Resolves to `undefined` if there is no data. */
 export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
   if (!hasData(path)) return undefined;
   const folder = databaseIn(path);

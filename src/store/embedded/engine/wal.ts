@@ -70,7 +70,7 @@ export class Wal {
   readonly #isTight: () => boolean;
   #current: OpenSegment;
   #rollAt: number;
-  /** Size of the current segment at which a new one is tried again after a failure. */
+  /** Size of the current segment at which the next attempt to open a new one is made. */
   #retryAt = 0;
   #broken: Error | undefined;
 
