@@ -12,6 +12,7 @@ import { type CommandLine, helpText, parseCommandLine } from "./config/command-l
 import { ConfigError } from "./config/errors.ts";
 import { loadConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
+import { cleanText, sentence } from "./config/setting-text.ts";
 import { maskSecrets } from "./config/summary.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
 
@@ -83,7 +84,9 @@ function configOf({ configFile, flags }: CommandLine) {
 }
 
 async function hashPassword(): Promise<void> {
-  const password = await readPassword();
+  const { text: password, fault } = cleanText(await readPassword());
+  if (fault !== undefined)
+    throw new ConfigError([sentence("The password on standard input", fault, undefined)]);
   if (password === "")
     throw new ConfigError([
       "The password on standard input is empty. Enter at least one character.",
@@ -92,9 +95,9 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/** Returns standard input without its last newline. On a terminal, reads one line without echo. */
+/** Returns standard input. On a terminal, reads one line without echo. */
 async function readPassword(): Promise<string> {
-  if (!process.stdin.isTTY) return (await text(process.stdin)).replace(/\r?\n$/, "");
+  if (!process.stdin.isTTY) return text(process.stdin);
   process.stderr.write("Password: ");
   const discarded = new Writable({ write: (_chunk, _encoding, done) => done() });
   const input = createInterface({

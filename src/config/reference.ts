@@ -32,12 +32,19 @@ source overrides the sources listed above it:
 In environment variables and flags, the entries of a list are separated by commas
 (\`https://a.example,*.b.example\`), and \`managers\` is written as JSON. An empty variable counts as
 not set. A **secret** can also be read from a file: append \`_FILE\` to the name of the variable and
-set it to the path of the file (\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`). One newline at
-the end of the file is removed. Prefer a file to a flag, because every user of a machine can read
-command lines.
+set it to the path of the file (\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`). Prefer a file to
+a flag, because every user of a machine can read command lines.
 
-If a key, variable or flag is unknown, or a value is outside its range, the node does not start. The
-process prints an error message with the values that are accepted and exits with code 2.
+Texts of all sources follow the same rules. A byte order mark at the beginning and newlines and
+carriage returns at the end are removed. A text is rejected if it has quotes around the whole value
+(\`docker --env-file\` passes them as part of the value), if it begins or ends with a space or an
+invisible character, if it contains a control character, or if it is not UTF-8. A path is also
+rejected if it contains \`~\` or \`$\`, because nothing replaces them, or if it is a URL. The
+configuration file is also rejected if a key stands in it more than once.
+
+If a key, variable or flag is unknown, or a value is outside its range or is rejected for another
+reason, the node does not start. The process prints an error message, which shows the value unless
+it is secret, and exits with code 2.
 \`jindou check-config\` checks the configuration without starting a node. It also checks the Node.js
 version, the files that the configuration names and the addresses to listen on.
 \`jindou print-config\` prints the resulting configuration with secrets masked.`;

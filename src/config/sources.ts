@@ -4,8 +4,17 @@
 
 import { readFileSync } from "node:fs";
 import { nearest } from "../lib/nearest.ts";
+import { JsonTextError, parseJsonText } from "./json-text.ts";
 import { type ConfigKey, describe } from "./keys.ts";
 import { CONFIG_KEYS } from "./schema.ts";
+import {
+  cleanJson,
+  cleanText,
+  cleanValue,
+  encodingFault,
+  sentence,
+  trimFile,
+} from "./setting-text.ts";
 
 export interface Sources {
   /** Path of the file. `undefined` means the file that `JINDOU_CONFIG` names, if any. */
@@ -44,8 +53,12 @@ const CONFIG_FILE_ENV = "JINDOU_CONFIG";
 export function gather(sources: Sources): ReadResult {
   const readFile = sources.readFile ?? ((path) => readFileSync(path, "utf8"));
   const env = sources.env ?? {};
-  const file = sources.file ?? (env[CONFIG_FILE_ENV] || undefined);
   const result: ReadResult = { settings: [], problems: [] };
+  const named = trimFile(env[CONFIG_FILE_ENV] ?? "");
+  const file =
+    sources.file === undefined && named !== ""
+      ? readPath(result, named, `The environment variable ${CONFIG_FILE_ENV}`)
+      : sources.file && readPath(result, sources.file, "The flag --config");
   if (file !== undefined) addFile(result, file, readFile);
   addEnvironment(result, env, readFile);
   for (const flag of sources.flags ?? []) addFlag(result, flag);
@@ -54,18 +67,47 @@ export function gather(sources: Sources): ReadResult {
 
 function addFile(result: ReadResult, path: string, readFile: ReadFile): void {
   const { problems } = result;
+  const subject = `The configuration file ${path}`;
   let text: string;
   try {
     text = readFile(path);
   } catch (error) {
-    problems.push(`The configuration file ${path} cannot be read: ${reasonOf(error)}.`);
+    problems.push(`${subject} cannot be read: ${reasonOf(error)}.`);
     return;
   }
+  const document = parseJson(result, trimFile(text), subject);
+  if (document !== undefined) addObject(result, path, document.value, []);
+}
+
+/**
+ * Cleans the path of a file with settings. Adds a problem and returns `undefined` if the path
+ * cannot be meant.
+ */
+function readPath(result: ReadResult, original: string, subject: string): string | undefined {
+  const { text, fault } = cleanText(original, true);
+  if (fault !== undefined) result.problems.push(sentence(subject, fault, text));
+  return fault === undefined ? text : undefined;
+}
+
+/** Adds a problem for each repeated key. Returns `undefined` after a problem of the whole text. */
+function parseJson(
+  result: ReadResult,
+  text: string,
+  subject: string,
+): { readonly value: unknown } | undefined {
   try {
-    addObject(result, path, JSON.parse(text), []);
+    const { value, repeatedKeys } = parseJsonText(text);
+    for (const { path, lines } of repeatedKeys)
+      result.problems.push(
+        `${subject} has the key ${path} more than once (lines ${lines.join(" and ")}). Keep one of them.`,
+      );
+    return { value };
   } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error;
-    problems.push(`The configuration file ${path} is not valid JSON${lineOf(error, text)}.`);
+    if (!(error instanceof JsonTextError)) throw error;
+    result.problems.push(
+      sentence(subject, encodingFault(text) ?? `is ${error.message}`, undefined),
+    );
+    return undefined;
   }
 }
 
@@ -75,11 +117,11 @@ function addObject(
   value: unknown,
   path: readonly string[],
 ): void {
-  const { settings, problems } = result;
+  const { problems } = result;
   const name = path.join(".");
   const key = keyNamed(name);
   if (key !== undefined) {
-    settings.push({ key, value, place });
+    addValue(result, key, value, place);
     return;
   }
   const isSection =
@@ -98,24 +140,17 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Returns the line of the error, "" if unknown. The parser's message could quote a secret. */
-function lineOf(error: SyntaxError, text: string): string {
-  const position = /position (\d+)/.exec(error.message)?.[1];
-  if (position === undefined) return "";
-  return ` (line ${text.slice(0, Number(position)).split("\n").length})`;
-}
-
 /** Adds the environment. An empty variable (`${NAME:-}` in a compose file) counts as not set. */
 function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile): void {
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
   for (const [name, text] of Object.entries(env)) {
-    if (!name.startsWith("JINDOU_") || text === undefined || text === "") continue;
+    if (!name.startsWith("JINDOU_") || text === undefined || trimFile(text) === "") continue;
     if (name === CONFIG_FILE_ENV) continue;
     const key = byEnv.get(name);
     const owner = byEnv.get(name.replace(/_FILE$/, ""));
     if (key !== undefined)
       addText(result, key, { text, place: `the environment variable ${name}` });
-    else if (owner?.secret && env[owner.env])
+    else if (owner?.secret && trimFile(env[owner.env] ?? "") !== "")
       result.problems.push(`Both ${owner.env} and ${name} are set. Set only one of them.`);
     else if (owner?.secret) addSecretFile(result, owner, { path: text, name, readFile });
     else if (!isServiceLink(name, text))
@@ -143,10 +178,12 @@ function addSecretFile(
     readonly readFile: ReadFile;
   },
 ): void {
-  const place = `the file ${from.path} that ${from.name} names`;
+  const path = readPath(result, from.path, `The environment variable ${from.name}`);
+  if (path === undefined) return;
+  const place = `the file ${path} that ${from.name} names`;
   let text: string;
   try {
-    text = from.readFile(from.path).replace(/\r?\n$/, "");
+    text = trimFile(from.readFile(path));
   } catch (error) {
     result.problems.push(`${key.name}: ${place} cannot be read: ${reasonOf(error)}.`);
     return;
@@ -166,20 +203,41 @@ export function unknownFlag(name: string): string {
   return `--${name} is not a known flag${didYouMean(suggestion && `--${suggestion}`)}`;
 }
 
+/** Adds a setting that is a text, from the environment, a file or a flag. */
 function addText(
   result: ReadResult,
   key: ConfigKey,
   input: { readonly text: string; readonly place: string },
 ): void {
-  const value = parseText(input.text, key);
-  if (value !== undefined) {
-    result.settings.push({ key, value, place: input.place });
+  const { place } = input;
+  const subject = `${key.name} (from ${place})`;
+  const isJson = isObjectList(key);
+  const { text, fault } = isJson ? cleanJson(input.text) : cleanText(input.text, isPath(key));
+  const shown = key.secret ? undefined : text;
+  if (fault !== undefined) {
+    result.problems.push(sentence(subject, fault, shown));
     return;
   }
-  const actual = key.secret ? "" : `, not ${JSON.stringify(input.text)}`;
-  result.problems.push(
-    `${key.name} (from ${input.place}) must be ${describe(key.schema)}${isObjectList(key) ? " in JSON" : ""}${actual}.`,
-  );
+  if (isJson) {
+    const document = parseJson(result, text, subject);
+    if (document !== undefined) addValue(result, key, document.value, place);
+    return;
+  }
+  const value = parseText(text, key);
+  if (value !== undefined) {
+    addValue(result, key, value, place);
+    return;
+  }
+  const actual = shown === undefined ? "" : `, not ${JSON.stringify(shown)}`;
+  result.problems.push(`${subject} must be ${describe(key.schema)}${actual}.`);
+}
+
+/** Adds a setting, unless one of its texts cannot be meant. */
+function addValue(result: ReadResult, key: ConfigKey, original: unknown, place: string): void {
+  const { name, schema } = key;
+  const { value, problems } = cleanValue(original, { schema, name, place });
+  result.problems.push(...problems);
+  if (problems.length === 0) result.settings.push({ key, value, place });
 }
 
 const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
@@ -198,7 +256,7 @@ function parseText(text: string, key: ConfigKey): unknown {
     case "boolean":
       return BOOLEANS.get(text);
     case "array":
-      return isObjectList(key) ? parseJson(text) : parseList(text);
+      return parseList(text);
     default:
       return text;
   }
@@ -208,17 +266,13 @@ function isObjectList({ schema }: ConfigKey): boolean {
   return schema.items?.properties !== undefined;
 }
 
+function isPath({ schema }: ConfigKey): boolean {
+  return schema.unit === "path";
+}
+
 function parseList(text: string): readonly string[] {
   const entries = text.split(",").map((entry) => entry.trim());
   return entries.filter((entry) => entry !== "");
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined; // The parser's error is dropped because its message may quote a secret.
-  }
 }
 
 function keyNamed(name: string): ConfigKey | undefined {

@@ -31,6 +31,7 @@ export const redisOptions = Type.Object(
     }),
     caFile: Type.String({
       default: "",
+      unit: "path",
       description:
         "PEM file of the certificate authority that signed the certificate of Redis (rediss://). An empty value means the authorities of the system.",
     }),

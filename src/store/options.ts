@@ -8,6 +8,7 @@ export const storeOptions = Type.Object(
     path: Type.String({
       default: "./data",
       minLength: 1,
+      unit: "path",
       description:
         "Folder of the embedded store, used unless redis.url is set. It is created if it does not exist. Only one process at a time can use it.",
     }),

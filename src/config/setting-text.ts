@@ -1,0 +1,127 @@
+// Cleans the texts of settings and finds texts that a shell, an env file or an editor has changed:
+// quotes, spaces, invisible characters, `~` and `$` that nothing has replaced. All sources of
+// settings use the same rules [decisions: Text from the environment]. Only pure functions.
+
+import type { OptionSchema } from "./keys.ts";
+
+const BOM = /^\uFEFF/;
+const LINE_ENDS = /[\r\n]+$/;
+/** Spaces of all kinds, and characters that no editor shows. */
+const BLANK = String.raw`[\s\p{Cf}]`;
+const BLANK_START = new RegExp(`^${BLANK}`, "u");
+const BLANK_END = new RegExp(`${BLANK}$`, "u");
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+const CONTROL = /[\u0000-\u001f\u007f]/;
+const REPLACEMENT = "\uFFFD";
+/** Quotes that env files, shells and word processors put around a value. */
+const QUOTE_PAIRS = ['""', "''", "``", "“”", "‘’"];
+const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
+
+/** A cleaned text, and what is wrong with it if it cannot be meant. */
+interface CleanText {
+  readonly text: string;
+  /** Continues a sentence that begins with the name of the setting. Contains no value. */
+  readonly fault: string | undefined;
+}
+
+/** Removes a BOM and the newlines at the end. */
+export function trimFile(text: string): string {
+  return text.replace(BOM, "").replace(LINE_ENDS, "");
+}
+
+/** Cleans and checks the text of one setting. */
+export function cleanText(original: string, isPath = false): CleanText {
+  const text = trimFile(original);
+  return {
+    text,
+    fault: encodingFault(text) ?? textFault(text) ?? (isPath ? pathFault(text) : undefined),
+  };
+}
+
+/** Cleans and checks a text that contains JSON, in which white space has no meaning. */
+export function cleanJson(original: string): CleanText {
+  const text = trimFile(original);
+  return { text, fault: encodingFault(text) ?? quotesFault(text) };
+}
+
+/** Returns a fault if the bytes of the text were not UTF-8. */
+export function encodingFault(text: string): string | undefined {
+  return text.includes(REPLACEMENT) ? "is not valid UTF-8. Write it in UTF-8" : undefined;
+}
+
+function textFault(text: string): string | undefined {
+  const first = BLANK_START.exec(text)?.[0];
+  if (first !== undefined) return `begins with ${nameOf(first)}. Remove it`;
+  const last = BLANK_END.exec(text)?.[0];
+  if (last !== undefined) return `ends with ${nameOf(last)}. Remove it`;
+  const control = CONTROL.exec(text)?.[0];
+  if (control !== undefined) return `contains ${nameOf(control)}. Remove it`;
+  return quotesFault(text);
+}
+
+function quotesFault(text: string): string | undefined {
+  const ends = `${text.at(0)}${text.at(-1)}`;
+  if (text.length < 2 || !QUOTE_PAIRS.includes(ends)) return undefined;
+  return "has quotes around it, which would be part of the value. Remove the quotes";
+}
+
+function pathFault(text: string): string | undefined {
+  if (text.includes("~"))
+    return "contains ~, which is not replaced by a home directory. Write the whole path";
+  if (text.includes("$"))
+    return "contains $, but variables in paths are not replaced. Write the whole path";
+  return URL_SCHEME.test(text) ? "is a URL. Write it as a path" : undefined;
+}
+
+function nameOf(character: string): string {
+  if (character === " ") return "a space";
+  if (character === "\t") return "a tab";
+  if (character === "\n" || character === "\r") return "a line break";
+  const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
+  return `the invisible character U+${code}`;
+}
+
+/** A value whose texts are cleaned, and one sentence for each text that cannot be meant. */
+interface CleanValue {
+  readonly value: unknown;
+  readonly problems: readonly string[];
+}
+
+/**
+ * Cleans and checks every text in a value. `name` is the key of the value and `place` the source in
+ * messages. A message shows a text unless it is secret.
+ */
+export function cleanValue(
+  value: unknown,
+  setting: { readonly schema: OptionSchema; readonly name: string; readonly place: string },
+): CleanValue {
+  const { schema, name, place } = setting;
+  if (typeof value === "string") {
+    const { text, fault } = cleanText(value, schema.unit === "path");
+    const problem =
+      fault && sentence(`${name} (from ${place})`, fault, schema.secret ? undefined : text);
+    return { value: text, problems: problem === undefined ? [] : [problem] };
+  }
+  if (typeof value !== "object" || value === null) return { value, problems: [] };
+  const problems: string[] = [];
+  const clean = (child: unknown, childSchema: OptionSchema = {}, childName: string): unknown => {
+    const cleaned = cleanValue(child, { schema: childSchema, name: childName, place });
+    problems.push(...cleaned.problems);
+    return cleaned.value;
+  };
+  const copy = Array.isArray(value)
+    ? value.map((item, index) => clean(item, schema.items, `${name}[${index}]`))
+    : Object.fromEntries(
+        Object.entries(value).map(([field, child]) => [
+          field,
+          clean(child, schema.properties?.[field] ?? { secret: true }, `${name}.${field}`),
+        ]),
+      );
+  return { value: copy, problems };
+}
+
+/** Returns the message about a text. `shown` is the text, `undefined` if it is secret. */
+export function sentence(subject: string, fault: string, shown: string | undefined): string {
+  const value = shown === undefined ? "" : ` The value is ${JSON.stringify(shown)}.`;
+  return `${subject} ${fault}.${value}`;
+}
