@@ -251,7 +251,10 @@ export class RedisLink {
     } catch (error) {
       this.#primaries?.reportError(error);
       if (isMissingScript(error)) this.#reloadScripts(server);
-      throw asBrokerError(error);
+      const brokerError = asBrokerError(error);
+      // The server's clock may have been set forward. The next deadline needs its new time.
+      if (brokerError.code === "too_late" && server !== undefined) void this.#clocks.ensure(server);
+      throw brokerError;
     } finally {
       this.release();
     }

@@ -46,7 +46,7 @@ t.test(
       const script = loadScript(file);
       // What nothing calls is left out, such as the functions of a file that others include.
       if (script.source.includes("redis.call"))
-        t.equal(script.source.startsWith("do\nlocal time"), script.isWriting, script.name);
+        t.equal(script.source.startsWith("local server_now"), script.isWriting, script.name);
       if (!isWriting) t.notOk(script.isWriting, `${script.name} only reads`);
     }
   },
@@ -129,6 +129,27 @@ t.test(
       Date.now = () => realNow() + offsetMs;
       t.equal(await codeOf(link.write("set", "key", "1")), undefined, `off by ${offsetMs} ms`);
     }
+  },
+);
+
+t.test(
+  "a write after Redis' clock was set forward is rejected as too late, and the next write runs",
+  async (t) => {
+    const redis = await startRedis(t);
+    const link = await openLink(t, { url: redis.url });
+    await link.write("set", "key", "1");
+    const realNow = performance.now.bind(performance);
+    t.teardown(() => {
+      performance.now = realNow;
+    });
+    performance.now = () => realNow() - 60_000; // the link sees the same as after a step of Redis' clock
+    t.equal(await codeOf(link.write("set", "key", "2")), "too_late");
+    t.equal(String(await link.call("get", "key")), "1", "the late write changed nothing");
+    t.equal(
+      await codeOf(link.write("set", "key", "3")),
+      undefined,
+      "the new time is known at once",
+    );
   },
 );
 
