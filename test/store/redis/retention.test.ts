@@ -188,6 +188,7 @@ t.test("two nodes that sweep concurrently remove each message once", async (t) =
 t.test("an open store sweeps periodically", async (t) => {
   const limits = { sweepIntervalMs: 5 };
   const node = await openStore(t, server.url, { limits });
+  node.time.nowMs = Date.now() - 10_000;
   await send(node, 3, { expireS: 10 });
   node.time.nowMs += 10_000;
   while ((await logLength(node)) > 0) await new Promise((resolve) => setTimeout(resolve, 5));
