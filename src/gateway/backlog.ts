@@ -29,24 +29,26 @@ import {
 /**
  * How far a session is from being live in a scope, farthest first. A live session has no backlog.
  * Held items are pushed when the session goes live for messages, withheld events when it goes live
- * for events. "Left to the store" means not kept here, but read from the store later.
+ * for events. "Left to the store" means not kept here, but read from the store later; messages that
+ * are not stored are then lost. "Pushed or dropped" means pushed at once if the CONNACK was sent,
+ * and dropped otherwise.
  *
- *   status     messages                      events of a stream   other events
- *   expected   dropped                       dropped              dropped
- *   early      pushed after the CONNACK      left to the store    pushed after the CONNACK
- *   reading    left to the store             left to the store    dropped
- *   holding    held                          withheld             held
- *   streams    live                          withheld             withheld
+ *   status     messages             events of a stream   other events
+ *   expected   dropped              dropped              dropped
+ *   early      pushed or dropped    left to the store    pushed or dropped
+ *   reading    left to the store    left to the store    dropped
+ *   holding    held                 withheld             held
+ *   streams    live                 withheld             withheld
  */
 type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
-/** One group, or all personal channels of a user: a session becomes live in them together. */
+/** One group, or all personal channels of a user. A session goes live in a whole scope at once. */
 export interface Scope {
   /** The group's key, `undefined` for personal channels. */
   readonly key: ChannelKey | undefined;
   /** Returns `undefined` if the session is live in the scope or does not belong to it. */
   backlogOf(session: Session): Backlog | undefined;
-  /** Pushes the held messages and makes the session live for messages. Its events stay withheld. */
+  /** Pushes the held items and makes the session live for messages. Its events stay withheld. */
   add(backlog: Backlog): void;
   withholdEvents(backlog: Backlog): void;
   goLive(backlog: Backlog): void;
@@ -93,7 +95,7 @@ export class Backlog implements PersonalBacklog {
   /** Messages, and events outside of streams, in order of arrival. */
   #heldItems: (Message | ChannelEvent)[] = [];
   readonly #events: ChannelEvent[] = [];
-  /** True while the store is read for the last time, so that every event is kept. */
+  /** True while no later read of the store is planned, so that every event must be kept. */
   #keepsAllEvents = false;
   #bytes = 0;
 
@@ -169,8 +171,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Drops the held messages that are stored and stops holding messages. Does nothing for personal
-   * channels, because not all of them are read from the store.
+   * Drops the held messages that are stored, and stops holding messages and events. Does nothing
+   * for personal channels, because not all of them are read from the store.
    */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
@@ -295,8 +297,8 @@ export class Backlog implements PersonalBacklog {
       return;
     }
     const isContiguous = !this.isJoining || stream.index === 0;
-    // If the stream is still active, it is read later. If it has ended, the client never had any of
-    // it.
+    // If the stream is still active, it is read later. If it has ended, nothing is missing, because
+    // the client never had any of it.
     if (!isContiguous && !this.#keepsAllEvents) return;
     this.#keepEvent(event);
     const { index, textOffset } = stream;

@@ -80,8 +80,8 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live after `enter`. First pushes the missed messages of the channels that the
-   * session resumes. Rejects with `unavailable`.
+   * Makes a session live after `enter`. In a channel that the session resumes, it goes live after
+   * its missed messages were pushed. Rejects with `unavailable`.
    */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
@@ -360,7 +360,10 @@ export class CatchUps {
     }
   }
 
-  /** Keeps all events, so that none is missing between the snapshots and the kept events. */
+  /**
+   * Reads the remaining streams, pushes them and makes the session live. Keeps all events
+   * meanwhile, so that none is missing between the snapshots and the kept events.
+   */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog) : [];

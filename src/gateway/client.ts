@@ -1,7 +1,7 @@
 // One client connection from its first byte to its last: selects the protocol, decodes frames,
 // limits their rate, opens the session on CONNECT and runs operations. The status goes from
-// greeting to opening, open and closed. Mistakes of the client are answered with an error. An
-// exception in this file is a bug.
+// greeting to opening, open and closed. Mistakes of the client are answered with an error. Every
+// exception other than a FrameError or a BrokerError is a bug.
 
 import {
   BrokerError,
@@ -63,7 +63,7 @@ export class Client implements ConnectionHandler {
    */
   #record: SessionRecord | undefined;
   #inFlight = 0;
-  /** Why the connection ends once its requests in progress are answered. */
+  /** Reason to end the connection as soon as its requests in progress are answered. */
   #finishing: CloseReason | undefined;
 
   constructor(connection: Connection, codec: Codec | CodecSelector, context: ClientContext) {
@@ -249,8 +249,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Returns the reason if a login elsewhere ended the session, which a frozen node may have missed.
-   * Returns `undefined` otherwise.
+   * Returns the reason if the session was ended elsewhere, for example by another login. A node
+   * that was frozen may have missed that. Returns `undefined` otherwise.
    */
   async #endReason(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;

@@ -27,13 +27,13 @@ export interface Gateway {
   /**
    * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 ends all of
    * them at once. A session with requests in progress ends when they are answered, at the latest
-   * after `REQUESTS_MS`. The close reason makes clients reconnect at once.
+   * `REQUESTS_MS` after `spreadMs`. The close reason makes clients reconnect at once.
    */
   drain(spreadMs: number): Promise<void>;
 }
 
 const DRAIN_STEP_MS = 50;
-/** Maximum time that the end of a session waits for its requests in progress. */
+/** Time after the spread for requests in progress. Sessions that are left are then ended. */
 const REQUESTS_MS = 2000;
 
 /**

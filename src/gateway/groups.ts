@@ -54,8 +54,8 @@ export class Groups {
   }
 
   /**
-   * Subscribes to the group's topic. Resolves when its publications are delivered. Rejects with
-   * `unavailable`.
+   * Subscribes to the group's topic. When the promise resolves, later publications are delivered.
+   * Rejects with `unavailable`.
    */
   listen(channelId: string): Promise<void> {
     return this.#cluster.listen(groupTopic(channelId));
@@ -63,7 +63,7 @@ export class Groups {
 
   /**
    * Registers the session as about to join the groups, and subscribes to their topics. Publications
-   * may be delivered only after `listenAll`. Rejects with `unavailable`.
+   * may be delayed until `listenAll` has resolved. Rejects with `unavailable`.
    */
   async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
@@ -209,8 +209,8 @@ export class Group implements Scope {
   }
 
   /**
-   * Delivers the message, encoded once per wire format. Returns the number of sessions to which it
-   * was sent.
+   * Delivers the message to the sessions in the group except `origin`, encoded once per wire format
+   * unless the format is private. Returns the number of sessions to which it was sent.
    */
   deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
     let pushedEarly = 0;
@@ -240,7 +240,7 @@ export class Group implements Scope {
     const backlogs = this.#streamBacklogs;
     for (const member of this.#private ?? []) if (!backlogs?.has(member)) member.push(push);
     if (backlogs === undefined) return this.members;
-    // `receiveEvent` may end the session, which then leaves the group.
+    // `receiveEvent` may end sessions, which then leave the group. So the members are counted last.
     for (const backlog of backlogs.values()) backlog.receiveEvent(event);
     return this.members - backlogs.size;
   }

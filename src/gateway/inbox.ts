@@ -1,7 +1,7 @@
 // Delivers commands to the sessions of a user. A new session is first pushed its inbox, in order
-// and as fast as its client reads, and then the commands that arrive live. A command that arrives
-// while the inbox is read is also found in the inbox, so none is lost, repeated or pushed out of
-// order. State: none; the read position is stored in the session.
+// and as fast as its client reads, and then the commands that arrive live. A stored command that
+// arrives while the inbox is read is also found in the inbox, so none is lost, repeated or pushed
+// out of order. State: none; the read position is stored in the session.
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";

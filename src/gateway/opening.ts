@@ -166,7 +166,8 @@ export async function planJoin(
   { store, hub, groups, directory }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
-  // Read before the subscriptions are complete: what is stored later arrives live or is found later.
+  // The id is read before the subscriptions are complete. A message that is stored after that read
+  // arrives live or is found by a later read.
   const [newestId] = await Promise.all([
     store.newestMessageId(),
     hub.subscribe(session),
@@ -227,9 +228,9 @@ function startAtResumePoints(
 }
 
 /**
- * Records the recent positions in personal channels, because a node that was disconnected may
- * deliver messages from before it subscribed, which the client may have received through another
- * node.
+ * Records the recent positions in personal channels, so that no message is pushed twice. A node
+ * that was disconnected may deliver messages from before it subscribed, and the client may have
+ * received these messages through another node.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
   const personal = outcomes.flatMap(({ point, result: { status } }) => {

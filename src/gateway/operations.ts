@@ -233,8 +233,8 @@ export function storedBytes(operation: Operation, frameBytes: number): number {
 }
 
 /**
- * Runs an operation. Resolves to its work if that differs from `costOf`. Throws or rejects with a
- * BrokerError.
+ * Runs an operation. The result has the same meaning as that of `OperationRow.run`. Throws or
+ * rejects with a BrokerError.
  */
 export function operate(
   session: Session,

@@ -2,7 +2,7 @@
 // is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop
 // (`docs/protocol/native.md` has the same table). A token bucket that is not full outlives its
 // user's last session, so that a reconnect does not refill it. The number of users without a
-// session is limited; the users who left first are dropped.
+// session is limited; the buckets of the users who left first are dropped.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -19,7 +19,7 @@ const REPLY_BYTES_PER_FRAME = 8192;
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
 const CONNECT_WORK = 10;
-/** Work charged for a request that was refused or failed. */
+/** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
 export const REFUSED_WORK = 1;
 
 export interface Rate {
@@ -56,8 +56,8 @@ const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each needs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
 /**
- * Number of remembered users that are checked when a user leaves. It is more than 1, so that users
- * with full buckets are removed faster than users are added.
+ * Number of remembered users that are checked when the last session of a user ends. It is more than
+ * 1, so that users with full buckets are removed faster than users are added.
  */
 const SWEPT_AT_ONCE = 4;
 
@@ -147,7 +147,7 @@ export class ConnectionRate implements Rate {
     this.#user = user;
   }
 
-  /** Charges only the user, because a connect does not slow down its connection. */
+  /** Charges only the user's budget, so that a connect does not delay its own connection. */
   chargeUser(cost: number): void {
     this.#user?.work.charge(cost);
   }

@@ -8,15 +8,18 @@ import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
-/** Maximum number of concurrent reads. A reply may fill a quarter of the allowed unread bytes. */
+/**
+ * Maximum number of concurrent reads. Each reply may be as large as a quarter of
+ * `client.maxBufferedBytes`.
+ */
 const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each examines all conversations of the user. */
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 8;
 /**
- * Maximum number of waiting histories of a user. With the default options, this limit is never
- * reached.
+ * Maximum number of waiting histories of a user. With the default options, a user has at most 400:
+ * `READS_AT_ONCE` in each of 100 sessions.
  */
 const MAX_HISTORIES_WAITING = 1000;
 
@@ -64,9 +67,10 @@ export class Reads {
   }
 
   /**
-   * Runs the read in its turn, unless the session has ended by then. Rejects with `overloaded` if
-   * too many reads wait. Rejects a conversation list with `rate_limited` while the previous one has
-   * left the budget in debt, because its work is known only after it ran.
+   * Runs the read in its turn, unless the session has ended by then. Rejects a history with
+   * `overloaded` if too many histories of the user wait. Rejects a conversation list with
+   * `rate_limited` while earlier work has left the budget in debt, because the work of a list is
+   * known only after it ran.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {

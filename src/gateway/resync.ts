@@ -1,7 +1,8 @@
 // Updates sessions whose events may have been lost: reads their memberships and inboxes again if
-// these have changed. Only a few reads run at once, for any number of users. A failed read is
-// repeated until it succeeds; until then the session stays as it is. State: the users to check, the
-// reads that have not started, and the sessions whose memberships are being read.
+// these have changed. Only a few reads run at once, for any number of users. A read that fails with
+// a BrokerError is repeated until it succeeds; until then the session stays as it is. After any
+// other error the session is closed. State: the users to check, the reads that have not started,
+// and the sessions whose memberships are being read.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -180,7 +181,7 @@ function hasGroups(session: Session, channelIds: readonly string[]): boolean {
 class SharedReads<T> {
   readonly #shared = new Map<string, Promise<T>>();
 
-  /** Returns the shared result. `wait` waits for the read's turn and passes it to `begin`. */
+  /** Returns the shared result. `wait` waits for its turn, then calls `begin` with the read. */
   read(
     name: string,
     wait: (begin: (read: () => Promise<T>) => Promise<T>) => Promise<T>,
@@ -191,7 +192,7 @@ class SharedReads<T> {
       this.#shared.delete(name);
       return read();
     };
-    // Starts after all requests of this turn of the event loop, so that they share the read.
+    // Starts in a microtask, so that all requests made by the code that runs now share the read.
     const result = Promise.resolve().then(() => wait(begin));
     this.#shared.set(name, result);
     return result;

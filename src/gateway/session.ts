@@ -42,7 +42,7 @@ export interface GroupPosition {
   readonly isResumed: boolean;
 }
 
-/** Returns a key unique among all channels. No channel key contains a line break. */
+/** Returns a key that is unique among all streams. No channel key contains a line break. */
 export function streamName({ key, clientMsgNo }: StreamName): string {
   return `${key}\n${clientMsgNo}`;
 }
@@ -121,17 +121,20 @@ export class Session {
   personal: PersonalBacklog | undefined;
   /** State of the inbox while the session reads it, `undefined` after it has caught up. */
   inbox: UnreadInbox | undefined;
-  /** Highest `inboxSeq` that the session has read from its inbox. */
+  /** `inboxSeq` up to which the session has all stored commands. It may have later ones as well. */
   inboxSeq = 0;
-  /** Range of the copies that arrived live, `undefined` if there was none yet. */
+  /**
+   * Range of the copies that arrived live. It begins with the last seq read from the inbox, if any,
+   * or with 0 if copies may have been lost. `undefined` if the next copy may have any seq.
+   */
   inboxLive: LiveRange | undefined;
   reads: Reads | undefined;
   /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * Maximum number of held bytes: each payload counts with `HELD_OVERHEAD_BYTES` in addition. More
-   * memory may be in use, because a small payload from Redis can keep a block of 8 KiB of Node's
-   * buffer pool alive (`redis/wire.ts`).
+   * Maximum number of held bytes. An item counts as the length of its payload plus
+   * `HELD_OVERHEAD_BYTES`. More memory may be in use, because a small payload from Redis can keep a
+   * block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -303,7 +306,10 @@ export class Session {
     return lacked;
   }
 
-  /** Closes the connection. The client of a replaced session is not sent the reason. */
+  /**
+   * Pushes the reason and closes the connection. The client of a replaced session gets only the
+   * close code.
+   */
   end(reason: CloseReason): void {
     if (this.#ended !== undefined) return;
     this.#ended = reason;

@@ -7,7 +7,7 @@
 import type { Push } from "../protocol/protocol.ts";
 
 const MAX_MESSAGES = 256;
-/** Initial length of the ring. It doubles when it is full, up to twice MAX_MESSAGES. */
+/** Initial length of the ring. It grows up to twice MAX_MESSAGES. */
 const INITIAL_LENGTH = 8;
 const MAX_BYTES = 1_048_576;
 const MAX_RESENDS = 5;
@@ -17,7 +17,7 @@ export type Resendable = Extract<Push, { readonly kind: "message" | "command" }>
 export class Unacknowledged {
   readonly #afterMs: number;
   readonly #resend: (push: Resendable) => void;
-  /** Ring: a message is stored at its number modulo the length, until it is acknowledged. */
+  /** Ring: a message is stored at its number modulo the length, until it is removed. */
   #ring: (Resendable | undefined)[] = new Array(INITIAL_LENGTH).fill(undefined);
   /** Number of the oldest unacknowledged message. */
   #first = 0;
@@ -75,7 +75,7 @@ export class Unacknowledged {
       if (number < resentEnd) this.#remove(number);
       else if (push !== undefined) pushes.push(push);
     }
-    // This may acknowledge messages or end the session.
+    // Resending may change the ring, because it may acknowledge messages or end the session.
     for (const push of pushes) this.#resend(push);
     if (this.#first < this.#next) this.#timer = setTimeout(this.#nextRound, this.#afterMs).unref();
   };

@@ -21,7 +21,7 @@ export function pairOf({
 
 /**
  * Pushes the message to the users' sessions, or adds it to their backlogs. Skips `origin` and
- * sessions that do not need the message. Returns the number of the other sessions.
+ * sessions that do not need the message. Returns the number of sessions that were not skipped.
  */
 export function deliverMessage(
   message: Message,
@@ -39,7 +39,7 @@ export function deliverMessage(
     for (const session of sessionsOf(uid)) {
       if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
-      // An unstored message is only for sessions that already had their CONNACK when it was sent.
+      // A message that is not stored is only for sessions that already have their CONNACK.
       if (message.messageSeq === 0 && !session.hasConnack) continue;
       count += 1;
       if (session.personal?.isHolding) session.personal.receiveMessage(message);
@@ -51,7 +51,7 @@ export function deliverMessage(
 
 /**
  * Pushes the event to the sessions of both users, or adds it to their backlogs. Returns the number
- * of these sessions.
+ * of sessions of both users, including those that already have the event.
  */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;

@@ -44,7 +44,8 @@ export class PresenceWatch {
 
   /**
    * Makes the session watch exactly these users. Calls `answer` with their state in the order of
-   * `uids`. Rejects with `unavailable`, and the session then watches nobody.
+   * `uids`. Rejects with `unavailable`; the session then watches nobody, unless `watch` was called
+   * for it again.
    */
   async watch(
     session: Session,
@@ -165,8 +166,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Skips sessions that still wait for the first state, because the reply to their request will
-   * contain it.
+   * Pushes the states that differ from the last ones sent. Skips sessions that still wait for the
+   * first state, because the reply to their request will contain it.
    */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
