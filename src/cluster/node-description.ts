@@ -32,7 +32,10 @@ export function createNodeDescription(details: NodeDetails): () => NodeInfo {
   });
 }
 
-/** Returns a function that returns this process's recent CPU usage, as a fraction of one core. */
+/**
+ * Returns a function that returns this process's recent CPU usage, as a fraction of one core from 0
+ * to 1.
+ */
 function createLoadMeter(): () => number {
   let readAtMs = performance.now();
   let usage = process.cpuUsage();

@@ -24,7 +24,7 @@ export const clusterOptions = Type.Object(
 );
 
 const MAX_HEARTBEAT_MS = 500;
-/** Number of heartbeats within `deadAfterMs`. It is more than one, because one may be late. */
+/** Minimum number of heartbeats within `deadAfterMs`. More than one, because one may be late. */
 const HEARTBEATS_UNTIL_DEAD = 4;
 
 export function heartbeatMs(deadAfterMs: number): number {

@@ -1,6 +1,7 @@
 // A node of a cluster on Redis: combines its topics with the registry of nodes. Owns the listener,
-// the users whose presence is watched, and whether Redis was unreachable since the last heartbeat.
-// Must never close the link to Redis: the store shares it, and its creator closes it later.
+// the users whose presence is watched, and whether Redis has been unreachable since the last
+// heartbeat. Must never close the link to Redis: the store shares it, and its creator closes it
+// later.
 
 import { presenceTopic } from "../../broker/model.ts";
 import type { Cluster, ClusterEvent, Incarnation, ResyncHandler } from "../../broker/ports.ts";
@@ -53,7 +54,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       wasDisconnected = false;
       resync.beat(isAnew);
     },
-    /** Checks every watched user, because the users of the dead node are unknown. */
+    /** Reports a change for every watched user, because the users of the dead node are unknown. */
     onDeath() {
       for (const uid of watched) listener({ kind: "presence", uid });
     },

@@ -1,6 +1,6 @@
 // Counts failed logins in Redis, so that all nodes share the counts: one HASH per key, with the
-// count and the end of its time window. The nodes' clocks decide when a window ends. Redis expires
-// the HASH later, to free its memory.
+// count and the end of its time window. A node's estimate of Redis' time decides whether a window
+// has ended. Redis expires the HASH later, to free its memory.
 
 import { createHash } from "node:crypto";
 import type { Clock, Throttle } from "../../broker/ports.ts";
@@ -10,7 +10,8 @@ import { loadScript } from "../../redis/script.ts";
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
 /**
- * Time for which Redis keeps a HASH after its window has ended. The nodes' clocks differ by less.
+ * Time for which Redis keeps a HASH after its window has ended. Two nodes' estimates of Redis' time
+ * differ by less.
  */
 const CLOCK_TOLERANCE_MS = 60_000;
 

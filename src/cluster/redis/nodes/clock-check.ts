@@ -4,7 +4,7 @@
 interface ClockCheckPorts {
   /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
-  /** Called when the clocks differ too much, and again every minute while they do. */
+  /** Called at most once a minute while the clocks differ by more than `MAX_OFFSET_MS`. */
   readonly onLargeOffset: (offsetMs: number) => void;
 }
 
@@ -23,13 +23,16 @@ export class ClockCheck {
 
   /**
    * Milliseconds by which this node's clock is certainly ahead of Redis' clock, negative if it is
-   * behind. Differences shorter than the round trip count as 0.
+   * behind. 0 if Redis' time is between the times of the request and of the reply.
    */
   get offsetMs(): number {
     return this.#offsetMs;
   }
 
-  /** Starts a comparison before a heartbeat. The returned function is called with Redis' time. */
+  /**
+   * Starts a comparison before a heartbeat. If the heartbeat is confirmed, the returned function
+   * must be called with Redis' time.
+   */
   startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;
     const sentMs = clock();

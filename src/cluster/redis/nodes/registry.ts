@@ -20,7 +20,10 @@ export interface RegistryPorts {
   readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
-  /** Called before each heartbeat. The returned function is called with Redis' time. */
+  /**
+   * Called before each heartbeat. If the heartbeat is confirmed, the returned function is called
+   * with Redis' time.
+   */
   readonly startClockComparison: () => (redisMs: number) => void;
   /** Called when this node, which was declared dead, is live again as a new incarnation. */
   readonly onNewIncarnation?: () => void;
@@ -36,7 +39,7 @@ interface RegistryListener {
   onDeath(): void;
 }
 
-/** Maximum number of dead incarnations that are remembered. The store has entries of only a few. */
+/** Maximum number of remembered dead incarnations. The store has the sessions of only a few. */
 const MAX_KNOWN_DEAD = 1000;
 /** Exemption from the limit on calls in flight. A busy node must not look dead. */
 const VITAL = { isVital: true } as const;
@@ -153,7 +156,10 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /** Leaves the cluster: this node counts as dead at once. May be called more than once. */
+  /**
+   * Leaves the cluster. This node counts as dead at once, or after `deadAfterMs` if Redis cannot be
+   * reached. May be called more than once.
+   */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
     this.#status = "closed";
@@ -174,7 +180,10 @@ export class Registry {
     return this.#underway;
   }
 
-  /** Looks for an unknown incarnation. Reads twice: the first read may share an older heartbeat. */
+  /**
+   * Looks for an unknown incarnation. If the first read does not find it, reads again, because the
+   * first read may share a heartbeat that was sent before this call.
+   */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
       await this.refresh();
@@ -191,11 +200,15 @@ export class Registry {
     await this.#enter();
   }
 
-  /** Starts a new incarnation. A joined node whose id is `taken` is evicted and tries again. */
+  /**
+   * Enters the cluster as a new incarnation. If the id of a node that was live is `taken`, the node
+   * becomes `evicted`, and the next heartbeat tries again.
+   */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
-    // The name of the incarnation is reused until Redis replies. If each attempt had its own name,
-    // an attempt whose reply is lost would leave a live incarnation that blocks this node's id.
+    // The name of the incarnation is reused until Redis accepts it. If each attempt had its own
+    // name, an attempt whose reply is lost would leave a live incarnation that blocks this node's
+    // id.
     if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
@@ -240,8 +253,8 @@ export class Registry {
       const { link } = this.#ports;
       return await link.run(heartbeat, this.#keys, args, VITAL);
     } catch (error) {
-      // Redis rejects heartbeats, for example because its memory is full. It rejects the heartbeats
-      // of all nodes, so no node declares another node dead.
+      // A Redis that rejects a heartbeat, for example because its memory is full, also rejects the
+      // heartbeats of the other nodes, so no node declares another node dead.
       if (isRejected(error)) this.#refusedMs = sentMs;
       throw error;
     }

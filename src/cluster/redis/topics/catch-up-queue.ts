@@ -58,8 +58,9 @@ export class CatchUpQueue {
   }
 
   /**
-   * Sets a new sequencer to the channel's position. Throws only transient errors such as
-   * `unavailable`, so that one unreadable channel does not prevent its members from connecting.
+   * Sets a new sequencer to the channel's position. Throws transient errors such as `unavailable`.
+   * Reports any other error and starts a catch-up instead, so that one unreadable channel does not
+   * prevent its members from connecting.
    */
   async begin(sequencer: Sequencer): Promise<void> {
     const { feed, onError } = this.#ports;
@@ -79,7 +80,7 @@ export class CatchUpQueue {
     for (const running of this.#running.values()) if (running.isFailing) void running.restart();
   }
 
-  /** Resolves when no running catch-up needs to be waited for any longer (see `catchUp`). */
+  /** Resolves when the promises that `catchUp` returned for the running catch-ups resolve. */
   async settled(): Promise<void> {
     await Promise.all([...this.#running.values()].map((running) => running.settled));
   }
@@ -96,7 +97,7 @@ export class CatchUpQueue {
         onError(error, "Could not read missed messages of a channel; trying again");
         await running.waitForRetry(isTransient(error));
       }
-    this.#running.delete(sequencer); // safe: there was no await since `needsRead` was checked
+    this.#running.delete(sequencer); // safe: no `await` since `needsRead` was checked
   }
 
   /** Returns a feed whose reads resolve only after users without access are excluded. */
@@ -151,7 +152,10 @@ class RunningCatchUp {
     return this.settled;
   }
 
-  /** Resolves at the next retry. If Redis can be reached, callers stop waiting immediately. */
+  /**
+   * Waits until the next retry. If Redis can be reached, callers stop waiting at once. Otherwise
+   * they stop waiting after `MAX_WAIT_MS` of failures.
+   */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;
     const now = performance.now();

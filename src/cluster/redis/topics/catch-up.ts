@@ -67,7 +67,10 @@ export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<vo
   sequencer.delivered.advanceTo(position); // not earlier, or buffered publications would be skipped
 }
 
-/** Reads the position. Drops buffered publications after it, whose numbers will be reused. */
+/**
+ * Reads the position. Drops the publications that were buffered before and have numbers after the
+ * position, because the store has not assigned these numbers.
+ */
 async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {
   const { bufferedSeqs, key, delivered } = sequencer;
   const position = await feed.position(key, delivered);

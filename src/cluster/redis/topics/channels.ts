@@ -33,11 +33,11 @@ const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
 /**
- * Maximum time until a loss is noticed. Messages of that time may be missing, so a new sequencer
- * reads them too.
+ * Maximum time until the loss of a subscription is noticed. Messages of that time may be missing,
+ * so a new sequencer reads them too.
  */
 const LOSS_SLACK_MS = 2000;
-/** Maximum time by which the clock of the node that sent a message may be behind. */
+/** Maximum time by which the listed time of a channel's newest message may be too early. */
 const LISTING_SLACK_MS = 60_000;
 /** Maximum age of a publication that a fail-over can lose. */
 const FAILOVER_LOSS_MS = 10_000;
@@ -84,7 +84,10 @@ export class Channels {
     if (uid !== undefined) this.#users.set(uid, topic);
   }
 
-  /** Removes a topic. Its personal channels continue on the topic of their other user. */
+  /**
+   * Removes a topic. Each of its personal channels continues on the topic of its other user, or is
+   * removed if this node does not follow that topic.
+   */
   removeTopic(topic: Subscription): void {
     topic.sequencer?.close();
     const uid = uidOf(topic.topic);
@@ -100,7 +103,7 @@ export class Channels {
   }
 
   /**
-   * Starts delivering publications to the group. Throws `unavailable` if the store cannot be read
+   * Starts delivering the group's publications. Throws `unavailable` if the store cannot be read
    * now.
    */
   async begin(sequencer: Sequencer): Promise<void> {
@@ -165,7 +168,7 @@ export class Channels {
       sequencer.hasThrough(publicationSeq)
     ) {
       this.#resume(sequencer, topic);
-      // In these two cases no publication was missed.
+      // Nothing was missed: what is still buffered is delivered when the suspension ends.
       if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq) return;
     }
     const caughtUp = this.#ports.catchUpQueue.catchUp(sequencer);
@@ -174,8 +177,8 @@ export class Channels {
   }
 
   /**
-   * Catches up with the changed personal channels of a user that have no sequencer yet, or whose
-   * catch-up is still running.
+   * Catches up with those personal channels of the topic's user that have changed since the loss.
+   * Skips channels that have a sequencer and are not catching up.
    */
   async #restoreOthers(topic: Subscription, lostAtMs: number): Promise<void> {
     const uid = uidOf(topic.topic);
@@ -274,7 +277,7 @@ export class Channels {
     if (isAfterLoss)
       missedMs =
         this.#evictedAtMs < listenedMs
-          ? Number.NEGATIVE_INFINITY // nothing was delivered since the subscription
+          ? Number.NEGATIVE_INFINITY // nothing has been delivered since the subscription
           : lostMs - LOSS_SLACK_MS;
     const sequencer = new Sequencer(
       {

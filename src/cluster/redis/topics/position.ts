@@ -59,7 +59,10 @@ export class DeliveredPosition {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
-  /** Marks the event as delivered. Returns false if it was delivered already. */
+  /**
+   * Records a stored message or an event of a stream. Returns false if it was delivered before.
+   * Returns true for all other events: removals, unstored messages and events outside streams.
+   */
   markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"
@@ -76,13 +79,13 @@ export class DeliveredPosition {
     this.#addMark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /** True if a different message with this seq was delivered. A fail-over has lost that message. */
+  /** True if the message delivered with this seq was a different one. A fail-over has lost it. */
   hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;
   }
 
-  /** Removes delivered messages that are not in the store: they were lost or forged. */
+  /** Moves the position back if delivered messages are not in the store: lost or forged ones. */
   forgetLost({ lostFromId, lastId }: ChannelPosition): void {
     let last = this.#marks.at(-1);
     while (last !== undefined && last.messageId >= lostFromId) {

@@ -11,7 +11,7 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-ports.ts";
 
-/** Maximum number of announced events in flight. The link must have room for other calls. */
+/** Maximum number of events in flight from long announcements, so that other calls have room. */
 const MAX_ANNOUNCING = 500;
 /** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */
 const BATCH_SIZE = 50;
@@ -38,8 +38,8 @@ export class Publishing {
   }
 
   /**
-   * Implements `Announcer`. After a failure, no further batch is sent. Rejects a long announcement
-   * with `overloaded` if `MAX_QUEUED` events are queued.
+   * Implements `Announcer`. After a failure, no further batch of the announcement is sent. Rejects
+   * a long announcement with `overloaded` if at least `MAX_QUEUED` events are queued.
    */
   async announce(events: readonly ClusterEvent[]): Promise<void> {
     if (events.length <= BATCH_SIZE) await this.#sendAll(events);

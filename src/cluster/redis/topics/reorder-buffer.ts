@@ -24,7 +24,10 @@ export class ReorderBuffer {
   readonly #frames = new Map<number, Buffer>();
   #unstoredCount = 0;
   #bytes = 0;
-  /** True if a frame was dropped or a number repeated since the last `consumeLost`. */
+  /**
+   * True if, since the last `consumeLost`, frames were dropped or a number arrived again with a
+   * different frame.
+   */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {

@@ -24,7 +24,7 @@ import type { TopicsMetrics } from "./topics-ports.ts";
 
 interface SequencerStart {
   readonly key: ChannelKey;
-  /** Unix milliseconds. Messages that are older are not delivered. */
+  /** Unix milliseconds. A backward read of the log delivers no message from before this time. */
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;
@@ -170,7 +170,10 @@ export class Sequencer {
     this.#isSuspended = true;
   }
 
-  /** Ends the suspension. The catch-up of missed publications must already have started. */
+  /**
+   * Ends the suspension. If publications may have been missed, their catch-up must already have
+   * started.
+   */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
@@ -189,7 +192,8 @@ export class Sequencer {
 
   /**
    * Delivers a stored message and the text of its stream so far, unless they were delivered before.
-   * Must be called only during a catch-up.
+   * Delivers buffered unstored messages with lower ids first. Must be called only during a
+   * catch-up.
    */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
@@ -281,8 +285,9 @@ export class Sequencer {
   }
 
   /**
-   * True if a frame that the store does not have is not delivered yet. On a Redis Cluster, a
-   * catch-up may pass the number of an unstored message, which is then recognised by its id.
+   * True if a frame that the store does not have is not delivered yet. On a Redis Cluster, the
+   * position may pass the number of an unstored message before the message arrives. Such a message
+   * is recognised by its id.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -329,8 +334,8 @@ export class Sequencer {
   }
 
   /**
-   * Delivers a frame. Skips unstored messages from before the catch-up after a loss, because a
-   * session may have received them on its earlier node.
+   * Delivers a frame. Skips an unstored message that arrived between a loss and the end of the
+   * catch-up, because a session may have received the message on its previous node.
    */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;

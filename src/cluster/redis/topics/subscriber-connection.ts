@@ -125,8 +125,8 @@ export class SubscriberConnection {
 
   /**
    * Resolves when all earlier publications have arrived. Rejects if the connection is down or the
-   * mark cannot be published. If the mark does not arrive in time, replaces the connection and
-   * rejects.
+   * mark cannot be published. If the mark has no receiver or does not arrive in time, replaces the
+   * connection and rejects.
    */
   mark(): Promise<void> {
     return this.#marking.run();
@@ -208,7 +208,10 @@ export class SubscriberConnection {
     this.#marks.get(frame.toString("utf8", 2))?.resolve();
   }
 
-  /** Replaces the connection unless `isReached` is true and `signOfLife` resolves in time. */
+  /**
+   * Resolves if `isReached` is true and `signOfLife` resolves in time. Otherwise replaces the
+   * connection and rejects.
+   */
   async #replaceUnless(isReached: boolean, signOfLife: Promise<unknown>) {
     const stream = this.#client.stream;
     try {

@@ -18,7 +18,7 @@ interface SubscriberPorts {
   /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** Called when publications under these names may be missing since `sinceMs`. */
+  /** Called when publications sent under these names after `sinceMs` may be missing. */
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
   readonly onResubscribed: (names: readonly string[]) => void;
   readonly onError: (error: unknown, message: string) => void;
@@ -57,9 +57,9 @@ export class Subscriber {
   }
 
   /**
-   * Subscribes to a name. Rejects with `unavailable` and stops trying after a timeout, if Redis is
-   * unreachable, or if the name is unsubscribed meanwhile. Must not be called again for the name
-   * before the promise has settled.
+   * Subscribes to a name. Retries until a timeout, and then rejects. Rejects earlier if Redis is
+   * unreachable or the name is unsubscribed meanwhile. Must not be called again for the name before
+   * the promise has settled.
    */
   async subscribe(name: string): Promise<void> {
     const deadline = performance.now() + this.#timeoutMs;

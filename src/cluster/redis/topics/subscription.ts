@@ -9,13 +9,13 @@ export interface Subscription {
   readonly name: string;
   /** Sequencer of a group's topic, `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
-  /** Time since which publications arrive, Unix milliseconds. `undefined` before that. */
+  /** Time since which publications have been arriving, Unix milliseconds. `undefined` before. */
   sinceMs: number | undefined;
   /** True while Redis has the subscription. */
   isUp: boolean;
   /** True until the node unsubscribes. */
   isOpen: boolean;
-  /** Time since which publications may be missing, Unix milliseconds. `undefined` if none are. */
+  /** Time after which publications may be missing, Unix milliseconds. `undefined` if none are. */
   lostAtMs: number | undefined;
   lostCount: number;
 }

@@ -79,13 +79,14 @@ export class Subscriptions {
 
   /**
    * Subscribes to a topic and resolves when its publications are delivered. Rejects with
-   * `unavailable`. The topic then stays subscribed only if another caller uses it.
+   * `unavailable` if that is not possible in time. After a rejection, the topic stays subscribed
+   * only if another caller uses it.
    */
   listen(topic: Topic): Promise<void> {
     return this.#request(topic, (entry) => entry.opening);
   }
 
-  /** Subscribes to a topic and resolves when its publications arrive. Rejects like `listen`. */
+  /** Subscribes to a topic. Resolves once its publications arrive. Rejects like `listen`. */
   subscribe(topic: Topic): Promise<void> {
     return this.#request(topic, (entry) => entry.subscribed);
   }

@@ -111,7 +111,10 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     }
   }
 
-  /** Reports restored topics. The listener must recover missed events that are not stored. */
+  /**
+   * Counts restored topics. Reports all except groups' topics to the listener, which must recover
+   * the missed events that are not stored.
+   */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
     metrics?.resubscribed(topics.length);

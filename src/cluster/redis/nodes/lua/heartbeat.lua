@@ -6,7 +6,8 @@
 -- KEYS   beats        ZSET: incarnation -> time of its last heartbeat, milliseconds
 --        nodes        HASH: incarnation -> description of its node
 --        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
---                           resumed  time of the first heartbeat after all incarnations were silent
+--                           resumed  time of the first heartbeat after half of `silence` without
+--                                    any heartbeat, or after Redis' clock was set back
 -- ARGV   incarnation
 --        node         node id of the incarnation
 --        description  JSON, see NodeInfo

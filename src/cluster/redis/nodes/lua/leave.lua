@@ -1,5 +1,5 @@
--- Removes an incarnation that leaves the cluster. It counts as dead at once, and so do the sessions
--- it may have left in the store.
+-- Removes an incarnation that leaves the cluster. From then on the incarnation counts as dead, and
+-- sessions that it left in the store count as offline.
 --
 -- KEYS   beats, nodes  see heartbeat.lua
 -- ARGV   incarnation
