@@ -320,8 +320,8 @@ export interface Client {
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
    * Calls `handler` with the presence of each user and with every change. Returns a function that
-   * ends the watch. Throws `too_large` if the watches would cover more than 200 users, and
-   * `bad_id`.
+   * ends the watch. Throws `bad_id`, or `too_large` if the watches would cover more than 200
+   * users.
    */
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**
