@@ -50,7 +50,8 @@ export class ClientAddresses {
 
 /**
  * Returns true if the connection sent a PROXY header with an address. A reply must then be written
- * so that the connection serves no other request, because that could have another PROXY header.
+ * so that the connection serves no other request, because the next one could have another PROXY
+ * header.
  */
 export function hasProxyHeader(res: HttpResponse): boolean {
   return res.getProxiedRemoteAddress().byteLength > 0;

@@ -102,7 +102,10 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /** Publishes without writing this connection's queue first, because no peer receives both. */
+  /**
+   * Publishes to other connections. This connection's queue is not written first, because no peer
+   * receives both the queued frames and the published one.
+   */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
@@ -172,8 +175,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * Drops a peer over the native limit: it must have sent pings without reading the pongs. The
-   * socket is closed after the native code on the stack has returned.
+   * Drops a peer whose unread bytes exceed the native limit. Only pongs can exceed it, so the peer
+   * has sent pings without reading the pongs. The socket is closed after the native code on the
+   * stack has returned.
    */
   dropped(): void {
     if (this.#isDropped) return;

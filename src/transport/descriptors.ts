@@ -34,8 +34,8 @@ function openFiles(): number {
 }
 
 /**
- * Returns the number of sockets that fit under the limit of open files, at least 1. Must be called
- * after the process has opened its files.
+ * Returns the number of sockets that fit under the limit of open files, at least 1, or `Infinity`
+ * if there is no limit. Must be called after the process has opened its files.
  */
 export function socketCapacity(): number {
   const limit = fileLimit();

@@ -1,5 +1,5 @@
-// Checks with Node.js what uWebSockets.js rejects without a reason: the TLS files and the address
-// to listen on. State: none; no secret is kept.
+// Checks with Node.js what uWebSockets.js rejects without giving a reason: the TLS files and the
+// address to listen on. State: none; no secret is kept.
 
 import type { AppOptions } from "uWebSockets.js";
 import { readFile } from "node:fs/promises";
@@ -44,8 +44,8 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
 }
 
 /**
- * Returns the native TLS options. Rejects if a file cannot be read, or if the key does not belong
- * to the certificate.
+ * Returns the native TLS options. Rejects if a file cannot be read, or if Node.js does not accept
+ * the files, for example because the key does not belong to the certificate.
  */
 export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
   const { certFile, keyFile, caFile, passphrase } = files;

@@ -12,7 +12,7 @@
 // After that, each call without a credential counts until its reply, and its connection is closed
 // with the reply. A client socket without a credential counts until it is authenticated. It is
 // never refused because of its address: if the address has too many, those that have sent nothing
-// give way.
+// for 3 seconds are closed, the oldest first.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
@@ -28,7 +28,7 @@ interface SocketLimitsPorts {
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
   onRefused(reason: SocketRefusal, address: string): void;
-  /** Called when a client socket without a credential was closed, because it gave way. */
+  /** Called when a silent client socket was closed because its address has too many sockets. */
   onDisplaced(address: string): void;
 }
 
@@ -81,7 +81,7 @@ const SPARE_SHARE = 8;
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
 /**
- * Number of whole ticks after which a silent client socket gives way: 3 s. A stalled event loop
+ * Number of whole ticks after which a silent client socket may be closed: 3 s. A stalled event loop
  * runs one tick at most, so the time in which the node could not read does not count.
  */
 const SILENT_TICKS = 3000 / TICK_MS;
@@ -181,8 +181,9 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a call without a credential against its address until the returned function is called,
-   * once. Returns `undefined` if the address is at its limit; the connection must then be closed.
+   * Counts a call without a credential against its address until the returned function is called.
+   * That function must be called once. Returns `undefined` if the address is at its limit or too
+   * many addresses are counted; the connection must then be closed.
    */
   hold(address: string): (() => void) | undefined {
     if (!this.#isLimited) return noop;
@@ -210,8 +211,9 @@ export class SocketLimits {
 
   /**
    * Counts a client socket without a credential against its address until `leave`. `close` closes
-   * the socket; it is called later, if the socket must give way. Returns `undefined` if the
-   * connection must be closed at once, because too many addresses are counted.
+   * the socket. It is called later if the address has too many sockets and this one has sent
+   * nothing. Returns `undefined` if the connection must be closed at once, because too many
+   * addresses are counted.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;
@@ -226,7 +228,7 @@ export class SocketLimits {
     return place;
   }
 
-  /** Records that the client socket sent a frame. It no longer gives way. */
+  /** Records that the client socket sent a frame, so that it is not closed as a silent one. */
   heard(place: Place): void {
     if (this.#silent.delete(place)) place.tally.silent -= 1;
   }

@@ -11,9 +11,10 @@ export interface HttpRequest {
   /** Raw query string without the `?`. */
   readonly query: string;
   /**
-   * Address of the client as text, `""` after the end of the call. It is the address of the peer,
-   * or what a trusted proxy reports. Must be read before the first `await`. It is looked up on the
-   * first read, because the lookup costs as much as the rest of the call.
+   * Address of the client as text. It is the address of the peer, or the address that a trusted
+   * proxy reports. It is looked up on the first read, because the lookup costs as much as the rest
+   * of the call. Must be read before the first `await`: after the end of the call, the first read
+   * returns `""`.
    */
   readonly remoteAddress: string;
   /** Headers named by the endpoint and the route. An absent header is `""`. */
@@ -103,7 +104,7 @@ export interface HttpEndpoint {
 export interface Connection {
   /** Number that is unique in the process and never reused. */
   readonly id: number;
-  /** Address of the client: the address of the peer, or what a trusted proxy reports. */
+  /** Address of the client: the address of the peer, or the one that a trusted proxy reports. */
   readonly remoteAddress: string;
   /** Stops counting the peer against its address. Safe to call again. */
   authenticated(): void;
@@ -162,7 +163,7 @@ export interface SocketEndpoint {
   readonly maxBufferedBytes: number;
   /** Number of unread bytes above which a connection lags. Less than `maxBufferedBytes`. */
   readonly lagBytes: number;
-  /** Seconds, from 8 to 960, after which a silent peer is closed. A pong is a sign of life. */
+  /** Seconds, from 8 to 960, after which a peer that sends neither data nor pongs is closed. */
   readonly idleTimeoutS: number;
   readonly slowReader: { readonly code: number; readonly message: string };
   /** Returns an HTTP status to refuse the upgrade, or the chosen subprotocol, if any. */
@@ -210,10 +211,13 @@ export interface ListenerSpec {
 }
 
 export interface Listener extends TopicPublisher {
-  /** Starts listening and resolves to the port. Rejects if it cannot listen on the address. */
+  /**
+   * Starts listening and resolves to the port. Rejects if it cannot listen on the address, if the
+   * TLS files cannot be used, or if the listener was started or closed before.
+   */
   start(): Promise<number>;
   /** Stops accepting connections. Open connections are kept. */
   stopAccepting(): void;
-  /** Closes all connections at once. Safe to call twice. */
+  /** Stops accepting connections and closes the open ones at once. Safe to call twice. */
   close(): void;
 }
