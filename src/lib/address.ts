@@ -1,6 +1,9 @@
 // Parses and formats listen addresses: `host:port`, `[ipv6]:port` and `:port`. Pure functions,
 // which resolve no host names.
 
+import { isIPv4 } from "node:net";
+import { canonicalAddress } from "./network-list.ts";
+
 export interface Address {
   /** A host name or an IP address. An IPv6 address has no brackets. */
   readonly host: string;
@@ -28,15 +31,16 @@ export function formatAddress({ host, port }: Address): string {
  * Returns true if the host is `localhost` or a loopback address, which only this machine can reach.
  */
 export function isLoopback(host: string): boolean {
-  const name = host.toLowerCase();
-  return (
-    name === "localhost" ||
-    name === "::1" ||
-    /^(?:::ffff:)?127(?:\.(?:25[0-5]|2[0-4]\d|1?\d{1,2})){3}$/.test(name)
-  );
+  const name = canonicalHost(host);
+  return name === "localhost" || name === "::1" || (isIPv4(name) && name.startsWith("127."));
 }
 
 /** Returns false if the port is 0, because each listener then gets a port of its own. */
 export function sameAddress(a: Address, b: Address): boolean {
-  return a.port === b.port && a.port !== 0 && a.host === b.host;
+  return a.port === b.port && a.port !== 0 && canonicalHost(a.host) === canonicalHost(b.host);
+}
+
+/** Returns the one notation of an IP address, or a host name in lower case. */
+function canonicalHost(host: string): string {
+  return canonicalAddress(host) ?? host.toLowerCase();
 }

@@ -41,19 +41,22 @@ export function canonicalAddress(text: string): string | undefined {
 }
 
 export class NetworkList {
-  readonly #networks = new BlockList();
+  /** One list for each family: in a shared list, `::/0` would contain every IPv4 address. */
+  readonly #networks = { ipv4: new BlockList(), ipv6: new BlockList() };
 
   /** Throws if an entry is not a network. */
   constructor(entries: readonly string[]) {
     for (const entry of entries) {
       const network = parseNetwork(entry);
       if (network === undefined) throw new Error(`${JSON.stringify(entry)} is not an IP network`);
-      this.#networks.addSubnet(network.address, network.prefix, network.family);
+      const { address, prefix, family } = network;
+      this.#networks[family].addSubnet(address, prefix, family);
     }
   }
 
   /** Returns true if one of the networks contains the address, which must be canonical. */
   includes(address: string): boolean {
-    return this.#networks.check(address, isIPv4(address) ? "ipv4" : "ipv6");
+    const family = isIPv4(address) ? "ipv4" : "ipv6";
+    return this.#networks[family].check(address, family);
   }
 }

@@ -8,8 +8,18 @@ export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");
   const isMappedIpv4 = groups.slice(0, 5).every((group) => group === "0");
-  if (isMappedIpv4 && groups[5] === "ffff") return groups.slice(6).join(":");
+  if (isMappedIpv4 && groups[5] === "ffff") return dotted(groups.slice(6));
   return groups.slice(0, 4).join(":");
+}
+
+/** Returns an IPv4 address in its usual form. `groups` are that form, or two hexadecimal groups. */
+function dotted([high = "", low]: readonly string[]): string {
+  if (low === undefined) return high;
+  const bytes = [high, low].flatMap((group) => {
+    const number = Number.parseInt(group, 16);
+    return [number >> 8, number & 255];
+  });
+  return bytes.join(".");
 }
 
 function expand(address: string): readonly string[] {

@@ -16,8 +16,9 @@ const CROWD = 24;
 
 const world = await startWorld(t, {
   JINDOU_ADMIN_PASSWORD: "right",
-  JINDOU_API_TRUSTED_PROXIES: `${PROXY}, 10.0.0.0/8`,
-  JINDOU_CLIENT_TRUSTED_PROXIES: `${PROXY}, 10.0.0.0/8`,
+  // `::/0` must not contain the IPv4 addresses of the strangers.
+  JINDOU_API_TRUSTED_PROXIES: `${PROXY}, 10.0.0.0/8, ::/0`,
+  JINDOU_CLIENT_TRUSTED_PROXIES: `${PROXY}, 10.0.0.0/8, ::/0`,
   JINDOU_AUTH_LOGIN_ATTEMPTS: String(LIMIT),
   JINDOU_AUTH_TOKEN_ATTEMPTS: String(LIMIT),
   JINDOU_AUTH_TOKEN_WINDOW_S: "600",
@@ -83,6 +84,9 @@ for (const [name, wayTo] of [
           : ["203.0.113.3", "203.0.113.4"];
       for (let n = 0; n < LIMIT; n++) t.equal(await guessPassword(wayTo(guesser)), "401");
       t.equal(await guessPassword(wayTo(guesser)), "429");
+      if (name === "X-Forwarded-For")
+        for (const mapped of ["::ffff:203.0.113.1", "::ffff:cb00:7101", "[::FFFF:CB00:7101]:80"])
+          t.equal(await guessPassword(wayTo(mapped)), "429", mapped);
       t.equal(await guessPassword(wayTo(other)), "401");
       const right = { username: "admin", password: "right" };
       t.equal(await login(right, wayTo(other)), "200");

@@ -28,8 +28,9 @@ t.test("formatting a parsed address returns the original text", async (t) => {
 
 t.test("the loopback hosts are 127.0.0.0/8, ::1 and localhost", async (t) => {
   const loopback = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"];
+  loopback.push("::ffff:7f00:1", "0:0:0:0:0:0:0:1", "::1%lo", "LOCALHOST");
   for (const host of loopback) t.equal(isLoopback(host), true, host);
-  const others = ["0.0.0.0", "::", "10.0.0.1", "127.evil.example", "localhost.x"];
+  const others = ["0.0.0.0", "::", "10.0.0.1", "127.evil.example", "localhost.x", "::7f00:1"];
   for (const host of others) t.equal(isLoopback(host), false, host);
 });
 
@@ -39,4 +40,7 @@ t.test("addresses with equal hosts and ports conflict, unless the port is 0", as
   t.equal(sameAddress(at(1), at(2)), false);
   t.equal(sameAddress(at(0), at(0)), false);
   t.equal(sameAddress(at(1), { host: "::1", port: 1 }), false);
+  t.equal(sameAddress(at(1), { host: "::ffff:7f00:1", port: 1 }), true);
+  const [short, long] = [parseAddress("[::1]:1"), parseAddress("[0:0:0:0:0:0:0:1]:1")];
+  t.equal(short && long && sameAddress(short, long), true);
 });

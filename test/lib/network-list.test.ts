@@ -13,6 +13,17 @@ t.test("a list contains the addresses of its networks and no others", async (t) 
   t.notOk(new NetworkList([]).includes("127.0.0.1"));
 });
 
+t.test("a network of one family contains no address of the other family", async (t) => {
+  for (const network of ["::/0", "::/64", "::/80"]) {
+    const list = new NetworkList([network]);
+    for (const address of ["1.2.3.4", "127.0.0.1"]) t.notOk(list.includes(address), network);
+    t.ok(list.includes("::1"), network);
+  }
+  const list = new NetworkList(["0.0.0.0/0"]);
+  t.ok(list.includes("1.2.3.4"));
+  for (const address of ["::1", "::102:304", "2001:db8::1"]) t.notOk(list.includes(address));
+});
+
 t.test("a list is not created from entries that are not networks", async (t) => {
   t.throws(() => new NetworkList(["10.0.0.1", "10.0.0.0/33"]), /"10\.0\.0\.0\/33"/);
 });

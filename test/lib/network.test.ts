@@ -11,6 +11,9 @@ t.test(
     t.equal(networkOf("2001:0DB8:0000:0001:0000:0000:0000:0005"), networkOf("2001:db8:0:1::5"));
     t.not(networkOf("2001:db8:0:1::5"), networkOf("2001:db8:0:2::5"));
     t.not(networkOf("::ffff:10.0.0.1"), networkOf("::ffff:10.0.0.2"));
+    for (const mapped of ["::ffff:102:304", "::FFFF:1.2.3.4", "0:0:0:0:0:ffff:0102:0304"])
+      t.equal(networkOf(mapped), networkOf("1.2.3.4"), mapped);
+    t.equal(networkOf("::ffff:0:0"), "0.0.0.0");
     t.equal(networkOf("0000:0000:0000:0000:0000:ffff:0a00:0001"), networkOf("::ffff:a00:1"));
     t.not(networkOf("::ffff:a00:1"), networkOf("::ffff:a00:2"));
     t.equal(networkOf("fe80::1%eth0"), networkOf("fe80::2"));
