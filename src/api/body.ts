@@ -77,7 +77,7 @@ function fieldsOf(schema: TSchema): Fields | null {
   return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
 }
 
-/** Returns a header value that lists the fields of `value` outside the schema, if there are any. */
+/** Returns a header value with the fields of `value` outside the schema, `undefined` if none. */
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const ignored: string[] = [];
   if (fields !== null) collectIgnored(fields, value as object, "", ignored);
@@ -237,7 +237,7 @@ function splitPair(pair: string): readonly [string, string | undefined] {
   }
 }
 
-/** Returns `text` itself if it is not an integer; the schema then rejects it. */
+/** Returns the integer, or `text` itself if it is not an integer; the schema then rejects it. */
 function toInteger(text: string): number | string {
   return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
 }

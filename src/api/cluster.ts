@@ -84,7 +84,8 @@ export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | 
 }
 
 /**
- * Returns the least loaded nodes by id, so that every node of the cluster makes the same choice.
+ * Returns the least loaded nodes, sorted by id, so that every node of the cluster makes the same
+ * choice.
  */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));

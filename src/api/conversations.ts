@@ -146,8 +146,8 @@ export function createConversationCalls(
 }
 
 /**
- * Returns a filter that includes the millisecond of `version` and the `lookBackMs` before it, in
- * which later changes are possible.
+ * Returns the filter that the request describes. It includes changes of the `lookBackMs` before
+ * `version`, because a change made later can have such an earlier time.
  */
 function filterOf(
   { version = 0, only_unread, exclude_channel_types: excluded = [] }: Body<"sync">,

@@ -51,7 +51,7 @@ export function createViewerEndpoint(
   ports: StreamRoutePorts & Pick<ApiPorts, "log" | "observe">,
 ): HttpEndpoint {
   const { log, observe } = ports;
-  const guard = () => errorReply("unauthorized"); // the row itself checks viewers
+  const guard = () => errorReply("unauthorized"); // never called: the row's `admit` checks viewers
   const serve = createServe({ guard, dialect: JINDOU, log, observe });
   return {
     ...errorHandlers(JINDOU),

@@ -66,7 +66,10 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   };
 }
 
-/** Throws an error of the message itself. Continues if a single user cannot receive the message. */
+/**
+ * Sends the message to each user. Returns the users for whom this failed, with the reasons. Throws
+ * an error of the message itself, and any error that is not a BrokerError.
+ */
 async function sendToEach(
   messages: Pick<Messages, "send">,
   uids: readonly string[],

@@ -220,7 +220,10 @@ export function decodeBase64(text: string): Uint8Array | undefined {
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/** Returns a message as JSON that names the channel as `uid` does, otherwise as the sender did. */
+/**
+ * Returns a message as JSON. The channel has the id under which the user `uid` sees it, or without
+ * a `uid` the id that the sender used.
+ */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

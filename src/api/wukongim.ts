@@ -270,7 +270,10 @@ function channelRows(
     { title: "ChannelRequest" },
   );
 
-  /** Creates the channel, or adds the subscribers and sets the flags, absent flags to 0. */
+  /**
+   * Creates the channel. If it exists, adds the subscribers and sets the flags. Absent flags become
+   * 0, except `disband`.
+   */
   async function upsert(body: Static<typeof create>) {
     try {
       return await calls.create(body);
@@ -387,7 +390,10 @@ function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   };
 }
 
-/** Creates a row that sends a command without a channel to each of its subscribers. */
+/**
+ * Creates the row that sends messages. It sends a command without a channel to each of its
+ * subscribers.
+ */
 function sendRow(messages: Messages, maxSubscribers: number, table: readonly ApiRoute[]): ApiRoute {
   const { send } = createMessageCalls(messages);
   const sendBatch = createSendBatch(messages);
