@@ -1,7 +1,6 @@
 // Parses the JSON of settings. Unlike `JSON.parse`, reports the line of every error and the keys
-// that stand more than once in an object, and never quotes the text, which may contain secrets.
+// that occur more than once in an object, and never quotes the text, which may contain secrets.
 
-/** A parsed document. */
 interface JsonText {
   readonly value: unknown;
   readonly repeatedKeys: readonly RepeatedKey[];
@@ -10,11 +9,11 @@ interface JsonText {
 interface RepeatedKey {
   /** Path from the top of the document, for example `managers[0].password`. */
   readonly path: string;
-  /** Every line on which the key stands. */
+  /** Numbers of the lines on which the key occurs. */
   readonly lines: readonly number[];
 }
 
-/** The text is not JSON. */
+/** The error for a text that is not valid JSON. */
 export class JsonTextError extends Error {
   readonly line: number;
 
@@ -31,7 +30,10 @@ const SPACE = /[\t\n\r ]*/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"/y;
 const SCALAR = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[Ee][+-]?\d+)?/y;
 
-/** Throws `JsonTextError`. The last value of a repeated key counts, as in `JSON.parse`. */
+/**
+ * Parses a text. A repeated key has its last value, as with `JSON.parse`. Throws JsonTextError if
+ * the text is not valid JSON or is nested more than `MAX_DEPTH` deep.
+ */
 export function parseJsonText(text: string): JsonText {
   const parser = new Parser(text);
   return { value: parser.document(), repeatedKeys: parser.repeatedKeys };

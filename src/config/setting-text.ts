@@ -17,14 +17,16 @@ const REPLACEMENT = "\uFFFD";
 const QUOTE_PAIRS = ['""', "''", "``", "“”", "‘’"];
 const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
 
-/** A cleaned text, and what is wrong with it if it cannot be meant. */
 interface CleanText {
   readonly text: string;
-  /** Continues a sentence that begins with the name of the setting. Contains no value. */
+  /**
+   * Why the text is rejected, as the rest of a sentence that begins with the name of the setting.
+   * Contains no value. `undefined` if the text is accepted.
+   */
   readonly fault: string | undefined;
 }
 
-/** Removes a BOM and the newlines at the end. */
+/** Removes a BOM at the beginning, and newlines and carriage returns at the end. */
 export function trimFile(text: string): string {
   return text.replace(BOM, "").replace(LINE_ENDS, "");
 }
@@ -44,7 +46,7 @@ export function cleanJson(original: string): CleanText {
   return { text, fault: encodingFault(text) ?? quotesFault(text) };
 }
 
-/** Returns a fault if the bytes of the text were not UTF-8. */
+/** Returns a fault if the text contains U+FFFD, which stands for bytes that are not UTF-8. */
 export function encodingFault(text: string): string | undefined {
   return text.includes(REPLACEMENT) ? "is not valid UTF-8. Write it in UTF-8" : undefined;
 }
@@ -81,7 +83,7 @@ function nameOf(character: string): string {
   return `the invisible character U+${code}`;
 }
 
-/** A value whose texts are cleaned, and one sentence for each text that cannot be meant. */
+/** A value whose texts are cleaned, and one sentence for each text that is rejected. */
 interface CleanValue {
   readonly value: unknown;
   readonly problems: readonly string[];

@@ -36,7 +36,7 @@ type ReadFile = (path: string) => string;
 export interface Setting {
   readonly key: ConfigKey;
   readonly value: unknown;
-  /** Name of the place for messages, for example `the environment variable JINDOU_API_LISTEN`. */
+  /** Name of the source in messages, for example `the environment variable JINDOU_API_LISTEN`. */
   readonly place: string;
 }
 
@@ -80,8 +80,8 @@ function addFile(result: ReadResult, path: string, readFile: ReadFile): void {
 }
 
 /**
- * Cleans the path of a file with settings. Adds a problem and returns `undefined` if the path
- * cannot be meant.
+ * Cleans the path of a file with settings. Adds a problem and returns `undefined` if the path is
+ * rejected.
  */
 function readPath(result: ReadResult, original: string, subject: string): string | undefined {
   const { text, fault } = cleanText(original, true);
@@ -89,7 +89,10 @@ function readPath(result: ReadResult, original: string, subject: string): string
   return fault === undefined ? text : undefined;
 }
 
-/** Adds a problem for each repeated key. Returns `undefined` after a problem of the whole text. */
+/**
+ * Parses a text. Adds a problem for each repeated key. If the text is not valid JSON, adds a
+ * problem and returns `undefined`.
+ */
 function parseJson(
   result: ReadResult,
   text: string,
@@ -232,7 +235,7 @@ function addText(
   result.problems.push(`${subject} must be ${describe(key.schema)}${actual}.`);
 }
 
-/** Adds a setting, unless one of its texts cannot be meant. */
+/** Adds a setting, or a problem for each of its texts that is rejected. */
 function addValue(result: ReadResult, key: ConfigKey, original: unknown, place: string): void {
   const { name, schema } = key;
   const { value, problems } = cleanValue(original, { schema, name, place });
@@ -279,7 +282,10 @@ function keyNamed(name: string): ConfigKey | undefined {
   return CONFIG_KEYS.find((key) => key.name === name);
 }
 
-/** Returns the most similar key or section, or the first key that ends with `name` (`listen`). */
+/**
+ * Returns the first key that ends with a dot and `name` (`api.listen` for `listen`). Without one,
+ * returns the most similar key or section, `undefined` if none is similar.
+ */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);
   const sections = CONFIG_KEYS.flatMap(({ path }) =>

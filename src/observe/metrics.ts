@@ -33,7 +33,7 @@ export interface GatewayMetrics {
   eventPushed(sessions: number): void;
   /** Counts streams whose missed part was sent in one piece to a session that lagged or joined. */
   caughtUp(streams: number): void;
-  /** Adds `by`, which may be negative, to the sessions and groups that are catching up. */
+  /** Adds `by`, which may be negative, to the number of catch-ups in progress. */
   catchingUp(by: number): void;
   commandsPushed(copies: number): void;
   commandsAcknowledged(commands: number): void;

@@ -24,7 +24,10 @@ import type { LocalFacts } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
 import { hasData, type Node } from "./node.ts";
 
-/** Maximum number of payload bytes in one page of a resume and in one history reply on a socket. */
+/**
+ * Maximum number of payload bytes in one page of a resume, and in one reply on a socket with
+ * history or conversations.
+ */
 const PAGE_BYTES = 131_072;
 /** Maximum number of messages in one page of a resume. */
 const PAGE_MESSAGES = 200;

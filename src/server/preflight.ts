@@ -10,7 +10,7 @@ import { thisMachine, whyItDoesNotLoad } from "../transport/library.ts";
 import { probeAddress, tlsOptions } from "../transport/listen-checks.ts";
 import { reasonOf } from "./start-error.ts";
 
-/** Returns one sentence for each file or folder of the configuration that cannot be used. */
+/** Returns one sentence for each file or folder from the configuration that cannot be used. */
 export async function fileProblems(config: Config): Promise<readonly string[]> {
   const { redis, store } = config;
   const problems = await Promise.all([
