@@ -50,7 +50,10 @@ export class StuckMoveError extends BrokerError {
   }
 }
 
-/** Copies everything and compares it. Throws a `StuckMoveError` if retrying cannot help. */
+/**
+ * Copies everything and compares it. Throws `internal` if Redis differs, a `StuckMoveError` if it
+ * differs in the same way as after the previous attempt.
+ */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
   const tables = moveTables(ports.source, ports.context);
@@ -82,7 +85,10 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/** Compares both sides. The same differences always produce the same text, "" if there are none. */
+/**
+ * Compares both sides. `differing` is "" if they are equal. The same differences always produce the
+ * same text.
+ */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],

@@ -53,7 +53,7 @@ export interface MoveEvents
 }
 
 export interface OtherMove extends MoveProgress {
-  /** Reason of the last failure, or that the migration is abandoned. `undefined` if neither. */
+  /** Message about the last failure, or that the migration is abandoned. `undefined` if none. */
   readonly lastErr: string | undefined;
   /** True if no process has been copying for `abandonedAfterMs`. */
   readonly isAbandoned: boolean;
@@ -121,8 +121,8 @@ export class Migration {
   }
 
   /**
-   * Returns true if the node must wait for a migration. While Redis is unreachable, only a node
-   * with a folder must. Throws `internal` if this build cannot use the data.
+   * Returns true if the node must wait for a migration. If Redis is unreachable, returns true only
+   * if this process has a folder. Throws `internal` if this build cannot use the data.
    */
   async isPending(): Promise<boolean> {
     await this.#readSummary();
@@ -167,8 +167,9 @@ export class Migration {
   /**
    * Returns the owner of an access token by the token's SHA-256, `undefined` if the token is not
    * valid. Used until the migration is done. Throws `unavailable` while the owner cannot be
-   * determined. Until all tokens are in Redis, the tokens last read from the folder are valid, so
-   * that a logout at a node that still uses the folder takes effect at the next attempt.
+   * determined. Until all tokens are in Redis, and while there is no connection to Redis, the
+   * tokens last read from the folder are valid. The folder is read again at each attempt, so that a
+   * logout at a node that still uses the folder then takes effect.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;

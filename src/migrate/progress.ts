@@ -20,7 +20,7 @@ export class Progress {
   readonly #nowMs: () => number;
   #step = "";
   #startedAtMs = 0;
-  /** Number of rows of the step that earlier attempts had already processed. */
+  /** Number of rows of the step that were already processed when the step was first shown. */
   #doneAtStart = 0;
   #shownAtMs = 0;
   #isOpen = false;

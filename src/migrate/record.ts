@@ -55,7 +55,7 @@ type Link = Pick<RedisLink, "call" | "keys">;
 const keyOf = ({ keys }: Pick<Link, "keys">): string => keys.shared("migration");
 
 export interface MoveSnapshot {
-  /** `undefined` if no data was ever migrated to this Redis. */
+  /** `undefined` if Redis has no record of a migration. */
   readonly record: MoveRecord | undefined;
   readonly isMoving: boolean;
 }
@@ -121,9 +121,9 @@ interface EntryOptions {
 }
 
 /**
- * Returns the existing record, or creates one. Before it creates a record, it waits for
- * `deadAfterMs` to see whether a registered node is live. Throws `internal` if the migration must
- * not start, and `unavailable` if the lease or the new record is lost.
+ * Returns the existing record, or creates one. If nodes are registered, waits for `deadAfterMs`
+ * before it creates a record, to see whether one of them is live. Throws `internal` if the migration
+ * must not start, and `unavailable` if the lease or the new record is lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;

@@ -79,9 +79,9 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
 }
 
 /**
- * Resolves when the client is ready. Waits for the `ready` event, because ioredis retries by itself
- * and then may never settle the promise of `connect()`. Throws if the client is not ready within
- * `timeoutMs`, or if all Sentinels keep rejecting the lookup.
+ * Resolves when the client is ready. Also waits for the `ready` event, because ioredis retries by
+ * itself and then may never settle the promise of `connect()`. Throws if `connect()` rejects, if
+ * the client is not ready within `timeoutMs`, or if all Sentinels keep rejecting the lookup.
  */
 export async function connected(client: RedisClient, timeoutMs: number): Promise<void> {
   // The options of a Cluster have no `sentinels`.

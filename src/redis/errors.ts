@@ -14,8 +14,8 @@ export function isMissingScript(error: unknown): boolean {
 }
 
 /**
- * Returns true for an `unavailable` error without a reply, after which the command may have run.
- * Returns false if Redis rejected the command.
+ * Returns true for an `unavailable` error whose cause is not a reply of Redis. The command may have
+ * run. Returns false if Redis rejected the command, or if the error has no cause.
  */
 export function isUnanswered(error: unknown): boolean {
   return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);

@@ -1,7 +1,8 @@
 // Builds the names of all keys and topics in Redis. All keys of a channel contain the hash tag of
-// its bucket, and all keys of a user the user's hash tag, so that all keys of one script are in one
-// slot. On a Redis Cluster each bucket has its own counter of message ids, so ids are unique and
-// increasing without a synchronised clock or a lease. State: a cache of hash tags.
+// its bucket, and all keys of a user contain the user's hash tag, so that all keys of one script
+// are in one slot. On a Redis Cluster each bucket has its own counter of message ids. Ids are
+// therefore unique, and increase within a channel, without a synchronised clock or a lease. State:
+// a cache of hash tags.
 
 import {
   type ChannelKey,

@@ -44,13 +44,14 @@ interface LinkPorts {
 }
 
 /**
- * Options of a call. A call with `isGathered` is not limited, because `admit` already counted its
- * work.
+ * Options of a call. A call with `isGathered` ignores the maximum of calls in flight, because
+ * `admit` has already counted its work.
  */
 interface CallOptions extends SendOptions {
   /**
    * True if the call ignores the maximum of calls in flight. Needed for heartbeats, because a busy
-   * node would be considered dead, and for work that completes a call Redis has already run.
+   * node would otherwise be considered dead, and for work that completes a call Redis has already
+   * run.
    */
   readonly isVital?: boolean;
 }
@@ -269,7 +270,7 @@ export class RedisLink {
     return nowMs === undefined ? undefined : nowMs + timeoutMs;
   }
 
-  /** Like `#deadline`, but asks for an unknown clock. Throws `unavailable` if no reply arrives. */
+  /** Like `#deadline`, but asks the server for its time. Throws `unavailable` without a reply. */
   async #awaitDeadline(server: Redis, options: SendOptions): Promise<number> {
     const askedAt = performance.now();
     await this.#clocks.ensure(server);

@@ -6,7 +6,7 @@
 import type { Redis } from "ioredis";
 import { send } from "./client.ts";
 
-/** A reply of TIME, and when it arrived on the monotonic clock. */
+/** A reply of TIME, and its time of arrival by the monotonic clock. */
 interface Sample {
   readonly serverMs: number;
   readonly arrivedMs: number;
@@ -33,7 +33,10 @@ interface ServerClocksPorts {
   readonly servers: () => readonly Redis[];
   /** Time in milliseconds for which a server's clock counts as known after its last reply. */
   readonly maxAgeMs: number;
-  /** Called when Redis' clock was set. `stepMs` is negative if it was set back. */
+  /**
+   * Called when Redis' clock was set, or when a server with another clock has taken over. `stepMs`
+   * is negative if the clock went back.
+   */
   readonly onStep?: (stepMs: number) => void;
 }
 
@@ -65,8 +68,8 @@ export class ServerClocks {
   }
 
   /**
-   * Asks a server for its time, unless an earlier request still waits for its reply. Resolves when
-   * the request was answered or has failed.
+   * Asks a server for its time, unless an earlier request is still waiting for its reply. Resolves
+   * when the request has been answered or has failed.
    */
   #askOnce(server: Redis): Promise<void> {
     let asking = this.#asking.get(server);

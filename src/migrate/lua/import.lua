@@ -14,7 +14,8 @@
 --       RPUSH                  all values of the list
 --       XADD                   for each entry: its id, the number of its fields and values, then
 --                              the fields and values. The ids must ascend
---       XNEW                   as for XADD; the first entry is the oldest one of the key
+--       XNEW                   as for XADD, where the first entry is the oldest one of the key; an
+--                              existing key is deleted before the entries are written
 -- Reply 1     written, or equal
 --       0     missing or different
 --       nil   the lease has ended, and nothing was written

@@ -5,7 +5,7 @@
 --       2  time until the lease expires (ms; 0: release it)
 --       3  'take': acquire or renew it; 'keep': only renew it
 -- Reply 1  the process holds the lease, or has released it
---       0  another process holds the lease, or it has expired
+--       0  another process holds the lease, or 'keep' found that it has expired
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then

@@ -37,7 +37,7 @@
 //   temporary       SET      temporary members                     if there are any
 //   denylist        SET      uids on the denylist                  if there are any
 //   allowlist       SET      uids on the allowlist                 if there are any
-//   replaced        SET      members of replaced lists, see        until processed, for a day at
+//   replaced        SET      members that were replaced, see       until processed, for a day at
 //                            `lua/members_forget.lua`              most; groups only
 //   joinSeqs        HASH     uid: seq of head when it joined       for members of a group
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
@@ -55,7 +55,7 @@
 //                            by the time of the last event
 //   due             ZSET     channel key, scored by the time when  for each channel with a log
 //                            its log must be reclaimed next, +inf
-//                            if the present limits never need it
+//                            if no limit requires that now
 //   commands        STREAM   pending copies of commands, with the  if a recipient may lack its copy
 //                            ID <messageId>-0 (`command-steps.ts`)
 //     h             bytes    head                                  always
@@ -69,9 +69,9 @@
 //   key or field    type     content                               present
 //   devices         HASH     flag: device (`users.ts`)             if a device is registered
 //   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
-//                            last entered                          user
-//   peers           ZSET     peer uid, scored by the time in the   for at least all peers with whom
-//                            id of about the newest message        messages are stored
+//                            last added to this index              user
+//   peers           ZSET     peer uid, scored by the approximate   for at least all peers with whom
+//                            time of the newest message            messages are stored
 //   streams         SET      channel key                           for at least all personal
 //                                                                  channels with an active stream
 //   sessions        HASH     see `lua/session_rules.lua`           if the user has sessions

@@ -87,7 +87,7 @@ export class Registry {
     this.#listener = listener;
   }
 
-  /** Incarnation under which sessions are entered. Throws `unavailable` if the node is not live. */
+  /** Incarnation under which sessions are stored. Throws `unavailable` if the node is not live. */
   get incarnation(): Incarnation {
     this.assertLiving();
     return this.#incarnation;

@@ -14,7 +14,7 @@
 -- Time after the last attempt for which an inbox remembers a command. Sweeps retry for the same
 -- time.
 local REMEMBERED_MS = 3600000
--- Added to the time to live of `inboxIds`, because the clocks of nodes and Redis may differ.
+-- Added to the time to live of `inboxIds`, because ARGV[1] and the server's clock may differ.
 local CLOCK_SKEW_MS = 60000
 local MIN_REMEMBERED = 1000
 

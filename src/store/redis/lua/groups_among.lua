@@ -6,7 +6,7 @@
 -- ARGV
 --   1  uid
 -- Reply
---   positions (from 1) of the user's groups in this list of groups
+--   positions (from 1) of the user's groups among the groups in KEYS
 local positions = {}
 for at = 1, #KEYS, 3 do
   if redis.call('SISMEMBER', KEYS[at + 1], ARGV[1]) == 1 or redis.call('SISMEMBER', KEYS[at + 2], ARGV[1]) == 1 then

@@ -1,8 +1,8 @@
 -- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
--- Removes expired copies: at most `count` of those in `expiry`, which expire earlier than older
--- copies, and at most `count` from the beginning of the inbox. Copies that are not in `expiry`
+-- Removes expired copies: at most `count` that are listed in `expiry`, and at most `count` from the
+-- beginning of the inbox. `expiry` lists the copies that expire before older copies. The others
 -- expire in the order in which they were added.
 local function expire_copies(inbox, expiry, now, count)
   local expired_seqs = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, count)

@@ -98,9 +98,9 @@ local function place_message(channel, entry_id, record, uid, red_dot, expires, s
   end
 end
 
--- Writes the head of a channel after at least one publication number was assigned. Enters the
--- channel into `due` if a sweep must process it. A channel without limits is entered with the score
--- +inf when its log begins, so that a sweep finds it after limits were set.
+-- Writes the head of a channel after at least one publication number was assigned. Adds the
+-- channel to `due` if a sweep must process it. A channel without limits is added with the score
+-- +inf when its log begins, so that a sweep finds it if limits are set later.
 --   now           Unix ms
 --   retention     ms, 0 means no limit
 --   max_messages  maximum number of messages of a channel, 0 means no limit

@@ -11,7 +11,8 @@
 --   1  now              Unix ms
 --   2  retention        ms, 0 means no limit
 --   3  channel key
---   4  maximum number of messages to remove because of their expiry, and again because of a limit
+--   4  maximum number of messages to remove because they have expired; the same maximum applies to
+--      messages beyond a limit
 --   5  maximum number of messages in the channel, 0 means no limit
 --   6  latest Unix ms at which the channel must be processed again, 0 means no such limit
 -- Reply
@@ -56,7 +57,7 @@ local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
 if not oldest then
   redis.call('DEL', KEYS[2])
   redis.call('ZREM', KEYS[5], ARGV[3])
-  redis.call('HSET', KEYS[1], 'bare', 1) -- the next message enters the channel into `due` again
+  redis.call('HSET', KEYS[1], 'bare', 1) -- the next message adds the channel to `due` again
   return removed
 end
 local due = tonumber(ARGV[6])

@@ -5,14 +5,15 @@
 --   sessions  HASH  sessionId: JSON list
 --                     format       1
 --                     incarnation
---                     since        microseconds of Redis' clock at which its connection was
---                                  entered; higher than for earlier connections of the user
+--                     since        microseconds of Redis' clock when its connection logged in;
+--                                  higher than for earlier connections of the user
 --                     flag
 --                     level
 --                     deviceId
 --                     tokenTag
 --                     order        microseconds of Redis' clock at its login; higher than for
---                                  earlier logins of the user
+--                                  earlier logins of the user. A session that continues an
+--                                  earlier session keeps the order of that session's login.
 --                     expires      Unix ms, extended while its node serves it
 --   logins    HASH  flag: JSON list of the newest main login, which outlives its session's entry
 --                     format       1
@@ -22,10 +23,11 @@
 --                     label
 --                     ended        reason for which it cannot be continued, or ''
 --                     past         labels of earlier logins
---   ended     HASH  sessionId: `<microseconds> <reason>` of the end of a session; kept until the
---                   session's node removes it, absent if the newest login contains the reason
---                   `flag <flag>`: the same for the end of all sessions of a device
---                   Above 100 fields, the oldest field of a session is removed.
+--   ended     HASH  sessionId: `<microseconds> <reason>` of the session's end. Absent if `logins`
+--                   shows the end of the session. The session's node removes the field.
+--                   `flag <flag>`: `<microseconds> <reason>` of the end of all of a device's
+--                   sessions.
+--                   If there are more than 100 fields, the oldest field of a session is removed.
 --   devices   HASH  flag: device (`users.ts`)
 --
 -- The numbers since, order and expires are strings, because JSON encoded in Lua keeps only 14
@@ -114,8 +116,8 @@ local function write_login(user, flag, login)
 end
 
 -- Makes `session` the newest main login of its flag, with `label` ('' if there is none). `newest`
--- is the newest login so far. If both are the same login, an empty label keeps the earlier label.
--- An earlier label that is replaced becomes a past label.
+-- is the newest login so far. If `newest` is the login of `session`, an empty `label` keeps the
+-- label of `newest`. A label of `newest` that is not kept becomes a past label.
 local function set_newest_login(user, session, label, newest)
   local last_label, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == session.order then label = last_label end

@@ -40,7 +40,7 @@ local function stream_keys(head, client_msg_no)
 end
 
 -- Returns the version of a stream's state. It contains time and size as well as the index, so that
--- an event that replaces one lost in a fail-over has another version.
+-- the version also changes if a new event replaces one that a fail-over has lost.
 local function stream_version(id, next_index, last_ms, bytes)
   return id .. ':' .. next_index .. ':' .. last_ms .. ':' .. bytes
 end

@@ -10,8 +10,8 @@
 --   2  clientMsgNo
 --   3  now                      Unix ms
 --   4  window for retries       ms
---   5  silent since             Unix ms; the stream ends only if it had no event since then; ''
---                               if a viewer cancels it
+--   5  silent since             Unix ms; the stream ends only if it has had no event since then;
+--                               '' if a viewer cancels it
 --   then the topics, none if the users are in other slots
 -- Reply
 --   see `stream_steps.lua`. For a silent stream the verdict is `done` if this call ended it, else

@@ -53,7 +53,8 @@ export class AppendCall {
   readonly bytes: number;
   /**
    * Origin and channel of the message. Messages with the same `order` are stored in the order in
-   * which they were sent. `undefined` if the message has no origin, and may be stored in any order.
+   * which they were sent. `undefined` if the message has no origin. It may then be stored in any
+   * order.
    */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;

@@ -29,7 +29,7 @@ const APPEND = loadScript(
 const MAX_MESSAGES = 32;
 const MAX_BYTES = 256 * 1024;
 const MAX_BATCHES_IN_FLIGHT = 2;
-/** Size of all queued and in-flight messages from which on further messages are rejected. */
+/** Total size of queued and in-flight messages at which further messages are rejected. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 
 interface Batch {

@@ -95,7 +95,7 @@ export function areUsersApart(
   return isCluster && key.startsWith("1:");
 }
 
-/** Returns the other one of a channel's users, or `uid` itself if there is no other user. */
+/** Returns the channel's user who is not `uid`, or `uid` itself if there is no other user. */
 export function otherUser(users: readonly string[], uid: string): string {
   return users.find((user) => user !== uid) ?? uid;
 }

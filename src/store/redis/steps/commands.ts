@@ -151,7 +151,7 @@ export class Commands {
 
   /**
    * Completes the command with this id, if it is still pending. `append` must await this for a
-   * retry with the `publicationSeq` 0: the first call was a command.
+   * retry whose `publicationSeq` is 0, because the first call was then a command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;

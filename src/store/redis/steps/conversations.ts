@@ -139,8 +139,8 @@ export function createRedisConversations(
     try {
       const removed = await link.run(DROP, [key], [peer.uid, peer.score]);
       if (removed === 0) return;
-      // A message with the same time may have arrived meanwhile, because a node's clock may be
-      // behind.
+      // A message may have arrived meanwhile without raising the score, because a node's estimate
+      // of Redis' clock may be behind.
       const { isEmpty } = await readHead(uid, channelWith(peer));
       if (!isEmpty) await link.write("zadd", key, "GT", peer.score, peer.uid);
     } catch (error) {

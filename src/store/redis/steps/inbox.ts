@@ -17,7 +17,6 @@ const REMOVED_PER_CALL = 1000;
 
 export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
-/** Creates the inbox part of the Redis store. Its calls throw `unavailable` or `overloaded`. */
 export function createRedisInbox(ports: RedisStorePorts) {
   const { link, clock, waitForReplicas, unreadable } = ports;
   const commands = new Commands(ports);

@@ -1,8 +1,8 @@
 // Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
 // group from the index while the group's slot keeps the membership. Entries of the last minute are
 // written again if their connection was lost or their slot moved, and the user's sessions are
-// notified. With `redis.minReplicas` no entry is lost and none is repaired. State: the entries of
-// the last minute (a limited number).
+// notified. If `redis.minReplicas` is not 0, no entry is lost and none is repaired. State: the
+// entries of the last minute (a limited number).
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -58,8 +58,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Writes entries again that may be lost. Ends after a batch with a transient error, so that it
-   * does not wait for an unreachable server again.
+   * Writes the entries that may have been lost again. Ends after a batch with a transient error, so
+   * that it does not wait for an unreachable server again.
    */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
@@ -71,8 +71,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Returns the entries that may be lost, because their slot has another connection now. Forgets
-   * the other entries after `KEPT_MS`.
+   * Returns the entries that may have been lost, because their slot has another connection now.
+   * Forgets the other entries after `KEPT_MS`.
    */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;

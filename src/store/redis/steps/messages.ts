@@ -86,7 +86,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
 
     /**
      * Must not await anything before the message is queued or its rules are requested. Otherwise
-     * messages could be stored in another order than they were sent.
+     * messages could be stored in an order other than that in which they were sent.
      */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);

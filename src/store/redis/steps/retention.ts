@@ -10,10 +10,13 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
-/** Maximum number of expired messages that one script removes, and of messages over a limit. */
+/**
+ * Maximum number of messages that one script removes because they have expired. The same maximum
+ * applies to messages beyond a limit.
+ */
 const MESSAGES_PER_CALL = 200;
 const CHANNELS_PER_PAGE = 50;
-/** Maximum time by which a node's clock may be ahead of Redis' clock. */
+/** Maximum time by which the store's clock may be ahead of the clock of a server. */
 const MAX_AHEAD_MS = 60_000;
 /** Maximum time between two sweeps of a channel, because its limit may have been lowered since. */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;
@@ -76,8 +79,8 @@ export class Sweep {
   }
 
   /**
-   * Returns this node's time. Throws if it is more than `MAX_AHEAD_MS` ahead of the server's clock,
-   * because a clock that may be wrong must not remove data.
+   * Returns the time of the store's clock. Throws if it is more than `MAX_AHEAD_MS` ahead of the
+   * server's clock, because a clock that may be wrong must not remove data.
    */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
@@ -94,7 +97,7 @@ export class Sweep {
       this.#sweepBucket(bucket, clockAt),
     );
     const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(buckets);
-    // If no bucket succeeded, this node's clock is wrong or Redis is unreachable, and the tasks
+    // If no bucket succeeded, the store's clock is wrong or Redis is unreachable, and the tasks
     // would fail too.
     const anySucceeded = results.some(({ status }) => status === "fulfilled");
     let removed = 0;
@@ -126,7 +129,7 @@ export class Sweep {
   }
 
   /**
-   * Returns the scores in `due` of channels that were entered when no limits or higher limits were
+   * Returns the scores in `due` of channels that were added when no limits or higher limits were
    * set. Returns `undefined` if no limits are set now.
    */
   #outdatedRange(nowMs: number): ScoreRange | undefined {

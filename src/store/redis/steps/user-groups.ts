@@ -110,7 +110,7 @@ export class UserGroups {
   async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
     if (groups.length === index.size) return;
     const members = new Set(groups);
-    // A first selection by this node's clock. The script decides by Redis' clock.
+    // A first selection by the store's clock. The script decides by the server's clock.
     const oldS = this.#ports.clock() / 1000 - MIN_REMOVE_AGE_S;
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,
