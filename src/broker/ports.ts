@@ -271,9 +271,10 @@ export interface MessageStore {
    *
    * Retries: a concurrent retry gets the result of the first call, once that result is durable.
    *
-   * Failures: a rejected or refused message leaves no gap in the seqs and no record. A call with an
-   * `origin` may be rejected because the store could not write it. Calls that the same origin made
-   * for the same channel before that rejection are then rejected too, unless they are stored.
+   * Failures: a refused message leaves no gap in the seqs and no record. Neither does a rejected
+   * message, but one that is rejected with `unavailable` may have been stored. If the store fails
+   * to write a message with an `origin`, it also rejects the messages that the same origin sent to
+   * the same channel between that message and its rejection, unless they are already stored.
    *
    * On a store with several servers, the facts about a personal message may be read just before the
    * atomic step.

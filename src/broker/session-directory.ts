@@ -198,8 +198,8 @@ export class SessionDirectory {
     for (const uid of uids) this.#notify({ kind: "credential", uid });
     const logins = uids.flatMap((uid) => this.#local.of(uid));
     if (logins.length === 0) return [];
-    // Waits until other nodes consider this node live. Until then, the store may still contain
-    // sessions that have ended.
+    // If this node was declared dead, its next heartbeat starts a new incarnation. The sessions are
+    // confirmed under that one, because other nodes ignore the sessions of a dead incarnation.
     await this.#ports.cluster.heartbeat();
     const unconfirmed = await this.#confirm(logins, {
       isDue: (id) => this.#local.has(id),
