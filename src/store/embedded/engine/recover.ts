@@ -53,8 +53,8 @@ interface Truncation {
 
 /**
  * Passes the records from `position` on to `target`, and truncates damaged files. Throws `internal`
- * if acknowledged messages are lost for another reason than a power loss, or if a file is damaged
- * in its header or has a newer format.
+ * if acknowledged messages are lost for any reason other than a power loss, if the header of a file
+ * is damaged, or if a file has a newer format.
  */
 export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovery {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
