@@ -141,6 +141,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "gateway/options.ts",
       "migrate/options.ts",
       "protocol/options.ts",
+      "redis/address.ts",
       "redis/options.ts",
       "store/options.ts",
       "transport/options.ts",

@@ -5,6 +5,7 @@ import { isIP } from "node:net";
 import { refusalToStart } from "../api/protected-mode.ts";
 import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/address.ts";
 import { parseNetwork } from "../lib/network-list.ts";
+import { parseRedisUrl } from "../redis/address.ts";
 import type { Config } from "./schema.ts";
 
 /** Maximum number of bytes that ids, header and framing add to the payload of a frame. */
@@ -123,12 +124,13 @@ function sizes({ messages, client, api }: Config): readonly string[] {
 
 function redis(settings: Config["redis"]): readonly string[] {
   const { url, cluster, sentinelName, sentinelPassword, caFile } = settings;
-  const addresses = url === "" ? [] : url.split(",").map((item) => item.trim());
-  const problems = addresses.some((item) => !isRedisAddress(item))
-    ? [
-        "redis.url must be one address like redis://user:password@host:6379/0 or rediss://…, or several separated by commas.", // The value is not shown because it may contain a password.
-      ]
-    : [];
+  const address = url === "" ? undefined : parseRedisUrl(url);
+  const problems = typeof address === "string" ? [address] : [];
+  const isCluster = sentinelName === "" && (cluster || url.includes(","));
+  if (typeof address === "object" && isCluster && address.database !== 0)
+    problems.push(
+      `redis.url names database ${address.database}, but a Redis Cluster has only database 0. Remove the number, and keep installations apart with redis.prefix.`,
+    );
   if (cluster && sentinelName !== "")
     problems.push(
       "redis.cluster and redis.sentinelName contradict each other, because Sentinels monitor a single primary. Set only one of them.",
@@ -137,29 +139,11 @@ function redis(settings: Config["redis"]): readonly string[] {
     problems.push(
       "redis.sentinelPassword has no effect without redis.sentinelName. Set redis.sentinelName as well.",
     );
-  if (caFile !== "" && !addresses.some((item) => item.startsWith("rediss:")))
+  if (caFile !== "" && !(typeof address === "object" && address.tls))
     problems.push(
       "redis.caFile has no effect unless redis.url has an address that begins with rediss://.",
     );
   return problems;
-}
-
-function isRedisAddress(text: string): boolean {
-  const url = text.includes("://") ? text : `redis://${text}`;
-  if (!URL.canParse(url)) return false;
-  const { protocol, hostname, pathname, username, password } = new URL(url);
-  if (!isPercentEncoded(username) || !isPercentEncoded(password)) return false;
-  if (hostname === "") return false;
-  return /^rediss?:$/.test(protocol) && /^(\/\d*)?$/.test(pathname);
-}
-
-function isPercentEncoded(text: string): boolean {
-  try {
-    decodeURIComponent(text);
-    return true;
-  } catch {
-    return false; // the error has no further detail
-  }
 }
 
 function migration({ migrate, redis }: Config): readonly string[] {

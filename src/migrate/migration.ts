@@ -6,7 +6,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisSettings } from "../redis/client.ts";
-import { UnusableRedis } from "../redis/format.ts";
+import { UnusableRedis } from "../redis/errors.ts";
 import { RedisLink } from "../redis/link.ts";
 import { ReplicationBarrier } from "../redis/replication.ts";
 import { openMoveSource, readSourceSummary, type SourceSummary } from "../store/embedded/export.ts";

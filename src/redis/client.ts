@@ -6,6 +6,8 @@
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
 import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from "ioredis";
+import { parseRedisUrl, type RedisAddress } from "./address.ts";
+import { isReply, RedisAway, startFailure, UnusableRedis } from "./errors.ts";
 import type { Arg } from "./script.ts";
 
 /** Settings of the connection (`options.ts` describes them). */
@@ -38,6 +40,9 @@ const MAX_RECONNECT_MS = 2000;
  */
 const REFUSED_MS = 1000;
 
+const NOT_READY =
+  "Redis accepts connections but was not ready in time. It may still load its data; check its log";
+
 const reconnectMs = (times: number): number => Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
 
 export function isClustered({ url, cluster, sentinelName }: RedisSettings): boolean {
@@ -49,66 +54,111 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
  * cannot subscribe. Throws an `Error` for the operator if the address cannot be parsed.
  */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
-  const urls = settings.url.split(",").map((text) => parse(text.trim()));
-  const [first] = urls;
-  if (first === undefined)
-    throw new Error("redis.url is empty. Set it to an address such as redis://host:6379");
-  const hosts = urls.map(({ host, port }) => ({ host, port }));
-  const shared = connectionOptions(settings, first, name);
-  if (isClustered(settings)) return new Cluster(hosts, clusterOptions(shared));
+  const address = addressOf(settings);
+  const { hosts, database } = address;
+  const shared = connectionOptions(settings, address, name);
+  if (isClustered(settings)) return new Cluster([...hosts], clusterOptions(shared));
   const common = {
     ...shared,
     lazyConnect: true,
     enableOfflineQueue: false,
-    db: first.db,
+    db: database,
     retryStrategy: reconnectMs,
     reconnectOnError: (error: Error) => error.message.startsWith("READONLY"),
   };
-  if (settings.sentinelName === "")
-    return new Redis({ host: first.host, port: first.port, ...common });
+  if (settings.sentinelName === "") return onlyInItsDatabase(new Redis({ ...hosts[0], ...common }));
   const { sentinelPassword } = settings;
   const { tls } = shared;
-  return new Redis({
+  const client = new Redis({
     ...common,
     ...(tls === undefined ? {} : { sentinelTLS: tls, enableTLSForSentinelMode: true }),
-    sentinels: hosts,
+    sentinels: [...hosts],
     name: settings.sentinelName,
     sentinelCommandTimeout: settings.timeoutMs,
     ...(sentinelPassword === "" ? {} : { sentinelPassword }),
   });
+  return onlyInItsDatabase(client);
+}
+
+/** Returns the addresses of redis.url. Throws an `Error` for the operator if they cannot be read. */
+function addressOf({ url }: RedisSettings): RedisAddress {
+  const address = parseRedisUrl(url);
+  if (typeof address === "string") throw new UnusableRedis(address);
+  return address;
+}
+
+/** Returns the number of the database that redis.url names, 0 if it names none. */
+export function databaseOf(settings: RedisSettings): number {
+  return addressOf(settings).database;
+}
+
+/** Returns a new connection with the options of `client`, except for `changes`. */
+export function duplicate(client: Redis, changes: RedisOptions): Redis {
+  return onlyInItsDatabase(client.duplicate(changes));
+}
+
+/**
+ * Makes the client close each connection that cannot select its database. ioredis would continue in
+ * database 0, which may hold the data of another installation.
+ */
+function onlyInItsDatabase(client: Redis): Redis {
+  const select = client.select.bind(client);
+  client.select = async (database: number) => {
+    try {
+      return await select(database);
+    } catch (error) {
+      client.stream?.destroy(); // ioredis runs no command on the connection and connects again
+      throw isReply(error) ? unusableDatabase(database, error) : error;
+    }
+  };
+  return client;
+}
+
+function unusableDatabase(database: number, { message }: Error): UnusableRedis {
+  return new UnusableRedis(
+    `it rejects database ${database} of redis.url: ${message}. Name another database, raise "databases" in the configuration of Redis, or grant the user +select`,
+  );
 }
 
 /**
  * Resolves when the client is ready. Also waits for the `ready` event, because ioredis retries by
- * itself and then may never settle the promise of `connect()`. Throws if `connect()` rejects, if
- * the client is not ready within `timeoutMs`, or if all Sentinels keep rejecting the lookup.
+ * itself and then may never settle the promise of `connect()`. Rejects with an error of `startFailure`: if
+ * a single server cannot be reached, if the client is not ready within `timeoutMs`, at the first
+ * reply after which waiting does not help, or if all Sentinels keep rejecting the lookup. Rejects at
+ * once when `signal` is aborted.
  */
-export async function connected(client: RedisClient, timeoutMs: number): Promise<void> {
+export async function connected(
+  client: RedisClient,
+  { timeoutMs, signal }: { readonly timeoutMs: number; readonly signal: AbortSignal },
+): Promise<void> {
   // The options of a Cluster have no `sentinels`.
   const sentinels = client.options as Pick<RedisOptions, "sentinels">;
   const sentinelCount = sentinels.sentinels?.length ?? 0;
-  let reason = "";
-  let refusals: string[] = [];
+  let lastError: Error | undefined;
+  let refusals: Error[] = [];
   let refusedSince: number | undefined;
   let fail: (error: Error) => void = () => {};
   const failure = new Promise<never>((_, reject) => {
     fail = reject;
   });
-  const timer = setTimeout(() => fail(new Error("Redis was not ready in time")), timeoutMs);
+  const timer = setTimeout(() => fail(new RedisAway(NOT_READY)), timeoutMs);
+  const abort = () => fail(new RedisAway("the connection to Redis was closed"));
   const recordRefusals = ({ message }: Error): void => {
     refusals.push(...refusalsIn(message));
   };
   /** Handles errors, including those that ioredis emits when no Sentinel has named a primary. */
-  const recordError = ({ message }: Error): void => {
+  const recordError = (error: Error): void => {
     const now = performance.now();
     const haveAllRefused = sentinelCount > 0 && refusals.length >= sentinelCount;
     refusedSince = haveAllRefused ? (refusedSince ?? now) : undefined;
-    reason = refusals[0] ?? message;
+    lastError = refusals[0] ?? error;
     refusals = [];
-    if (now - (refusedSince ?? now) >= REFUSED_MS) fail(new Error(reason));
+    if (now - (refusedSince ?? now) >= REFUSED_MS) fail(lastError);
+    if (startFailure(error) instanceof UnusableRedis) fail(error);
   };
   client.on("sentinelError", recordRefusals);
   client.on("error", recordError);
+  signal.addEventListener("abort", abort);
   try {
     await Promise.race([
       client.connect(),
@@ -116,21 +166,26 @@ export async function connected(client: RedisClient, timeoutMs: number): Promise
       failure,
     ]);
   } catch (cause) {
-    if (reason === "") throw cause;
-    throw new Error(reason, { cause });
+    throw startFailure(lastError ?? cause);
   } finally {
     clearTimeout(timer);
     client.off("sentinelError", recordRefusals);
     client.off("error", recordError);
+    signal.removeEventListener("abort", abort);
   }
 }
 
 /** Returns a list with the reason why a Sentinel rejected the lookup, empty if there is none. */
-function refusalsIn(message: string): readonly string[] {
+function refusalsIn(message: string): readonly Error[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
-    return ["a Sentinel monitors no primary with the name in redis.sentinelName. Check that name"];
+    return [
+      new RedisAway(
+        "a Sentinel monitors no primary with the name in redis.sentinelName; check that name",
+      ),
+    ];
   const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(message)?.[0];
-  return reply ? [`a Sentinel rejected redis.sentinelPassword: ${reply}`] : [];
+  if (reply === undefined) return [];
+  return [new UnusableRedis(`a Sentinel rejected redis.sentinelPassword: ${reply}`)];
 }
 
 /**
@@ -191,39 +246,9 @@ function gather({ stream }: Redis, isGathered: boolean): void {
   else setImmediate(flush);
 }
 
-interface Address {
-  readonly host: string;
-  readonly port: number;
-  readonly db: number;
-  readonly username: string;
-  readonly password: string;
-  readonly tls: boolean;
-}
-
-function parse(text: string): Address {
-  let url: URL;
-  try {
-    url = new URL(text.includes("://") ? text : `redis://${text}`);
-  } catch (cause) {
-    throw new Error("redis.url is not an address such as redis://host:6379", {
-      cause,
-    });
-  }
-  if (url.protocol !== "redis:" && url.protocol !== "rediss:")
-    throw new Error(`redis.url begins with ${url.protocol}. It must begin with redis: or rediss:`);
-  return {
-    host: url.hostname.replace(/^\[|\]$/g, "") || "127.0.0.1",
-    port: Number(url.port || 6379),
-    db: Number(url.pathname.slice(1) || 0),
-    username: decodeURIComponent(url.username),
-    password: decodeURIComponent(url.password),
-    tls: url.protocol === "rediss:",
-  };
-}
-
 function connectionOptions(
   { timeoutMs, caFile }: RedisSettings,
-  { username, password, tls }: Address,
+  { username, password, tls }: RedisAddress,
   name: string,
 ) {
   const secured: ConnectionOptions | undefined = tls

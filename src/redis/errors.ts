@@ -9,6 +9,63 @@ const UNABLE_NOW =
 /** Error reply to a script if some of its keys are in a slot that is moving to another server. */
 const SLOT_MOVING = /\bScript attempted to access a non local key\b/;
 
+/**
+ * Thrown if a node cannot use the server or its data, and waiting does not help. The message says
+ * what is wrong and what to do.
+ */
+export class UnusableRedis extends Error {}
+
+/** Thrown if Redis cannot be used now, and may be usable later. The message has a remedy. */
+export class RedisAway extends Error {}
+
+/** Error replies of a server that may accept the node later. */
+const MAY_RECOVER =
+  /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE)\b|max number of clients/;
+
+/** Errors of TLS that end when the clock of this machine is set, usually soon after its boot. */
+const NOT_YET_VALID = "CERT_NOT_YET_VALID";
+const TLS_CODE = /^(ERR_TLS|ERR_SSL|EPROTO)|CERT|SIGNATURE/;
+const CHECK_URL = "check redis.url (JINDOU_REDIS_URL)";
+
+/**
+ * Converts the error of a connection attempt or of a first command into an error for the operator.
+ */
+export function startFailure(cause: unknown): UnusableRedis | RedisAway {
+  if (cause instanceof UnusableRedis || cause instanceof RedisAway) return cause;
+  if (!(cause instanceof Error)) return new RedisAway(`${String(cause)}; ${CHECK_URL}`);
+  const { lastNodeError } = cause as { readonly lastNodeError?: unknown }; // of a Redis Cluster
+  if (lastNodeError !== undefined) return startFailure(lastNodeError);
+  if (cause instanceof BrokerError && cause.cause !== undefined) return startFailure(cause.cause);
+  const text = withoutStop(cause.message);
+  if (isReply(cause))
+    return MAY_RECOVER.test(text) ? new RedisAway(`${text}; ${CHECK_URL}`) : refusal(text);
+  const { code = "" } = cause as NodeJS.ErrnoException;
+  if (TLS_CODE.test(code) && code !== NOT_YET_VALID)
+    return new UnusableRedis(
+      `${text}. Check redis.url, redis.caFile (JINDOU_REDIS_CA_FILE) and the certificate of Redis`,
+    );
+  return new RedisAway(`${text}; ${CHECK_URL}`);
+}
+
+/** Explains an error reply that Redis will repeat until its operator or ours changes something. */
+function refusal(text: string): UnusableRedis {
+  if (/^(NOAUTH|WRONGPASS)\b|\bAUTH\b/.test(text))
+    return new UnusableRedis(`${text}. Check the user and the password in redis.url`);
+  if (text.startsWith("DENIED"))
+    return new UnusableRedis(
+      "Redis is in protected mode, in which it accepts only connections from its own machine. Set a password in its configuration and in redis.url",
+    );
+  if (/cluster support disabled/i.test(text))
+    return new UnusableRedis(
+      "Redis is not a Cluster. Set redis.cluster to false and redis.url to a single address",
+    );
+  return new UnusableRedis(`${text}. Check redis.url and the configuration of Redis`);
+}
+
+function withoutStop(text: string): string {
+  return text.trim().replace(/[.!]$/, "");
+}
+
 export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
@@ -33,7 +90,7 @@ function isUnavailable(error: unknown): error is BrokerError {
   return error instanceof BrokerError && error.code === "unavailable";
 }
 
-function isReply(cause: unknown): cause is Error {
+export function isReply(cause: unknown): cause is Error {
   return cause instanceof Error && cause.name === "ReplyError";
 }
 

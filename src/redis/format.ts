@@ -4,15 +4,13 @@
 
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";
+import { UnusableRedis } from "./errors.ts";
 import type { Keys } from "./keys.ts";
 import { WIRE_VERSION } from "./wire.ts";
 
 const MIN_MAJOR = 7;
 /** Oldest format this build reads. Format 1 had no batches of frames and was never released. */
 const OLDEST_FORMAT = 2;
-
-/** Thrown if this build cannot use the server or its data. A retry does not help. */
-export class UnusableRedis extends Error {}
 
 /**
  * Marks the prefix as used by Jindou if it has no mark yet. Returns warnings for the operator.

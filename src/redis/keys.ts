@@ -30,10 +30,13 @@ const MAX_CACHED_TAGS = 20_000;
 
 export class Keys {
   readonly prefix: string;
+  /** End of the names of topics, because topics of all databases of a server share one namespace. */
+  readonly #topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 
-  constructor(prefix: string) {
+  constructor(prefix: string, database = 0) {
     this.prefix = prefix;
+    this.#topicEnd = topicEnd(database);
   }
 
   /** Returns the name of a key. `tail` distinguishes a channel's keys of the same part. */
@@ -68,11 +71,11 @@ export class Keys {
     const id = topic.slice(2);
     switch (topic.slice(0, 2)) {
       case "g:":
-        return this.channel("topic", `2:${id}`);
+        return this.channel(`topic${this.#topicEnd}`, `2:${id}`);
       case "p:":
-        return this.user("presence", id);
+        return this.user(`presence${this.#topicEnd}`, id);
       default:
-        return this.user("topic", id);
+        return this.user(`topic${this.#topicEnd}`, id);
     }
   }
 
@@ -87,6 +90,11 @@ export class Keys {
     this.#tags.set(key, tag);
     return tag;
   }
+}
+
+/** Returns the text after the word `topic` or `presence` in the names of a database's topics. */
+export function topicEnd(database: number): string {
+  return database === 0 ? "" : `@${database}`;
 }
 
 function topicsOfChannel(key: ChannelKey): readonly Topic[] {

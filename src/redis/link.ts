@@ -7,6 +7,7 @@ import { BrokerError } from "../broker/errors.ts";
 import {
   connected,
   createClient,
+  databaseOf,
   isClustered,
   isFull,
   type RedisClient,
@@ -14,7 +15,7 @@ import {
   type SendOptions,
   send,
 } from "./client.ts";
-import { asBrokerError, isMissingScript } from "./errors.ts";
+import { asBrokerError, isMissingScript, startFailure, UnusableRedis } from "./errors.ts";
 import { assertCompatible } from "./format.ts";
 import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
@@ -60,15 +61,17 @@ export class RedisLink {
   readonly keys: Keys;
   readonly isCluster: boolean;
   readonly settings: RedisSettings;
+  readonly #database: number;
   readonly #ports: LinkPorts;
-  readonly #client: RedisClient;
+  #client: RedisClient;
   readonly #clocks: ServerClocks;
   /** `undefined` unless Redis is a Cluster. */
-  readonly #primaries: Primaries | undefined;
-  readonly #route: (key: string | undefined) => Redis;
+  #primaries: Primaries | undefined;
   readonly #listeners: ((isUp: boolean) => void)[] = [];
   readonly #stepListeners: ((stepMs: number) => void)[] = [];
-  #status: "new" | "up" | "down" | "closed" = "new";
+  /** A link that is `starting` or `new` reports no errors, because `start` throws them. */
+  #status: "new" | "starting" | "up" | "down" | "closed" = "new";
+  readonly #closing = new AbortController();
   #inFlight = 0;
   readonly #loaded = new WeakMap<Redis, Set<Script>>();
   #preparing: Promise<void> | undefined;
@@ -77,11 +80,11 @@ export class RedisLink {
 
   constructor(settings: RedisSettings, ports: LinkPorts) {
     this.settings = settings;
-    this.keys = new Keys(settings.prefix);
+    this.#database = databaseOf(settings);
+    this.keys = new Keys(settings.prefix, this.#database);
     this.isCluster = isClustered(settings);
     this.#ports = ports;
-    const client = createClient(settings, ports.name);
-    this.#client = client;
+    this.#client = this.#createClient();
     this.#clocks = new ServerClocks({
       servers: () => this.primaries().filter(({ status }) => status === "ready"),
       maxAgeMs: ports.maxClockAgeMs ?? MAX_CLOCK_AGE_MS,
@@ -89,14 +92,24 @@ export class RedisLink {
         for (const listener of this.#stepListeners) listener(stepMs);
       },
     });
+  }
+
+  #createClient(): RedisClient {
+    const client = createClient(this.settings, this.#ports.name);
+    client.on("error", (error) => this.#report(asBrokerError(error), CONNECTION_FAILED));
     if (client instanceof Cluster) {
-      const primaries = new Primaries(client);
-      this.#primaries = primaries;
-      this.#route = (key) => primaries.connectionFor(key);
-    } else {
-      this.#primaries = undefined;
-      this.#route = () => client;
+      client.on("+node", (node: Redis) => this.#connectNode(node));
+      this.#primaries = new Primaries(client);
     }
+    return client;
+  }
+
+  /**
+   * Returns the connection to the server that holds the key, or to any primary if there is no key.
+   * Throws `unavailable` if the server is unreachable or unknown.
+   */
+  #route(key: string | undefined): Redis {
+    return this.#primaries?.connectionFor(key) ?? (this.#client as Redis);
   }
 
   get isUp(): boolean {
@@ -130,9 +143,10 @@ export class RedisLink {
   }
 
   /**
-   * Connects and checks the server. Safe to call twice. Throws an `Error` for the operator if Redis
-   * cannot be reached, is too old, or holds data of another program or of a format that this build
-   * cannot read.
+   * Connects and checks the server. Safe to call twice. Throws `RedisAway` if Redis cannot be used
+   * now; a later call then tries again. Throws `UnusableRedis` if waiting does not help: Redis is too
+   * old, rejects this node, or holds data of another program or of a format that this build cannot
+   * read.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -141,17 +155,23 @@ export class RedisLink {
 
   async #open(): Promise<void> {
     if (this.#status !== "new") throw new BrokerError("unavailable");
-    this.#status = "down";
+    this.#status = "starting";
     const client = this.#client;
-    client.on("error", (error) => this.#report(asBrokerError(error), CONNECTION_FAILED));
-    if (client instanceof Cluster) client.on("+node", (node: Redis) => this.#connectNode(node));
     try {
-      await connected(client, Math.max(this.settings.timeoutMs, START_MS));
+      const timeoutMs = Math.max(this.settings.timeoutMs, START_MS);
+      await connected(client, { timeoutMs, signal: this.#closing.signal });
       await this.#prepare();
     } catch (error) {
-      this.#status = "closed";
+      const failure = startFailure(error);
       client.disconnect();
-      throw error;
+      if (failure instanceof UnusableRedis) this.#status = "closed";
+      if (!this.#isClosed) {
+        // A client of ioredis that was disconnected while it waited to reconnect never does so again.
+        this.#client = this.#createClient();
+        this.#status = "new";
+        this.#starting = undefined;
+      }
+      throw failure;
     }
     client.on("ready", () => this.#reopen());
     for (const event of ["close", "end", "reconnecting"])
@@ -166,6 +186,7 @@ export class RedisLink {
   async close(): Promise<void> {
     const wasOpen = this.#status === "up" || this.#status === "down";
     this.#status = "closed";
+    this.#closing.abort();
     if (wasOpen && this.#inFlight > 0)
       await new Promise<void>((resolve) => {
         this.#drained = resolve; // every call settles after its timeout at the latest
@@ -190,8 +211,9 @@ export class RedisLink {
     args: readonly Arg[],
     options: CallOptions = {},
   ): Promise<unknown> {
-    const numbered = [script.sha, keys.length, ...keys, ...args];
-    return this.#send("evalsha", numbered, options, script);
+    const variant = this.#database === 0 ? script : script.inDatabase(this.#database);
+    const numbered = [variant.sha, keys.length, ...keys, ...args];
+    return this.#send("evalsha", numbered, options, variant);
   }
 
   /**
@@ -328,7 +350,7 @@ export class RedisLink {
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     const warnings = await assertCompatible(this.#client, this.keys, ready[0]);
     for (const warning of warnings)
-      this.#report(new Error(warning), "Redis may evict acknowledged data");
+      this.#ports.onError(new Error(warning), "Redis may evict acknowledged data");
   }
 
   /** Checks the data after a reconnect, because it may belong to another program. */
@@ -360,7 +382,7 @@ export class RedisLink {
   }
 
   #report(error: unknown, what: string): void {
-    if (this.#status !== "closed") this.#ports.onError(error, what);
+    if (this.#status === "up" || this.#status === "down") this.#ports.onError(error, what);
   }
 
   #setStatus(status: "up" | "down"): void {

@@ -5,7 +5,7 @@
 import type { Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
 import { CoalescedTask } from "../lib/coalesced-task.ts";
-import type { RedisSettings } from "./client.ts";
+import { duplicate, type RedisSettings } from "./client.ts";
 import { asBrokerError } from "./errors.ts";
 import type { RedisLink } from "./link.ts";
 
@@ -97,7 +97,7 @@ class PrimaryWaits {
     this.#settings = settings;
     this.#marker = marker;
     this.#socket = primary.stream;
-    this.#connection = primary.duplicate({
+    this.#connection = duplicate(primary, {
       ...{ lazyConnect: true, enableOfflineQueue: false },
       ...{ enableAutoPipelining: false, readOnly: false },
       retryStrategy: null,

@@ -5,6 +5,7 @@
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { topicEnd } from "./keys.ts";
 
 export type Arg = string | number | Buffer;
 
@@ -14,7 +15,12 @@ export interface Script {
   readonly sha: string;
   /** True if the script may change data. Such a script is called with a deadline. */
   readonly isWriting: boolean;
+  /** Returns the script with the names of topics of this database. */
+  inDatabase(database: number): Script;
 }
+
+/** Stands in Lua files where the name of a topic has the number of its database. */
+const DATABASE = /@DATABASE\b/g;
 
 const shared = readFileSync(new URL("./lua/shared.lua", import.meta.url), "utf8");
 
@@ -26,9 +32,19 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   const lines = withoutComments([shared, ...texts].join("\n"));
   const body = withoutUnused(withForwards(withConstants(lines)));
   const isWriting = writes(body);
-  const source = isWriting ? FENCE + body : body;
-  const sha = createHash("sha1").update(source).digest("hex");
-  return { name: file.pathname.split("/").at(-1) ?? "", source, sha, isWriting };
+  const template = isWriting ? FENCE + body : body;
+  const name = file.pathname.split("/").at(-1) ?? "";
+  const variants = new Map<number, Script>();
+  const inDatabase = (database: number): Script => {
+    const existing = variants.get(database);
+    if (existing !== undefined) return existing;
+    const source = template.replace(DATABASE, topicEnd(database));
+    const sha = createHash("sha1").update(source).digest("hex");
+    const variant = { name, source, sha, isWriting, inDatabase };
+    variants.set(database, variant);
+    return variant;
+  };
+  return inDatabase(0);
 }
 
 /** Matches a function: it is on one line, or neither its first nor its last line is indented. */

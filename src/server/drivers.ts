@@ -192,8 +192,6 @@ async function orStartError(starting: Promise<void>): Promise<void> {
   try {
     await starting;
   } catch (error) {
-    throw new StartError(
-      `Redis cannot be used: ${reasonOf(error)}; check redis.url (JINDOU_REDIS_URL)`,
-    );
+    throw new StartError(`Redis cannot be used: ${reasonOf(error)}`);
   }
 }

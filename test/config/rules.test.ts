@@ -108,8 +108,38 @@ t.test("an invalid Redis address is rejected, and the error does not quote it", 
     t.match(problems, [/^redis\.url must/], url);
     t.notMatch(problems.join(), /hunter2/);
   }
+  const misread = ["redis://h?db=3", "redis://u:1?hunter2@h", "redis://u:1#hunter2@h", "h/3/4"];
+  for (const url of misread) {
+    const problems = problemsOf({ "redis.url": url });
+    t.match(problems, [/redis\.url .* database/], url);
+    t.notMatch(problems.join(), /hunter2/);
+  }
   const valid = ["h", "h:7000", "redis://u:p@h:1/2", "rediss://h", "a:1, b:2"];
   for (const url of valid) t.same(problemsOf({ "redis.url": url }), [], url);
+});
+
+t.test("addresses of Redis that differ in more than host and port are rejected", async (t) => {
+  const sentinel = { "redis.sentinelName": "primary" };
+  for (const [url, noun] of [
+    ["redis://a/1,redis://b/2", "databases"],
+    ["redis://a,redis://b/2,redis://c/0", "databases"],
+    ["redis://u:hunter2@a,redis://u:hunter3@b", "passwords"],
+    ["redis://u@a,redis://v@b", "users"],
+    ["redis://a,rediss://b", "schemes"],
+  ] as const) {
+    const problems = problemsOf({ ...sentinel, "redis.url": url });
+    t.match(problems, [new RegExp(`addresses in redis.url have different ${noun}`)], url);
+    t.notMatch(problems.join(), /hunter/);
+  }
+  const same = ["redis://u:p@a/2,b,redis://u:p@c/2", "rediss://a,b"];
+  for (const url of same) t.same(problemsOf({ ...sentinel, "redis.url": url }), [], url);
+});
+
+t.test("a Redis Cluster has only database 0", async (t) => {
+  const cluster = { "redis.cluster": "true" };
+  t.match(problemsOf({ "redis.url": "redis://a/1,redis://b/1" }), [/has only database 0/]);
+  t.match(problemsOf({ ...cluster, "redis.url": "redis://a/1" }), [/has only database 0/]);
+  t.same(problemsOf({ ...cluster, "redis.url": "redis://a/0" }), []);
 });
 
 t.test("settings of Redis that contradict each other are rejected", async (t) => {

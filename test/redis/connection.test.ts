@@ -100,7 +100,7 @@ t.test("a node does not start if the server's certificate is not trusted", async
   const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
   t.match(
     await startError(t, { JINDOU_REDIS_URL: url }),
-    /^Redis cannot be used: self-signed certificate; check redis\.url/,
+    /^Redis cannot be used: self-signed certificate\. Check redis\.url/,
   );
   const otherCert = tlsFile("other-cert.pem");
   const settings = { JINDOU_REDIS_URL: url, JINDOU_REDIS_CA_FILE: otherCert };
@@ -229,7 +229,7 @@ t.test("the error about a wrong password does not contain the password", async (
   await addUser(redis);
   const url = asUser(redis.url).replace(PASSWORD, "guessed");
   const message = await startError(t, { JINDOU_REDIS_URL: url });
-  t.match(message, /^Redis cannot be used: WRONGPASS .*; check redis\.url/);
+  t.match(message, /^Redis cannot be used: WRONGPASS .*\. Check .* redis\.url/);
   t.notMatch(message, /guessed/);
 });
 

@@ -202,7 +202,7 @@ while ARGV[progress[ARG_INDEX]] do
     close_channel(progress[CHANNEL], now, retention, max_messages)
     if users > 0 and not topics then frames_of, topics, is_shared = {}, {}, {} end
     for user = 0, users - 1 do
-      local user_topic = ARGV[first + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 'topic'
+      local user_topic = ARGV[first + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 'topic@DATABASE'
       local topic_frames = frames_of[user_topic]
       if not topic_frames then
         frames_of[user_topic], topics[#topics + 1] = frames, user_topic

@@ -41,7 +41,7 @@ local function user_of(key, uid)
   local base = string.sub(key, 1, -1 - #'sessions')
   return {
     uid = uid, sessions = key, logins = base .. 'logins', ended = base .. 'ended', devices = base .. 'devices',
-    groups = base .. 'groups', topic = base .. 'topic', presence = base .. 'presence',
+    groups = base .. 'groups', topic = base .. 'topic@DATABASE', presence = base .. 'presence@DATABASE',
   }
 end
 

@@ -3,7 +3,7 @@
 // state.
 
 import type { BrokerError } from "../../../broker/errors.ts";
-import { type ChannelKey, expiresAtMs } from "../../../broker/model.ts";
+import { type ChannelKey, expiresAtMs, userTopic } from "../../../broker/model.ts";
 import type { CommandDraft } from "../../../broker/ports.ts";
 import { errorOfReply } from "../../../redis/errors.ts";
 import { bucketOf, type Keys } from "../../../redis/keys.ts";
@@ -222,7 +222,7 @@ function inboxKeys(
 }
 
 function usersOf(keys: Keys, uids: readonly string[]): readonly string[] {
-  return uids.flatMap((uid) => [uid, keys.user("topic", uid)]);
+  return uids.flatMap((uid) => [uid, keys.topic(userTopic(uid))]);
 }
 
 function failureOf(cause: Buffer): BrokerError | undefined {

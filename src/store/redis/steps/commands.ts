@@ -6,7 +6,7 @@
 // in memory, and counters.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
-import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
+import { type ChannelKey, firstMessageId, userTopic } from "../../../broker/model.ts";
 import type { AppendResult, CommandDraft } from "../../../broker/ports.ts";
 import { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
@@ -230,7 +230,7 @@ export class Commands {
   async #notify(command: Command, silent: SilentServers): Promise<void> {
     const { link } = this.#ports;
     const notified = command.pushOnlyRecipients.map((uid) => {
-      const topic = link.keys.user("topic", uid);
+      const topic = link.keys.topic(userTopic(uid));
       const frame = commandFrame({ ...command, copy: { uid, inboxSeq: 0 } });
       return this.#callServer(silent, topic, () => link.call("spublish", topic, frame));
     });

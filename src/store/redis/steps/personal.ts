@@ -2,7 +2,7 @@
 // slots than the channel. Runs one script per user, after the script that stored the published
 // message or event. No state.
 
-import { type ChannelKey, messageTimeMs } from "../../../broker/model.ts";
+import { type ChannelKey, messageTimeMs, userTopic } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
@@ -28,7 +28,7 @@ export async function publishToUsers(
 ): Promise<void> {
   const users = usersOf(key);
   const published = users.map((uid) => {
-    const topic = link.keys.user("topic", uid);
+    const topic = link.keys.topic(userTopic(uid));
     const args = [topic, frame, otherUser(users, uid), keptAtMs ?? ""];
     const options = { isVital: true };
     return link.run(TO_USER, [link.keys.user("peers", uid)], args, options);

@@ -5,6 +5,7 @@
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
+import { userTopic } from "../../../broker/model.ts";
 import type { ChannelStore } from "../../../broker/ports.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { bucketOf } from "../../../redis/keys.ts";
@@ -146,7 +147,7 @@ export class UserGroups {
   }
 
   #notification(channelId: string, uid: string): readonly Arg[] {
-    const topic = this.#link.keys.user("topic", uid);
+    const topic = this.#link.keys.topic(userTopic(uid));
     const event = { kind: "addition", uid, channelId } as const;
     return [topic, unorderedFrame(randomUUID(), event)];
   }

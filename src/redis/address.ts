@@ -1,0 +1,92 @@
+// Reads redis.url: one address, or several that are separated by commas. Pure. No error text
+// contains a part of the value, because the value may contain a password.
+
+/** The addresses of redis.url, and what all of them have in common. */
+export interface RedisAddress {
+  readonly hosts: readonly { readonly host: string; readonly port: number }[];
+  readonly database: number;
+  readonly username: string;
+  readonly password: string;
+  readonly tls: boolean;
+}
+
+/** Fields of one address. A field that is not written in the address is `undefined`. */
+interface Address {
+  readonly host: string;
+  readonly port: number;
+  readonly database: number | undefined;
+  readonly username: string | undefined;
+  readonly password: string | undefined;
+  readonly tls: boolean | undefined;
+}
+
+const DEFAULT_PORT = 6379;
+const FORM =
+  "redis.url must be one address like redis://user:password@host:6379/0 or rediss://…, or several separated by commas. In a user or password, write , as %2C, / as %2F, ? as %3F and # as %23.";
+
+/** What may follow the host: nothing, or the number of a database. */
+const PATH = /^\/?$|^\/(\d{1,6})$/;
+
+/** Returns the addresses, or a sentence about the first problem. */
+export function parseRedisUrl(text: string): RedisAddress | string {
+  const addresses: Address[] = [];
+  for (const item of text.split(",")) {
+    const address = parseAddress(item.trim());
+    if (typeof address === "string") return address;
+    addresses.push(address);
+  }
+  const differing = DIFFERENCES.find(([, field]) => valuesOf(addresses, field).length > 1);
+  if (differing !== undefined)
+    return `The addresses in redis.url have different ${differing[0]}. Write the same in each address, or only in the first.`;
+  return {
+    hosts: addresses.map(({ host, port }) => ({ host, port })),
+    database: valuesOf(addresses, "database")[0] ?? 0,
+    username: valuesOf(addresses, "username")[0] ?? "",
+    password: valuesOf(addresses, "password")[0] ?? "",
+    tls: valuesOf(addresses, "tls")[0] ?? false,
+  };
+}
+
+/** Fields that all addresses share, each with the noun of the error message. */
+const DIFFERENCES = [
+  ["databases", "database"],
+  ["users", "username"],
+  ["passwords", "password"],
+  ["schemes (redis:// and rediss://)", "tls"],
+] as const;
+
+/** Returns the different values that the addresses have in this field. */
+function valuesOf<Field extends keyof Address>(
+  addresses: readonly Address[],
+  field: Field,
+): readonly Exclude<Address[Field], undefined>[] {
+  const values = new Set(addresses.map((address) => address[field]));
+  return [...values].filter((value) => value !== undefined) as Exclude<Address[Field], undefined>[];
+}
+
+function parseAddress(text: string): Address | string {
+  const hasScheme = text.includes("://");
+  const address = hasScheme ? text : `redis://${text}`;
+  if (!URL.canParse(address)) return FORM;
+  const url = new URL(address);
+  if (url.hostname === "") return FORM;
+  if (url.protocol !== "redis:" && url.protocol !== "rediss:")
+    return "redis.url must begin with redis:// or rediss://.";
+  if (url.search !== "" || url.hash !== "")
+    return "redis.url has a part that begins with ? or #, which has no meaning in it. The number of the database is the path, as in redis://host:6379/3. In a password, write ? as %3F and # as %23.";
+  const path = PATH.exec(url.pathname);
+  if (path === null)
+    return "redis.url must have nothing or the number of a database as its path, as in redis://host:6379/3.";
+  try {
+    return {
+      host: url.hostname.replace(/^\[|\]$/g, ""),
+      port: Number(url.port || DEFAULT_PORT),
+      database: path[1] === undefined ? undefined : Number(path[1]),
+      username: url.username === "" ? undefined : decodeURIComponent(url.username),
+      password: url.password === "" ? undefined : decodeURIComponent(url.password),
+      tls: hasScheme ? url.protocol === "rediss:" : undefined,
+    };
+  } catch {
+    return FORM; // the user or the password has a % that is not followed by two digits
+  }
+}
