@@ -240,7 +240,7 @@ t.test(
   },
 );
 
-t.test("a problem of a manager account is reported with the position of the account", async (t) => {
+t.test("a problem with a manager account is reported with the account's index", async (t) => {
   const cases: readonly [unknown, RegExp][] = [
     [{ username: "a", pasword: "x" }, /managers\[0\].*password\?/],
     [{ username: "a", password: "x", role: "boss" }, /managers\[0\]\.role/],

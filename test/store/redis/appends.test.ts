@@ -91,19 +91,22 @@ t.test(
   },
 );
 
-t.test("one append call has at most 256 KiB of messages, or a single larger message", async (t) => {
-  const own = await startRedis(t);
-  const { store } = await openStore(t, own.url);
-  const large = { payload: new Uint8Array(100_000) };
-  const before = await callsOf(own, "evalsha");
-  await Promise.all(
-    [large, large, large, large, { payload: new Uint8Array(400_000) }].map((over) =>
-      store.append(inGroup("g", over)),
-    ),
-  );
-  t.equal((await callsOf(own, "evalsha")) - before, 3);
-  t.equal(await store.headSeq("2:g"), 5);
-});
+t.test(
+  "one run of the append script gets at most 256 KiB of messages, or a single larger message",
+  async (t) => {
+    const own = await startRedis(t);
+    const { store } = await openStore(t, own.url);
+    const large = { payload: new Uint8Array(100_000) };
+    const before = await callsOf(own, "evalsha");
+    await Promise.all(
+      [large, large, large, large, { payload: new Uint8Array(400_000) }].map((over) =>
+        store.append(inGroup("g", over)),
+      ),
+    );
+    t.equal((await callsOf(own, "evalsha")) - before, 3);
+    t.equal(await store.headSeq("2:g"), 5);
+  },
+);
 
 t.test(
   "a message that fails gets no seq and does not affect the other messages of its call",
