@@ -180,8 +180,8 @@ const OPTIONAL_ID_MESSAGE =
 const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [ID_PATTERN, ID_MESSAGE],
   [OPTIONAL_ID_PATTERN, OPTIONAL_ID_MESSAGE],
-  [LABEL_PATTERN, "must have 1 to 128 characters"],
-  [OPTIONAL_LABEL_PATTERN, "must have at most 128 characters"],
+  [LABEL_PATTERN, "must be 1 to 128 characters long"],
+  [OPTIONAL_LABEL_PATTERN, "must be at most 128 characters long"],
 ]);
 
 /** Returns the first problem of each invalid field. Never quotes the value in the request. */

@@ -77,7 +77,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
           type: "apiKey",
           in: "header",
           name: "token",
-          description: "Static API token of the configuration",
+          description: "Static API token from the configuration",
         },
         deviceToken: {
           type: "apiKey",

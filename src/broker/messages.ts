@@ -206,7 +206,7 @@ function checkMessage(input: SendInput, rules: MessageRules): boolean {
   for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
   if (input.payload.length > rules.maxPayloadBytes)
     throw new BrokerError("too_large", {
-      message: `payload must have at most ${rules.maxPayloadBytes} bytes`,
+      message: `payload must be at most ${rules.maxPayloadBytes} bytes long`,
       details: [{ path: "payload", message: "too large" }],
     });
   const type = contentType(input.payload, rules.contentValidation);

@@ -174,7 +174,7 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
   if (!isWellFormed(data)) throw notAllowed("event.data", "must be well-formed Unicode");
   if (Buffer.byteLength(data) > maxDataBytes)
     throw new BrokerError("too_large", {
-      message: `event.data must have at most ${maxDataBytes} bytes`,
+      message: `event.data must be at most ${maxDataBytes} bytes long`,
       details: [{ path: "event.data", message: "too large" }],
     });
   return eventClass;
