@@ -61,9 +61,9 @@ const WORD = /\w+/g;
 /**
  * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in
  * Unix milliseconds by the clock of the server. After the deadline, the caller has already received
- * an error. Without this check, a late call could undo what other nodes have stored since. The script
- * can read `server_now`, the time of the server in Unix milliseconds. The text after LATE is needed:
- * Redis puts ERR in front of an error of one word.
+ * an error. Without this check, a late call could undo what other nodes have stored since. The
+ * script can read `server_now`, the time of the server in Unix milliseconds. The text after LATE is
+ * needed, because Redis puts ERR in front of an error of one word.
  */
 const FENCE = `local server_now = redis.call('TIME')
 server_now = server_now[1] * 1000 + server_now[2] / 1000

@@ -1,7 +1,8 @@
 // The clock of each Redis server as this node knows it. Asks every primary for its TIME at a fixed
-// interval and estimates the server's clock between two replies by the monotonic clock. The clock of
-// this machine is not used: it may differ from Redis' clock and may be set. State: the newest samples
-// of each connection, the difference between Redis' clock and the monotonic clock, the timer.
+// interval and estimates the server's clock between two replies by the monotonic clock. The clock
+// of this machine is not used: it may differ from Redis' clock and may be set. State: the newest
+// samples of each connection, the difference between Redis' clock and the monotonic clock, and the
+// timer.
 
 import type { Redis } from "ioredis";
 import { send } from "./client.ts";
@@ -101,9 +102,9 @@ export class ServerClocks {
   }
 
   /**
-   * Returns Redis' time in whole Unix milliseconds, the median if there are several servers. While no
-   * server responds, the monotonic clock continues that time. Before the first reply, the time of this
-   * machine is returned.
+   * Returns Redis' time in whole Unix milliseconds, the median if there are several servers. While
+   * no server responds, the monotonic clock continues that time. Before the first reply, the time
+   * of this machine is returned.
    */
   redisNow(): number {
     if (this.#offsetMs === undefined) return Date.now();
@@ -135,8 +136,9 @@ export class ServerClocks {
   }
 
   /**
-   * Asks a server whose time is unknown, and waits for the reply for at most `REPLY_MS`. Without
-   * this request, a node that was busy for longer than `maxAgeMs` would reject its next call.
+   * Asks a server for its time, and waits for the reply for at most `REPLY_MS`. Needed if the time
+   * is unknown or outdated. Without this request, a node that was busy for longer than `maxAgeMs`
+   * would reject its next call.
    */
   async ensure(server: Redis): Promise<void> {
     let timer: NodeJS.Timeout | undefined;

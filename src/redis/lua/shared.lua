@@ -8,7 +8,8 @@ local WHOLE_SERVER = -1
 -- Redis formats it itself, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
--- Returns the time in a message id, Unix ms. It never decreases from one id of a counter to the next.
+-- Returns the time in a message id, Unix ms. It never decreases from one id of a counter to the
+-- next.
 local function message_ms(id) return EPOCH + math.floor(id / 4096) end
 
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
@@ -23,8 +24,9 @@ local function next_id(last, bucket, now)
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
--- Returns the time from which new ids are made. On a Redis Cluster the buckets have no common counter.
--- Their ids are comparable only if a delayed call does not use the time at which it was sent.
+-- Returns the time from which new ids are made. On a Redis Cluster the buckets have no common
+-- counter. Their ids are comparable only if a delayed call does not use the time at which it was
+-- sent.
 --   now  Unix ms when the call was sent, by the caller's estimate of the server's clock
 local function id_ms(bucket, now)
   if bucket == WHOLE_SERVER then return now end

@@ -48,8 +48,8 @@ export interface SequencerPorts {
 }
 
 /**
- * Maximum time by which a message id may be ahead of the store. Messages with later ids are compared
- * with the store.
+ * Maximum time by which a message id may be ahead of the store. Messages with later ids are
+ * compared with the store.
  */
 const MAX_CLOCK_SKEW_MS = 60_000;
 

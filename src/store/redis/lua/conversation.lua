@@ -209,8 +209,8 @@ local function position_of(state, target)
   return low
 end
 
--- Applies a change to the state in memory and in Redis. The change takes a new message id, whose time
--- is not lower than that of any change or message before it.
+-- Applies a change to the state in memory and in Redis. The change takes a new message id, whose
+-- time is not lower than that of any change or message before it.
 local function change(state, kind, value)
   local read, deleted = math.max(state.deleted, math.min(state.head, value)), state.deleted
   if kind == 'delete' then read, deleted = state.head, state.head end

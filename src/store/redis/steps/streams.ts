@@ -2,8 +2,8 @@
 // allowed, and scripts are sent in the order of the calls. For a personal channel on a Redis
 // Cluster, `streams` and `peers` of both users are written before a start is sent, and separate
 // scripts notify the users. A call must not return before its changes are replicated as configured.
-// State: the calls that wait for a start, the time since which the ages of last events are reliable,
-// and whether the time of a last event may be in the future.
+// State: the calls that wait for a start, the time since which the ages of last events are
+// reliable, and whether the time of a last event may be in the future.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
@@ -118,8 +118,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   }
 
   /**
-   * Sets times of last events that are in the future, because Redis' clock was set back, to the current
-   * time. Otherwise the streams would stay active until the clock has passed those times.
+   * Sets the times of last events that are in the future to the current time. Such times exist after
+   * Redis' clock was set back. Their streams would stay active until the clock has passed them.
    */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
@@ -153,8 +153,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
 
     /**
      * Ends no stream and returns 0 if, within the last `silentMs`, Redis was unreachable, its clock
-     * was set or this node was not running. Producers may have been unable to send, or the age of the
-     * last event is unknown.
+     * was set or this node was not running. In these cases producers may have been unable to send,
+     * or the age of the last event is unknown.
      */
     async interruptStreams(silentMs) {
       if (mayBeInFuture) await correctFutureTimes();
