@@ -122,10 +122,10 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
 
 /**
  * Resolves when the client is ready. Also waits for the `ready` event, because ioredis retries by
- * itself and then may never settle the promise of `connect()`. Rejects with an error of `startFailure`: if
- * a single server cannot be reached, if the client is not ready within `timeoutMs`, at the first
- * reply after which waiting does not help, or if all Sentinels keep rejecting the lookup. Rejects at
- * once when `signal` is aborted.
+ * itself and then may never settle the promise of `connect()`. Rejects with an error of
+ * `startFailure`: if a single server cannot be reached, if the client is not ready within
+ * `timeoutMs`, at the first reply after which waiting does not help, or if all Sentinels keep
+ * rejecting the lookup. Rejects at once when `signal` is aborted.
  */
 export async function connected(
   client: RedisClient,

@@ -144,9 +144,9 @@ export class RedisLink {
 
   /**
    * Connects and checks the server. Safe to call twice. Throws `RedisAway` if Redis cannot be used
-   * now; a later call then tries again. Throws `UnusableRedis` if waiting does not help: Redis is too
-   * old, rejects this node, or holds data of another program or of a format that this build cannot
-   * read.
+   * now; a later call then tries again. Throws `UnusableRedis` if waiting does not help: Redis is
+   * too old, rejects this node, or holds data of another program or of a format that this build
+   * cannot read.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -166,7 +166,8 @@ export class RedisLink {
       client.disconnect();
       if (failure instanceof UnusableRedis) this.#status = "closed";
       if (!this.#isClosed) {
-        // A client of ioredis that was disconnected while it waited to reconnect never does so again.
+        // A client of ioredis that was disconnected while it waited to reconnect never does so
+        // again.
         this.#client = this.#createClient();
         this.#status = "new";
         this.#starting = undefined;

@@ -118,8 +118,9 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   }
 
   /**
-   * Sets the times of last events that are in the future to the current time. Such times exist after
-   * Redis' clock was set back. Their streams would stay active until the clock has passed them.
+   * Sets the times of last events that are in the future to the current time. Such times exist
+   * after Redis' clock was set back. Their streams would stay active until the clock has passed
+   * them.
    */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
