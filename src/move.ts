@@ -5,6 +5,7 @@ import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
 import { Progress } from "./migrate/progress.ts";
 import { migrationOf } from "./server/migration.ts";
+import { onStopSignal } from "./signals.ts";
 
 /** Migrates the data. A signal ends the migration after the current page. */
 export async function moveData(config: Config): Promise<void> {
@@ -36,7 +37,7 @@ export async function moveData(config: Config): Promise<void> {
       compared = texts.join(", ");
     },
   });
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, stopOnce(migration));
+  onStopSignal(stopOnce(migration));
   try {
     await migration.once();
   } finally {

@@ -7,6 +7,7 @@ import { startSummary } from "./config/summary.ts";
 import { createLogger, type Logger } from "./observe/logger.ts";
 import { StartError } from "./server/start-error.ts";
 import { createServer } from "./server.ts";
+import { onStopSignal } from "./signals.ts";
 
 type Server = ReturnType<typeof createServer>;
 
@@ -77,8 +78,7 @@ function stopOnSignal(server: Server, plan: StopPlan): { readonly isRequested: (
     plan.logger.info({ signal }, "The node is stopping");
     void closeAndExit(server, plan);
   };
-  process.on("SIGTERM", stop);
-  process.on("SIGINT", stop);
+  onStopSignal(stop);
   return { isRequested: () => stoppingSinceMs !== undefined };
 }
 

@@ -165,16 +165,26 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   "server/": { local: WIRED, packages: [], node: "any" },
   "start.ts": {
-    local: [...COMMON, "broker/errors.ts", "config/", "server.ts", "server/start-error.ts"],
+    local: [
+      ...COMMON,
+      "broker/errors.ts",
+      "config/",
+      "server.ts",
+      "server/start-error.ts",
+      "signals.ts",
+    ],
     packages: [],
     node: "any",
   },
   "move.ts": {
-    local: [...COMMON, "config/", "migrate/", "server/migration.ts"],
+    local: [...COMMON, "config/", "migrate/", "server/migration.ts", "signals.ts"],
     packages: [],
     node: "any",
   },
-  "main.ts": {
+  "main.ts": { local: ["commands.ts", "signals.ts"], packages: [], node: [] },
+  // Only the type of the commands: nothing may be loaded before the signals are handled.
+  "signals.ts": { local: ["config/command-line.ts"], packages: [], node: [] },
+  "commands.ts": {
     // `jindou hash-password` makes the hash that the broker verifies.
     local: [
       ...COMMON,

@@ -16,6 +16,8 @@ export interface Invocation {
   readonly input?: string;
   /** JavaScript text of a module that is loaded before the command. */
   readonly preload?: string;
+  /** Command that starts the process, such as `nohup` or one that enters a namespace. */
+  readonly prefix?: readonly string[];
 }
 
 /** Exit and output of a command. */
@@ -50,12 +52,13 @@ export function jindou(
 export function spawnJindou(
   t: Test,
   argv: readonly string[],
-  { env = {}, input = "", preload }: Invocation = {},
+  { env = {}, input = "", preload, prefix = [] }: Invocation = {},
 ): JindouProcess {
   const preloadArgs =
     preload === undefined ? [] : [`--import=data:text/javascript,${encodeURIComponent(preload)}`];
-  const args = [...preloadArgs, MAIN, ...argv];
-  const child = spawn(...tieToParent(process.execPath, args), {
+  const command = [...prefix, process.execPath, ...preloadArgs, MAIN, ...argv];
+  const [launcher = "", ...args] = command;
+  const child = spawn(...tieToParent(launcher, args), {
     env: { PATH: process.env.PATH, ...env },
   });
   t.teardown(() => child.kill("SIGKILL"));

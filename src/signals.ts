@@ -1,0 +1,41 @@
+// The signals of this process. State: the handler of SIGTERM and SIGINT. main.ts imports this file
+// before all others, so it must not load any other module. Node.js resets signals that are ignored
+// at its start, so even under `nohup` a SIGHUP would end the process without this file.
+
+import type { COMMANDS } from "./config/command-line.ts";
+
+type StopSignal = "SIGTERM" | "SIGINT";
+type OtherCommand = Exclude<keyof typeof COMMANDS, "start">;
+
+const OTHER_COMMANDS: Readonly<Record<OtherCommand, true>> = {
+  "check-config": true,
+  "hash-password": true,
+  migrate: true,
+  "print-config": true,
+};
+
+let handleStop: (signal: StopSignal) => void = isNode() ? () => process.exit(0) : endBy;
+
+for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => handleStop(signal));
+// The handler of SIGUSR1 replaces the handler of Node.js, which opens a debugger.
+for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
+
+/**
+ * Replaces the handler of SIGTERM and SIGINT. Until then a node exits with 0, because it has nothing
+ * to drain, and the other commands are ended by the signal.
+ */
+export function onStopSignal(handler: (signal: StopSignal) => void): void {
+  handleStop = handler;
+}
+
+/** Returns true if the command is `start`, without the modules that parse the command line. */
+function isNode(): boolean {
+  return !process.argv.slice(2).some((argument) => Object.hasOwn(OTHER_COMMANDS, argument));
+}
+
+/** Ends the process by the signal, so that the caller does not take the command for completed. */
+function endBy(signal: StopSignal): void {
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+  process.exit(1); // process 1 of a container is not ended by its own signal
+}

@@ -1,0 +1,151 @@
+// Tests of signals from the first module on: during the start, while the node is ready, under
+// nohup, and as process 1 of a container, where the kernel drops a signal without a handler.
+
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { type Invocation, type JindouProcess, spawnJindou } from "./jindou.ts";
+
+const SIGUSR2 = 12;
+const TICKS_PER_S = 100;
+/** CPU time that Node.js needs for its own start on a slow machine. The modules need more. */
+const OWN_START_S = 0.2;
+const IN_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"];
+const CANNOT_UNSHARE = canRun(IN_NAMESPACE) ? false : "this machine does not allow PID namespaces";
+
+function canRun([command = "", ...args]: readonly string[]): boolean {
+  try {
+    execFileSync(command, [...args, "true"], { stdio: "ignore" });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function settings(t: Test): Promise<Record<string, string>> {
+  const folder = await mkdtemp(join(tmpdir(), "jindou-signals-"));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  return {
+    JINDOU_API_LISTEN: "127.0.0.1:0",
+    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+    JINDOU_STORE_PATH: join(folder, "data"),
+    JINDOU_ADMIN_PASSWORD: "hunter2",
+    JINDOU_DRAIN_TIMEOUT_MS: "500",
+  };
+}
+
+/** Returns the id of the process that runs Node.js, `undefined` if it does not run yet. */
+function nodePid({ pid }: JindouProcess["child"], isInNamespace: boolean): number | undefined {
+  if (!isInNamespace) return pid;
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");
+  return children === "" ? undefined : Number.parseInt(children, 10);
+}
+
+function handlesSignals(pid: number): boolean {
+  const isNode = readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith(process.execPath);
+  const caught = /SigCgt:\s*(\w+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? "0";
+  return isNode && (BigInt(`0x${caught}`) & (1n << BigInt(SIGUSR2 - 1))) !== 0n;
+}
+
+function cpuSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
+}
+
+/**
+ * Starts the command and waits 100 ms and until its first module has run, which takes longer on a
+ * busy machine. Returns a function that sends a signal to the process of Node.js.
+ */
+async function startUntilHandled(t: Test, argv: readonly string[], invocation: Invocation) {
+  const isInNamespace = invocation.prefix?.[0] === "unshare";
+  const running = spawnJindou(t, argv, invocation);
+  const handledS = await new Promise<number>((resolve, reject) => {
+    const poll = setInterval(() => {
+      try {
+        const pid = nodePid(running.child, isInNamespace);
+        if (pid === undefined || !handlesSignals(pid)) return;
+        resolve(cpuSeconds(pid));
+      } catch (error) {
+        reject(error);
+      }
+      clearInterval(poll);
+    }, 1);
+  });
+  t.ok(
+    handledS < OWN_START_S,
+    `signals are handled after ${handledS} s of CPU time, before other modules are loaded`,
+  );
+  await pause(100);
+  const kill = (signal: NodeJS.Signals) => {
+    const pid = nodePid(running.child, isInNamespace);
+    if (pid !== undefined) process.kill(pid, signal);
+  };
+  return { ...running, kill };
+}
+
+/** Delays after the first 100 ms at which a signal arrives, in milliseconds. */
+const DELAYS_MS = [0, 100, 300, 800];
+
+async function exitsAfterStop(t: Test, invocation: Invocation): Promise<void> {
+  const env = await settings(t);
+  for (const [round, delayMs] of DELAYS_MS.entries()) {
+    const signal = round % 2 === 0 ? "SIGTERM" : "SIGINT";
+    const node = await startUntilHandled(t, ["start"], { ...invocation, env });
+    await pause(delayMs);
+    node.kill(signal);
+    const { code, stderr } = await node.exit;
+    t.equal(code, 0, `${signal} ${100 + delayMs} ms after the start ends the node with 0`);
+    t.equal(stderr, "");
+  }
+  const node = spawnJindou(t, [], { env });
+  await node.logged("The node is ready");
+  node.child.kill("SIGTERM");
+  t.match(await node.exit, { code: 0 }, "the next start can use the data folder");
+}
+
+t.test("SIGTERM or SIGINT at any moment from 100 ms after the start on ends the node with 0", (t) =>
+  exitsAfterStop(t, {}),
+);
+
+t.test(
+  "SIGTERM or SIGINT at any moment from 100 ms after the start on ends a node that is process 1",
+  { skip: CANNOT_UNSHARE },
+  (t) => exitsAfterStop(t, { prefix: IN_NAMESPACE }),
+);
+
+t.test(
+  "SIGHUP, SIGUSR1 and SIGUSR2 neither end a node nor open a debugger, with and without nohup",
+  async (t) => {
+    for (const prefix of [[], ["nohup"]]) {
+      const env = await settings(t);
+      const node = await startUntilHandled(t, ["start"], { env, prefix });
+      const ignored = ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const;
+      for (const signal of ignored) node.kill(signal);
+      const { apiPort } = await node.logged("The node is ready");
+      for (const signal of ignored) node.kill(signal);
+      const response = await fetch(`http://127.0.0.1:${apiPort}/readyz`);
+      t.equal(response.status, 200, "the node is not draining");
+      node.kill("SIGTERM");
+      const { code, stderr } = await node.exit;
+      t.equal(code, 0);
+      t.notMatch(stderr, /debugger|inspector/i);
+    }
+  },
+);
+
+t.test("a command that waits for input and receives SIGTERM does not exit with 0", async (t) => {
+  const preload = `import { PassThrough } from "node:stream";
+    Object.defineProperty(process, "stdin", { value: new PassThrough() });
+    setInterval(() => {}, 1000);`;
+  for (const prefix of CANNOT_UNSHARE === false ? [[], IN_NAMESPACE] : [[]]) {
+    const running = await startUntilHandled(t, ["hash-password"], { prefix, preload });
+    running.kill("SIGTERM");
+    const { code, stdout } = await running.exit;
+    t.not(code, 0);
+    t.equal(stdout, "");
+  }
+});
