@@ -3,7 +3,9 @@
 import { cp } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
+import { loadConfig } from "../../src/config/load.ts";
 import { startBroker, tempFolder, textPayload } from "../support/broker.ts";
+import { blocks, readPage } from "./pages.ts";
 
 t.test("a copy of a stopped broker's data folder can be used as a backup", async (t) => {
   const broker = await startBroker(t);
@@ -42,4 +44,16 @@ t.test("a configured password replaces the generated password", async (t) => {
     (await second.call("/manager/login", { username: "admin", password })).status;
   t.equal(await login("correct horse"), 200, "the configured password is accepted");
   t.equal(await login(generated), 401, "the generated password is rejected");
+});
+
+t.test("the systemd unit restarts a failed node without a limit of starts", async (t) => {
+  const { text = "" } =
+    blocks(readPage("docs/operations.md")).find(({ language }) => language === "ini") ?? {};
+  const [unit = "", service = ""] = text.split("[Service]");
+  t.match(unit, /^StartLimitIntervalSec=0$/m);
+  t.match(service, /^Restart=on-failure$/m);
+  t.match(service, /^RestartSec=[1-9]\d*$/m);
+  const { drain } = loadConfig();
+  const stopS = Number(/^TimeoutStopSec=(\d+)$/m.exec(service)?.[1]);
+  t.ok(stopS * 1000 > drain.noticeMs + drain.timeoutMs + 5000, "systemd waits for the drain");
 });
