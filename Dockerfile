@@ -11,7 +11,8 @@
 #     -e JINDOU_API_LISTEN=0.0.0.0:5001 -e JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin \
 #     -v "$PWD/admin-password:/run/secrets/admin:ro" jindou
 #
-# The process writes only to /data, so it runs with `--read-only --cap-drop=ALL`.
+# The process writes only to /data, so it runs with `--read-only --cap-drop=ALL`. It also runs as any
+# other user id with group 0, which is what OpenShift chooses.
 
 FROM node:24-trixie-slim AS build
 WORKDIR /app
@@ -21,9 +22,10 @@ COPY package.json package-lock.json .npmrc ./
 # those of docs/dependencies.md.
 RUN npm ci --include=dev --ignore-scripts \
  && npm install --ignore-scripts --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0 \
- && cd node_modules/uWebSockets.js && printf '%s  %s\n' \
+ && printf '%s  node_modules/uWebSockets.js/%s\n' \
       98128405dba2fb608448e921a979530f70c946a2cc9889c15f2fa70c2d00ab05 uws_linux_x64_137.node \
-      88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node | sha256sum --check
+      88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node > /tmp/hashes \
+ && sha256sum --check /tmp/hashes
 COPY tsconfig.json tsconfig.build.json ./
 COPY .ci/copy-lua.mjs .ci/bundle-typebox.mjs ./.ci/
 COPY src ./src
@@ -36,14 +38,19 @@ RUN npm run build:server && npm prune --omit=dev --ignore-scripts \
 FROM node:24-trixie-slim
 ENV NODE_ENV=production JINDOU_STORE_PATH=/data
 WORKDIR /app
-# The base image has the user `node` (1000), which owns the data folder and nothing else.
-RUN install -d -o node -g node -m 0750 /data
+# Process 1 is tini. The kernel does not deliver a SIGTERM to process 1 before Node.js handles it.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends 'tini=0.19.*' \
+ && rm -rf /var/lib/apt/lists/*
+# User 1000 of the base image owns the data folder and nothing else. Group 0 may write to it, too.
+RUN install -d -o 1000 -g 0 -m 0770 /data
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY --from=build /app/package.json ./
 COPY LICENSE ./
 COPY config ./config
-USER node
+# A number, because Kubernetes rejects a name if the pod has `runAsNonRoot`.
+USER 1000
 VOLUME /data
 EXPOSE 5001 5200
 STOPSIGNAL SIGTERM
@@ -51,6 +58,7 @@ STOPSIGNAL SIGTERM
 # is replaced by loopback. Certificates are not verified, because the check only shows that the
 # process responds. If a file or flag sets another address of the API, replace this health check.
 HEALTHCHECK --interval=15s --timeout=3s --start-period=30s --retries=3 CMD ["node", "-e", "const e=process.env,m=/^\\[?(.*?)\\]?:(\\d+)$/.exec(e.JINDOU_API_LISTEN||'127.0.0.1:5001')||[],h=!m[1]||m[1]==='0.0.0.0'?'127.0.0.1':m[1]==='::'?'::1':m[1],s=e.JINDOU_API_TLS_CERT_FILE?'https':'http';require('node:'+s).get({host:h,port:m[2],path:'/healthz',rejectUnauthorized:false,timeout:2000},r=>process.exit(r.statusCode===200?0:1)).on('timeout',()=>process.exit(1)).on('error',()=>process.exit(1))"]
-# In exec form, node itself receives the signals.
-ENTRYPOINT ["node", "dist/main.js"]
+# In exec form, tini itself receives the signals. It forwards them to Node.js. With -s it does so
+# without a warning if another process is process 1 (docker run --init, a shared PID namespace).
+ENTRYPOINT ["tini", "-s", "--", "node", "--disable-sigusr1", "dist/main.js"]
 CMD ["start"]

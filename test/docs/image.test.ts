@@ -1,0 +1,42 @@
+// Tests of the Dockerfile: hadolint, the user, the data folder and process 1. The image itself is
+// not built, because the test machines have no Docker.
+
+import { spawnSync } from "node:child_process";
+import t from "tap";
+import { findLinter } from "../support/linters.ts";
+import { ROOT, readPage } from "./pages.ts";
+
+/** Instructions of the last stage, which becomes the image. */
+const IMAGE =
+  readPage("Dockerfile")
+    .split(/^FROM /m)
+    .at(-1) ?? "";
+
+const hadolint = findLinter("hadolint");
+
+t.test("hadolint accepts the Dockerfile", { skip: hadolint.skip }, async (t) => {
+  const { status, stdout } = spawnSync(hadolint.path, ["Dockerfile"], {
+    cwd: ROOT,
+    encoding: "utf8",
+  });
+  t.equal(stdout, "");
+  t.equal(status, 0);
+});
+
+t.test("the image runs as a user with a number, which runAsNonRoot accepts", async (t) => {
+  t.match(IMAGE, /^USER [1-9]\d*$/m);
+});
+
+t.test("user 1000 and any user of group 0 may write to the data folder", async (t) => {
+  const [, owner, group, mode = ""] =
+    /^RUN install -d -o (\d+) -g (\d+) -m (\d+) \/data$/m.exec(IMAGE) ?? [];
+  t.equal(owner, /^USER (\d+)$/m.exec(IMAGE)?.[1], "the user of the image owns the folder");
+  t.equal(group, "0");
+  t.equal(Number.parseInt(mode, 8), 0o770);
+});
+
+t.test("an init is process 1 and starts Node.js without the debugger of SIGUSR1", async (t) => {
+  const entrypoint = JSON.parse(/^ENTRYPOINT (\[.*\])$/m.exec(IMAGE)?.[1] ?? "[]");
+  t.same(entrypoint, ["tini", "-s", "--", "node", "--disable-sigusr1", "dist/main.js"]);
+  t.match(IMAGE, /apt-get install -y --no-install-recommends 'tini=/);
+});

@@ -1,0 +1,21 @@
+// Finds the linters that .ci/linters installs.
+
+import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { delimiter, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const SCRIPT = fileURLToPath(new URL("../../.ci/linters", import.meta.url));
+
+/** Path of a linter, and whether and why the tests that need it are skipped. */
+export interface Linter {
+  readonly path: string;
+  readonly skip: string | false;
+}
+
+export function findLinter(name: "hadolint" | "promtool"): Linter {
+  const cache = execFileSync(SCRIPT, ["--print"], { encoding: "utf8" }).trim();
+  const folders = [...(process.env.PATH ?? "").split(delimiter), cache];
+  const path = folders.map((folder) => join(folder, name)).find((file) => existsSync(file));
+  return { path: path ?? name, skip: path === undefined ? `${name} is not installed` : false };
+}
