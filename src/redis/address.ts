@@ -24,7 +24,7 @@ const DEFAULT_PORT = 6379;
 const FORM =
   "redis.url must be one address like redis://user:password@host:6379/0 or rediss://…, or several separated by commas. In a user or password, write , as %2C, / as %2F, ? as %3F and # as %23.";
 
-/** What may follow the host: nothing, or the number of a database. */
+/** Matches a valid path: nothing, or the number of a database. */
 const PATH = /^\/?$|^\/(\d{1,6})$/;
 
 /** Returns the addresses, or a sentence about the first problem. */
@@ -55,7 +55,7 @@ const DIFFERENCES = [
   ["schemes (redis:// and rediss://)", "tls"],
 ] as const;
 
-/** Returns the different values that the addresses have in this field. */
+/** Returns the distinct values of this field, without addresses that do not have the field. */
 function valuesOf<Field extends keyof Address>(
   addresses: readonly Address[],
   field: Field,
@@ -87,6 +87,6 @@ function parseAddress(text: string): Address | string {
       tls: hasScheme ? url.protocol === "rediss:" : undefined,
     };
   } catch {
-    return FORM; // the user or the password has a % that is not followed by two digits
+    return FORM; // the user or the password has a % that does not begin a valid escape
   }
 }

@@ -51,7 +51,7 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
 
 /**
  * Creates a client that `connected` connects. `name` is shown by CLIENT LIST. A client of a Cluster
- * cannot subscribe. Throws an `Error` for the operator if the address cannot be parsed.
+ * cannot subscribe. Throws `UnusableRedis` if redis.url cannot be parsed.
  */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const address = addressOf(settings);
@@ -80,7 +80,7 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
   return onlyInItsDatabase(client);
 }
 
-/** Returns the addresses of redis.url. Throws an `Error` for the operator if they cannot be read. */
+/** Returns the addresses in redis.url. Throws `UnusableRedis` if they cannot be parsed. */
 function addressOf({ url }: RedisSettings): RedisAddress {
   const address = parseRedisUrl(url);
   if (typeof address === "string") throw new UnusableRedis(address);
@@ -122,10 +122,10 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
 
 /**
  * Resolves when the client is ready. Also waits for the `ready` event, because ioredis retries by
- * itself and then may never settle the promise of `connect()`. Rejects with an error of
- * `startFailure`: if a single server cannot be reached, if the client is not ready within
- * `timeoutMs`, at the first reply after which waiting does not help, or if all Sentinels keep
- * rejecting the lookup. Rejects at once when `signal` is aborted.
+ * itself and then may never settle the promise of `connect()`. Rejects if a single server cannot be
+ * reached, if the client is not ready within `timeoutMs`, if all Sentinels keep rejecting the
+ * lookup, or at the first reply after which waiting does not help. Rejects at once when `signal` is
+ * aborted. The errors are those of `startFailure`.
  */
 export async function connected(
   client: RedisClient,
@@ -175,7 +175,7 @@ export async function connected(
   }
 }
 
-/** Returns a list with the reason why a Sentinel rejected the lookup, empty if there is none. */
+/** Returns a list with the error of a Sentinel that rejected the lookup, empty if none did. */
 function refusalsIn(message: string): readonly Error[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
     return [

@@ -15,14 +15,14 @@ const SLOT_MOVING = /\bScript attempted to access a non local key\b/;
  */
 export class UnusableRedis extends Error {}
 
-/** Thrown if Redis cannot be used now, and may be usable later. The message has a remedy. */
+/** Thrown if Redis cannot be used now but may be usable later. The message says what to do. */
 export class RedisAway extends Error {}
 
 /** Error replies of a server that may accept the node later. */
 const MAY_RECOVER =
   /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE)\b|max number of clients/;
 
-/** Errors of TLS that end when the clock of this machine is set, usually soon after its boot. */
+/** Code of a TLS error that ends when this machine's clock is set, usually soon after its boot. */
 const NOT_YET_VALID = "CERT_NOT_YET_VALID";
 const TLS_CODE = /^(ERR_TLS|ERR_SSL|EPROTO)|CERT|SIGNATURE/;
 const CHECK_URL = "check redis.url (JINDOU_REDIS_URL)";
@@ -47,7 +47,10 @@ export function startFailure(cause: unknown): UnusableRedis | RedisAway {
   return new RedisAway(`${text}; ${CHECK_URL}`);
 }
 
-/** Explains an error reply that Redis will repeat until its operator or ours changes something. */
+/**
+ * Explains an error reply that Redis repeats until the settings of Redis or of this node are
+ * changed.
+ */
 function refusal(text: string): UnusableRedis {
   if (/^(NOAUTH|WRONGPASS)\b|\bAUTH\b/.test(text))
     return new UnusableRedis(`${text}. Check the user and the password in redis.url`);

@@ -30,7 +30,10 @@ const MAX_CACHED_TAGS = 20_000;
 
 export class Keys {
   readonly prefix: string;
-  /** End of the names of topics, because topics of all databases of a server share one namespace. */
+  /**
+   * Part of each topic's name that contains the database, because the topics of all databases of a
+   * server share one namespace.
+   */
   readonly #topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 

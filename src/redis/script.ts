@@ -19,7 +19,7 @@ export interface Script {
   inDatabase(database: number): Script;
 }
 
-/** Stands in Lua files where the name of a topic has the number of its database. */
+/** Placeholder in Lua files for the part of a topic's name that contains its database. */
 const DATABASE = /@DATABASE\b/g;
 
 const shared = readFileSync(new URL("./lua/shared.lua", import.meta.url), "utf8");
