@@ -175,3 +175,12 @@ export const CLOSE_REASONS = {
 } as const satisfies Record<string, { readonly code: number; readonly message: string }>;
 
 export type CloseReason = keyof typeof CLOSE_REASONS;
+
+/**
+ * Reasons after which the client is not expected back. Watchers of its user are notified at once
+ * [decisions: Presence told to watchers].
+ */
+export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<CloseReason>([
+  "goodbye",
+  "logged_out",
+]);

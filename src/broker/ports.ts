@@ -577,8 +577,11 @@ export interface SessionStore {
    * returns that session, so that the caller who replaced the token can end it.
    */
   login(session: SessionRecord, incarnation: Incarnation, terms?: LoginTerms): Promise<LoginResult>;
-  /** Removes a session that its node no longer serves. Has no effect if it is not in the store. */
-  removeSession(session: SessionName): Promise<void>;
+  /**
+   * Removes a session that its node no longer serves. Has no effect if it is not in the store.
+   * `cause` is why the session ended, `undefined` if the connection was lost.
+   */
+  removeSession(session: SessionName, cause?: CloseReason): Promise<void>;
   /**
    * Removes a session and publishes `end_session` for it, even if it is not in the store. If a main
    * session was in the store, it can no longer be continued. Such a session cannot be confirmed
@@ -711,6 +714,8 @@ export type ClusterEvent =
       /** The online state of `uid` may have changed. Watching nodes read it from the store. */
       readonly kind: "presence";
       readonly uid: string;
+      /** Why a session ended. `undefined` if none ended, or if the connection was lost. */
+      readonly cause?: CloseReason | undefined;
     }
   | {
       readonly kind: "end_session";

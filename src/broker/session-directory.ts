@@ -33,6 +33,11 @@ export interface SessionDirectoryPorts {
   readonly recheckMs?: number;
 }
 
+interface PendingRemoval {
+  readonly session: SessionName;
+  readonly cause: CloseReason | undefined;
+}
+
 const RECHECK_MS = 60_000;
 const CONFIRMATION_BATCH = 500;
 /** Maximum number of users whose sessions are read in one call of the store. */
@@ -49,7 +54,7 @@ export class SessionDirectory {
   readonly #ports: SessionDirectoryPorts;
   readonly #local = new LocalSessions();
   /** Sessions that may still be in the store although this node no longer serves them. */
-  readonly #pendingRemovals = new BoundedMap<string, SessionName>(MAX_PENDING_REMOVALS);
+  readonly #pendingRemovals = new BoundedMap<string, PendingRemoval>(MAX_PENDING_REMOVALS);
   #notify: (event: ClusterEvent) => void = () => {};
   /** Number of times that events of users may have been missed. */
   #lossCount = 0;
@@ -122,14 +127,15 @@ export class SessionDirectory {
   }
 
   /**
-   * Removes a session. A transient error is thrown, and the removal is retried in the background.
+   * Removes a session. `cause` is why it ended, `undefined` if its connection was lost. A transient
+   * error is thrown, and the removal is retried in the background.
    */
-  async remove(session: SessionRecord): Promise<void> {
+  async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
-      await this.#ports.store.removeSession(session);
+      await this.#ports.store.removeSession(session, cause);
     } catch (error) {
-      if (isTransient(error)) this.#removeLater(session);
+      if (isTransient(error)) this.#removeLater(session, cause);
       throw error;
     }
   }
@@ -335,26 +341,26 @@ export class SessionDirectory {
   }
 
   /** Removes a session that may be in the store. Retries until the store is reachable. */
-  #removeLater(session: SessionName): void {
-    this.#pendingRemovals.set(session.sessionId, session);
+  #removeLater(session: SessionName, cause?: CloseReason): void {
+    this.#pendingRemovals.set(session.sessionId, { session, cause });
     this.#continueWork();
   }
 
   /** Performs the pending removals until none of a batch succeeds. Returns true if none remains. */
   async #removePending(): Promise<boolean> {
-    const sessions = [...this.#pendingRemovals].map(([, session]) => session);
-    for (let at = 0; at < sessions.length; at += REMOVAL_BATCH) {
-      const batch = sessions.slice(at, at + REMOVAL_BATCH);
+    const removals = [...this.#pendingRemovals].map(([, removal]) => removal);
+    for (let at = 0; at < removals.length; at += REMOVAL_BATCH) {
+      const batch = removals.slice(at, at + REMOVAL_BATCH);
       const countBefore = this.#pendingRemovals.size;
-      await Promise.all(batch.map((session) => this.#removeNow(session)));
+      await Promise.all(batch.map((removal) => this.#removeNow(removal)));
       if (this.#pendingRemovals.size >= countBefore) break; // the store is unreachable
     }
     return this.#pendingRemovals.size === 0;
   }
 
-  async #removeNow(session: SessionName): Promise<void> {
+  async #removeNow({ session, cause }: PendingRemoval): Promise<void> {
     try {
-      await this.#ports.store.removeSession(session);
+      await this.#ports.store.removeSession(session, cause);
     } catch (error) {
       if (isTransient(error)) return;
       this.#report(error); // a retry would fail too, so the entry is left to expire

@@ -10,7 +10,7 @@ import {
   streamsOptions,
 } from "../broker/options.ts";
 import { clusterOptions } from "../cluster/options.ts";
-import { clientOptions } from "../gateway/options.ts";
+import { clientOptions, presenceOptions } from "../gateway/options.ts";
 import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
 import { protocolOptions } from "../protocol/options.ts";
@@ -62,6 +62,7 @@ const configSchema = Type.Object(
     admin: adminOptions,
     managers: managersOptions,
     client: clientOptions,
+    presence: presenceOptions,
     protocol: protocolOptions,
     sockets: socketsOptions,
     messages: messagesOptions,

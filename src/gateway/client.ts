@@ -115,13 +115,14 @@ export class Client implements ConnectionHandler {
     clearTimeout(this.#deadline);
     this.#context.clients.delete(this);
     this.#metrics().connectionClosed();
+    const cause = this.#session?.ended;
     if (this.#session !== undefined) {
       const wasSlow = code === CLOSE_REASONS.slow_reader.code;
       this.#session.disconnected(wasSlow ? "slow_reader" : "goodbye");
       this.#metrics().ended(this.#session.ended ?? "goodbye");
       this.#context.opening.hub.leave(this.#session);
     }
-    void this.#leaveDirectory();
+    void this.#leaveDirectory(cause);
   }
 
   end(reason: CloseReason): void {
@@ -259,16 +260,16 @@ export class Client implements ConnectionHandler {
 
   /**
    * Removes the session from the store. Runs when the connection closes, or after the login if the
-   * session has ended by then.
+   * session has ended by then. `cause` is `undefined` if the connection was lost.
    */
-  async #leaveDirectory(): Promise<void> {
+  async #leaveDirectory(cause?: CloseReason): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;
     this.#record = undefined;
     this.#context.rates.leave(record.uid, now());
     this.#metrics().sessionClosed(record.flag);
     try {
-      await this.#context.opening.directory.remove(record);
+      await this.#context.opening.directory.remove(record, cause);
     } catch (error) {
       if (error instanceof BrokerError) return; // the directory repeats the removal later
       this.#context.onError(error, "Could not remove a session from the store");

@@ -34,7 +34,7 @@ interface HubPorts {
   readonly publisher: Parameters<Group["deliver"]>[2];
   readonly catchUps: Pick<CatchUps, "enter" | "join" | "rejoin" | "joinSeqs" | "recordSnapshot">;
   readonly resync: Pick<SessionResync, "updateUser" | "updateInbox" | "updateMemberships">;
-  readonly watch: Pick<PresenceWatch, "refresh" | "leave">;
+  readonly watch: Pick<PresenceWatch, "changed" | "refresh" | "leave">;
   readonly metrics: Pick<GatewayMetrics, "eventPushed" | "commandsPushed">;
 }
 
@@ -106,7 +106,7 @@ export class Hub {
         this.#deliverConversation(event);
         break;
       case "presence":
-        this.#ports.watch.refresh(event.uid);
+        this.#ports.watch.changed(event.uid, event.cause);
         break;
       case "end_session":
         this.#findSession(event.uid, event.sessionId)?.end(event.reason);

@@ -1,8 +1,22 @@
-// Schema of the section `client`: the options of client connections. `config/` and the
-// documentation read it. Each key has a type, a default, a unit if it is a quantity, and a
+// Schemas of the sections `client`, the options of client connections, and `presence`. `config/` and
+// the documentation read them. Each key has a type, a default, a unit if it is a quantity, and a
 // description.
 
 import { Type } from "typebox";
+
+export const presenceOptions = Type.Object(
+  {
+    offlineDelayMs: Type.Integer({
+      default: 2000,
+      minimum: 0,
+      maximum: 60_000,
+      unit: "milliseconds",
+      description:
+        "Time after the end of a user's last session until the sessions that watch the user are pushed that the user is offline. If the user is back earlier, nothing is pushed. The push is not delayed if the client ended the session with a disconnect frame, or if its device was logged out. Only pushes are delayed: all queries return the present state. 0 means no delay.",
+    }),
+  },
+  { additionalProperties: false },
+);
 
 export const clientOptions = Type.Object(
   {

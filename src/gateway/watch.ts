@@ -1,9 +1,10 @@
 // Pushes the online state of users to the sessions that watch them: first the current state, then
 // each change once. Reads of the directory run one after the other, so that an older result never
-// arrives after a newer one. State: the watchers of each user, the last state sent to each watcher,
-// and the users and requests of the next read.
+// arrives after a newer one. That a user is offline is pushed after a delay, because the client may
+// reconnect. State: the watchers of each user, the last state sent to each watcher, the users and
+// requests of the next read, and the users that may be offline.
 
-import { BrokerError } from "../broker/errors.ts";
+import { BrokerError, type CloseReason, FINAL_REASONS } from "../broker/errors.ts";
 import { type Presence, presenceTopic } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
@@ -13,6 +14,11 @@ interface WatchPorts {
   readonly cluster: Pick<Cluster, "listen" | "unlisten">;
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly retryMs: number;
+  /**
+   * Time between the end of a user's last session and the push that the user is offline
+   * [decisions: Presence told to watchers]. 0 means at once.
+   */
+  readonly offlineDelayMs: number;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
@@ -22,6 +28,14 @@ const UIDS_PER_READ = 10_000;
 
 /** Last state sent to a session for each user it watches, `undefined` if none was sent yet. */
 type LastSent = Map<string, Presence | undefined>;
+
+/** When watchers may be pushed that a user is offline. */
+interface OfflinePush {
+  /** Time of the monotonic clock. */
+  dueMs: number;
+  /** Reads the state of the user again when the push is due, if the user was offline before. */
+  timer: NodeJS.Timeout | undefined;
+}
 
 interface Request {
   readonly session: Session;
@@ -35,6 +49,8 @@ export class PresenceWatch {
   readonly #watchers = new Map<string, Set<Session>>();
   readonly #lastSent = new Map<Session, LastSent>();
   readonly #changed = new Set<string>();
+  /** Users whose state may have changed to offline. Every user in `#changed` is among them. */
+  readonly #offlinePushes = new Map<string, OfflinePush>();
   #requests: Request[] = [];
   #isReading = false;
 
@@ -73,10 +89,19 @@ export class PresenceWatch {
     }
   }
 
+  /** Reads the state of a user whose sessions changed. `cause` is why one of them ended, if any. */
+  changed(uid: string, cause?: CloseReason): void {
+    if (!this.#watchers.has(uid)) return;
+    const isFinal = FINAL_REASONS.has(cause);
+    this.#allowOfflinePush(uid, isFinal ? 0 : this.#ports.offlineDelayMs);
+    this.#readUser(uid);
+  }
+
+  /** Reads the state of a user whose sessions may have changed without an event. */
   refresh(uid: string): void {
     if (!this.#watchers.has(uid)) return;
-    this.#changed.add(uid);
-    this.#read();
+    if (!this.#offlinePushes.has(uid)) this.#allowOfflinePush(uid, this.#ports.offlineDelayMs);
+    this.#readUser(uid);
   }
 
   /** Makes the session watch nobody. Does nothing if it already watches nobody. */
@@ -105,7 +130,23 @@ export class PresenceWatch {
     if (!watchers?.delete(session) || watchers.size > 0) return;
     this.#watchers.delete(uid);
     this.#changed.delete(uid);
+    this.#forbidOfflinePush(uid);
     this.#ports.cluster.unlisten(presenceTopic(uid));
+  }
+
+  #allowOfflinePush(uid: string, delayMs: number): void {
+    this.#forbidOfflinePush(uid);
+    this.#offlinePushes.set(uid, { dueMs: performance.now() + delayMs, timer: undefined });
+  }
+
+  #forbidOfflinePush(uid: string): void {
+    clearTimeout(this.#offlinePushes.get(uid)?.timer);
+    this.#offlinePushes.delete(uid);
+  }
+
+  #readUser(uid: string): void {
+    this.#changed.add(uid);
+    this.#read();
   }
 
   /** Starts reading unless a read is running. Changes within one turn are read together. */
@@ -171,19 +212,40 @@ export class PresenceWatch {
    */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
-    for (const uid of uids)
+    for (const uid of uids) {
+      const current = byUid.get(uid);
+      if (current === undefined || !this.#isDue(current)) continue;
       for (const session of this.#watchers.get(uid) ?? []) {
         const lastSent = this.#lastSent.get(session);
         const previous = lastSent?.get(uid);
-        const current = byUid.get(uid);
-        if (current === undefined || previous === undefined) continue;
-        if (isSame(previous, current)) continue;
+        if (previous === undefined || isSame(previous, current)) continue;
         lastSent?.set(uid, current);
         const presence = changes.get(session) ?? [];
         presence.push(current);
         changes.set(session, presence);
       }
+    }
     for (const [session, presence] of changes) session.push({ kind: "presence", presence });
+  }
+
+  /**
+   * Returns true if a state that was read may be pushed now. Reads the state of an offline user
+   * again when its push is due.
+   */
+  #isDue({ uid, online }: Presence): boolean {
+    const offlinePush = this.#offlinePushes.get(uid);
+    const waitMs = offlinePush === undefined ? 0 : offlinePush.dueMs - performance.now();
+    if (online || waitMs <= 0) {
+      // Later events, which are not read yet, decide about the next push.
+      if (!this.#changed.has(uid)) this.#forbidOfflinePush(uid);
+      return true;
+    }
+    if (offlinePush !== undefined)
+      offlinePush.timer ??= setTimeout(() => {
+        offlinePush.dueMs = 0; // the timer may fire a little early
+        this.#readUser(uid);
+      }, waitMs).unref();
+    return false;
   }
 }
 

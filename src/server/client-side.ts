@@ -72,6 +72,7 @@ export function createDelivery(
     cluster: interest,
     directory,
     retryMs: RETRY_MS,
+    offlineDelayMs: node.config.presence.offlineDelayMs,
     onError,
   });
   const groups = new Groups(interest);

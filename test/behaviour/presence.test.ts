@@ -4,7 +4,7 @@ import type { NativeClient } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
 import { codeOf, eventually, range, startWorld } from "./world.ts";
 
-const world = await startWorld(t);
+const world = await startWorld(t, { JINDOU_PRESENCE_OFFLINE_DELAY_MS: "0" });
 
 /** Returns `<uid> <on|off> <flag>` of every change pushed so far, in order. */
 function changes(client: NativeClient): readonly string[] {

@@ -158,6 +158,7 @@ t.test(
         },
       },
       retryMs: 1,
+      offlineDelayMs: 0,
       onError: (error) => bugs.push(error),
     });
     let wasDown = false;

@@ -87,7 +87,7 @@ export class World {
     const onError = (error: unknown) => this.bugs.push(error);
     this.watch = new PresenceWatch({
       ...{ cluster, directory, onError },
-      retryMs: 1,
+      ...{ retryMs: 1, offlineDelayMs: 0 },
     });
     const groups = new Groups(cluster);
     const catchUps = new CatchUps({

@@ -56,7 +56,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
     },
     /** Reports a change for every watched user, because the users of the dead node are unknown. */
     onDeath() {
-      for (const uid of watched) listener({ kind: "presence", uid });
+      for (const uid of watched) listener({ kind: "missed", topic: presenceTopic(uid) });
     },
   });
   link.onChange((isUp) => {

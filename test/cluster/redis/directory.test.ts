@@ -132,7 +132,7 @@ t.test(
     await until(() => c.events.length >= 2);
     t.same(
       c.events,
-      ["u1", "u2"].map((uid) => ({ kind: "presence", uid })),
+      ["u1", "u2"].map((uid) => ({ kind: "missed", topic: `p:${uid}` })),
       "a node checks the users it watches",
     );
     t.same(a.events, [], "a node that watches nobody checks nobody");

@@ -96,7 +96,8 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
     ...{ uid: isText, conversation: isConversation, origin: absentOr(isText) },
     change: oneOf("read", "unread", "delete"),
   }),
-  presence: shape({ uid: isText }),
+  // A newer build may publish a cause that this build does not know.
+  presence: shape({ uid: isText, cause: absentOr(isText) }),
   end_session: shape({ uid: isText, sessionId: isText, reason: isReason }),
   credential: shape({ uid: isText }),
   addition: shape({ uid: isText, channelId: isText }),

@@ -71,8 +71,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
     else sessions.delete(uid);
   }
 
-  function publishPresence(uid: string): void {
-    publisher.publish({ kind: "presence", uid });
+  function publishPresence(uid: string, cause?: CloseReason): void {
+    publisher.publish({ kind: "presence", uid, cause });
   }
 
   function find({ uid, sessionId }: SessionName): SessionEntry | undefined {
@@ -89,7 +89,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     return persist(tables, () => logins.put(uid, flag, login, nowMs));
   }
 
-  function remove(session: SessionName): void {
+  function remove(session: SessionName, cause: CloseReason | undefined): void {
     const entry = find(session);
     if (entry === undefined) return;
     const { uid } = session;
@@ -97,7 +97,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
       uid,
       entriesOf(uid).filter((other) => other !== entry),
     );
-    publishPresence(uid);
+    publishPresence(uid, cause);
   }
 
   function publishEnd(name: SessionName, reason: CloseReason): void {
@@ -117,7 +117,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     const newest = newestOf(entry.session);
     if (newest !== undefined && entry.order === newest.order)
       await keep(entry.session, { ...newest, ended: reason });
-    remove(session);
+    remove(session, reason);
   }
 
   /** Confirms that the session may continue. A session that is not in memory has been ended. */
@@ -179,9 +179,9 @@ export function createSessions(ports: SessionPorts): SessionStore {
       return { ...entered, groups: await channels.groupsOf(requested.uid) };
     },
 
-    async removeSession(session) {
+    async removeSession(session, cause) {
       ended.delete(session.sessionId);
-      remove(session);
+      remove(session, cause);
     },
 
     endSession: (session, reason) =>

@@ -6,8 +6,11 @@
 -- ARGV
 --   1  uid
 --   2  sessionId
+--   3  cause      reason for its end, '' if its connection was lost
 -- Reply
 --   none
 local user = user_of(KEYS[1], ARGV[1])
 redis.call('HDEL', user.ended, ARGV[2])
-if redis.call('HDEL', user.sessions, ARGV[2]) == 1 then publish_presence(user) end
+if redis.call('HDEL', user.sessions, ARGV[2]) == 1 then
+  publish_presence(user, ARGV[3] ~= '' and ARGV[3] or nil)
+end

@@ -51,8 +51,9 @@ local function publish(topic, name, event)
   redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ name .. ' ' .. int(NOW), event }))
 end
 
-local function publish_presence(user)
-  publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid })
+-- `cause` is the reason for the end of a session, nil if none ended or its connection was lost.
+local function publish_presence(user, cause)
+  publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid, cause = cause })
 end
 
 local function publish_end(user, id, reason)
@@ -209,5 +210,5 @@ local function remove_entry(user, old, reason)
     write_login(user, int(old.flag), newest)
   end
   redis.call('HDEL', user.sessions, old.id)
-  publish_presence(user)
+  publish_presence(user, reason)
 end

@@ -82,8 +82,8 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
       };
     },
 
-    async removeSession({ uid, sessionId }) {
-      await link.run(REMOVE, [keyOf(uid)], [uid, sessionId]);
+    async removeSession({ uid, sessionId }, cause) {
+      await link.run(REMOVE, [keyOf(uid)], [uid, sessionId, cause ?? ""]);
     },
 
     async endSession({ uid, sessionId, level }, reason) {

@@ -1,0 +1,239 @@
+// Presence pushed to watchers when sessions end, on every store: a user who comes back within
+// `presence.offlineDelayMs`, at any node, is never pushed as offline, and a user who left is pushed
+// at once. The delay is so long in most tests that a push within it proves that it did not wait.
+
+import t, { type Test } from "tap";
+import { CLOSE_REASONS } from "../../src/broker/errors.ts";
+import { type ChildBroker, type Settings, spawnBroker } from "../support/broker.ts";
+import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
+import { connectNative } from "../support/native-client.ts";
+import type { NativeClient } from "../support/native-session.ts";
+import { startRedis, startRedisCluster } from "../support/redis.ts";
+import { openWkproto } from "../support/wkproto-client.ts";
+import { eventually } from "./logins.ts";
+
+t.setTimeout(300_000);
+
+const LONG_MS = 60_000;
+const SHORT_MS = 400;
+const TIMEOUT_MS = 50_000;
+
+interface User {
+  readonly uid: string;
+  connect(node: ChildBroker, options?: { readonly jsonRpc?: boolean }): Promise<NativeClient>;
+}
+
+let users = 0;
+
+async function newUser(t: Test, node: ChildBroker, name: string): Promise<User> {
+  users += 1;
+  const uid = `${name}-${users}`;
+  const body = { uid, token: `token-${uid}`, device_flag: 0 };
+  const { status } = await node.call("/user/token", body);
+  if (status !== 200) throw new Error(`/user/token responded with ${status}`);
+  return {
+    uid,
+    connect: ({ clientPort: port }, { jsonRpc = false } = {}) =>
+      connectNative(t, {
+        ...{ uid, port, token: `token-${uid}`, timeoutMs: TIMEOUT_MS },
+        ...(jsonRpc ? { wire: jsonRpcWire(uid) } : {}),
+      }),
+  };
+}
+
+/** Connects a watcher of the users. `pushed` returns what it was pushed, as `<uid> <on|off>`. */
+async function watcherOf(t: Test, node: ChildBroker, watched: readonly User[]) {
+  const client = await (await newUser(t, node, "watcher")).connect(node);
+  const fence = await newUser(t, node, "fence");
+  const fenceClient = await fence.connect(node);
+  const uids = watched.map(({ uid }) => uid);
+  const { presence } = await client.watch([...uids, fence.uid]);
+  const all = () =>
+    client
+      .pushesOf("presence")
+      .flatMap((push) => push.presence)
+      .map(({ uid, online }) => `${uid} ${online ? "on" : "off"}`);
+  const pushed = () => all().filter((push) => !push.startsWith(fence.uid));
+  return {
+    online: presence.slice(0, uids.length).map(({ online }) => online),
+    pushed,
+    until: (push: string) => client.waitFor(() => pushed().includes(push), push),
+    /** Returns all pushes, after a later change of another user was pushed. */
+    async pushedBeforeFence(): Promise<readonly string[]> {
+      await fenceClient.disconnect();
+      await client.waitFor(() => all().includes(`${fence.uid} off`), "the fence");
+      return pushed();
+    },
+  };
+}
+
+async function untilStatus(node: ChildBroker, { uid }: User, online: 0 | 1): Promise<void> {
+  await eventually(`${uid} to be ${online}`, async () => {
+    const { body } = await node.call("/user/onlinestatus", [uid]);
+    return body[0]?.online === online;
+  });
+}
+
+interface StoreNode extends ChildBroker {
+  /** Settings that all nodes on its store share. */
+  readonly settings: Settings;
+}
+
+/** Runs the scenario on each store. On the embedded store both nodes are the same. */
+async function onEachStore(
+  t: Test,
+  settings: Settings,
+  scenario: (t: Test, nodes: readonly [StoreNode, StoreNode]) => Promise<void>,
+): Promise<void> {
+  for (const [name, url] of stores)
+    await t.test(name, async (t) => {
+      prefixes += 1;
+      const shared: Settings = {
+        JINDOU_REDIS_URL: url,
+        JINDOU_REDIS_PREFIX: `p${prefixes}`,
+        JINDOU_CLUSTER_DEAD_AFTER_MS: "1000",
+      };
+      const start = async () => ({
+        ...(await spawnBroker(t, { ...settings, ...shared })),
+        settings: shared,
+      });
+      const first = await start();
+      await scenario(t, [first, url === "" ? first : await start()]);
+    });
+}
+
+const [redis, cluster] = await Promise.all([startRedis(t), startRedisCluster(t)]);
+const stores = [
+  ["the embedded store", ""],
+  ["one Redis", redis.url],
+  ["a Redis Cluster", cluster.url],
+] as const;
+let prefixes = 0;
+const longDelay = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(LONG_MS) };
+
+t.test("watchers see no change of a user who reconnects within the delay", async (t) => {
+  await onEachStore(t, longDelay, async (t, [here, there]) => {
+    const user = await newUser(t, here, "lost");
+    const client = await user.connect(there);
+    const watcher = await watcherOf(t, here, [user]);
+    t.same(watcher.online, [true]);
+    client.kill();
+    await untilStatus(here, user, 0);
+    const late = await watcherOf(t, here, [user]);
+    t.same(late.online, [false], "WATCH returns the present state");
+    await user.connect(here);
+    await late.until(`${user.uid} on`);
+    t.same(await watcher.pushedBeforeFence(), []);
+    t.same(await late.pushedBeforeFence(), [`${user.uid} on`]);
+  });
+});
+
+t.test("watchers see no change of users who move away from a node that ends", async (t) => {
+  await onEachStore(t, longDelay, async (t, [here, there]) => {
+    if (here === there) return; // a single node has no watchers after its end
+    const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];
+    const client = await drained.connect(there);
+    const watcher = await watcherOf(t, here, [drained]);
+    const exit = there.terminate();
+    t.equal((await client.closed).code, CLOSE_REASONS.draining.code);
+    await untilStatus(here, drained, 0);
+    await drained.connect(here);
+    t.equal(await exit, 0);
+    t.same(await watcher.pushedBeforeFence(), []);
+
+    const dying = await spawnBroker(t, { ...longDelay, ...here.settings });
+    await killed.connect(dying);
+    const watcherOfKilled = await watcherOf(t, here, [killed]);
+    await dying.kill();
+    await untilStatus(here, killed, 0);
+    await killed.connect(here);
+    t.same(await watcherOfKilled.pushedBeforeFence(), []);
+  });
+});
+
+t.test("a goodbye, a logout and a device quit are pushed at once", async (t) => {
+  await onEachStore(t, longDelay, async (t, [here, there]) => {
+    const names = ["native", "jsonrpc", "wkproto", "quit", "last", "first"];
+    const all = await Promise.all(names.map((name) => newUser(t, here, name)));
+    const [native, jsonRpc, wkproto, quit, last, first] = all as [
+      User,
+      User,
+      User,
+      User,
+      User,
+      User,
+    ];
+    const nativeClient = await native.connect(there);
+    const jsonRpcClient = await jsonRpc.connect(there, { jsonRpc: true });
+    const { clientPort: port } = there;
+    const wkClient = await openWkproto(t, { port, uid: wkproto.uid, deviceFlag: 0 });
+    t.equal((await wkClient.connect()).reasonCode, 1);
+    await quit.connect(there);
+    const sessions = await Promise.all(
+      [last, last, first, first].map((user) => user.connect(there)),
+    );
+    const watcher = await watcherOf(t, here, all);
+    const sinceMs = performance.now();
+    await nativeClient.disconnect();
+    await jsonRpcClient.disconnect();
+    wkClient.write("DISCONNECT", { reasonCode: 0, reason: "" });
+    t.equal((await there.call("/user/device_quit", { uid: quit.uid, device_flag: 0 })).status, 200);
+    for (const { uid } of [native, jsonRpc, wkproto, quit]) await watcher.until(`${uid} off`);
+    const isOneLeft = async (user: User) => {
+      const { body } = await here.call(`/connz?uid=${user.uid}`);
+      const { body: other } = await there.call(`/connz?uid=${user.uid}`);
+      return new Set([...body.connections, ...other.connections].map(({ id }) => id)).size === 1;
+    };
+    sessions[0]?.kill();
+    await eventually("one session to be left", () => isOneLeft(last));
+    await sessions[1]?.disconnect();
+    await watcher.until(`${last.uid} off`);
+    await sessions[2]?.disconnect();
+    await eventually("one session to be left", () => isOneLeft(first));
+    sessions[3]?.kill();
+    await untilStatus(here, first, 0);
+    const pushed = await watcher.pushedBeforeFence();
+    t.notOk(pushed.includes(`${first.uid} off`), "the last session of the user was lost");
+    t.ok(performance.now() - sinceMs < LONG_MS, "no push waited for the delay");
+    t.equal(pushed.length, 5, "each change is pushed once");
+  });
+});
+
+t.test("a user who stays away is pushed as offline after the delay", async (t) => {
+  const settings = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(SHORT_MS) };
+  await onEachStore(t, settings, async (t, [here, there]) => {
+    const user = await newUser(t, here, "away");
+    const client = await user.connect(there);
+    const watcher = await watcherOf(t, here, [user]);
+    const lostMs = performance.now();
+    client.kill();
+    await watcher.until(`${user.uid} off`);
+    t.ok(performance.now() - lostMs >= SHORT_MS);
+    const again = await user.connect(there);
+    await watcher.until(`${user.uid} on`);
+    const lostAgainMs = performance.now();
+    again.kill();
+    await eventually("the second push", () => watcher.pushed().length === 3);
+    t.ok(performance.now() - lostAgainMs >= SHORT_MS);
+    t.same(
+      watcher.pushed(),
+      ["off", "on", "off"].map((state) => `${user.uid} ${state}`),
+    );
+    if (here === there) return;
+    const dying = await newUser(t, here, "dying");
+    await dying.connect(there);
+    const watcherOfDying = await watcherOf(t, here, [dying]);
+    await there.kill();
+    await watcherOfDying.until(`${dying.uid} off`);
+  });
+});
+
+t.test("with a delay of 0 a lost connection is pushed at once", async (t) => {
+  const node = await spawnBroker(t, { JINDOU_PRESENCE_OFFLINE_DELAY_MS: "0" });
+  const user = await newUser(t, node, "away");
+  const client = await user.connect(node);
+  const watcher = await watcherOf(t, node, [user]);
+  client.kill();
+  await untilStatus(node, user, 0);
+  t.same(await watcher.pushedBeforeFence(), [`${user.uid} off`]);
+});
