@@ -9,6 +9,7 @@ import { createDelivery, createNodeGateway } from "./server/client-side.ts";
 import { createApi, createNodeManagers, createViewerApi } from "./server/control-plane.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
+import { waitForStore } from "./server/store-wait.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 
 /** Fraction of the drain time for disconnecting clients. The rest is for calls in progress. */
@@ -38,6 +39,8 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   });
   topics.publisher = listeners.client;
   const allListeners = [...new Set([listeners.api, listeners.client])];
+  const stopping = new AbortController();
+  let openingApi: Promise<number> | undefined;
   let starting: Promise<ListenerPorts> | undefined;
   let closing: Promise<void> | undefined;
 
@@ -46,7 +49,10 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     const { managers: accounts, admin } = config;
     // Configured accounts can be loaded without the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();
+    // A node with a folder to move waits in the migration, whose attempts have no time limit.
+    if (config.migrate.from === "") await reachStore();
     const earlyPorts = await finishMigration();
+    await reachStore();
     await node.store.start();
     await join();
     await node.systemAccounts.start();
@@ -82,8 +88,18 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return ports;
   }
 
+  /** Opens the API and returns its port. Safe to call more than once. */
+  function openApi(): Promise<number> {
+    openingApi ??= startListener(listeners.api, "api");
+    return openingApi;
+  }
+
+  async function reachStore(): Promise<void> {
+    await waitForStore(node, { openApi, signal: stopping.signal });
+  }
+
   async function listen(): Promise<ListenerPorts> {
-    const apiPort = await startListener(listeners.api, "api");
+    const apiPort = await openApi();
     const clientPort =
       listeners.client === listeners.api
         ? apiPort
@@ -92,6 +108,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   }
 
   async function closeNode(): Promise<void> {
+    stopping.abort();
     node.migration?.close();
     await starting?.catch(() => undefined); // start() reports the error
     await stop(node, gateway, allListeners);

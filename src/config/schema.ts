@@ -1,5 +1,5 @@
 // The schema of the whole configuration. It combines the sections of all modules with the sections
-// `node` and `drain` of the process, and defines the type of the loaded configuration.
+// `node`, `start` and `drain` of the process, and defines the type of the loaded configuration.
 
 import { type Static, Type } from "typebox";
 import { adminOptions, apiOptions, authOptions, managersOptions } from "../api/options.ts";
@@ -27,6 +27,20 @@ const nodeOptions = Type.Object(
       pattern: "^[A-Za-z0-9._-]*$",
       description:
         "Name of this node, made of letters, digits, `.`, `_` and `-`. An empty value means a random name at each start.",
+    }),
+  },
+  { additionalProperties: false },
+);
+
+const startOptions = Type.Object(
+  {
+    waitForStoreS: Type.Integer({
+      default: 60,
+      minimum: 0,
+      maximum: 3600,
+      unit: "seconds",
+      description:
+        "Time for which a starting node waits for a Redis that cannot be reached, still loads its data or has no primary yet. Meanwhile `/healthz` returns 200 and every other call 503. When it has passed, the node exits with 1. 0 means that the node does not wait.",
     }),
   },
   { additionalProperties: false },
@@ -75,6 +89,7 @@ const configSchema = Type.Object(
     migrate: migrateOptions,
     log: logOptions,
     node: nodeOptions,
+    start: startOptions,
     drain: drainOptions,
   },
   { additionalProperties: false },

@@ -126,6 +126,7 @@ export class Migration {
    */
   async isPending(): Promise<boolean> {
     await this.#readSummary();
+    if (this.#hasFolder) this.#setStatus("running");
     try {
       const snapshot = await this.#use((link) => this.#read(link));
       if (await this.#isDone(snapshot)) return false;
@@ -133,7 +134,6 @@ export class Migration {
       return true;
     } catch (error) {
       if (toBrokerError(error).code !== "unavailable") throw error;
-      if (this.#hasFolder) this.#setStatus("running");
       return this.#hasFolder;
     }
   }
@@ -385,7 +385,7 @@ export class Migration {
     const { onError } = this.#events;
     const options = { name: "jindou-migrate", onError };
     const link = new RedisLink(this.#settings.redis, options);
-    await link.start().catch(throwRedisError);
+    await this.#start(link);
     this.#link = link;
     try {
       return await use(link);
@@ -393,6 +393,17 @@ export class Migration {
       this.#link = undefined;
       await link.close();
     }
+  }
+
+  /** Starts the link. `close` ends the attempt. */
+  async #start(link: RedisLink): Promise<void> {
+    const { signal } = this.#closing;
+    const close = () => void link.close();
+    signal.addEventListener("abort", close);
+    await link
+      .start()
+      .catch(throwRedisError)
+      .finally(() => signal.removeEventListener("abort", close));
   }
 
   async #pause(ms: number): Promise<void> {

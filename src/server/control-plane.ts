@@ -16,7 +16,7 @@ import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
 import { gatedHttp } from "./gate.ts";
 import { addressOf } from "./listeners.ts";
-import { hasData, type Node, readiness } from "./node.ts";
+import { type Node, readiness } from "./node.ts";
 
 export function createNodeManagers(node: Node): Managers {
   const { auth, managers, admin } = node.config;
@@ -58,7 +58,6 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
   const { host } = addressOf(config.api.listen);
-  const isOpen = () => hasData(node);
   const endpoint = createHttpEndpoint({
     users: createUsers(ports),
     systemAccounts: node.systemAccounts,
@@ -98,7 +97,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
       version: node.version,
     },
   });
-  return gatedHttp(endpoint, isOpen);
+  return gatedHttp(endpoint, node);
 }
 
 export function createViewerApi(node: Node): HttpEndpoint {
@@ -109,7 +108,7 @@ export function createViewerApi(node: Node): HttpEndpoint {
     log: roomLogger(node.logger, "api"),
     observe: node.metrics.api.request,
   });
-  return gatedHttp(endpoint, () => hasData(node));
+  return gatedHttp(endpoint, node);
 }
 
 function viewersOf({ store, config, tokens }: Node): Viewers {

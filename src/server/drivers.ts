@@ -17,7 +17,6 @@ import { RedisLink } from "../redis/link.ts";
 import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
 import { createRedisStore } from "../store/redis/store.ts";
-import { reasonOf, StartError } from "./start-error.ts";
 
 interface DriverPorts {
   readonly config: Config;
@@ -42,6 +41,11 @@ export interface Drivers {
    * Milliseconds by which the time in a message id may be lower than the time in an earlier one.
    */
   readonly lookBackMs: number;
+  /**
+   * Connects to the server of the store. Must be called before the store is started. Rejects with
+   * `RedisAway` if a later call may succeed, and with another error if waiting does not help.
+   */
+  reach(): Promise<void>;
   /** Must be called after the store and the cluster are closed. Safe to call twice. */
   close(): Promise<void>;
 }
@@ -93,7 +97,15 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
   const throttle = new LocalThrottle(() => performance.now());
-  return { store, cluster, throttle, clock: Date.now, lookBackMs: 0, async close() {} };
+  return {
+    store,
+    cluster,
+    throttle,
+    clock: Date.now,
+    lookBackMs: 0,
+    async reach() {},
+    async close() {},
+  };
 }
 
 /** Difference of the clocks above which the log says that message ids use Redis' clock. */
@@ -179,19 +191,12 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
   families.storeUnreadable.of().from(() => store.stats().unreadable);
   return {
-    store: { ...store, start: () => orStartError(store.start()) },
+    store,
     cluster,
     throttle: createRedisThrottle(link, link.now),
     clock: link.now,
     lookBackMs: link.isCluster ? COUNTERS_APART_MS : 0,
+    reach: () => link.start(),
     close: () => link.close(),
   };
-}
-
-async function orStartError(starting: Promise<void>): Promise<void> {
-  try {
-    await starting;
-  } catch (error) {
-    throw new StartError(`Redis cannot be used: ${reasonOf(error)}`);
-  }
 }

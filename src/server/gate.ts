@@ -1,5 +1,6 @@
-// While a node starts, it serves only health checks, metrics and the result of a migration. All
-// other calls are rejected with 503, and sockets are closed.
+// While a node starts, it serves only health checks, metrics and the result of a migration. While it
+// waits for its store, it serves only health checks. All other calls are rejected with 503, and
+// sockets are closed.
 
 import { errorReply } from "../api/errors.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
@@ -10,24 +11,30 @@ import type {
   HttpRoute,
   SocketEndpoint,
 } from "../transport/types.ts";
+import { hasData, type Node, WAITING } from "./node.ts";
 
 /** Paths that are served in every state of the node. */
-const ALWAYS: ReadonlySet<string> = new Set([
-  ...["/healthz", "/readyz", "/health", "/metrics", "/migrate/result"],
-]);
+const ALWAYS: ReadonlySet<string> = new Set(["/healthz", "/readyz", "/health"]);
+/** Paths that are also served while the node starts, but not while it waits for its store. */
+const WHILE_STARTING: ReadonlySet<string> = new Set(["/metrics", "/migrate/result"]);
 const RETRY_AFTER_S = 5;
 const REFUSAL = {
   message: "The node is starting. GET /migrate/result reports whether its data is being moved",
   retryAfterS: RETRY_AFTER_S,
 } as const;
+const WAITING_REFUSAL = { message: WAITING, retryAfterS: RETRY_AFTER_S } as const;
 
-/** Returns an endpoint that serves only the paths in `ALWAYS` until `isOpen` returns true. */
-export function gatedHttp(endpoint: HttpEndpoint, isOpen: () => boolean): HttpEndpoint {
+/** Returns an endpoint that serves only health checks and the like until the node has its data. */
+export function gatedHttp(endpoint: HttpEndpoint, node: Pick<Node, "status">): HttpEndpoint {
   const routes = endpoint.routes.map((route) => {
     if (ALWAYS.has(route.path)) return route;
+    const isServed = () =>
+      hasData(node) || (node.status === "starting" && WHILE_STARTING.has(route.path));
+    const refusal = () => (node.status === "waiting" ? WAITING_REFUSAL : REFUSAL);
     const gated: HttpRoute = {
       ...route,
-      admit: (request) => (isOpen() ? route.admit?.(request) : errorReply("unavailable", REFUSAL)),
+      admit: (request) =>
+        isServed() ? route.admit?.(request) : errorReply("unavailable", refusal()),
     };
     return gated;
   });

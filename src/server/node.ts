@@ -33,7 +33,7 @@ export interface Node extends ServerDeps {
   readonly metrics: Metrics;
   /** Time of the start in Unix milliseconds. */
   readonly startedAtMs: number;
-  readonly drivers: Pick<Drivers, "clock" | "close">;
+  readonly drivers: Pick<Drivers, "clock" | "reach" | "close">;
   /**
    * Migration that must finish before the store is started. `undefined` with the embedded store.
    */
@@ -51,7 +51,8 @@ export interface Node extends ServerDeps {
   readonly conversations: Conversations;
   /** Topic subscriptions of the sessions. Stream followers have their own subscriptions. */
   readonly interest: Interest;
-  status: "stopped" | "starting" | "ready" | "draining" | "closed";
+  /** A node that is `waiting` cannot use its store yet. */
+  status: "stopped" | "waiting" | "starting" | "ready" | "draining" | "closed";
 }
 
 export function createNode(config: Config, deps: ServerDeps): Node {
@@ -135,12 +136,16 @@ export function createNode(config: Config, deps: ServerDeps): Node {
 
 /** Returns false while the node starts, which includes the migration of its data. */
 export function hasData({ status }: Pick<Node, "status">): boolean {
-  return status !== "starting";
+  return status !== "starting" && status !== "waiting";
 }
+
+/** The cause is not shown, because it may contain addresses of the network behind the node. */
+export const WAITING = "The node waits for its store. Its log has the reason";
 
 export async function readiness(
   node: Node,
 ): Promise<{ readonly ready: boolean; readonly reason: string }> {
+  if (node.status === "waiting") return { ready: false, reason: WAITING };
   if (node.status !== "ready") return { ready: false, reason: `The node is ${node.status}` };
   try {
     await node.store.ping();

@@ -125,7 +125,7 @@ export class ClusterNodes {
         return;
       } catch (error) {
         const isSlow =
-          /Redis cannot be used: (Command timed out|Redis was not ready in time)|Redis has not answered for a while/.test(
+          /Redis cannot be used: .*Command timed out|Redis has not answered for a while/.test(
             `${error}`,
           );
         if (!isSlow || tries === MAX_STARTS) throw error; // a busy machine is not a fault: start again, as a supervisor does

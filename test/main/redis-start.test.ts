@@ -15,6 +15,7 @@ function startOn(t: Test, url: string): Promise<Exit> {
     JINDOU_ADMIN_PASSWORD: "right",
     JINDOU_REDIS_TIMEOUT_MS: "2000",
     JINDOU_REDIS_URL: url,
+    JINDOU_START_WAIT_FOR_STORE_S: "0",
   };
   return spawnJindou(t, [], { env }).exit;
 }

@@ -48,7 +48,11 @@ async function startWithTls(t: Test): Promise<number> {
 
 /** Returns the message of the error with which a node fails to start, or "it started". */
 async function startError(t: Test, settings: Settings): Promise<string> {
-  const quick = { JINDOU_REDIS_TIMEOUT_MS: "1000", JINDOU_LOG_LEVEL: "silent" };
+  const quick = {
+    JINDOU_REDIS_TIMEOUT_MS: "1000",
+    JINDOU_LOG_LEVEL: "silent",
+    JINDOU_START_WAIT_FOR_STORE_S: "0",
+  };
   return startBroker(t, { ...quick, ...settings }).then(
     () => "it started",
     (error: Error) => error.message,

@@ -1,0 +1,100 @@
+// Waits at the start of a node until its store can be used, with the API open. Keeps no state.
+
+import { setTimeout as pause } from "node:timers/promises";
+import { roomLogger } from "../observe/logger.ts";
+import { RedisAway } from "../redis/errors.ts";
+import type { Node } from "./node.ts";
+import { reasonOf, StartError } from "./start-error.ts";
+
+/** Time after which the API is opened although the first attempt has not ended. */
+const OPEN_API_MS = 1000;
+/** Time between two attempts. */
+const RETRY_MS = 500;
+/** Time between two log lines. */
+const LOG_MS = 5000;
+const NO_REASON = "Redis has not answered yet, or still loads its data";
+
+interface WaitPorts {
+  /** Opens the API. Safe to call more than once. */
+  readonly openApi: () => Promise<unknown>;
+  /** Ends the wait. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Resolves when the store can be used. Throws a StartError if waiting does not help, if the store
+ * cannot be used within `start.waitForStoreS`, or when `signal` is aborted.
+ */
+export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): Promise<void> {
+  const { drivers, config } = node;
+  const limitS = config.start.waitForStoreS;
+  const log = roomLogger(node.logger, "store");
+  const beganMs = performance.now();
+  const waitedMs = () => performance.now() - beganMs;
+  const fields = () => ({ waitedS: Math.round(waitedMs() / 1000), limitS });
+  let reason = NO_REASON;
+  let showing: Promise<unknown> | undefined;
+  let logging: NodeJS.Timeout | undefined;
+  const report = () => log.warn({ reason, ...fields() }, "The node waits for its store");
+
+  /** Opens the API, and reports that the node waits. Rejects if the API cannot be opened. */
+  function show(): Promise<unknown> {
+    if (showing !== undefined) return showing;
+    node.status = "waiting";
+    logging = setInterval(report, LOG_MS);
+    showing = openApi().then(report);
+    showing.catch(() => undefined); // a later call of `openApi` throws it
+    return showing;
+  }
+
+  const close = () => void drivers.close();
+  signal.addEventListener("abort", close);
+  const opening = limitS === 0 ? undefined : setTimeout(show, OPEN_API_MS);
+  try {
+    for (;;) {
+      const failure = await reach(node, limitS * 1000 - waitedMs());
+      if (failure === undefined) break;
+      if (!(failure instanceof RedisAway)) throw unusable(failure);
+      if (failure.message !== "") reason = failure.message;
+      if (waitedMs() >= limitS * 1000)
+        throw unusable(
+          limitS === 0
+            ? failure
+            : `${reason}. The node waited ${limitS} s for it (start.waitForStoreS)`,
+        );
+      await show();
+      await pause(RETRY_MS, undefined, { signal });
+    }
+  } catch (error) {
+    if (signal.aborted) throw new StartError("The node was stopped while it waited for its store");
+    throw error;
+  } finally {
+    clearTimeout(opening);
+    clearInterval(logging);
+    signal.removeEventListener("abort", close);
+  }
+  if (showing === undefined) return;
+  node.status = "starting";
+  log.info(fields(), "The store can be used now");
+}
+
+/**
+ * Makes one attempt, of at most `leftMs` if that is positive. Returns the error, `undefined` if the
+ * store can be used. An attempt that takes longer fails with an empty message.
+ */
+async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
+  let timer: NodeJS.Timeout | undefined;
+  const attempt = drivers.reach().then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  if (leftMs <= 0) return attempt;
+  const limit = new Promise<unknown>((resolve) => {
+    timer = setTimeout(() => resolve(new RedisAway("")), leftMs);
+  });
+  return Promise.race([attempt, limit]).finally(() => clearTimeout(timer));
+}
+
+function unusable(error: unknown): StartError {
+  return new StartError(`Redis cannot be used: ${reasonOf(error)}`);
+}
