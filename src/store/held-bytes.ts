@@ -13,7 +13,7 @@ import {
 export const CONVERSATION_BYTES = 256;
 const NOTE_BYTES = 48;
 
-/** Returns the bytes of the payload and of the other content of the stream, if there is one. */
+/** Returns the size in bytes of the payload and, if there is a stream, of its other content. */
 export function contentBytes({ payload, stream }: Message): number {
   return payload.length + (stream === undefined ? 0 : streamBytes(stream));
 }

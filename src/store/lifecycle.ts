@@ -25,8 +25,9 @@ export interface Lifecycle<Running> {
   notRunning(): BrokerError;
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
   /**
-   * Like `use`, but returns what `step` returns, with or without a promise. `idle` does not wait
-   * for the call. A rejection of the promise is not converted to a BrokerError.
+   * Like `use`, but returns the result of `step` itself, which may be a promise or not. `idle` does
+   * not wait for the call. If `step` returns a promise that rejects, its error is not converted to
+   * a BrokerError.
    */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }

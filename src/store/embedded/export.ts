@@ -111,7 +111,7 @@ export async function openMoveSource(
 }
 
 export interface SourceSummary {
-  /** Random id that the first migration gave the data, "" if there was none yet. */
+  /** Random id that the first migration gave the data, "" if there was no migration yet. */
   readonly id: string;
   /** Owners of access tokens, expired or not, by the SHA-256 hash of the token in hex. */
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
@@ -263,8 +263,8 @@ export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
-  // `counted` is 0 in a record of version 1. Readers of `counted` expect that it includes the
-  // message itself.
+  // `counted` is 0 in a record of version 1. Readers of `counted` expect it to include the message
+  // itself.
   return {
     message,
     isStream,

@@ -61,7 +61,7 @@ export interface EmbeddedOptions {
   readonly onError: (error: Error, what: string) => void;
   /**
    * Called if this process must not continue: another process acquired the data folder during a
-   * pause, or the database failed, lost or did not finish a write. Must end the process
+   * pause, or a write to the database failed, was lost or does not finish. Must end the process
    * immediately.
    */
   readonly onLost: (error: BrokerError) => void;
@@ -140,8 +140,9 @@ function openFolder(options: EmbeddedOptions): Tables {
 }
 
 /**
- * If the release fails, for example because the disk is full, the failure is reported and the row
- * of the owner remains. The next start ignores that row once this process has ended.
+ * Releases the folder and closes the database. If the release fails, for example because the disk
+ * is full, the failure is reported and the row of the owner remains. The next start ignores that
+ * row once this process has ended.
  */
 async function releaseFolder(
   tables: Tables,
@@ -320,7 +321,7 @@ async function openOwned(
     },
   };
 
-  /** If this checkpoint fails, the segments remain and are replayed at the next start. */
+  /** If the checkpoint fails, the WAL segments remain and are replayed at the next start. */
   async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
     try {

@@ -37,7 +37,10 @@ export interface EmbeddedStore extends Store {
   stats(): EmbeddedStats;
   /** Resolves to the number of removed messages. Runs by itself every `sweepIntervalMs`. */
   sweep(): Promise<number>;
-  /** Reports a failure to `onError` and does not throw. Runs by itself every `checkpointMs`. */
+  /**
+   * Reports a failed checkpoint to `onError` and does not throw it. Runs by itself every
+   * `checkpointMs`.
+   */
   checkpoint(): Promise<void>;
 }
 
@@ -127,7 +130,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   };
 }
 
-/** Methods on hot paths. Except for `append`, they return the result without a promise. */
+/** Creates the methods on hot paths. Except for `append`, they return a promise only to reject. */
 function hotCalls(lifecycle: EmbeddedLifecycle) {
   const { useNow } = lifecycle;
   return {

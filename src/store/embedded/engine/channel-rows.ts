@@ -1,6 +1,6 @@
-// Reads and writes the table `heads`, and builds the keys of the tables `log` and `expiry`. Other
-// tables use the number in the row in place of the long channel key. Owns the counter of channel
-// numbers. Two channels must never get the same number.
+// Reads and writes the table `heads`, and builds the keys of the tables `log` and `expiry`. A row
+// of `heads` contains the number of its channel, which other tables use in place of the long
+// channel key. Owns the counter of channel numbers. Two channels must never get the same number.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";
@@ -50,7 +50,10 @@ export class ChannelRows {
     return this.#next++;
   }
 
-  /** Must succeed before a new number is used. Throws `disk_full` or `unavailable` on failure. */
+  /**
+   * Stores the next unused number. Must succeed before a new number is used. Throws `disk_full` or
+   * `unavailable` on failure.
+   */
   async storeCounter(): Promise<void> {
     const next = this.#next;
     if (next === this.#storedNext) return;

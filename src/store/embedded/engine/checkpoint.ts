@@ -23,7 +23,10 @@ const STATE = "journal";
 const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;
 const PUTS_PER_CLOCK_READ = 16;
-/** With more waiting transactions, LMDB blocks the event loop for tens of milliseconds. */
+/**
+ * Maximum number of waiting transactions. With more of them, LMDB blocks the event loop for tens of
+ * milliseconds.
+ */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 
@@ -123,8 +126,8 @@ export class Checkpoint {
     this.#timer = setInterval(() => {
       const isDue = performance.now() - lastRunAt >= this.#ports.intervalMs;
       if (this.#running !== undefined) return;
-      // After a failure, the next attempt waits for the interval, because every attempt fails while
-      // the disk is full.
+      // After a failure, the next attempt waits for the interval. While the disk is full, an
+      // immediate attempt would fail too.
       const isUrgent = this.#ports.memtable.needsFlush && !this.#failing;
       if (!isDue && !isUrgent) return;
       lastRunAt = performance.now();

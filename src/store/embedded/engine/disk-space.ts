@@ -11,8 +11,8 @@ import { BrokerError } from "../../../broker/errors.ts";
 const DATA_FILE = "data.mdb";
 const MIB = 1024 * 1024;
 /**
- * If the disk has more free bytes than this plus four times `maxMemtableBytes`, no space is
- * reserved in the data file. Other programs do not write that much between two measurements.
+ * Number of free bytes, in addition to four times `maxMemtableBytes`, above which no space is
+ * reserved in the data file. Other programs are assumed to write less between two measurements.
  */
 const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
@@ -69,7 +69,7 @@ export class DiskSpace {
   #isBlind = false;
   #growing: Promise<void> | undefined;
   #openTransactions = 0;
-  /** Number of measurements since a transaction settled, while one is open. */
+  /** Number of measurements, each with an open transaction, since a transaction last settled. */
   #looksWithoutProgress = 0;
   #failure: BrokerError | undefined;
 
@@ -132,7 +132,7 @@ export class DiskSpace {
   }
 
   /**
-   * Reports that the database failed, lost or does not finish a write. Every later write is
+   * Reports that a write to the database failed, was lost or does not finish. Every later write is
    * rejected with the returned error, and `onFatal` ends the process. Only the first call has an
    * effect.
    */
@@ -157,7 +157,7 @@ export class DiskSpace {
     this.#report();
   }
 
-  /** Returns the unused bytes that the data file must have for further writes. */
+  /** Returns the number of unused bytes that the data file must have for further writes. */
   #neededBytes(): number {
     const { bytes = 0, records = 0 } = this.#users?.memtable ?? {};
     return PAGES_BYTES + ROOM_PER_BYTE * bytes + ROOM_PER_RECORD * records;

@@ -189,7 +189,10 @@ function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
   return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
 }
 
-/** Stores the counter of numbers before any row uses a new number. */
+/**
+ * Assigns a number to each channel that has none, and stores the counter of numbers before a row
+ * uses a new number.
+ */
 export async function assignNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],

@@ -5,9 +5,9 @@
 //
 // A dead owner does not block a start. If both processes run in the same scope (boot id and pid
 // namespace, or host name), the pid and its start time decide whether the owner is alive.
-// Otherwise, a missing heartbeat does. An owner that was only paused must find out that it lost the
-// folder before it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the WAL,
-// `Fence` for the database.
+// Otherwise, the owner counts as dead if it writes no heartbeat for SILENCE_MS. An owner that was
+// only paused must find out that it lost the folder before it acknowledges a write: `assertHeld`
+// and `assertWasHeld` check this for the WAL, `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import { closeSync, openSync, readFileSync, readlinkSync, statSync, utimesSync } from "node:fs";
@@ -31,12 +31,18 @@ const SILENCE_MS = 5000;
  * Shorter than SILENCE_MS.
  */
 const LEASE_MS = 3000;
-/** Time after a heartbeat during which the owner may answer a write. Shorter than SILENCE_MS. */
+/**
+ * Time after a heartbeat during which the owner may answer a write without reading its row again.
+ * Shorter than SILENCE_MS.
+ */
 const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
-/** The change need not survive a power loss, because no owner survives one. */
+/**
+ * Transaction flags for a change of the owner. The change need not survive a power loss, because no
+ * owner survives one.
+ */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {

@@ -1,6 +1,6 @@
-// Reads and writes the table `log`, which holds the messages of all channels. Other files access
-// the table directly only where a row holds a single record. Otherwise, they use the functions of
-// this file. No cursor stays open between two rows. No state.
+// Reads and writes the table `log`, which holds the messages of all channels. Other files decode
+// and change a row with the functions of this file, unless the row holds a single record. No cursor
+// stays open between two rows. No state.
 //
 // A key is a channel number and the seq of the row's first message. A value is one record, or a
 // chunk of up to 64 records with consecutive seqs:
@@ -16,7 +16,7 @@ import type { Tables } from "./tables.ts";
 
 const CHUNK = 0x40;
 export const MAX_RECORDS = 64;
-/** Maximum size of all records in a chunk. A larger record has a row of its own. */
+/** Maximum total size of the records in a chunk. A larger record has a row of its own. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;
 const END_BYTES = 4;
@@ -162,7 +162,10 @@ export function countIn(value: Uint8Array): number {
   return value[0] === CHUNK ? (value[1] ?? 0) : 1;
 }
 
-/** `fast` may be lmdb's shared buffer, which is larger than its `length` property. */
+/**
+ * `fast` may be lmdb's shared buffer. Its `length` property is then the size of the value, but the
+ * buffer itself is larger.
+ */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
   return { first, last: first + countIn(value) - 1, value };

@@ -201,7 +201,7 @@ export class Memtable {
     channel.headCounted = peekCounted(bytes, start).counted;
   }
 
-  /** Returns the committed records, again including those of a failed checkpoint. */
+  /** Returns all committed records, including those of an earlier checkpoint that failed. */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
       channel,

@@ -37,7 +37,7 @@ import {
 import { writeText } from "../../../lib/write-text.ts";
 
 const RECORD_VERSION = 3;
-/** Version of records without a `passthrough`. The previous build can read them. */
+/** Version of records without a `passthrough`. Builds that do not know version 3 can read them. */
 export const PLAIN_VERSION = 2;
 
 export const MESSAGE_RECORD = 1;

@@ -52,9 +52,10 @@ interface Truncation {
 }
 
 /**
- * Passes the records from `position` on to `target`, and truncates damaged files. Throws `internal`
- * if acknowledged messages are lost for any reason other than a power loss, if the header of a file
- * is damaged, or if a file has a newer format.
+ * Passes the records from `position` to the end or to the first damaged place to `target`, and
+ * truncates damaged files. Throws `internal` if acknowledged messages are lost for any reason other
+ * than a power loss, if the header of a file is damaged, or if a file has a newer format. Rethrows
+ * the errors of `target`.
  */
 export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovery {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);

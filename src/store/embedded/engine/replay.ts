@@ -19,7 +19,7 @@ interface ReplayPorts {
   readonly memtable: Memtable;
   readonly live: {
     replayMessage(channel: MemtableChannel, message: Message): void;
-    /** Throws `internal` if an earlier event is missing. */
+    /** Throws `internal` if an earlier event is missing or the record cannot be decoded. */
     replayEvent(record: Buffer): void;
   };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
@@ -30,7 +30,10 @@ interface ReplayResult extends Recovery {
   readonly lastMessageId: number;
 }
 
-/** Throws `internal` if the WAL is damaged or incomplete, or if it cannot be decoded. */
+/**
+ * Throws `internal` if the WAL is damaged or incomplete, or if it cannot be decoded. Throws
+ * `unavailable` if damaged data must be removed but this process no longer owns the folder.
+ */
 export function replay(
   folder: string,
   position: WalPosition,

@@ -43,7 +43,7 @@ interface PendingCall {
   readonly bytes: number;
   readonly resolve: (answer: AppendResult) => void;
   readonly reject: (error: BrokerError) => void;
-  /** `undefined` until the message is assigned, and for calls that assign no message. */
+  /** `undefined` until the message has its id, and for calls that assign no message. */
   message: Message | undefined;
   /** `undefined` if the message needs no record. */
   record: MemtableRecord | undefined;
@@ -100,8 +100,8 @@ export class Appends {
 
   /**
    * Implements the port's `append`. Rejects with `too_large` or `bad_request` if the draft is not
-   * valid, with `overloaded` or `disk_full` if there is no room for it, and with `unavailable` if
-   * it cannot be written.
+   * valid, with `overloaded` or `disk_full` if there is no room for it, with `unavailable` if it
+   * cannot be written, and with `internal` if the channel's data cannot be read.
    */
   append(draft: MessageDraft): Promise<AppendResult> {
     const error = draftError(draft) ?? this.lackOfRoom;
@@ -134,7 +134,11 @@ export class Appends {
     });
   }
 
-  /** Resolves to the answer for a retry, `undefined` if the message is not a retry. */
+  /**
+   * Waits for the first message or command if it is uncommitted. Resolves to the answer for a
+   * retry. Resolves to `undefined` if the message is not a retry, or if the first message or
+   * command could not be stored.
+   */
   async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<AppendResult | undefined> {

@@ -128,7 +128,10 @@ export class Assigner {
     return { message, record };
   }
 
-  /** The payload of the message is empty, because the events of the stream contain the text. */
+  /**
+   * Assigns a seq and an id to the message of a stream. Its payload is empty, because the events of
+   * the stream contain the text.
+   */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -179,8 +182,8 @@ export class Assigner {
   }
 
   /**
-   * Reserves ids in the WAL if earlier reservations do not cover the message. Otherwise, a restart
-   * could assign the ids of messages without a record again.
+   * Reserves ids in the WAL if earlier reservations do not cover the message. Otherwise, the ids of
+   * messages without a record could be assigned again after a restart.
    */
   #addReservation(message: Message): void {
     const { ids } = this.#ports;

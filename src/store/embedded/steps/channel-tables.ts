@@ -77,8 +77,8 @@ export class ChannelTables {
     2: new BoundedMap(MAX_CACHED_CHANNELS),
   };
   /**
-   * Number of changes in progress, by channel id. During a change nothing of the channel is cached,
-   * because a read may return the state before or after the change.
+   * Number of changes in progress, by channel id. During a change, nothing of the channel is
+   * cached, because a read may return the state before or after the change.
    */
   readonly #changing: Record<ChannelType, Map<string, number>> = {
     1: new Map(),
@@ -176,7 +176,7 @@ export class ChannelTables {
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /** Returns every uid that has a bit of `bit`, with all bits of the uid in the table. */
+  /** Returns the uids that have the bit `bit`, each with all of its bits in the table. */
   uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
     const uids = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({

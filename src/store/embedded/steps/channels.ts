@@ -29,9 +29,8 @@ const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
 /**
- * Number of groups above which a list counts as long. A long list waits until the long lists that
- * were requested before it are read, because many lists may be requested in one event-loop
- * iteration.
+ * Number of groups above which a list counts as long. Reads of long lists take turns, because many
+ * lists may be requested in one event-loop iteration.
  */
 const GROUPS_AT_ONCE = 20;
 

@@ -28,7 +28,7 @@ interface QueueStep {
   /** Number of copies that the step adds or removes, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /** Called again with another batch if another step of the first batch fails. */
+  /** Called again with another batch if a step of the first batch cannot be decided. */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
@@ -55,7 +55,10 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/** Must be called in the order of queueing, because it assigns the next message id. */
+/**
+ * Creates the step that appends a command. Must be called in the order in which the steps are
+ * queued, because it assigns the next message id.
+ */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -99,7 +102,10 @@ export function appendStep(
   return { promise, step };
 }
 
-/** Resolves to the number of copies that were still in the inbox and not expired. */
+/**
+ * Creates the step that removes acknowledged copies. The promise resolves to the number of copies
+ * that were still in the inbox and had not expired.
+ */
 export function acknowledgeStep(
   uid: string,
   inboxSeqs: readonly number[],

@@ -23,7 +23,7 @@ const VERSION = 1;
 const POSITION_VERSION = 1;
 const NUMBER_BYTES = 6;
 const PEERS_COMPLETE = "peersComplete";
-/** Name of the highest id that a change of a position has used. */
+/** Key in the table `meta` of the highest id that a change of a position has used. */
 const LAST_CHANGE_ID = "lastChangeId";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts after the keys of all personal channels. */
@@ -133,7 +133,10 @@ export class ConversationRows {
     }
   }
 
-  /** Includes channels without messages. The caller may await other work between two peers. */
+  /**
+   * Yields the peers of the user's personal channels, including channels without messages. The
+   * caller may await other work between two peers.
+   */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
     yield* unstored;

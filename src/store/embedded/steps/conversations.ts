@@ -109,8 +109,8 @@ export class Conversations implements ConversationStore {
     const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return;
-    // The id does not belong to a message. Its time is not earlier than the times of all earlier
-    // changes and messages.
+    // The id does not belong to a message. Its time is not earlier than that of any earlier change
+    // or message.
     const changeId = ids.next(clock());
     putLastChangeId(tables, changeId);
     const changedAtMs = messageTimeMs(changeId);

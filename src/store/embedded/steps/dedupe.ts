@@ -87,7 +87,7 @@ export class DedupeIndex {
   }
 
   /**
-   * False if the sender did not use this clientMsgNo in any channel within the window. A true
+   * False only if the sender did not use this clientMsgNo in any channel within the window. A true
    * result may be wrong.
    */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
@@ -143,7 +143,10 @@ export class DedupeIndex {
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
-  /** Includes uncommitted commands. Returns `undefined` if none is within the window. */
+  /**
+   * Returns the uncommitted command, or else the stored command within the window. Returns
+   * `undefined` if there is none.
+   */
   findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));
     if (pending !== undefined) return pending;
@@ -174,7 +177,10 @@ export class DedupeIndex {
     return nowMs - this.#startedAtMs >= this.#windowMs;
   }
 
-  /** Empties the older table, which becomes current. Throws `disk_full` or `unavailable`. */
+  /**
+   * Empties the older table, which becomes the current one. Throws `disk_full` or `unavailable` on
+   * failure.
+   */
   async rotate(nowMs: number): Promise<void> {
     const next = this.#generation + 1;
     this.#isRotating = true;

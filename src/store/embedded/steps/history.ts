@@ -47,7 +47,8 @@ export class History {
   /**
    * Returns the channel's newest seq, and the last seq up to which the channel and the caller have
    * the same messages. `lastSeq` and `lastId` are the newest seq and the highest message id that
-   * the caller has. If one of them is 0, the ids are not compared.
+   * the caller has. If one of them is 0, the ids are not compared, and all messages up to `lastSeq`
+   * count as the same.
    */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isEverythingCommon = lastId === 0 || lastSeq === 0;

@@ -206,7 +206,7 @@ export class InboxBatch {
     return remaining;
   }
 
-  /** Removes the command if no inbox holds it any longer. */
+  /** Stores how many inboxes still hold the command. Removes the command if none does. */
   #putRemaining({ command: key, hasRow, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;
     if (value !== undefined || hasRow) this.#writes.push({ table: "commandLeft", key, value });

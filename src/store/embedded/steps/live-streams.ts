@@ -131,8 +131,8 @@ export class LiveStreams {
   }
 
   /**
-   * The silence of these streams is measured from now on. Must be called before the WAL is
-   * replayed. Throws `internal` if the data cannot be read.
+   * Loads the active streams from the database. Their silence is measured from the time of this
+   * call. Must be called before the WAL is replayed. Throws `internal` if the data cannot be read.
    */
   load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
@@ -151,7 +151,10 @@ export class LiveStreams {
     this.add(channel, message).show(0);
   }
 
-  /** Throws `internal` if an earlier event of the stream is missing. */
+  /**
+   * Throws `internal` if an earlier event of the stream is missing, or if the event cannot be
+   * decoded.
+   */
   replayEvent(bytes: Buffer): void {
     const { stream: name, event, body } = decodeStreamRecord(bytes);
     const { key, messageSeq } = name;

@@ -145,8 +145,9 @@ export class Sweep {
 }
 
 /**
- * Removes messages beyond the history limits. Examines all channels, or only those in the queue.
- * Returns the number of removed messages. Throws `disk_full` or `unavailable` if a write fails.
+ * Removes messages beyond the history limits. Examines all channels if there is a retention time,
+ * else those in the queue. Returns the number of removed messages. Throws `disk_full` or
+ * `unavailable` if a write fails.
  */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;

@@ -120,7 +120,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     remove(session, reason);
   }
 
-  /** Confirms that the session may continue. A session that is not in memory has been ended. */
+  /** Decides whether the session may continue. A session that is not in memory was ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const reason = endedByDevice(session, device);

@@ -27,7 +27,7 @@ export interface StreamReadsPorts {
 export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   const { live, streamRows: rows } = ports;
 
-  /** Returns `undefined` if there is none or its message is no longer shown. */
+  /** Returns `undefined` if no such stream is stored, or if its message is no longer shown. */
   function findEnded(
     key: ChannelKey,
     clientMsgNo: string,

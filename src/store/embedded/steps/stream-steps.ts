@@ -26,7 +26,10 @@ export interface StreamCallPorts {
   readonly frame: Frame;
 }
 
-/** If the call is refused, throws a BrokerError before it assigns anything. */
+/**
+ * Decides a call and assigns its events. If the call is refused, throws a BrokerError before it
+ * assigns anything.
+ */
 export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
 export class StreamCall<Answer> implements QueuedStep {

@@ -73,7 +73,8 @@ export class UnreadCounter {
 
   /**
    * Returns the first seq from `seq` on whose message is within the retention time, the seq after
-   * the head if there is none. Without a retention time, returns `seq` itself.
+   * the head if there is none. Returns `seq` itself if there is no retention time, or if `seq` is
+   * higher than the head.
    */
   firstKeptSeq(state: ChannelState, seq: number): number {
     if (this.#ports.retentionMs === Infinity || seq > state.head) return seq;
@@ -195,7 +196,10 @@ export class ChannelStates {
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /** Returns the newest message that `isShown` accepts, `undefined` if there is none. */
+  /**
+   * Returns the newest message from `fromSeq` on that `isShown` accepts, `undefined` if there is
+   * none.
+   */
   newestVisible(
     state: ChannelState,
     fromSeq: number,
@@ -215,7 +219,10 @@ export class ChannelStates {
     return undefined;
   }
 
-  /** Yields messages with a red dot and an expiry time, expired or not, newest first. */
+  /**
+   * Yields the messages from `fromSeq` on that have a red dot and an expiry time, expired or not,
+   * newest first.
+   */
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
     const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {

@@ -96,7 +96,10 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   };
 }
 
-/** Each call examines up to ROWS_PER_SWEEP rows. Throws `disk_full` or `unavailable` on failure. */
+/**
+ * Returns a function that removes expired logins. Each call of the function examines up to
+ * ROWS_PER_SWEEP rows. It throws `disk_full` or `unavailable` on failure.
+ */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
   const isExpired = (stored: Stored | undefined, nowMs: number) =>
