@@ -32,7 +32,10 @@ interface CachedOwner {
 export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
-  /** Number of revocations on this node. An owner is not cached if it changes during the read. */
+  /**
+   * Number of revocations on this node. If it increases while an owner is read, the owner is not
+   * cached.
+   */
   #revocationCount = 0;
 
   constructor(ports: AccessTokensPorts) {

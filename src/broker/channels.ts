@@ -48,8 +48,8 @@ export interface Page {
  */
 export interface Channels {
   /**
-   * Creates a channel. If the channel exists, disbands it if `info.disband` is true [decisions:
-   * Create again], and otherwise throws `channel_exists`.
+   * Creates a channel. A channel that already exists is disbanded if `info.disband` is true
+   * [decisions: Create again]. Otherwise the call throws `channel_exists`.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
@@ -220,7 +220,7 @@ function checkNames(channel: ChannelRef, uids: readonly string[], field: string)
 /** Minimum number of ids that are processed before the time slice is checked again. */
 const MIN_PIECE = 1000;
 
-/** Returns a page of `ids` in sorted order. The ids are in no particular order. */
+/** Returns a page of the sorted ids. `ids` itself may be in any order. */
 async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Promise<Page> {
   const slice = new TimeSlice();
   let lowest: string[] = [];

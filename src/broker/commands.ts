@@ -14,7 +14,10 @@ export type Audience =
   | {
       readonly kind: "store";
       readonly recipients: readonly string[];
-      /** The sender, if it is not a recipient. Its other online sessions receive the command. */
+      /**
+       * The sender, whose other online sessions receive the command. Empty if the sender is a
+       * recipient or the system, or if the command has `subscribers`.
+       */
       readonly pushOnlyRecipients: readonly string[];
     };
 
@@ -22,14 +25,16 @@ export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
   /**
-   * Restricts the receivers, `undefined` for no restriction. Users outside the channel are ignored.
+   * Users to whom the command is restricted, `undefined` if it is not restricted. Users outside the
+   * channel are ignored.
    */
   readonly subscribers: readonly string[] | undefined;
   readonly noPersist: boolean;
 }
 
 /**
- * Returns the receivers of a command, which is only pushed in a large group or with `noPersist`.
+ * Returns the receivers of a command. In a large group or with `noPersist`, the command is only
+ * pushed.
  */
 export async function audienceOf(
   command: CommandAddress,

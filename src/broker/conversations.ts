@@ -37,10 +37,11 @@ interface ConversationPage {
   readonly readCount: number;
 }
 
+/** Use cases of conversations. All methods throw `bad_id` for an invalid id. */
 export interface Conversations {
   /**
-   * Milliseconds by which the `changedAtMs` of a change may be lower than that of an earlier change.
-   * A caller that reads all changes since a time must start `lookBackMs` before that time.
+   * Milliseconds by which the `changedAtMs` of a change may be lower than that of an earlier
+   * change. A caller that reads all changes since a time must start `lookBackMs` before that time.
    */
   readonly lookBackMs: number;
   /**

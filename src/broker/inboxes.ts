@@ -7,8 +7,8 @@ import type { InboxStore } from "./ports.ts";
 
 export interface Inboxes {
   /**
-   * Returns up to `limit` unacknowledged commands, oldest first. Returns fewer after about 8 MiB of
-   * payloads. Throws `bad_id`.
+   * Returns up to `limit` unacknowledged commands, oldest first. Returns fewer if their payloads
+   * exceed about 8 MiB. Throws `bad_id`.
    */
   unread(uid: string, limit: number): Promise<readonly InboxCommand[]>;
   /** Durably acknowledges all commands through `lastSeq`. Throws `bad_id`. */
@@ -17,7 +17,7 @@ export interface Inboxes {
 
 /** Maximum number of commands in one read of the store. */
 const PAGE = 500;
-/** Maximum payload bytes in one reply. A larger first command is returned nevertheless. */
+/** Maximum payload bytes in one reply. The last command may exceed the maximum. */
 const MAX_BYTES = 8 * 1024 * 1024;
 
 export function createInboxes(

@@ -18,7 +18,7 @@ export interface LoginLimits {
 
 /**
  * Maximum number of attempts on this node, running or waiting. Further attempts throw `overloaded`,
- * except those of `RESERVED_FOR_VERIFIED`.
+ * except for the extra attempts of `RESERVED_FOR_VERIFIED`.
  */
 const MAX_ATTEMPTS = 512;
 /**
@@ -49,7 +49,7 @@ interface Network {
    * Settles when the previous attempt is admitted or rejected. Attempts are decided one at a time.
    */
   admission: Promise<void>;
-  /** Resolves when any attempt of the network finishes. */
+  /** Resolves when any admitted attempt of the network finishes. */
   settlement: Deferred;
 }
 
@@ -72,9 +72,10 @@ export class LoginGate {
 
   /**
    * Runs `verify` and returns its result. An error of `verify` does not count as a failure. `rank`
-   * is -1 if the user has logged in from this network before, otherwise the number of failures and
-   * pending attempts of the network. Throws `too_many_attempts` with the time to wait if the
-   * network has too many failures or attempts, or `overloaded` if the node has too many attempts.
+   * is -1 if the user has logged in from this network before and has not reached the limit since
+   * then, otherwise the number of failures and pending attempts of the network. Throws
+   * `too_many_attempts` with the time to wait if the network has too many failures or attempts, or
+   * `overloaded` if the node has too many attempts.
    */
   async attempt(
     { username, address }: LoginName,

@@ -15,8 +15,8 @@ import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 
-// A check takes tens of milliseconds of CPU time and occupies one of the four I/O threads, so only
-// one check runs at a time.
+// The check of a password takes tens of milliseconds of CPU time and occupies one of the four I/O
+// threads, so only one check runs at a time.
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
 interface Login {
@@ -62,7 +62,7 @@ export function createManagers(ports: ManagersPorts): Managers {
   const gate = new LoginGate(ports.throttle, limits);
   const checker = new PasswordChecker(PASSWORD_CHECKS);
   let accounts: ReadonlyMap<string, Account> = new Map();
-  /** Hashes that are checked for unknown usernames, one with the cost of each account's hash. */
+  /** Hashes to check for unknown usernames: one for each account, as expensive as its hash. */
   let decoys: readonly PasswordHash[] = [];
   const decoySecret = randomBytes(16);
   let started: Promise<void> | undefined;

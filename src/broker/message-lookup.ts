@@ -25,7 +25,8 @@ const PAGE_BYTES = 8 * 1024 * 1024;
 type MessageReads = Pick<MessageStore, "headSeq" | "readMessages">;
 
 /**
- * Returns the messages in seq order without duplicates. `more` is true if `maxBytes` was reached.
+ * Returns the messages in seq order without duplicates. `more` is true if messages were omitted
+ * because of `maxBytes`.
  */
 export async function findMessages(
   store: MessageReads,

@@ -77,7 +77,7 @@ export interface Messages {
   /**
    * Sends a message or command and resolves when it is durable. Messages of one origin to one
    * channel keep their order. Throws a `SendRefusal` code, `bad_id`, `bad_request`, `bad_payload`,
-   * `too_large`, `unavailable`, `overloaded` or `rate_limited`.
+   * `too_large`, `rate_limited`, `overloaded`, `unavailable`, `too_late` or `disk_full`.
    */
   send(input: SendInput): Promise<SendResult>;
   /** Returns a page of history with at most `historyLimit` messages. Throws `bad_id`. */
@@ -87,10 +87,11 @@ export interface Messages {
 }
 
 /**
- * Maximum command copies of one user stored at once. A command with more copies is stored alone.
+ * Maximum number of copies that the commands of one sender store at the same time. A command with
+ * more copies is stored alone.
  */
 const MAX_CONCURRENT_COPIES = 1000;
-/** Maximum number of one user's commands that wait for earlier commands. */
+/** Maximum number of commands of one sender that wait for earlier commands. */
 const MAX_WAITING_COMMANDS = 4096;
 
 export function createMessages(

@@ -139,7 +139,7 @@ export function channelSeenBy(
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
-/** Types of tool-call events. They are stored if their stream is active, or only pushed. */
+/** Types of tool-call events, stored if their stream is active, otherwise only pushed. */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
   "___ToolCallArgs",
@@ -242,7 +242,7 @@ export interface Conversation {
   readonly readSeq: number;
   /** Number of visible messages with a red dot after `readSeq`. 0 in a large group. */
   readonly unread: number;
-  /** Last seq that is hidden from the user because the conversation was deleted. 0 if none is. */
+  /** Last seq that is hidden from the user because the conversation was deleted. 0 if none. */
   readonly deletedSeq: number;
   /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
   readonly changedAtMs: number;
@@ -279,7 +279,7 @@ export interface SessionRecord {
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /** Chosen by the client. Unless "", a later session of the same uid, flag and id replaces it. */
+  /** Chosen by the client. Unless "", a later session of this uid, flag and id ends this one. */
   readonly deviceId: string;
   /** Identifies the token, so that a new token ends only older sessions. "" without a token. */
   readonly tokenTag: string;

@@ -55,7 +55,10 @@ export function refuseGroupSend(
   return undefined;
 }
 
-/** Returns why the send is refused. Users without a record have no rules except their lists. */
+/**
+ * Returns why `fromUid` may not send to `toUid`, `undefined` if the user may. Users without a
+ * channel record have no rules except their lists.
+ */
 export function refusePersonSend(
   facts: PersonFacts,
   fromUid: string,

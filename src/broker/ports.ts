@@ -247,8 +247,8 @@ export interface ResumeSeqs {
   /** Seq of the newest message, 0 if there is none. Its event may not have arrived yet. */
   readonly headSeq: number;
   /**
-   * Last seq that the reader still shares with the store, at most the reader's own. If it is lower,
-   * a fail-over lost messages and the later seqs were reused.
+   * Last seq through which the reader and the store have the same messages, at most the reader's
+   * last seq. If it is lower than that, a fail-over lost messages and the later seqs were reused.
    */
   readonly lastCommonSeq: number;
 }
@@ -296,9 +296,9 @@ export interface MessageStore {
    */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): Promise<ResumeSeqs>;
   /**
-   * Returns a message id. Every message stored after this call has a higher id, even if the clock was
-   * set back. If the store has one counter of message ids, no earlier message has a higher id. If it
-   * has several counters, messages of the last two seconds may also have a higher id.
+   * Returns a message id. Every message stored after this call has a higher id, even if the clock
+   * was set back. If the store has one counter of message ids, no earlier message has a higher id.
+   * If it has several counters, messages of the last two seconds may also have a higher id.
    */
   newestMessageId(): Promise<number>;
 }
@@ -373,10 +373,9 @@ export interface ConversationSlice {
  *
  * A message is visible if it has not expired, is within the history limits and was not deleted by
  * the user. The unread count is the number of visible messages with a red dot after the read
- * position.
- * Among the messages that have an expiry time, only the newest 1000 are counted, or fewer while
- * thousands of expired messages have not been removed yet. In a large group the unread count is
- * always 0 and no position is stored.
+ * position. Among the messages that have an expiry time, only the newest 1000 are counted, or fewer
+ * while thousands of expired messages have not been removed yet. In a large group the unread count
+ * is always 0 and no position is stored.
  */
 export interface ConversationStore {
   /** Returns the conversations with a visible message in no particular order, without content. */
@@ -390,7 +389,10 @@ export interface ConversationStore {
     channels: readonly ChannelRef[],
     bounds: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice>;
-  /** Returns a conversation, even without messages, `undefined` if the user is not in the group. */
+  /**
+   * Returns a conversation, even one without messages. Returns `undefined` if the user is not in
+   * the group.
+   */
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
    * Atomically applies the change and returns the result, `undefined` if the user is not in the
@@ -421,7 +423,7 @@ export interface StreamDraft {
 }
 
 /**
- * The outcome of a stream event. Only `done` can have changed anything.
+ * The outcome of a stream event. Only a call with the outcome `done` can have changed anything.
  *
  *     done     the event was applied, by this call or by an earlier one
  *     running  a start was refused, because another stream of the channel is active
@@ -454,14 +456,15 @@ export interface StreamStore {
    */
   streamEvent(draft: StreamDraft): Promise<StreamResult>;
   /**
-   * Ends an active stream as `cancelled` on behalf of a viewer. A stream that has already ended is
-   * not changed, and the call returns `done`. The producer's next event gets `stopped`.
+   * Ends an active stream as `cancelled` on behalf of a viewer. The producer's next event then gets
+   * `stopped`. A stream that has already ended is not changed, and the call returns `done`.
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
-   * Ends as `interrupted` every active stream that had no event for more than `silentMs` milliseconds,
-   * and returns their number. The time does not depend on the clock of this machine, which may be set.
-   * Silence before a restart or an outage of the store does not count.
+   * Ends as `interrupted` every active stream that has had no event for more than `silentMs`
+   * milliseconds, and returns the number of these streams. The time does not depend on the clock of
+   * this machine, which may be set. Silence before a restart or an outage of the store does not
+   * count.
    */
   interruptStreams(silentMs: number): Promise<number>;
   /**
@@ -505,7 +508,8 @@ export interface LoginTerms {
   /** Name of the session to continue. `undefined` for a new login. */
   readonly claim?: Claim | undefined;
   /**
-   * Token hash of the device. The session gets the device's level. `undefined` for no token check.
+   * Hash of the token that the device must have. The session then gets the level of the device.
+   * `undefined` for no token check.
    */
   readonly tokenHash?: Uint8Array | undefined;
 }
@@ -570,8 +574,8 @@ export interface SessionStore {
    * Without a claim, the call is a new login, whose order is higher than the order of all earlier
    * logins. With a claim, the call continues an earlier session and keeps the order of that
    * session's login. A claim that is not in the store is treated as a new login [decisions: resume
-   * is no login]. Continuing a main session is refused if another device logged in later, even if
-   * the session of that device no longer exists, or if the session was ended by `endSession`.
+   * is no login]. Continuing a main session is refused if it was ended by `endSession`, or if
+   * another device logged in later, even if the session of that device no longer exists.
    *
    * If a token is replaced after a session was entered with it, every later call of `sessionsOf`
    * returns that session, so that the caller who replaced the token can end it.
@@ -583,9 +587,9 @@ export interface SessionStore {
    */
   removeSession(session: SessionName, cause?: CloseReason): Promise<void>;
   /**
-   * Removes a session and publishes `end_session` for it, even if it is not in the store. If a main
-   * session was in the store, it can no longer be continued. Such a session cannot be confirmed
-   * either, for at least a day or until its node removes it.
+   * Removes a session and publishes `end_session` for it, even if it is not in the store. A session
+   * that was in the store cannot be confirmed for at least a day, or until its node removes it. If
+   * it was a main session, it can no longer be continued either.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**

@@ -22,7 +22,7 @@ interface SendRule {
   ): MaybePromise<SendRefusal | undefined>;
   /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
-  /** Resolves after the earlier calls of the queue. Returns `undefined` if none is waiting. */
+  /** Resolves after the earlier calls of the queue. Returns `undefined` if there are none. */
   turn(queue: string | undefined): Promise<void> | undefined;
 }
 

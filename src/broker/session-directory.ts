@@ -114,7 +114,8 @@ export class SessionDirectory {
   /**
    * Confirms the session if it is missing in the store, and ends it here if it may not continue.
    * Must be called after the node has started to listen to the user's topic, because the event that
-   * ended the session may have been missed before that. Throws if the store cannot be read.
+   * ended the session may have been missed before that. Throws if the store cannot be read or
+   * cannot confirm the session.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
     const [entries = []] = await this.#ports.store.sessionsOf([uid]);
@@ -127,8 +128,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Removes a session. `cause` is why it ended, `undefined` if its connection was lost. A transient
-   * error is thrown, and the removal is retried in the background.
+   * Removes a session. `cause` is why it ended, `undefined` if its connection was lost. Throws the
+   * error of the store. After a transient error, the removal is also retried in the background.
    */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
@@ -142,8 +143,8 @@ export class SessionDirectory {
 
   /**
    * Returns the reason why the session was ended, for example by a login elsewhere while this node
-   * was frozen, and ends it here. Returns `undefined` if the session may continue, if the store
-   * cannot be read in time, or if the session has already been ended here.
+   * was frozen, and ends it here. Returns `undefined` if the session may continue, if it has
+   * already been ended here, or if the store does not decide within `REASON_TIMEOUT_MS`.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
     const deadlineMs = performance.now() + REASON_TIMEOUT_MS;
@@ -331,7 +332,7 @@ export class SessionDirectory {
   async #reenter(login: LoggedInSession): Promise<void> {
     const [result] = await this.#confirmAtStore([login]);
     if (result?.kind === "failed") throw result.error;
-    // A later login ended the session.
+    // The session was ended in the meantime.
     if (result?.kind !== "confirmed") throw new BrokerError("unavailable");
   }
 
@@ -346,7 +347,10 @@ export class SessionDirectory {
     this.#continueWork();
   }
 
-  /** Performs the pending removals until none of a batch succeeds. Returns true if none remains. */
+  /**
+   * Performs the pending removals. Stops after a batch in which no removal succeeded. Returns true
+   * if none remains.
+   */
   async #removePending(): Promise<boolean> {
     const removals = [...this.#pendingRemovals].map(([, removal]) => removal);
     for (let at = 0; at < removals.length; at += REMOVAL_BATCH) {

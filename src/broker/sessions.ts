@@ -1,5 +1,5 @@
 // Opens the session of a CONNECT. The store decides whether the session is entered and which other
-// sessions it ends. No state: the sockets of ended sessions are closed by the hub.
+// sessions it ends. The hub closes the sockets of the ended sessions. No state.
 
 import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";

@@ -48,8 +48,8 @@ export interface FollowTarget {
 
 export interface StreamFollowers {
   /**
-   * Starts to push events to `sink`. Throws `stream_unknown`, `bad_id`, `bad_request` if the stream
-   * has not reached `fromIndex`, `overloaded` or `unavailable`.
+   * Starts to push events to `sink`. Throws `bad_request` if the stream has not reached
+   * `fromIndex`. Also throws `stream_unknown`, `bad_id`, `overloaded` or `unavailable`.
    */
   follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
   onEvent(event: ClusterEvent): void;

@@ -42,10 +42,12 @@ export interface Streams {
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
    * Cancels a stream for a viewer, who must be allowed to send. Returns the stream's state. Throws
-   * a `SendRefusal` code or `stream_unknown`.
+   * a `SendRefusal` code, `stream_unknown`, `bad_id` or `bad_request`.
    */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
-  /** Returns the stream. The caller must check the permission. Throws `stream_unknown`. */
+  /**
+   * Returns the stream. The caller must check the permission. Throws `stream_unknown` or `bad_id`.
+   */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
   start(): void;
   close(): Promise<void>;

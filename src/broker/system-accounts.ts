@@ -20,7 +20,7 @@ export class SystemAccounts {
   #uids: ReadonlySet<string> = new Set();
   #timer: NodeJS.Timeout | undefined;
   #reading: Promise<void> | undefined;
-  /** Number of changes made by this node. The result of a read during a change is outdated. */
+  /** Number of changes made by this node. If it increases during a read, the result is outdated. */
   #changeCount = 0;
 
   constructor(ports: SystemAccountPorts) {
@@ -50,7 +50,8 @@ export class SystemAccounts {
   }
 
   /**
-   * Adds system accounts, immediately on this node, soon on others. Throws `too_large` if too many.
+   * Adds system accounts, immediately on this node and soon on the others. Throws `too_large` if
+   * there would be more than `MAX_SYSTEM_UIDS`.
    */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);

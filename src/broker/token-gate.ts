@@ -1,6 +1,6 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
 // are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
-// fails. State: the failures and attempts of each network, and the users that connected from it.
+// fails. State: the failures and attempts of each network, and the users who connected from it.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
