@@ -181,7 +181,7 @@ export type Reply =
       readonly serverTimeMs: number;
       readonly limits: ConnectionLimits;
       readonly resume: readonly ResumeResult[];
-      /** Id that every message stored after the connect exceeds. */
+      /** Message id. Every message stored after the connect has a higher id. */
       readonly newestId: number;
     }
   | {

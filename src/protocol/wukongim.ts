@@ -1,5 +1,5 @@
 // Definitions that WuKongIM's two protocols, WKProto and JSON-RPC, share: setting bits of a
-// message, events as their clients receive them, and node numbers.
+// message, events as the clients receive them, and node numbers.
 
 import {
   type ChannelEvent,

@@ -125,7 +125,8 @@ export class Params {
   }
 
   /**
-   * Reads a number or string of digits. Returns 0 if it is too large to be an id of this broker.
+   * Reads an unsigned integer or a string of digits. Returns 0 if the string is too large to be an
+   * id of this broker.
    */
   messageId(): number {
     const value = this.#value("messageId");

@@ -23,7 +23,7 @@ import { FrameReader } from "./reader.ts";
 export type ServerFrame = Reply | Push;
 
 /**
- * Throws FrameError. If the error is not `fatal`, the frame is a newer server's and must be
+ * Throws FrameError. If the error is not `fatal`, the frame is from a newer server and must be
  * ignored.
  */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {

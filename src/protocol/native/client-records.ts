@@ -20,7 +20,7 @@ import {
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/** Limit for fields without one, because a client trusts its server. */
+/** Limit for fields that need none, because a client trusts its server. */
 export const ANY = MAX_UINT32;
 
 export interface ServerFrameContext {

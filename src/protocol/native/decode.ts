@@ -299,7 +299,7 @@ const SLAB_BYTES = 8 * 1024;
 /** Maximum size of a payload that is copied into a slab. A longer payload has its own memory. */
 const MAX_SHARED_BYTES = 1024;
 /**
- * Maximum size of a copy without a slab: V8 allocates small typed arrays cheaply in its own heap.
+ * Maximum size of a payload that needs no slab, because V8 allocates it cheaply in its own heap.
  */
 const MAX_ON_HEAP_BYTES = 64;
 

@@ -148,8 +148,8 @@ function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }
 }
 
 /**
- * Returns `ms`, rounded up and limited to the safe integers. The client would receive no refusal if
- * encoding failed.
+ * Returns `ms`, rounded up and limited to the unsigned safe integers, because encoding another
+ * number throws.
  */
 function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));

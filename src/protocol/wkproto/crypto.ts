@@ -28,7 +28,10 @@ export interface ServerKeys {
   readonly salt: string;
 }
 
-/** Returns `undefined` if the client's key is malformed or leads to a predictable secret. */
+/**
+ * Returns the keys for the client and the cipher. Returns `undefined` if the client's key is
+ * malformed or leads to a predictable secret.
+ */
 export function agree(
   clientKey: string,
 ): { readonly keys: ServerKeys; readonly cipher: PayloadCipher } | undefined {
@@ -163,7 +166,7 @@ export class PayloadCipher {
     return md5Hex(this.encrypt(padded));
   }
 
-  /** Converts the first block between the forms that follow `last` and the IV in the chain. */
+  /** Converts the first block between the form chained to `last` and the form chained to the IV. */
   #rechain(blocks: Buffer, last: Buffer): void {
     for (let i = 0; i < BLOCK_BYTES; i++)
       blocks[i] = (blocks[i] ?? 0) ^ (last[i] ?? 0) ^ (this.#iv[i] ?? 0);

@@ -68,7 +68,7 @@ interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLe
   readonly maxPacketBytes: number;
 }
 
-/** Maximum number of packets in one WebSocket message that are not requests. */
+/** Maximum number of packets that are not requests in one WebSocket message. */
 const MAX_IGNORED_PACKETS = 100;
 const NO_FRAMES: Frames = [];
 
@@ -86,8 +86,8 @@ const FLAGS_UNIT = 2 ** 32;
 
 /**
  * For each close reason, the reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet.
- * 0 means that neither is sent, because the client should reconnect, and clients do not reconnect
- * after either packet.
+ * 0 means that neither is sent. Clients do not reconnect after either packet, but they should
+ * reconnect after most of these reasons. After `replaced` and `goodbye`, they need no packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -186,7 +186,7 @@ class WkprotoCodec implements Codec {
     return refs;
   }
 
-  /** Calls `use` with each packet. `use` returns true if the rate limit counts it as a request. */
+  /** Calls `use` with each packet. `use` returns true if the packet is a request. */
   #read(data: Uint8Array, isText: boolean, use: (packet: Packet) => boolean): void {
     if (isText)
       throw new FrameError(
@@ -215,8 +215,7 @@ class WkprotoCodec implements Codec {
 
   /** Returns `undefined` if the packet is ignored. Throws fatal FrameErrors. */
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
-    // during the login, only timers of the client send packets, and the timers send them again
-    // later
+    // during the login, only timers of the client send packets, and they will send them again
     if (this.#status === "connecting") return undefined;
     switch (type) {
       case PACKETS.connect:
@@ -472,7 +471,10 @@ function sendRef(flags: number, clientSeq: number): Ref {
   return SEND_REF + flags * FLAGS_UNIT + clientSeq;
 }
 
-/** Returns only bits that do not affect the layout of a packet in any version. */
+/**
+ * Returns the topic, and the setting bits that do not affect the layout of a packet in any version.
+ * Returns `undefined` if neither is set.
+ */
 function passthroughOf({ setting, topic }: SendPacket): Passthrough | undefined {
   const setBits = setting & (RECEIPT_BIT | SIGNAL_BIT);
   return setBits === 0 && topic === "" ? undefined : { setting: setBits, topic };
