@@ -1,5 +1,5 @@
-// Parses and formats listen addresses: `host:port`, `[ipv6]:port` and `:port`. Pure functions,
-// which resolve no host names.
+// Parses and formats listen addresses: `host:port`, `[ipv6]:port` and `:port`. Pure functions.
+// Host names are not resolved.
 
 import { isIPv4 } from "node:net";
 import { canonicalAddress } from "./network-list.ts";
@@ -35,12 +35,15 @@ export function isLoopback(host: string): boolean {
   return name === "localhost" || name === "::1" || (isIPv4(name) && name.startsWith("127."));
 }
 
-/** Returns false if the port is 0, because each listener then gets a port of its own. */
+/**
+ * Returns true if the addresses are equal. Addresses with port 0 are never equal, because each
+ * listener gets a port of its own.
+ */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && canonicalHost(a.host) === canonicalHost(b.host);
 }
 
-/** Returns the one notation of an IP address, or a host name in lower case. */
+/** Returns the canonical notation of an IP address, or a host name in lower case. */
 function canonicalHost(host: string): string {
   return canonicalAddress(host) ?? host.toLowerCase();
 }

@@ -14,7 +14,7 @@ const table = new Uint32Array(256).map((_, byte) => {
 /** Computes the checksum with a table. Exported for a test. */
 export function crc32ByTable(data: Uint8Array, seed = 0): number {
   let crc = ~seed;
-  // The index is at most 255, so that the table has an entry for it.
+  // The index is at most 255, so the table has an entry for it.
   for (const byte of data) crc = (table[(crc ^ byte) & 0xff] as number) ^ (crc >>> 8);
   return ~crc >>> 0;
 }

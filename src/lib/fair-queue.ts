@@ -73,7 +73,10 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /** Removes items out of turn that fit in `maxSize` together and in the credit of their keys. */
+  /**
+   * Removes and returns items out of turn. Together they fit in `maxSize`, and the items of each
+   * key fit in its credit.
+   */
   takeSmall(maxSize: number): Item[] {
     const items: Item[] = [];
     let freeSize = maxSize;
@@ -101,8 +104,8 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Adds the credit of `rounds` turns to every key, and of one more turn to each key before `next`.
-   * These keys move to the end.
+   * Adds the credit of `rounds` turns to every key. Each key before `next` also gets the credit of
+   * one more turn and moves to the end.
    */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;

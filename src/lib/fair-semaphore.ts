@@ -11,7 +11,8 @@ export class FairSemaphore {
   readonly #waiting = new Map<string, (() => void)[]>();
 
   /**
-   * Creates a semaphore. More than `maxWaiting` waiting tasks of one key are rejected with `full`.
+   * Creates a semaphore. If `maxWaiting` tasks of a key are waiting, a further task of the key is
+   * rejected with the error that `full` returns.
    */
   constructor(permits: number, maxWaiting: number, full: () => Error) {
     this.#free = permits;

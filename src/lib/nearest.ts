@@ -22,7 +22,7 @@ function plain(name: string): string {
   return name.toLowerCase().replace(/[^a-z0-9]/g, "");
 }
 
-/** Returns the Damerau-Levenshtein distance of two strings. */
+/** Returns the restricted Damerau-Levenshtein distance of two strings. */
 function editDistance(a: string, b: string): number {
   let beforePrevious: number[] = [];
   let previous = Array.from({ length: b.length + 1 }, (_, column) => column);

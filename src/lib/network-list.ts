@@ -14,8 +14,8 @@ const MAPPED = "::ffff:";
 
 /**
  * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. Returns `undefined`
- * if the text is neither. An IPv4 address mapped into IPv6 is not accepted, because addresses are
- * compared as IPv4 addresses.
+ * if the text is neither. An IPv4 address mapped into IPv6 is not accepted, because
+ * `canonicalAddress` turns such an address into IPv4, so the entry would never match.
  */
 export function parseNetwork(text: string): Network | undefined {
   const [, address = "", digits] = /^([^/%]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];

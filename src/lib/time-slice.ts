@@ -36,7 +36,8 @@ export class TimeSlice {
   #steps = 0;
 
   /**
-   * Creates a slice of `ms` milliseconds. Later ones last up to `MAX_MS` if the event loop is busy.
+   * Creates a slice of `ms` milliseconds. Later slices last up to `MAX_MS` if the event loop is
+   * busy.
    */
   constructor(ms = 1, turns = new Turns()) {
     this.#minMs = ms;
