@@ -1,8 +1,8 @@
 // Pushes the online state of users to the sessions that watch them: first the current state, then
 // each change once. Reads of the directory run one after the other, so that an older result never
-// arrives after a newer one. That a user is offline is pushed after a delay, because the client may
+// arrives after a newer one. The state offline is pushed after a delay, because the client may
 // reconnect. State: the watchers of each user, the last state sent to each watcher, the users and
-// requests of the next read, and the users that may be offline.
+// requests of the next read, and the users who may be offline.
 
 import { BrokerError, type CloseReason, FINAL_REASONS } from "../broker/errors.ts";
 import { type Presence, presenceTopic } from "../broker/model.ts";
@@ -29,9 +29,9 @@ const UIDS_PER_READ = 10_000;
 /** Last state sent to a session for each user it watches, `undefined` if none was sent yet. */
 type LastSent = Map<string, Presence | undefined>;
 
-/** When watchers may be pushed that a user is offline. */
+/** Time from which the state offline of a user may be pushed. */
 interface OfflinePush {
-  /** Time of the monotonic clock. */
+  /** Time on the clock of `performance.now`. */
   dueMs: number;
   /** Reads the state of the user again when the push is due, if the user was offline before. */
   timer: NodeJS.Timeout | undefined;
@@ -89,7 +89,10 @@ export class PresenceWatch {
     }
   }
 
-  /** Reads the state of a user whose sessions changed. `cause` is why one of them ended, if any. */
+  /**
+   * Reads the state of a user whose sessions changed. `cause` is why a session ended, `undefined`
+   * if none ended or if the connection was lost.
+   */
   changed(uid: string, cause?: CloseReason): void {
     if (!this.#watchers.has(uid)) return;
     const isFinal = FINAL_REASONS.has(cause);
@@ -236,7 +239,7 @@ export class PresenceWatch {
     const offlinePush = this.#offlinePushes.get(uid);
     const waitMs = offlinePush === undefined ? 0 : offlinePush.dueMs - performance.now();
     if (online || waitMs <= 0) {
-      // Later events, which are not read yet, decide about the next push.
+      // Kept if a later event, whose state is not read yet, has set the time of the next push.
       if (!this.#changed.has(uid)) this.#forbidOfflinePush(uid);
       return true;
     }
