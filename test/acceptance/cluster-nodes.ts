@@ -11,6 +11,7 @@ import {
 } from "../support/broker.ts";
 import type { Random } from "../support/random.ts";
 import { freePort } from "../support/redis.ts";
+import { SHIFTED, ShiftedClock } from "../support/shifted-clock.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
 import type { JsonAnswer } from "./keep-alive.ts";
 
@@ -41,6 +42,8 @@ export const CALM: Settings = {
 interface NodeSlot {
   readonly settings: Settings;
   readonly launch: LaunchOptions;
+  /** `undefined` means the clock of the machine. */
+  readonly clock: ShiftedClock | undefined;
   /** `undefined` means a new folder. */
   readonly dataPath: string | undefined;
   readonly apiPort: number;
@@ -61,6 +64,8 @@ export interface ClusterNodesOptions {
   readonly launch?: LaunchOptions;
   /** Data folder of the nodes. Default: a new folder for each node. */
   readonly dataPath?: string;
+  /** True if `setClock` sets the clocks of the nodes. Default: false. */
+  readonly hasOwnClocks?: boolean;
 }
 
 export class ClusterNodes {
@@ -76,19 +81,23 @@ export class ClusterNodes {
 
   static async start(t: Test, options: ClusterNodesOptions): Promise<ClusterNodes> {
     const { redisUrl, random, count = 3, settings = {} } = options;
-    const { firstRedisUrl = redisUrl, launch = {}, dataPath } = options;
+    const { firstRedisUrl = redisUrl, dataPath, hasOwnClocks = false } = options;
+    const launch = { ...(hasOwnClocks ? SHIFTED : {}), ...options.launch };
     const numbers = Array.from({ length: count }, (_, at) => at);
     const slots = await Promise.all(
       numbers.map(async (at) => {
         const [apiPort, clientPort] = [await freePort(), await freePort()];
+        const clock = hasOwnClocks ? await ShiftedClock.create(t) : undefined;
         const own = {
+          ...clock?.settings,
           JINDOU_REDIS_URL: at === 0 ? firstRedisUrl : redisUrl,
           JINDOU_NODE_ID: `n${at}`,
           JINDOU_API_LISTEN: `127.0.0.1:${apiPort}`,
           JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}`,
         };
         const merged = { ...SETTINGS, ...settings, ...own };
-        return { settings: merged, launch, dataPath, apiPort, clientPort, broker: undefined };
+        const ports = { apiPort, clientPort };
+        return { settings: merged, launch, clock, dataPath, ...ports, broker: undefined };
       }),
     );
     const nodes = new ClusterNodes(t, random, slots);
@@ -140,6 +149,14 @@ export class ClusterNodes {
   /** Sends SIGTERM. Returns the exit code after the process has exited. */
   async terminate(at: number): Promise<number | null | undefined> {
     return this.#slot(at).broker?.terminate();
+  }
+
+  /**
+   * Sets the wall clock of a node to the real time plus `shiftMs`. Resolves when the node uses it.
+   * Needs `hasOwnClocks`.
+   */
+  async setClock(at: number, shiftMs: number): Promise<void> {
+    await this.#slot(at).clock?.shiftTo(shiftMs);
   }
 
   signal(at: number, name: "SIGSTOP" | "SIGCONT"): void {

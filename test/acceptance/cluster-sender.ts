@@ -17,7 +17,7 @@ const RETRY_PAUSE_MS = 20;
 const MAX_RETRYING_MS = 120_000;
 /** Number of messages the sender sends in parallel. */
 const WINDOW = 2;
-const RETRYABLE = ["unavailable", "overloaded", "disk_full", "http_503"];
+const RETRYABLE = ["unavailable", "overloaded", "disk_full", "too_late", "http_503"];
 
 export interface ClusterSenderOptions {
   readonly kind: "http" | "socket";
@@ -136,7 +136,7 @@ export class ClusterSender {
       return await client.send(channel, sending.text, sending);
     } catch (error) {
       this.#recordRefusal(error);
-      if (["unavailable", "disk_full"].includes(codeOf(error))) return undefined; // the socket stays open
+      if (["unavailable", "disk_full", "too_late"].includes(codeOf(error))) return undefined; // the socket stays open
       if (this.#client === connecting) this.#client = undefined;
       client.kill();
       return undefined;

@@ -46,7 +46,7 @@ export interface ClusterWorldOptions {
   readonly seed: number;
   readonly settings?: Settings;
   /** Number of nodes, and how they are started. */
-  readonly nodes?: Pick<ClusterNodesOptions, "count" | "firstRedisUrl" | "launch" | "dataPath">;
+  readonly nodes?: Omit<ClusterNodesOptions, "redisUrl" | "random" | "settings">;
   /** True if readers never close their connections by themselves. Default: some readers do. */
   readonly keepsConnections?: boolean;
   /** True if the load has no streams and no commands. Default: both. */

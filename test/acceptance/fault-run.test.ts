@@ -11,12 +11,12 @@ import { startRedis } from "../support/redis.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { startStallingProxy } from "../support/stalling-proxy.ts";
 import { volume } from "../support/volume.ts";
-import { DEAD_AFTER_MS } from "./cluster-nodes.ts";
+import { type ClusterNodes, DEAD_AFTER_MS } from "./cluster-nodes.ts";
 import { ClusterWorld } from "./cluster-world.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
 import { FaultControl } from "./fault-control.ts";
 
-const FAULTS = volume(35, "JINDOU_TEST_FAULTS");
+const FAULTS = volume(40, "JINDOU_TEST_FAULTS");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 /** Longer than `redis.timeoutMs` of the nodes, after which Redis rejects a step as too late. */
 const SETTLED_MS = 2500;
@@ -26,6 +26,12 @@ const MAX_FULL_MS = 1500;
 const MAX_AWAY_MS = 600;
 const MAX_BETWEEN_MS = 1000;
 const DISK_MIB = 64;
+const MAX_STEPPED_MS = 400;
+/**
+ * Differences of a clock from the real time, in either direction. Twice the largest one is within
+ * `store.dedupeWindowS`, after which the embedded store does not recognise a retry.
+ */
+const STEPS_MS = [30, 900, 5000, 120_000, 3_600_000, 36_000_000];
 /** The node whose connections to Redis go through the proxy. */
 const PARTITIONED = 0;
 
@@ -48,6 +54,17 @@ async function inject(t: Test, random: Random, faults: Faults): Promise<void> {
     await pause(random.below(MAX_BETWEEN_MS));
   }
   t.comment(`faults: ${JSON.stringify(Object.fromEntries(counts))}`);
+}
+
+/**
+ * Sets the clock of a node ahead of the real time and then behind it, or the other way round. The
+ * clock stays there until the next step.
+ */
+async function setClock(nodes: ClusterNodes, at: number, random: Random): Promise<void> {
+  const sign = random.flip() ? 1 : -1;
+  await nodes.setClock(at, sign * random.pick(STEPS_MS));
+  await pause(random.below(MAX_STEPPED_MS));
+  await nodes.setClock(at, -sign * random.pick(STEPS_MS));
 }
 
 /** Runs the faults under load, and checks everything but the tokens. */
@@ -74,7 +91,7 @@ t.test("three nodes lose and undo nothing acknowledged, whatever faults occur", 
   const proxy = await startStallingProxy(t, redis.port);
   const firstRedisUrl = `redis://127.0.0.1:${proxy.port}`;
   const world = await ClusterWorld.open(t, {
-    ...{ redisUrl: redis.url, seed: SEED, nodes: { firstRedisUrl } },
+    ...{ redisUrl: redis.url, seed: SEED, nodes: { firstRedisUrl, hasOwnClocks: true } },
   });
   const { nodes, random } = world;
   const control = await runUnderFaults(
@@ -98,6 +115,7 @@ t.test("three nodes lose and undo nothing acknowledged, whatever faults occur", 
         t.equal(await nodes.terminate(at), 0, "the node ends without an error");
         await nodes.start(at);
       },
+      "the clock of a node is set": () => setClock(nodes, random.below(nodes.count), random),
       async "Redis hangs"() {
         redis.signal("SIGSTOP");
         await pause(random.below(MAX_HANG_MS));
@@ -135,7 +153,10 @@ t.test("one node loses and undoes nothing acknowledged, whatever faults occur", 
   const disk = await mountSmallDisk(t, DISK_MIB);
   const world = await ClusterWorld.open(t, {
     ...{ redisUrl: "", seed: SEED },
-    nodes: { count: 1, dataPath: `${disk.path}/data`, launch: { prefix: disk.prefix } },
+    nodes: {
+      ...{ count: 1, dataPath: `${disk.path}/data`, launch: { prefix: disk.prefix } },
+      hasOwnClocks: true,
+    },
   });
   const { nodes, random } = world;
   /** Starts the node. The disk is freed if the start needs space. */
@@ -159,6 +180,12 @@ t.test("one node loses and undoes nothing acknowledged, whatever faults occur", 
         await start();
       },
       "the node is restarted": restart,
+      "the clock is set": () => setClock(nodes, 0, random),
+      async "the node is killed and starts with another time"() {
+        await setClock(nodes, 0, random);
+        await nodes.kill(0);
+        await start();
+      },
       async "the node is frozen"() {
         nodes.signal(0, "SIGSTOP");
         await pause(random.below(3 * DEAD_AFTER_MS));

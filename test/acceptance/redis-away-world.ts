@@ -204,7 +204,7 @@ export class AwayWorld {
           return await this.#client(uid).send(GROUP, text, { clientMsgNo });
         } catch (error) {
           const code = error instanceof NativeClientError ? error.code : "";
-          if (code !== "unavailable") throw error;
+          if (code !== "unavailable" && code !== "too_late") throw error;
           return undefined;
         }
       });

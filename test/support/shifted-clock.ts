@@ -3,10 +3,56 @@
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
-import { type ChildBroker, type Settings, spawnBroker, tempFolder } from "./broker.ts";
+import {
+  type ChildBroker,
+  type LaunchOptions,
+  type Settings,
+  spawnBroker,
+  tempFolder,
+} from "./broker.ts";
 import { TYPESCRIPT_ARGS } from "./child.ts";
 
 const PROGRAM = fileURLToPath(new URL("shifted-broker.ts", import.meta.url));
+
+/** Time within which a running process must use a new time. */
+const SEEN_MS = 20_000;
+
+/** Wall clock of one broker process at a time, as an offset from the real time. */
+export class ShiftedClock {
+  /** Environment of a process that uses the clock. */
+  readonly settings: Settings;
+  readonly #file: string;
+
+  private constructor(file: string) {
+    this.#file = file;
+    this.settings = { CLOCK_FILE: file };
+  }
+
+  static async create(t: Test, shiftMs = 0): Promise<ShiftedClock> {
+    const file = `${await tempFolder(t)}/shift`;
+    writeFileSync(file, String(shiftMs));
+    return new ShiftedClock(file);
+  }
+
+  /** Sets the clock for the next process. A running process may use it later. */
+  set(shiftMs: number): void {
+    writeFileSync(`${this.#file}.next`, String(shiftMs));
+    renameSync(`${this.#file}.next`, this.#file);
+  }
+
+  /** Sets the clock. Resolves when the running process uses it. */
+  async shiftTo(shiftMs: number): Promise<void> {
+    this.set(shiftMs);
+    const endMs = performance.now() + SEEN_MS;
+    while (readFileSync(`${this.#file}.seen`, "utf8") !== String(shiftMs)) {
+      if (performance.now() > endMs) throw new Error("the process does not use the new time");
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+  }
+}
+
+/** Starts the built program with the clock of its environment. */
+export const SHIFTED: LaunchOptions = { program: [...TYPESCRIPT_ARGS, PROGRAM] };
 
 /** A broker process and its wall clock. */
 export interface ShiftedBroker {
@@ -25,21 +71,15 @@ export async function spawnShifted(
   shiftMs = 0,
 ): Promise<ShiftedBroker> {
   const dataPath = await tempFolder(t);
-  const file = `${await tempFolder(t)}/shift`;
-  writeFileSync(file, String(shiftMs));
-  const merged = { JINDOU_AUTH_CLIENTS: "none", ...settings, CLOCK_FILE: file };
-  const spawn = () => spawnBroker(t, merged, dataPath, { program: [...TYPESCRIPT_ARGS, PROGRAM] });
+  const clock = await ShiftedClock.create(t, shiftMs);
+  const merged = { JINDOU_AUTH_CLIENTS: "none", ...settings, ...clock.settings };
+  const spawn = () => spawnBroker(t, merged, dataPath, SHIFTED);
   let broker = await spawn();
   return {
     get broker() {
       return broker;
     },
-    async shiftTo(shiftMs) {
-      writeFileSync(`${file}.next`, String(shiftMs));
-      renameSync(`${file}.next`, file);
-      while (readFileSync(`${file}.seen`, "utf8") !== String(shiftMs))
-        await new Promise((resolve) => setTimeout(resolve, 2));
-    },
+    shiftTo: (shiftMs) => clock.shiftTo(shiftMs),
     async restart() {
       await broker.kill();
       broker = await spawn();
