@@ -55,7 +55,7 @@ export interface EmbeddedOptions {
   readonly inboxTtlS: number;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Clock for idle limits, in milliseconds from any origin. Default: `clock`. */
+  /** Clock for the silence of streams, in milliseconds from any origin. Default: `clock`. */
   readonly steadyClock?: Clock;
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: Error, what: string) => void;

@@ -178,7 +178,7 @@ export class FolderLock {
       });
     }
     const { env, meta } = this.#tables;
-    env.resetReadTxn(); // the open read transaction may be older than the pause
+    env.resetReadTxn(); // the open read transaction may be older than a pause of this process
     if (toOwner(meta.get(OWNER))?.token !== this.#owner.token) throw this.#markLost();
     this.#confirmedAt = startedAt;
   }

@@ -57,8 +57,8 @@
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
--- Number of packed bytes (BYTES) and of arguments (ARGS): those of the call (HEADER), and those of
--- each channel, user and message.
+-- Number of packed bytes (`BYTES`) and number of arguments (`ARGS`) of the call itself (`HEADER`)
+-- and of each channel, user and message.
 local HEADER_BYTES = 49
 local CHANNEL_ARGS = 3
 local USER_ARGS = 3

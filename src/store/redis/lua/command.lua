@@ -1,5 +1,6 @@
--- Accepts a broker command. Unless the command is a retry, assigns its id, puts copies into the
--- inboxes in KEYS, and writes a pending entry with the recipients that still lack a copy.
+-- Accepts a broker command. Unless the command is a retry, assigns its id and puts copies into the
+-- inboxes in KEYS. If further scripts must complete the command, writes a pending entry with the
+-- recipients that still lack a copy.
 --
 -- KEYS
 --   1  dedupe
@@ -11,7 +12,8 @@
 --   8   bucket of the counter, -1 on a single server
 --   9   dedupe window in ms, 0 if there is no clientMsgNo to look up and store
 --   10  head of the pending entry
---   11  MessagePack list of the recipients that get no copy now, '' if no further script is needed
+--   11  MessagePack list of the recipients that get no copy now, which may be empty; '' if this
+--       script completes the command
 --   12  number of users that get a copy now, then uid and topic of each
 --   then uid and topic of each user that is notified without a copy
 -- Reply to a new command

@@ -1,5 +1,5 @@
 -- Reads a page of a bucket's pending copies, for one node at a time. Other nodes get an empty page
--- until the first node is done, or until a minute after its last page.
+-- until the first node deletes `commandSweep`, or for a minute after its last page with entries.
 --
 -- KEYS
 --   1  commands (pending copies of the bucket)

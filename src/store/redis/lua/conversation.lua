@@ -31,7 +31,8 @@
 --   2  readSeq
 --   3  number of unread messages
 --   4  deletedSeq
---   5  changedAtMs   time in the id of the newest shown message or of the user's last change
+--   5  changedAtMs   time in the id of the newest shown message or of the user's last change,
+--                    whichever is later
 --   6  number of entries in the log
 --   7  seq at which the search for the newest shown message continues, 0 if it is complete
 --   then, if there is a newest shown message,
@@ -72,8 +73,8 @@ local function entry_from(seq)
 end
 
 -- Returns the first entry with this seq or a higher one that is not past retention, nil if there is
--- none. `head` is the newest seq. A binary search is possible, because retention ends in the order
--- of the seqs.
+-- none. `head` is the newest seq. A binary search is possible, because messages reach the retention
+-- time in the order of their seqs.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end
@@ -159,7 +160,7 @@ end
 local function unread(state)
   if state.large or state.read >= state.head then return 0 end
   local first = first_kept(state.read + 1, state.head)
-  if not first then return 0 end -- unexpired messages would be in the log
+  if not first then return 0 end -- a message that is still shown would be in the log
   return lasting_count(state, first) + #expiring(first.seq)
 end
 
@@ -191,7 +192,8 @@ local function position_of(state, target)
   local unexpired = kept and expiring(kept.seq) or {}
   local function count_after(seq)
     if not kept or seq >= state.head then return 0 end
-    -- Counts the seqs above `seq` by a binary search, because the list is in descending order.
+    -- Counts the seqs above `seq`. A binary search is possible, because the list is in descending
+    -- order.
     local newer_count, end_index = 0, #unexpired + 1
     while newer_count + 1 < end_index do
       local middle = math.floor((newer_count + end_index) / 2)

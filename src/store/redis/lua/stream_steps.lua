@@ -20,8 +20,8 @@
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
--- Reads a stream, nil if there is none. Accesses every key of an active stream, because the scripts
--- do not declare these keys: Redis then reports a moved key before anything is written.
+-- Reads a stream. Returns nil if there is none. Accesses every key of an active stream, because the
+-- scripts do not declare these keys: Redis then reports a moved key before anything is written.
 local function load_stream(call, client_msg_no)
   local keys = stream_keys(call.head, client_msg_no)
   local fields = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
@@ -74,8 +74,8 @@ local function add_event(call, stream, event)
   publish_frame(call, frame)
 end
 
--- Cleans up after the last event of a stream. The event ids are kept for another `ids_ms`, because
--- retries may arrive.
+-- Cleans up after the last event of a stream. The event ids are kept for another `ids_ms`
+-- milliseconds, because retries may arrive.
 local function close_stream(call, stream, ids_ms)
   redis.call('DEL', stream.keys.active)
   for _, index in ipairs(call.indexes) do redis.call('SREM', index, call.channel) end
@@ -122,8 +122,8 @@ local function step_reply(call, verdict, state)
   return reply
 end
 
--- Returns the reply to an event for a stream that has ended. The verdict is `done` for an end, and
--- for an event that is already in the stream: it is a retry.
+-- Returns the reply to an event for a stream that has ended. The verdict is `done` for an end event
+-- and for a retry of an event that is already in the stream.
 local function late_reply(call, stream, kind, id)
   if kind == 's' then return step_reply(call, 'closed', stream.state) end
   if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', stream.keys.event_ids, id) == 1) then
