@@ -102,7 +102,7 @@ function parseJson(
     const { value, repeatedKeys } = parseJsonText(text);
     for (const { path, lines } of repeatedKeys)
       result.problems.push(
-        `${subject} has the key ${path} more than once (lines ${lines.join(" and ")}). Keep one of them.`,
+        `${subject} has the key ${path} more than once (${linesText(lines)}). Keep one of them.`,
       );
     return { value };
   } catch (error) {
@@ -112,6 +112,11 @@ function parseJson(
     );
     return undefined;
   }
+}
+
+function linesText(lines: readonly number[]): string {
+  const places = [...new Set(lines)];
+  return `${places.length === 1 ? "line" : "lines"} ${places.join(", ")}`;
 }
 
 function addObject(

@@ -225,15 +225,15 @@ t.test("a key that stands twice is refused with the key and the lines", async (t
   const cases: readonly (readonly [text: string, words: RegExp])[] = [
     [
       '{\n "api": { "token": "hunter2" },\n "log": {},\n "api": { "listen": "0.0.0.0:1" }\n}',
-      /the key api more than once \(lines 2 and 4\)/,
+      /the key api more than once \(lines 2, 4\)/,
     ],
     [
       '{"client": {\n"tls": {"certFile": "a",\r\n"certFile": "b",\n"certFile": "c"}}}',
-      /the key client\.tls\.certFile more than once \(lines 2 and 3 and 4\)/,
+      /the key client\.tls\.certFile more than once \(lines 2, 3, 4\)/,
     ],
     [
       '{"managers": [{"username": "a",\n"password": "hunter2", "p\\u0061ssword": ""}]}',
-      /the key managers\[0\]\.password more than once \(lines 2 and 2\)/,
+      /the key managers\[0\]\.password more than once \(line 2\)/,
     ],
   ];
   for (const [text, words] of cases) {
