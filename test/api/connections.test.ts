@@ -100,7 +100,7 @@ t.test("GET /connz returns a page of sessions in the requested order", async (t)
 });
 
 t.test(
-  "GET /connz yields to the event loop, and reads the pending bytes only of the sessions in the page",
+  "GET /connz yields to the event loop, and reads the pending bytes of only the sessions in the page",
   async (t) => {
     const api = await startApi();
     let measured = 0;

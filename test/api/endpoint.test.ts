@@ -103,7 +103,7 @@ t.test(
 );
 
 t.test(
-  "a body that is empty, not JSON or not UTF-8 is rejected with 400 and is not quoted",
+  "a body that is empty, not JSON or not UTF-8 is rejected with 400, and the reply does not quote it",
   async (t) => {
     const api = await startApi();
     const notUtf8 = Buffer.concat([

@@ -235,7 +235,7 @@ t.test("an expired access token is rejected with 401", async (t) => {
 });
 
 t.test(
-  "the access token is read from the scheme Bearer in upper or lower case, and from no other scheme",
+  "an access token is accepted with the scheme Bearer in upper or lower case, and with no other scheme",
   async (t) => {
     const read = (authorization: string) =>
       bearerToken({

@@ -63,7 +63,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login accepts the right password after 5 logins with the same username failed from other addresses [decisions: Failed credentials]",
+  "POST /manager/login accepts the right password after 5 failed logins with the same username from other addresses [decisions: Failed credentials]",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);
@@ -72,7 +72,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login rejects further logins from an address with 429 after 5 failed logins [decisions: Login throttling]",
+  "POST /manager/login rejects further logins with 429 after 5 failed logins from the same address [decisions: Login throttling]",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) await login(api, { username: `n${i}`, password: "x" });

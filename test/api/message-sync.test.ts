@@ -206,7 +206,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/sync returns commands with their inbox seq, and /message/syncack acknowledges up to an inbox seq",
+  "POST /message/sync returns commands with their inbox seqs, and /message/syncack acknowledges all commands up to an inbox seq",
   async (t) => {
     const api = await startApi();
     api.inbox = [{ inboxSeq: 4, message: message(4) }];

@@ -100,7 +100,7 @@ t.test(
 );
 
 t.test(
-  "all errors have the same schema, operation ids are unique, and operations list the permissions they need",
+  "in the OpenAPI document, all errors have the same schema, operation ids are unique, and operations list the permissions that they need",
   async (t) => {
     const { endpoint } = await startApi();
     const { paths, components } = await documentOf(endpoint);
@@ -150,7 +150,7 @@ t.test("the OpenAPI document lists the credentials that each call accepts", asyn
 });
 
 t.test(
-  "the channel and the name of a stream are path parameters, and a reply with 204 has no body",
+  "in the OpenAPI document, the channel and the name of a stream are path parameters, and a reply with 204 has no body",
   async (t) => {
     const { endpoint } = await startApi();
     const { paths } = await documentOf(endpoint);
@@ -175,28 +175,31 @@ t.test(
   },
 );
 
-t.test("bodies and replies have named schemas, and their examples are valid", async (t) => {
-  const { endpoint } = await startApi();
-  const document = await documentOf(endpoint);
-  const operations = Object.values<OpenApi>(document.paths).flatMap((methods) =>
-    Object.values<OpenApi>(methods),
-  );
-  const schemas = operations.flatMap(({ requestBody, responses }) =>
-    [requestBody, ...Object.values<OpenApi>(responses)]
-      .map((message) => message?.content?.["application/json"]?.schema)
-      .filter((schema) => schema !== undefined),
-  );
-  t.ok(schemas.length > 40, "the document has more than 40 schemas");
-  const unnamed = schemas.filter((schema) => schema.$ref === undefined);
-  t.same(unnamed, [{}], "all schemas are named, except that of the document itself");
-  for (const [name, schema] of Object.entries(document.components.schemas)) {
-    const resolved = dereferenced(schema, document);
-    t.ok(resolved.examples?.length > 0, `the schema ${name} has an example`);
-    const validator = Compile(resolved);
-    for (const example of resolved.examples)
-      t.ok(validator.Check(example), `the example of ${name} is valid`);
-  }
-});
+t.test(
+  "the bodies and replies in the OpenAPI document have named schemas and valid examples",
+  async (t) => {
+    const { endpoint } = await startApi();
+    const document = await documentOf(endpoint);
+    const operations = Object.values<OpenApi>(document.paths).flatMap((methods) =>
+      Object.values<OpenApi>(methods),
+    );
+    const schemas = operations.flatMap(({ requestBody, responses }) =>
+      [requestBody, ...Object.values<OpenApi>(responses)]
+        .map((message) => message?.content?.["application/json"]?.schema)
+        .filter((schema) => schema !== undefined),
+    );
+    t.ok(schemas.length > 40, "the document has more than 40 schemas");
+    const unnamed = schemas.filter((schema) => schema.$ref === undefined);
+    t.same(unnamed, [{}], "all schemas are named, except that of the document itself");
+    for (const [name, schema] of Object.entries(document.components.schemas)) {
+      const resolved = dereferenced(schema, document);
+      t.ok(resolved.examples?.length > 0, `the schema ${name} has an example`);
+      const validator = Compile(resolved);
+      for (const example of resolved.examples)
+        t.ok(validator.Check(example), `the example of ${name} is valid`);
+    }
+  },
+);
 
 t.test("the operation ids in the OpenAPI document are derived from the paths", async (t) => {
   const { paths } = await documentOf((await startApi()).endpoint);

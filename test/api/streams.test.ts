@@ -52,7 +52,7 @@ t.test("GET /stream returns the state of a stream with its text and tool calls",
   });
 });
 
-t.test("GET /stream decodes the segments of its path", async (t) => {
+t.test("GET /stream decodes percent-encoded segments of its path", async (t) => {
   const api = await startApi();
   await inject(api, "GET /stream/1/J%C3%BCrgen/a%2Fb%3Ac?uid=alice");
   t.same(api.calls.at(-1), {
