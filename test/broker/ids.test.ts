@@ -47,7 +47,7 @@ t.test("an invalid id is rejected with bad_id and the name of the field", async 
 });
 
 t.test(
-  "a label may contain any character, has 1 to 128 of them and is well-formed Unicode",
+  "a label consists of 1 to 128 characters of well-formed Unicode, which may be any characters",
   async (t) => {
     for (const label of ["a@b#c&d", "\n", "x".repeat(128)])
       t.doesNotThrow(() => assertLabel(label, "client_msg_no"));

@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "logins of users who have already logged in from their network are checked first, followed by logins from networks with fewer failures",
+  "logins of users who have already logged in from their network are checked first, then logins from the networks with the fewest failures",
   async (t) => {
     const limits = { attempts: 5, windowS: 60 };
     const gate = new LoginGate(new LocalThrottle(() => 0), limits);

@@ -170,7 +170,7 @@ t.test("a session does not open if its token changes during the login", async (t
 });
 
 t.test(
-  "no session of the old token remains after logins that race with a token change",
+  "no session with the old token remains after logins that race with a token change",
   async (t) => {
     const node = await nodeOfAlice(t);
     const { sessions, users, store } = node;

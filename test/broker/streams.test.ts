@@ -100,7 +100,7 @@ t.test("an event without a sender comes from the system, in both types of channe
 });
 
 t.test(
-  "events that the state of the stream does not allow are refused with their own codes",
+  "an event that the state of the stream does not allow is refused with an error code for that state",
   async (t) => {
     const node = await nodeOfProducer(t);
     await node.refused(node.append("x"), "stream_not_found");
