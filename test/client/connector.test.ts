@@ -111,7 +111,7 @@ t.test(
 );
 
 t.test(
-  "each CONNECT names the session to continue, and the first CONNECT names a random session id",
+  "the first CONNECT names a random session id, and each later CONNECT names the session to continue",
   async (t) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind !== "connect") return;
@@ -156,7 +156,7 @@ t.test("a session that the server refuses to continue closes the client", async 
 });
 
 t.test(
-  "the client logs in again after its token was replaced only if the app supplies another token",
+  "a client whose token was replaced logs in again only if the app supplies another token",
   async (t) => {
     for (const tokens of [
       ["t1", "t2", "t2"],
@@ -206,7 +206,7 @@ t.test("a client whose first CONNACK was lost logs in with a new token", async (
 });
 
 t.test(
-  "a client whose CONNECT is refused because it resumes too many channels resumes fewer channels",
+  "after a CONNECT with too many channels to resume was refused, the next CONNECT names fewer channels",
   async (t) => {
     const counts: number[] = [];
     const server = new ScriptedServer((operation, socket) => {

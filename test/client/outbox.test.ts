@@ -173,7 +173,7 @@ t.test(
 );
 
 t.test(
-  "a message that exceeds `sendMs` is rejected, and later messages keep their order",
+  "a message that is not acknowledged within `sendMs` is rejected, and later messages keep their order",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server, { timeouts: { sendMs: 500 } });
