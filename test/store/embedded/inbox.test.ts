@@ -103,7 +103,7 @@ t.test("a copy is kept until its inbox TTL ends or the command expires", async (
   t.same(await seqsOf(store, "bob"), [4], "seqs continue after a sweep");
 });
 
-t.test("a sweep removes thousands of copies and frees their inboxes", async (t) => {
+t.test("a sweep removes thousands of expired copies and makes room in their inboxes", async (t) => {
   const { path, time, store } = await setUp(t, { maxInbox: 2, inboxTtlS: 5 });
   const recipients = Array.from({ length: 2500 }, (_, i) => `user-${i}`);
   await store.appendCommand(commandOf({ recipients }));

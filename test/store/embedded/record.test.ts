@@ -46,7 +46,7 @@ function randomMessage(below: (n: number) => number, isStored: boolean): Message
 }
 
 t.test(
-  "2000 random records are decoded as they were encoded, within their maximum size",
+  "2000 random records are decoded as they were encoded and do not exceed their maximum size",
   async (t) => {
     const below = randomFrom(20_260_101);
     const target = Buffer.alloc(10_000);

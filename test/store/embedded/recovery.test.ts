@@ -183,7 +183,7 @@ t.test(
   },
 );
 
-t.test("with durability = disk, damage prevents a start even after a reboot", async (t) => {
+t.test("with durability disk, damage prevents a start even after a reboot", async (t) => {
   const path = await fourFiles(t, { durability: "disk" });
   for (const file of walFiles(path)) asOfAnotherBoot(file);
   damage(walFiles(path)[1] ?? "");

@@ -266,7 +266,7 @@ t.test("a failed fsync rolls back every uncommitted event", async (t) => {
 });
 
 t.test(
-  "a stream that exceeds the retention time is removed with its message, but not before it has ended",
+  "a stream older than the retention time is removed with its message, but not before it has ended",
   async (t) => {
     const path = testFolder(t);
     const time = { nowMs: Date.UTC(2026, 0, 1) };

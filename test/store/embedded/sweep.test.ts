@@ -65,7 +65,7 @@ t.test("the space of expired messages is reused", async (t) => {
   );
 });
 
-t.test("messages that exceed the retention time are removed from every channel", async (t) => {
+t.test("messages older than the retention time are removed from every channel", async (t) => {
   const { path, time, store: opening } = setUp(t, { retentionS: 60 });
   const store = await opening;
   const send = (id: string) => store.append(draftOf({ channel: { id, type: 2 }, expireS: 3600 }));

@@ -167,17 +167,20 @@ async function peers(t: Test, url: string): Promise<void> {
     t.same(problems, []);
   });
 
-  t.test("personalChannelsSince returns the channels with a message since a time", async (t) => {
-    const { store, time } = await openAtTime(t, url);
-    for (const fromUid of ["zoe", "alice", "bob"]) {
-      await store.append(draftOf({ channel: personalChannel("bob"), fromUid }));
-      time.nowMs += 1000;
-    }
-    const since = (ms: number) => store.personalChannelsSince("bob", START_MS + ms);
-    t.same([...(await since(0))].sort(), ["1:alice@bob", "1:bob@bob", "1:bob@zoe"]);
-    t.same(await since(1001), ["1:bob@bob"]);
-    t.same(await since(2001), []);
-  });
+  t.test(
+    "personalChannelsSince returns the channels that got a message at or after a time",
+    async (t) => {
+      const { store, time } = await openAtTime(t, url);
+      for (const fromUid of ["zoe", "alice", "bob"]) {
+        await store.append(draftOf({ channel: personalChannel("bob"), fromUid }));
+        time.nowMs += 1000;
+      }
+      const since = (ms: number) => store.personalChannelsSince("bob", START_MS + ms);
+      t.same([...(await since(0))].sort(), ["1:alice@bob", "1:bob@bob", "1:bob@zoe"]);
+      t.same(await since(1001), ["1:bob@bob"]);
+      t.same(await since(2001), []);
+    },
+  );
 }
 
 async function waiting(t: Test, url: string): Promise<void> {

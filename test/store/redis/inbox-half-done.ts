@@ -110,7 +110,7 @@ export function halfDone(t: Test, start: Start): void {
     t.equal(copiesOf(bench).filter(({ uid }) => uid === "u30").length, 1);
   });
 
-  t.test("settle completes an incomplete command", async (t) => {
+  t.test("`settle` completes an incomplete command", async (t) => {
     const { prefix, failed, repair } = await sendIncomplete(t, start);
     const [{ message } = { message: undefined }] = (
       await failed.inbox.readInbox("u0", 1, PAGE)

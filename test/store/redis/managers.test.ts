@@ -10,7 +10,7 @@ const HOUR_MS = 3_600_000;
 
 t.test("passwords and access tokens are stored on a single Redis server", async (t) => {
   const server = await startRedis(t);
-  t.test("an access token is valid until exactly its stored time", async (t) => {
+  t.test("an access token is valid until its stored expiry time, to the millisecond", async (t) => {
     let nowMs = Date.UTC(2026, 0, 1);
     const clock = () => nowMs;
     const { store, keys } = await startControl(t, server.url, { clock });
