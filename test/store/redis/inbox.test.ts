@@ -105,51 +105,47 @@ function bounds(t: Test, start: Start): void {
     },
   );
 
-  t.test(
-    "an inbox key of the wrong type prevents only the copy in that inbox",
-    async (t) => {
-      for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
-        const bench = await start(t);
-        const { inbox, link } = bench;
-        const wrong = link.keys.user(part, "u60");
-        await link.call("hset", wrong, "no", "inbox");
-        const commandFor = (count: number) =>
-          retry({
-            ...{ clientMsgNo: `c-${count}`, expireS: 60 },
-            recipients: Array.from({ length: count }, (_, i) => `u${i}`),
-          });
-        const [few, many] = [commandFor(61), commandFor(200)];
-        const codes = [
-          await codeOf(inbox.appendCommand(few)),
-          await codeOf(inbox.appendCommand(many)),
-        ];
-        // Otherwise the first script puts the copies of these users.
-        const isNeeded = part !== "inboxIds" || link.isCluster;
-        const code = isNeeded ? "internal" : undefined;
-        t.same(codes, [code, code], part);
-        const copies = async () => {
-          const all = await Promise.all(many.recipients.map(bench.seqs));
-          return all.map((seqs) => seqs.length);
-        };
-        const expected = (bad: number) =>
-          many.recipients.map((_, i) => (i === 60 ? bad : i < 60 ? 2 : 1));
-        if (!isNeeded) {
-          t.same(await copies(), expected(2), part);
-          continue;
-        }
-        await link.call("rename", wrong, `${wrong}-aside`);
-        t.same(await copies(), expected(0), part);
-        for (const draft of [few, many])
-          t.equal((await inbox.appendCommand(draft)).duplicate, true);
-        t.same(
-          await copies(),
-          expected(2),
-          `every recipient has its copies after the key ${part} was repaired`,
-        );
-        t.equal(await pendingIn(bench, "2:g"), 0);
+  t.test("an inbox key of the wrong type prevents only the copy in that inbox", async (t) => {
+    for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
+      const bench = await start(t);
+      const { inbox, link } = bench;
+      const wrong = link.keys.user(part, "u60");
+      await link.call("hset", wrong, "no", "inbox");
+      const commandFor = (count: number) =>
+        retry({
+          ...{ clientMsgNo: `c-${count}`, expireS: 60 },
+          recipients: Array.from({ length: count }, (_, i) => `u${i}`),
+        });
+      const [few, many] = [commandFor(61), commandFor(200)];
+      const codes = [
+        await codeOf(inbox.appendCommand(few)),
+        await codeOf(inbox.appendCommand(many)),
+      ];
+      // Otherwise the first script puts the copies of these users.
+      const isNeeded = part !== "inboxIds" || link.isCluster;
+      const code = isNeeded ? "internal" : undefined;
+      t.same(codes, [code, code], part);
+      const copies = async () => {
+        const all = await Promise.all(many.recipients.map(bench.seqs));
+        return all.map((seqs) => seqs.length);
+      };
+      const expected = (bad: number) =>
+        many.recipients.map((_, i) => (i === 60 ? bad : i < 60 ? 2 : 1));
+      if (!isNeeded) {
+        t.same(await copies(), expected(2), part);
+        continue;
       }
-    },
-  );
+      await link.call("rename", wrong, `${wrong}-aside`);
+      t.same(await copies(), expected(0), part);
+      for (const draft of [few, many]) t.equal((await inbox.appendCommand(draft)).duplicate, true);
+      t.same(
+        await copies(),
+        expected(2),
+        `every recipient has its copies after the key ${part} was repaired`,
+      );
+      t.equal(await pendingIn(bench, "2:g"), 0);
+    }
+  });
 
   t.test(
     "commands above the limit of held bytes for all senders, or for one sender, are rejected",
