@@ -44,7 +44,7 @@ export interface Page {
 /**
  * Use cases of channels. All methods throw `bad_id` for an invalid id. A method that adds members
  * throws `unavailable` or `overloaded` if a member was not notified. Repeating the call notifies
- * all of these members again.
+ * all members that it names again.
  */
 export interface Channels {
   /**

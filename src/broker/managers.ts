@@ -79,7 +79,8 @@ export function createManagers(ports: ManagersPorts): Managers {
   }
 
   /**
-   * Returns a fixed hash for each username, so that timing does not reveal which accounts exist.
+   * Returns the same decoy for each login of a username, so that timing does not reveal which
+   * accounts exist.
    */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);

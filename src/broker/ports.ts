@@ -763,8 +763,8 @@ export interface Publisher {
 /** Sends events whose loss the caller must notice. */
 export interface Announcer {
   /**
-   * Resolves when all events are sent. Throws `unavailable` or `overloaded` if one could not be
-   * sent. The others may have been sent, and a repeated call sends all of them again.
+   * Resolves when all events are sent. Throws `unavailable` or `overloaded` if an event could not
+   * be sent. Other events may have been sent, and a repeated call sends all of them again.
    */
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }
@@ -856,9 +856,9 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**
-   * Like `barrier`, but does not wait for events that cannot be read now, which `recovery` reports.
-   * Returns `undefined` if there is nothing to wait for, or if topics have no common order (Redis
-   * Cluster).
+   * Like `barrier`, but does not wait for events that cannot be read now. `recovery` reports such
+   * events. Returns `undefined` if there is nothing to wait for, or if topics have no common order
+   * (Redis Cluster).
    */
   delivered(): Promise<void> | undefined;
   start(): Promise<void>;

@@ -43,7 +43,10 @@ const CONFIRMATION_BATCH = 500;
 /** Maximum number of users whose sessions are read in one call of the store. */
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
-/** Maximum number of pending removals. Beyond that, the oldest is dropped and its entry expires. */
+/**
+ * Maximum number of pending removals. When there are more, the oldest one is dropped, and its entry
+ * in the store expires.
+ */
 const MAX_PENDING_REMOVALS = 100_000;
 /** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;

@@ -1,6 +1,6 @@
 // Posts events to channels: text streams, tool calls and custom events [spec: Event, Streaming text
 // session; decisions: Messages and events]. The store decides the next state of a stream. State:
-// the timer that ends silent streams, the count of event ids, and the send rule.
+// the timer that ends silent streams, the number of generated event ids, and the send rule.
 
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
