@@ -337,9 +337,9 @@ export interface Codec {
   /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
   readonly acknowledges: boolean;
   /**
-   * Returns the requests that are complete after this data, in order. A request that is refused is
-   * returned as its error. Data that is kept is copied. Throws FrameError if no request can be read
-   * from the data.
+   * Returns the requests that are complete after this data, in order. A refused request is returned
+   * as a FrameError. Data that is kept is copied. Throws FrameError if no request can be read from
+   * the data.
    */
   decode(data: Uint8Array, isText: boolean): readonly (Operation | FrameError)[];
   /**

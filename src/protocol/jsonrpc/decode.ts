@@ -135,7 +135,7 @@ function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
   };
 }
 
-/** Reads the topic only if the setting `topic` is true. Returns `undefined` for default values. */
+/** Reads the topic only if the setting `topic` is true. Returns `undefined` if nothing is set. */
 function readPassthrough(params: Params): Passthrough | undefined {
   const settings = params.object("setting");
   const setting =

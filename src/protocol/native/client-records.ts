@@ -32,8 +32,8 @@ export interface ServerFrameContext {
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /**
- * Reads a message. The returned `channel` is named as the receiver sees it, and `message.channel`
- * as the sender named it.
+ * Reads a message. The returned `channel` is as the receiver names it, and `message.channel` as the
+ * sender named it.
  */
 export function readMessage({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
@@ -71,7 +71,7 @@ export function readMessageRecord(context: ServerFrameContext): Message {
   return context.reader.tuple("message", () => readMessage(context).message);
 }
 
-/** Reads an event. The returned `channel` is named as the receiver sees it. */
+/** Reads an event. The returned `channel` is as the receiver names it. */
 export function readEvent({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   event: ChannelEvent;
@@ -92,7 +92,7 @@ export function readEvent({ reader, uid }: ServerFrameContext): {
   return { channel, event };
 }
 
-/** Reads a stream. The returned `channel` is named as the receiver sees it. */
+/** Reads a stream. The returned `channel` is as the receiver names it. */
 export function readStream({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   snapshot: StreamSnapshot;

@@ -100,10 +100,7 @@ export class FrameReader {
     return new Uint8Array(buffer, byteOffset + start, length);
   }
 
-  /**
-   * Reads an array with `readItem`, which must read one value. Throws `too_large` for over `max`
-   * values.
-   */
+  /** Reads an array. `readItem` must read one value. Throws `too_large` above `max` values. */
   list<T>(field: string, max: number, readItem: () => T): T[] {
     const outerRemaining = this.#enter(field);
     if (this.#remaining > max) throw this.refusal("too_large", `${field} exceeds ${max} entries`);
