@@ -201,7 +201,7 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (letter >= 0x61 && letter <= 0x66);
 }
 
-/** Compares the valid string at `from` with `name` without decoding it into a new string. */
+/** Returns true if the valid string at `from` equals `name`. Creates no new string. */
 function isName(bytes: Uint8Array, from: number, name: string): boolean {
   let at = from + 1;
   for (let i = 0; i < name.length; i++) {

@@ -1,5 +1,6 @@
 // Keeps the calls of a key in order although their preparations take different times. Each call
-// waits until the preparations of earlier calls are finished, but not for their further work.
+// waits until the preparations of earlier calls are finished. It does not wait for the work that
+// these calls do afterwards.
 // State: the last call of each busy key.
 
 export class KeyedSequencer {

@@ -12,7 +12,10 @@ export function networkOf(address: string): string {
   return groups.slice(0, 4).join(":");
 }
 
-/** Returns an IPv4 address in its usual form. `groups` are that form, or two hexadecimal groups. */
+/**
+ * Returns an IPv4 address in its usual form. `groups` has one element in that form, or two
+ * hexadecimal groups.
+ */
 function dotted([high = "", low]: readonly string[]): string {
   if (low === undefined) return high;
   const bytes = [high, low].flatMap((group) => {
