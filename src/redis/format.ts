@@ -1,10 +1,10 @@
-// Checks which program wrote the data in Redis, and in which format. The first node writes the
-// program's name and the format number under the key `format`. A node that cannot read the data
-// must not start.
+// Checks the server, and which program wrote the data in Redis, and in which format. The first node
+// writes the program's name and the format number under the key `format`. A node that cannot read
+// the data must not start.
 
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";
-import { UnusableRedis } from "./errors.ts";
+import { isReply, UnusableRedis } from "./errors.ts";
 import type { Keys } from "./keys.ts";
 import { WIRE_VERSION } from "./wire.ts";
 
@@ -13,20 +13,33 @@ const MIN_MAJOR = 7;
 const OLDEST_FORMAT = 2;
 
 /**
- * Marks the prefix as used by Jindou if it has no mark yet. Returns warnings for the operator.
- * Throws an `UnusableRedis` if this build cannot use the server or its data.
+ * Returns warnings for the operator about the configuration of the server, none if the server does
+ * not let this node read it. Throws an `UnusableRedis` if this build cannot use the server.
  */
-export async function assertCompatible(
-  client: RedisClient,
-  keys: Keys,
-  server: Redis | undefined,
+export async function checkServer(
+  server: Redis | RedisClient,
+  isCluster: boolean,
 ): Promise<readonly string[]> {
-  const info = await (server ?? client).info();
+  const info = await server.info().catch((error: unknown) => {
+    if (isReply(error)) return undefined; // INFO is denied, which `assertCommands` reports
+    throw error;
+  });
+  if (info === undefined) return [];
   const version = /redis_version:(\d+)[^\r\n]*/.exec(info);
   if (version === null || Number(version[1]) < MIN_MAJOR)
     throw new UnusableRedis(
       `Redis ${MIN_MAJOR} or newer is required, but the server reports ${version?.[0] ?? "no version"}`,
     );
+  if (info.includes("redis_mode:cluster") && !isCluster)
+    throw new UnusableRedis("Redis is a Cluster. Set redis.cluster (JINDOU_REDIS_CLUSTER) to true");
+  return warningsOf(info);
+}
+
+/**
+ * Marks the prefix as used by Jindou if it has no mark yet. Throws an `UnusableRedis` if this build
+ * cannot use its data.
+ */
+export async function assertFormat(client: RedisClient, keys: Keys): Promise<void> {
   const key = keys.shared("format");
   const ours = `jindou ${WIRE_VERSION}`;
   await client.set(key, ours, "NX");
@@ -45,7 +58,6 @@ export async function assertCompatible(
     throw new UnusableRedis(
       `Redis holds data of format ${format}, but the newest format this build reads is ${WIRE_VERSION}. Start the newer build`,
     );
-  return warningsOf(info);
 }
 
 /** Returns a warning if Redis may evict keys when its memory is full. */

@@ -15,8 +15,9 @@ import {
   type SendOptions,
   send,
 } from "./client.ts";
+import { assertCommands } from "./commands.ts";
 import { asBrokerError, isMissingScript, startFailure, UnusableRedis } from "./errors.ts";
-import { assertCompatible } from "./format.ts";
+import { assertFormat, checkServer } from "./format.ts";
 import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
 import { type Arg, loadScript, type Script } from "./script.ts";
@@ -27,6 +28,8 @@ import { ServerClocks } from "./server-clock.ts";
  * single server that is down is reported at once.
  */
 const START_MS = 10_000;
+/** Maximum number of hash tags that are tried to find one whose slot a server holds. */
+const MAX_TAGS = 20_000;
 /** Runs one writing command with a deadline. */
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 /** Default of `maxClockAgeMs`. */
@@ -343,15 +346,42 @@ export class RedisLink {
     return this.#route(key);
   }
 
+  /**
+   * Returns the name of a key for this purpose on the server, `undefined` if the server holds no slot.
+   */
+  keyOn(server: Redis, purpose: string): string | undefined {
+    for (let tag = 0; tag < MAX_TAGS; tag++) {
+      const key = `${this.keys.prefix}:{${purpose}${tag}}:${purpose}`;
+      if (this.#primaries === undefined || this.#primaries.holds(server, key)) return key;
+    }
+    return undefined;
+  }
+
   async #prepare(): Promise<void> {
     const servers = this.primaries();
     // The pings connect all reachable servers before the first call needs them.
     await Promise.allSettled(servers.map((server) => server.ping()));
     const ready = servers.filter(({ status }) => status === "ready");
+    const warnings = await checkServer(ready[0] ?? this.#client, this.isCluster);
+    await Promise.all(ready.map((server) => this.#assertCommands(server)));
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
-    const warnings = await assertCompatible(this.#client, this.keys, ready[0]);
+    await assertFormat(this.#client, this.keys);
     for (const warning of warnings)
       this.#ports.onError(new Error(warning), "Redis may evict acknowledged data");
+  }
+
+  /** Checks that the server lets this node use every command. */
+  async #assertCommands(server: Redis): Promise<void> {
+    const { host, port, username } = server.options;
+    const key = this.keyOn(server, "probe");
+    if (key === undefined) return; // the server holds no slot
+    await assertCommands(server, {
+      ...{ key, prefix: this.keys.prefix, username: username ?? "" },
+      place: this.isCluster ? `at ${host}:${port} ` : "",
+      waits: this.settings.minReplicas > 0,
+      // Later, the connections that subscribe report it themselves.
+      subscribes: this.#status === "starting",
+    });
   }
 
   /** Checks the data after a reconnect, because it may belong to another program. */

@@ -54,6 +54,11 @@ export class Primaries {
     return node;
   }
 
+  /** Returns true if the server is the primary that holds the key, as far as is known. */
+  holds(server: Redis, key: string): boolean {
+    return this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]) === server;
+  }
+
   /**
    * Refreshes the slot map if the error shows that it may be out of date. Must be called with the
    * error of every failed command.

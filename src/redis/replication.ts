@@ -9,8 +9,6 @@ import { duplicate, type RedisSettings } from "./client.ts";
 import { asBrokerError } from "./errors.ts";
 import type { RedisLink } from "./link.ts";
 
-/** Maximum number of hash tags that are tried to find one whose slot the primary holds. */
-const MAX_TAGS = 20_000;
 const MARKER_TTL_MS = 60_000;
 /** Time a call may take on top of the timeout of WAIT. */
 const GRACE_MS = 500;
@@ -61,18 +59,11 @@ export class ReplicationBarrier {
         this.#waits.delete(server);
       }
     const { settings } = this.#link;
-    const created = new PrimaryWaits(primary, this.#markerOf(primary), settings);
+    // A primary that holds no slot rejects the write.
+    const marker = this.#link.keyOn(primary, "wait") ?? `${this.#link.keys.prefix}:wait`;
+    const created = new PrimaryWaits(primary, marker, settings);
     this.#waits.set(primary, created);
     return created;
-  }
-
-  #markerOf(primary: Redis): string {
-    const link = this.#link;
-    for (let tag = 0; tag < MAX_TAGS; tag++) {
-      const marker = `${link.keys.prefix}:{w${tag}}:wait`;
-      if (!link.isCluster || link.primaryOf(marker) === primary) return marker;
-    }
-    return `${link.keys.prefix}:{w}:wait`; // the primary holds no slot and will reject the write
   }
 }
 

@@ -1,0 +1,210 @@
+// The commands of Redis that a node uses, and the check at the start that Redis lets it use them.
+// COMMAND INFO does not know the rights of a user, and ACL DRYRUN is for administrators only, so
+// each command is run once, on a key that holds no data. No state.
+
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { Redis } from "ioredis";
+import { duplicate, send } from "./client.ts";
+import { UnusableRedis } from "./errors.ts";
+
+/**
+ * Every command that scripts use, or that needs the same right outside of them, with arguments that
+ * change nothing if the key does not exist, or that change only this key. `@` stands for the key.
+ */
+const SCRATCH_CALLS = [
+  "APPEND @ x",
+  "DEL @",
+  "EXISTS @",
+  "GET @",
+  "GETRANGE @ 0 0",
+  "HDEL @ f",
+  "HEXISTS @ f",
+  "HGET @ f",
+  "HGETALL @",
+  "HINCRBY @ f 1",
+  "HKEYS @",
+  "HLEN @",
+  "HMGET @ f",
+  "HSET @ f v",
+  "HSETNX @ f v",
+  "INCR @",
+  "LRANGE @ 0 0",
+  "PEXPIRE @ 1",
+  "PING",
+  "PTTL @",
+  "RENAME @ @",
+  "RPUSH @ v",
+  "SADD @ m",
+  "SCARD @",
+  "SET @ v",
+  "SINTERCARD 1 @",
+  "SISMEMBER @ m",
+  "SMEMBERS @",
+  "SMISMEMBER @ m",
+  "SPOP @",
+  "SPUBLISH @ x",
+  "SREM @ m",
+  "SSCAN @ 0",
+  "SUNION @",
+  "SUNIONSTORE @ @",
+  "TIME",
+  "TYPE @",
+  "UNLINK @",
+  "XADD @ NOMKSTREAM * f v",
+  "XDEL @ 0-1",
+  "XLEN @",
+  "XRANGE @ - +",
+  "XREVRANGE @ + -",
+  "XTRIM @ MAXLEN 0",
+  "ZADD @ XX 1 m",
+  "ZCARD @",
+  "ZRANGE @ 0 0",
+  "ZRANGEBYSCORE @ 0 0",
+  "ZREM @ m",
+  "ZREMRANGEBYRANK @ 0 0",
+  "ZREMRANGEBYSCORE @ 0 0",
+  "ZREVRANGEBYSCORE @ 0 0",
+  "ZSCORE @ m",
+];
+
+/** Names of the commands in `SCRATCH_CALLS`. */
+export const SCRIPT_COMMANDS: readonly string[] = SCRATCH_CALLS.map(
+  (call) => call.split(" ")[0] ?? "",
+);
+
+const PROBE = readFileSync(new URL("./lua/probe.lua", import.meta.url), "utf8");
+const PROBE_SHA = createHash("sha1").update(PROBE).digest("hex");
+
+/** Part of an error reply after which the same command fails again until its cause is removed. */
+const UNKNOWN_COMMAND = /unknown (redis )?command/i;
+const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
+const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
+const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;
+
+interface ProbeOptions {
+  /** A key in a slot of the server that is used for nothing else. */
+  readonly key: string;
+  readonly prefix: string;
+  /** User of the connection, "" for the default user. */
+  readonly username: string;
+  /** Words that name the server if there are several, else "". */
+  readonly place: string;
+  /** Whether the node uses WAIT. */
+  readonly waits: boolean;
+  /** Whether to open another connection that subscribes. */
+  readonly subscribes: boolean;
+}
+
+/**
+ * Throws an `UnusableRedis` that names the commands, keys or topics which the server does not let
+ * this node use, and the ACL line that grants them. Other errors of a command count as success,
+ * because the command was allowed. Rejects with the errors of ioredis.
+ */
+export async function assertCommands(server: Redis, options: ProbeOptions): Promise<void> {
+  const refusals = new Refusals();
+  const { key } = options;
+  await refusals.note("info", () => send(server, "info", ["server"], {}));
+  if (options.waits) await refusals.note("wait", () => send(server, "wait", [0, 1], {}));
+  if (options.subscribes) await refusals.note("ssubscribe", () => subscribe(server, key));
+  const isLoaded = await refusals.note("script|load", () =>
+    send(server, "script", ["LOAD", PROBE], {}),
+  );
+  if (isLoaded) await refusals.note("evalsha", () => probe(server, key, refusals));
+  const sentences = refusals.sentences(options);
+  if (sentences.length > 0) throw new UnusableRedis(sentences.join(". "));
+}
+
+/** Runs the commands of the scripts. */
+async function probe(server: Redis, key: string, refusals: Refusals): Promise<void> {
+  const calls = SCRATCH_CALLS.map((call) =>
+    call.split(" ").map((word) => (word === "@" ? key : word)),
+  );
+  const words = calls.flatMap((call) => [call.length, ...call]);
+  const reply = await send(server, "evalsha", [PROBE_SHA, 1, key, ...words], {});
+  const failures = reply as readonly (number | Buffer)[]; // see the header of `probe.lua`
+  for (let at = 0; at + 1 < failures.length; at += 2)
+    refusals.add(SCRIPT_COMMANDS[Number(failures[at])] ?? "", String(failures[at + 1]));
+}
+
+/** Subscribes on a connection of its own, because a subscriber cannot run other commands. */
+async function subscribe(server: Redis, topic: string): Promise<void> {
+  const connection = duplicate(server, {
+    ...{ lazyConnect: true, enableOfflineQueue: false, autoResubscribe: false },
+    retryStrategy: null,
+  });
+  connection.on("error", () => {}); // the promises below are rejected
+  try {
+    await connection.connect();
+    await connection.ssubscribe(topic);
+    await connection.sunsubscribe(topic);
+  } finally {
+    connection.disconnect();
+  }
+}
+
+/** What a server has refused. */
+class Refusals {
+  readonly #unknown = new Set<string>();
+  readonly #denied = new Set<string>();
+  #isKeyDenied = false;
+  #isTopicDenied = false;
+
+  /**
+   * Runs a command outside of scripts and records a refusal. Returns false if it was refused.
+   * Rejects if there was no reply.
+   */
+  async note(command: string, run: () => Promise<unknown>): Promise<boolean> {
+    try {
+      await run();
+      return true;
+    } catch (error) {
+      if (!(error instanceof Error && this.add(command, error.message))) throw error;
+      return false;
+    }
+  }
+
+  /** Records an error reply. Returns false if the server has run the command. */
+  add(command: string, reply: string): boolean {
+    if (UNKNOWN_COMMAND.test(reply)) this.#unknown.add(command);
+    else if (NO_KEY.test(reply)) this.#isKeyDenied = true;
+    else if (NO_TOPIC.test(reply)) this.#isTopicDenied = true;
+    else if (NO_COMMAND.test(reply)) this.#denied.add(command);
+    else return false;
+    return true;
+  }
+
+  sentences({ username, prefix, place }: ProbeOptions): readonly string[] {
+    const user = username === "" ? "default" : username;
+    const sentences: string[] = [];
+    if (this.#unknown.size > 0)
+      sentences.push(
+        `${place}it has no command ${listed(this.#unknown)}. Remove the line rename-command from its configuration`,
+      );
+    const rights = [...this.#denied].flatMap(rightsFor);
+    if (this.#isKeyDenied) rights.unshift(`~${prefix}:*`);
+    if (this.#isTopicDenied) rights.unshift(`&${prefix}:*`);
+    const denied = [
+      ...(this.#denied.size > 0 ? [`the commands ${listed(this.#denied)}`] : []),
+      ...(this.#isKeyDenied ? [`keys that begin with ${prefix}:`] : []),
+      ...(this.#isTopicDenied ? [`topics that begin with ${prefix}:`] : []),
+    ];
+    if (denied.length > 0)
+      sentences.push(
+        `${place}its user ${user} may not use ${denied.join(" and ")}. Grant the rights with: ACL SETUSER ${user} ${rights.join(" ")}`,
+      );
+    return sentences;
+  }
+}
+
+/** Without EVALSHA or SCRIPT LOAD, the rights of the scripts are unknown and granted all. */
+function rightsFor(command: string): readonly string[] {
+  const right = `+${command.toLowerCase()}`;
+  if (command === "ssubscribe") return [right, "+sunsubscribe"];
+  if (command !== "script|load" && command !== "evalsha") return [right];
+  return ["+script|load", "+evalsha", ...SCRIPT_COMMANDS.map((name) => `+${name.toLowerCase()}`)];
+}
+
+function listed(commands: ReadonlySet<string>): string {
+  return [...commands].map((command) => command.toUpperCase().replace("|", " ")).join(", ");
+}

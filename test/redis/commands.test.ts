@@ -1,0 +1,108 @@
+// Tests of the check at the start that Redis lets a node use every command, key and topic. Each test
+// takes rights away from a real user of a real server.
+
+import { readdirSync, readFileSync } from "node:fs";
+import t, { type Test } from "tap";
+import { SCRIPT_COMMANDS } from "../../src/redis/commands.ts";
+import { startBroker } from "../support/broker.ts";
+import { type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
+
+const USER = "jindou";
+const ALL = ["~*", "&*", "+@all"];
+const SRC = new URL("../../src/", import.meta.url);
+
+async function setUser(redis: RedisServer, rights: readonly string[]): Promise<void> {
+  await redis.client().call("ACL", "SETUSER", USER, "reset", "on", ">hunter2", ...rights);
+}
+
+const asUser = (url: string) => url.replaceAll("redis://", `redis://${USER}:hunter2@`);
+
+/** Returns the message of the error with which a node fails to start, or "it started". */
+async function startError(t: Test, url: string, settings = {}): Promise<string> {
+  const logged = { JINDOU_LOG_LEVEL: "silent", JINDOU_REDIS_URL: url };
+  try {
+    const broker = await startBroker(t, { ...logged, ...settings });
+    await broker.close();
+    return "it started";
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
+function filesOf(extension: string): readonly URL[] {
+  const names = readdirSync(SRC, { recursive: true, encoding: "utf8" });
+  return names.filter((name) => name.endsWith(extension)).map((name) => new URL(name, SRC));
+}
+
+t.test("the check at the start covers every command that scripts and calls use", async (t) => {
+  const used = new Set<string>();
+  for (const file of filesOf(".lua"))
+    for (const [, name = ""] of readFileSync(file, "utf8").matchAll(/redis\.p?call\(\s*'(\w+)'/g))
+      used.add(name);
+  for (const file of filesOf(".ts"))
+    for (const [, name = ""] of readFileSync(file, "utf8").matchAll(
+      /(?:\b[lL]ink|target)\s*\.(?:call|write)\(\s*"(\w+)"/g,
+    ))
+      used.add(name.toUpperCase());
+  t.ok(used.size > 40);
+  t.same([...used].filter((name) => !SCRIPT_COMMANDS.includes(name)).sort(), []);
+});
+
+t.test("a node does not start without one of its commands, and names the right", async (t) => {
+  const redis = await startRedis(t);
+  const outside = ["EVALSHA", "INFO", "SSUBSCRIBE", "SCRIPT|LOAD", "WAIT"];
+  const settings = { JINDOU_REDIS_MIN_REPLICAS: "1" };
+  for (const command of [...SCRIPT_COMMANDS, ...outside]) {
+    const right = command.toLowerCase();
+    await setUser(redis, [...ALL, `-${right}`]);
+    const message = await startError(t, asUser(redis.url), settings);
+    const name = command.replace("|", " ");
+    t.match(message, new RegExp(`^Redis cannot be used: its user ${USER} .*\\b${name}\\b`), name);
+    const line = /ACL SETUSER jindou (.+)$/.exec(message)?.[1] ?? "";
+    t.ok(line.split(" ").includes(`+${right}`), line);
+    await redis.client().call("ACL", "SETUSER", USER, ...line.split(" "));
+    t.equal(await startError(t, asUser(redis.url)), "it started", "the line grants the right");
+  }
+  t.same(await redis.client().keys("*probe*"), [], "the check leaves no keys behind");
+});
+
+t.test("the error names all missing commands, keys and topics at once", async (t) => {
+  const redis = await startRedis(t);
+  await setUser(redis, [...ALL, "-spublish", "-xadd", "-@hash"]);
+  const commands = await startError(t, asUser(redis.url));
+  t.match(commands, /the commands .*HSET, .*SPUBLISH, .*XADD/);
+  t.match(commands, /ACL SETUSER jindou .*\+hset .*\+spublish .*\+xadd/);
+  t.notMatch(commands, /hunter2/);
+  await setUser(redis, ["+@all", "~other:*", "&other:*"]);
+  t.match(
+    await startError(t, asUser(redis.url)),
+    /may not use keys that begin with jd: and topics that begin with jd:\. .* ACL SETUSER jindou &jd:\* ~jd:\*$/,
+  );
+  await setUser(redis, ["+@all", "%R~*", "&*"]);
+  t.match(await startError(t, asUser(redis.url)), /keys that begin with jd:\. .* ~jd:\*$/);
+  await setUser(redis, ["+@all", "~*", "resetchannels"]);
+  t.match(await startError(t, asUser(redis.url)), /topics that begin with jd:\. .* &jd:\*$/);
+});
+
+t.test("a node does not start if a command of Redis was renamed", async (t) => {
+  const renamed = ["--rename-command", "SPUBLISH", "", "--rename-command", "XADD", "hidden"];
+  const redis = await startRedis(t, renamed);
+  t.match(
+    await startError(t, redis.url),
+    /^Redis cannot be used: it has no command SPUBLISH, XADD\. Remove .*rename-command/,
+  );
+});
+
+t.test("every primary of a Redis Cluster is checked", async (t) => {
+  const { url, primaries } = await startRedisCluster(t);
+  for (const primary of primaries) await setUser(primary, ALL);
+  const [, , last] = primaries;
+  if (last === undefined) throw new Error("the Cluster has three primaries");
+  await setUser(last, [...ALL, "-xadd"]);
+  t.match(
+    await startError(t, asUser(url)),
+    new RegExp(`at 127\\.0\\.0\\.1:${last.port} its user jindou .*XADD.*\\+xadd$`),
+  );
+  await setUser(last, ALL);
+  t.equal(await startError(t, asUser(url)), "it started");
+});
