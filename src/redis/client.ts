@@ -223,14 +223,24 @@ export function send(
   client: Redis,
   name: string,
   args: readonly Arg[],
-  { timeoutMs, isGathered = false }: SendOptions,
+  options: SendOptions,
 ): Promise<unknown> {
+  return sendCommand(client, name, args, options).promise;
+}
+
+/** Like `send`, but returns the command, whose `promise` settles as the result of `send`. */
+export function sendCommand(
+  client: Redis,
+  name: string,
+  args: readonly Arg[],
+  { timeoutMs, isGathered = false }: SendOptions,
+): EncodedCommand {
   gather(client, isGathered);
   const command = new EncodedCommand(name, args);
   // Set before `sendCommand`, because ioredis ignores later calls of `setTimeout`.
   if (timeoutMs !== undefined) command.setTimeout(timeoutMs);
   client.sendCommand(command);
-  return command.promise;
+  return command;
 }
 
 /**
@@ -295,13 +305,20 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
  */
 export class EncodedCommand extends Command {
   readonly #bytes: Buffer;
+  #isWritten = false;
 
   constructor(name: string, args: readonly Arg[]) {
     super(name, [], { replyEncoding: null });
     this.#bytes = encodeCommand(name, args);
   }
 
+  /** True if the command was written to a connection, so that the server may run it. */
+  get isWritten(): boolean {
+    return this.#isWritten;
+  }
+
   override toWritable(): Buffer {
+    this.#isWritten = true;
     return this.#bytes;
   }
 }

@@ -8,17 +8,26 @@ import {
   connected,
   createClient,
   databaseOf,
+  type EncodedCommand,
   isClustered,
   isFull,
   type RedisClient,
   type RedisSettings,
   type SendOptions,
   send,
+  sendCommand,
 } from "./client.ts";
 import { assertCommands } from "./commands.ts";
-import { asBrokerError, isMissingScript, startFailure, UnusableRedis } from "./errors.ts";
+import {
+  asBrokerError,
+  isMissingScript,
+  isUnanswered,
+  startFailure,
+  UnusableRedis,
+} from "./errors.ts";
 import { assertFormat, checkServer } from "./format.ts";
 import { Keys } from "./keys.ts";
+import { Connections, cannotRun } from "./lost-connection.ts";
 import { Primaries } from "./primaries.ts";
 import { type Arg, loadScript, type Script } from "./script.ts";
 import { ServerClocks } from "./server-clock.ts";
@@ -58,6 +67,11 @@ interface CallOptions extends SendOptions {
    * run.
    */
   readonly isVital?: boolean;
+  /**
+   * True if the call may run after its failure was reported, because it undoes nothing that others
+   * have stored. Its failure is then reported at once when the connection is lost.
+   */
+  readonly mayRunLate?: boolean;
 }
 
 export class RedisLink {
@@ -68,6 +82,7 @@ export class RedisLink {
   readonly #ports: LinkPorts;
   #client: RedisClient;
   readonly #clocks: ServerClocks;
+  readonly #connections = new Connections();
   /** `undefined` unless Redis is a Cluster. */
   #primaries: Primaries | undefined;
   readonly #listeners: ((isUp: boolean) => void)[] = [];
@@ -103,7 +118,7 @@ export class RedisLink {
     if (client instanceof Cluster) {
       client.on("+node", (node: Redis) => this.#connectNode(node));
       this.#primaries = new Primaries(client);
-    }
+    } else this.#connections.watch(client);
     return client;
   }
 
@@ -206,8 +221,9 @@ export class RedisLink {
 
   /**
    * Runs a script. The reply is a `Buffer`, a number, null or an array of these. Throws
-   * `unavailable` (the script may or may not have run), `too_late` (a script that writes arrived
-   * after its deadline and changed nothing), `overloaded` or `internal`.
+   * `unavailable` (the script may or may not have run, but a script that writes does not run later,
+   * except with `mayRunLate`), `too_late` (a script that writes arrived after its deadline and
+   * changed nothing), `overloaded` or `internal`.
    */
   run(
     script: Script,
@@ -264,6 +280,10 @@ export class RedisLink {
   ): Promise<unknown> {
     this.#countCall(options);
     let server: Redis | undefined;
+    let sent: EncodedCommand | undefined;
+    const { timeoutMs = this.settings.timeoutMs } = options;
+    const untilMs = performance.now() + timeoutMs;
+    const connection = this.#connections.present;
     try {
       const key = args[script === undefined ? 0 : 2];
       server = this.#route(key === undefined ? key : String(key));
@@ -272,15 +292,17 @@ export class RedisLink {
       if (script?.isWriting)
         args.push(this.#deadline(server, options) ?? (await this.#awaitDeadline(server, options)));
       const loading = script && this.#load(script, server, options);
-      const reply = send(server, command, args, options);
-      if (loading !== undefined) await Promise.all([loading, reply]);
-      return await reply;
+      sent = sendCommand(server, command, args, options);
+      if (loading !== undefined) await Promise.all([loading, sent.promise]);
+      return await sent.promise;
     } catch (error) {
       this.#primaries?.reportError(error);
       if (isMissingScript(error)) this.#reloadScripts(server);
       const brokerError = asBrokerError(error);
       // The server's clock may have been set forward. The next deadline needs its new time.
       if (brokerError.code === "too_late" && server !== undefined) void this.#clocks.ensure(server);
+      const mayRun = script?.isWriting && sent?.isWritten && options.mayRunLate !== true;
+      if (mayRun && isUnanswered(brokerError)) await cannotRun(connection, untilMs);
       throw brokerError;
     } finally {
       this.release();

@@ -18,6 +18,8 @@ export interface StallingProxy {
   stall(): void;
   /** Delivers what was held back, in order. */
   resume(): void;
+  /** Resets the clients' connections. What is held back is still delivered by `resume`. */
+  cut(): void;
 }
 
 /** Starts a proxy in front of `port` on this machine. */
@@ -70,6 +72,9 @@ export async function startStallingProxy(
         pair.backlog = [];
         if (pair.isClientGone) pair.server.end();
       }
+    },
+    cut() {
+      for (const { client } of pairs) client.resetAndDestroy();
     },
   };
 }

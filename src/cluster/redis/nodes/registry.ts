@@ -41,8 +41,8 @@ interface RegistryListener {
 
 /** Maximum number of remembered dead incarnations. The store has the sessions of only a few. */
 const MAX_KNOWN_DEAD = 1000;
-/** Exemption from the limit on calls in flight. A busy node must not look dead. */
-const VITAL = { isVital: true } as const;
+/** A busy node, or one that has just reconnected, must not look dead. */
+const VITAL = { isVital: true, mayRunLate: true } as const;
 
 type LiveNodes = ReadonlyMap<Incarnation, NodeInfo>;
 

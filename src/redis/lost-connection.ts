@@ -1,0 +1,71 @@
+// The connections to one server, for calls that fail when a connection is lost. What was sent on a
+// lost connection may still lie in buffers of the network, and the server would run it when it
+// arrives. So the failure of such a call is reported only when the server has closed the lost
+// connection, or when the server would reject the call as too late. State: the present connection.
+
+import type { Redis } from "ioredis";
+import { type Deferred, deferred } from "../lib/deferred.ts";
+import { send } from "./client.ts";
+
+export interface Connection {
+  /** Filters of CLIENT KILL that select only this connection, `undefined` if they are unknown. */
+  filters: readonly string[] | undefined;
+  /** Resolves when the server has closed the connection. Never rejects. */
+  readonly closed: Deferred;
+}
+
+export class Connections {
+  #present: Connection | undefined;
+
+  /** Watches a client that reconnects by itself. Must be called before the client connects. */
+  watch(client: Redis): void {
+    client.on("ready", () => {
+      const lost = this.#present;
+      const present: Connection = { filters: undefined, closed: deferred() };
+      this.#present = present;
+      if (lost !== undefined) void close(client, lost);
+      void identify(client, present);
+    });
+  }
+
+  /** The connection on which calls are sent now, `undefined` before the first one is ready. */
+  get present(): Connection | undefined {
+    return this.#present;
+  }
+}
+
+/**
+ * Resolves when a call that was sent on the connection can no longer run: at `untilMs`
+ * (`performance.now()`), after which the server rejects it, or earlier when the connection was
+ * replaced and the server has closed it.
+ */
+export async function cannotRun(
+  connection: Connection | undefined,
+  untilMs: number,
+): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, Math.max(0, untilMs - performance.now()));
+  });
+  await Promise.race([late, connection?.closed.promise ?? late]);
+  clearTimeout(timer);
+}
+
+/** Without the right to run CLIENT INFO and CLIENT KILL, calls wait until they are too late. */
+async function identify(client: Redis, connection: Connection): Promise<void> {
+  try {
+    const info = String(await send(client, "client", ["info"], {}));
+    const [, id] = /\bid=(\d+)/.exec(info) ?? [];
+    const [, address] = /\baddr=(\S+)/.exec(info) ?? [];
+    if (id === undefined || address === undefined) return;
+    connection.filters = ["id", id, "addr", address]; // a restarted server assigns ids again
+  } catch {} // the connection was lost, or the user has no right to run the command
+}
+
+async function close(client: Redis, { filters, closed }: Connection): Promise<void> {
+  if (filters === undefined) return;
+  try {
+    await send(client, "client", ["kill", ...filters], {});
+    closed.resolve();
+  } catch {} // the same
+}
