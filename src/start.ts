@@ -4,6 +4,7 @@
 import { BrokerError } from "./broker/errors.ts";
 import type { Config } from "./config/schema.ts";
 import { startSummary } from "./config/summary.ts";
+import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
 import { createLogger, type Logger } from "./observe/logger.ts";
 import { StartError } from "./server/start-error.ts";
 import { createServer } from "./server.ts";
@@ -11,25 +12,31 @@ import { onStopSignal } from "./signals.ts";
 
 type Server = ReturnType<typeof createServer>;
 
-/** Time for closing after the drain. When it has passed, the process exits. */
+/** Time for closing and the last log lines after the drain. When it has passed, the process exits. */
 const GRACE_MS = 5000;
+const STANDARD_OUTPUT = 1;
 /** Time during which further signals are ignored: npm forwards a Ctrl-C a second time. */
 const REPEATED_SIGNAL_MS = 300;
 
 /** Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. */
 export async function startNode(config: Config, version: string): Promise<void> {
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
-  const logger = createLogger(config.log);
+  const output = new LogOutput(STANDARD_OUTPUT);
+  const logger = createLogger(config.log, output);
+  output.onResumed = (dropped) =>
+    logger.warn({ dropped }, "Log lines were dropped because nobody read standard output");
+  process.on("exit", () => output.flushBeforeExit());
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
     logger.fatal({ err }, "The node exits because it must no longer serve");
     process.exit(1);
   };
-  const deps = { logger, version, announcePassword, onUnfit };
+  const droppedLogLines = () => output.dropped;
+  const deps = { logger, droppedLogLines, version, announcePassword, onUnfit };
   const server = createServer(config, deps);
   const stopping = stopOnSignal(server, {
     logger,
-    timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,
+    timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS - LAST_FLUSH_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
     if (stopping.isRequested()) return undefined; // a signal ended the wait for a migration

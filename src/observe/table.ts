@@ -43,6 +43,11 @@ export const METRICS = {
     "node_version",
   ]),
 
+  logLinesDropped: counter(
+    "log_lines_dropped_total",
+    "Log lines dropped because the reader of standard output was too slow or hung",
+  ),
+
   sockets: gauge(
     "sockets",
     "Open sockets of both listeners: HTTP, client sockets, and connections that have not sent a request yet",

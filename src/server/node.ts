@@ -21,6 +21,8 @@ import { nodeMigration } from "./migration.ts";
 
 export interface ServerDeps {
   readonly logger: Logger;
+  /** Returns the number of log lines that were dropped since the start. */
+  readonly droppedLogLines: () => number;
   readonly version: string;
   /** Shows the operator a generated password, which must not reach the log. */
   announcePassword(username: string, password: string): void;
@@ -59,6 +61,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   const startedAtMs = Date.now();
   const nodeId = config.node.id || randomBytes(4).toString("hex");
   const metrics = createMetrics(deps);
+  metrics.families.logLinesDropped.of().from(deps.droppedLogLines);
   const logger = deps.logger.child({ node: nodeId });
   const drivers = createDrivers({
     config,

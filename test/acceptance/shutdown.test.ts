@@ -298,7 +298,8 @@ t.test(
     });
     for (const delayMs of [0, 0, 5, 10, 20, 40, 60, 80, 100, 150]) {
       const server = createServer(config, {
-        logger: createLogger({ level: "error" }),
+        logger: createLogger({ level: "error" }, process.stdout),
+        droppedLogLines: () => 0,
         version: "test",
         announcePassword: () => undefined,
         onUnfit: () => undefined,

@@ -84,7 +84,8 @@ export async function startBroker(
   const passwords: string[] = [];
   const servers = Array.from({ length: nodeCount(settings) }, () =>
     createServer(config, {
-      logger: createLogger({ level: config.log.level }),
+      logger: createLogger({ level: config.log.level }, process.stdout),
+      droppedLogLines: () => 0,
       version: "test",
       announcePassword: (_username, password) => passwords.push(password),
       onUnfit(error) {

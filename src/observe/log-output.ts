@@ -1,0 +1,165 @@
+// The destination of the log lines: a file descriptor that is written without blocking the event
+// loop or the exit of the process, even if a pipe, socket or terminal is full because its reader
+// hangs. State: the queue of unwritten lines and the number of dropped lines.
+
+import { constants, fstatSync, openSync, write, writeSync } from "node:fs";
+import { Socket } from "node:net";
+import { isatty } from "node:tty";
+
+/** Maximum size of the queue of unwritten lines. Further lines are dropped. */
+const MAX_QUEUED_BYTES = 1_048_576;
+/** Size of the queue at or below which lines are accepted again after lines were dropped. */
+const RESUME_BYTES = MAX_QUEUED_BYTES / 2;
+const MAX_CHUNK_BYTES = 65_536;
+/** Pause before the next attempt to write to a full pipe, socket or terminal. */
+const RETRY_MS = 10;
+/** Pause after another error, such as a full disk. */
+const ERROR_RETRY_MS = 1000;
+/** Maximum time for which the exit of the process waits for a reader. */
+export const LAST_FLUSH_MS = 1000;
+
+export class LogOutput {
+  readonly #fd: number;
+  /** True if a write returns at once with EAGAIN instead of waiting for a reader. */
+  readonly #isNonBlocking: boolean;
+  #lines: string[] = [];
+  #queuedBytes = 0;
+  /** The bytes that are written next. They count as queued. */
+  #chunk = Buffer.alloc(0);
+  #status: "idle" | "scheduled" | "writing" = "idle";
+  #isDropping = false;
+  #dropped = 0;
+  #reported = 0;
+
+  /** Called when lines are accepted again, with the number of lines dropped since the last call. */
+  onResumed: (dropped: number) => void = () => {};
+
+  constructor(fd: number) {
+    const duplicate = reopenTerminal(fd);
+    this.#fd = duplicate ?? fd;
+    this.#isNonBlocking = duplicate !== undefined || setNonBlocking(fd);
+  }
+
+  /** Number of lines dropped so far because the queue was full. */
+  get dropped(): number {
+    return this.#dropped;
+  }
+
+  /** Queues a line, or drops it if the queue is full. */
+  write(line: string): void {
+    const bytes = Buffer.byteLength(line);
+    if (this.#isDropping || this.#queuedBytes + bytes > MAX_QUEUED_BYTES) {
+      this.#isDropping = true;
+      this.#dropped++;
+      return;
+    }
+    this.#lines.push(line);
+    this.#queuedBytes += bytes;
+    if (this.#status !== "idle") return;
+    this.#status = "scheduled"; // the lines of a turn are written together
+    setImmediate(this.#flush);
+  }
+
+  /** Writes the queue before the process exits. Gives up if the reader does not read. */
+  flushBeforeExit(): void {
+    if (this.#status === "writing" && !this.#isNonBlocking) this.#take(this.#chunk.length);
+    const untilMs = performance.now() + LAST_FLUSH_MS;
+    while (this.#fillChunk()) {
+      try {
+        this.#take(writeSync(this.#fd, this.#chunk));
+      } catch (error) {
+        if (!isFull(error) || performance.now() > untilMs) return;
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
+      }
+    }
+  }
+
+  readonly #flush = (): void => {
+    this.#status = "writing";
+    if (!this.#fillChunk()) {
+      this.#status = "idle";
+      return;
+    }
+    if (!this.#isNonBlocking) {
+      write(this.#fd, this.#chunk, (error, bytes) => {
+        if (error === null) this.#written(bytes);
+        else this.#flushLater(error);
+      });
+      return;
+    }
+    try {
+      this.#written(writeSync(this.#fd, this.#chunk));
+    } catch (error) {
+      this.#flushLater(error);
+    }
+  };
+
+  #written(bytes: number): void {
+    this.#take(bytes);
+    if (this.#isDropping && this.#queuedBytes <= RESUME_BYTES) {
+      this.#isDropping = false;
+      const dropped = this.#dropped - this.#reported;
+      this.#reported = this.#dropped;
+      this.onResumed(dropped);
+    }
+    this.#status = "scheduled";
+    setImmediate(this.#flush);
+  }
+
+  #flushLater(error: unknown): void {
+    this.#status = "scheduled";
+    setTimeout(this.#flush, isFull(error) ? RETRY_MS : ERROR_RETRY_MS).unref();
+  }
+
+  /** Moves lines from the queue to the chunk if it is empty. Returns false if nothing is queued. */
+  #fillChunk(): boolean {
+    if (this.#chunk.length > 0) return true;
+    if (this.#lines.length === 0) return false;
+    let bytes = 0;
+    let count = 0;
+    while (count < this.#lines.length && bytes < MAX_CHUNK_BYTES)
+      bytes += this.#lines[count++]?.length ?? 0;
+    this.#chunk = Buffer.from(this.#lines.splice(0, count).join(""));
+    return true;
+  }
+
+  /** Removes bytes that were written from the chunk. */
+  #take(bytes: number): void {
+    this.#chunk = this.#chunk.subarray(bytes);
+    this.#queuedBytes -= bytes;
+  }
+}
+
+function isFull(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "EAGAIN";
+}
+
+/**
+ * Opens the terminal of the descriptor again, without blocking writes. The original descriptor is
+ * shared with the shell, which must not see a terminal that does not block. Returns `undefined` if
+ * the descriptor is not a terminal or cannot be opened.
+ */
+function reopenTerminal(fd: number): number | undefined {
+  if (!isatty(fd)) return undefined;
+  const { O_WRONLY, O_NOCTTY, O_NONBLOCK } = constants;
+  try {
+    return openSync(`/proc/self/fd/${fd}`, O_WRONLY | O_NOCTTY | O_NONBLOCK);
+  } catch {
+    return undefined; // no /proc, or a terminal of another user
+  }
+}
+
+/**
+ * Switches a pipe or socket to non-blocking writes. Node.js has no function for that, but creating
+ * a Socket has this effect. Returns false for other descriptors, such as files.
+ */
+function setNonBlocking(fd: number): boolean {
+  try {
+    const stats = fstatSync(fd);
+    if (!stats.isFIFO() && !stats.isSocket()) return false;
+    new Socket({ fd, readable: false, writable: true }).unref();
+    return true;
+  } catch {
+    return false; // closed, or a kind of socket that Node.js does not know
+  }
+}
