@@ -67,8 +67,9 @@ async function startSurvivor(t: Test, options: WholeNodeOptions): Promise<WholeN
   return node;
 }
 
-const hasPresenceEvent = ({ events }: Pick<WholeNode, "events">, uid: string) =>
-  events.some((event) => event.kind === "presence" && event.uid === uid);
+/** True if the node was asked to read the presence of the user again. */
+const mustReadPresence = ({ events }: Pick<WholeNode, "events">, uid: string) =>
+  events.some((event) => event.kind === "missed" && event.topic === `p:${uid}`);
 
 t.test("users of a killed node are offline within 3 s, and watchers are notified", async (t) => {
   const a = await startSurvivor(t, optionsOf("kill", DEFAULTS));
@@ -82,7 +83,7 @@ t.test("users of a killed node are offline within 3 s, and watchers are notified
   const killedAt = performance.now();
   b.child.kill("SIGKILL");
   await until(async () => (await a.directory.presence(uids)).every(({ online }) => !online));
-  await until(() => hasPresenceEvent(a, "u7"));
+  await until(() => mustReadPresence(a, "u7"));
   const tookMs = performance.now() - killedAt;
   t.ok(tookMs < IN_TIME_MS + 10 * stalls.totalMs(), `all are offline after ${tookMs} ms`);
 
@@ -103,7 +104,7 @@ t.test(
     b.child.kill("SIGSTOP");
     const resumeAt = performance.now() + 2 * beats.deadAfterMs;
     await until(async () => !(await isOnline(a, "stays")));
-    await until(() => hasPresenceEvent(a, "stays"));
+    await until(() => mustReadPresence(a, "stays"));
     const later = sessionOn(a, "taken");
     await a.directory.login(later);
     await until(() => performance.now() >= resumeAt);
