@@ -31,8 +31,9 @@ export class Channels {
   #resumed = new Set<ChannelKey>();
   /**
    * Newest message id at the first connect, `undefined` before it. In a channel without a cursor, a
-   * message with a higher id counts as missed if it did not arrive live. Times cannot tell, because
-   * the server's clock may be set back. Removing the least recently used channel raises this id.
+   * message with a higher id counts as missed if it did not arrive live. Times are not compared,
+   * because the server's clock may be set back. Removing the least recently used channel raises
+   * this id.
    */
   #sinceId: number | undefined;
   /** True while the client looks for missed messages. New sequencers then buffer messages. */

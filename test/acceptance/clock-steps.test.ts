@@ -1,5 +1,5 @@
-// Nodes whose wall clock is set forward and back. Lists by version, the catch-up of the SDK, streams
-// and live delivery must not be affected, on the embedded store and on Redis.
+// Nodes whose wall clock is set forward and back. Lists by version, the catch-up of the SDK,
+// streams and live delivery must not be affected, on the embedded store and on Redis.
 
 import t, { type Test } from "tap";
 import { WebSocket } from "ws";

@@ -37,8 +37,8 @@ local DUE = 17
 --   base        beginning of the names of the channel's keys
 --   peers       list of Unix ms (as a string) and, for each user of a personal channel, the key
 --               `peers` and the uid to add to it; false for a group, or if the users are in other
---               slots. The caller sets the Unix ms to the time in the id of the first message before
---               it calls `place_message`.
+--               slots. Before it calls `place_message`, the caller sets the Unix ms to the time in
+--               the id of the first message.
 --   is_limited  true if the age or the number of the channel's messages is limited
 --   is_apart    true if the channel is a personal channel whose users are in other slots
 local function open_channel(base, key, peers, is_limited, is_apart)

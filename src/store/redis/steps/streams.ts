@@ -17,7 +17,7 @@ import { publishToUsers } from "./personal.ts";
 import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
 
-/** Maximum time by which an event may be in the future, because nodes only estimate Redis' clock. */
+/** Maximum time by which an event may be in the future, because nodes estimate Redis' clock. */
 const MAX_AHEAD_MS = 1000;
 const PAGE = 64;
 
