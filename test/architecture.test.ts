@@ -62,7 +62,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
   "observe/": {
     local: ["lib/"],
     packages: ["pino", "prom-client", "typebox"],
-    node: ["node:perf_hooks"],
+    // The log is written here.
+    node: ["node:fs", "node:net", "node:perf_hooks", "node:tty"],
   },
   "broker/": { local: COMMON, packages: [], node: PURE_NODE },
   "protocol/": {
