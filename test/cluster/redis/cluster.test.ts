@@ -65,7 +65,9 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
         const [status] = await a.directory.presence([uid]);
         return status?.online === false;
       });
-      await until(() => a.events.some((event) => event.kind === "presence"));
+      await until(() =>
+        a.events.some((event) => event.kind === "missed" && event.topic === `p:${uid}`),
+      );
     },
   );
 }
