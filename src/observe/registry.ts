@@ -92,6 +92,12 @@ export class Family<Series> {
   }
 }
 
+/**
+ * Gauges of prom-client whose names end like that of a counter, which `promtool check metrics`
+ * rejects. Each is the sum of a gauge with the label `type`, which is kept.
+ */
+const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
+
 export function createRegistry(families: Iterable<Family<Cell> | Family<Histogram>>): Registry {
   const registry = new Registry();
   for (const family of families) {
@@ -107,6 +113,7 @@ export function createRegistry(families: Iterable<Family<Cell> | Family<Histogra
     registry.registerMetric(source as unknown as Metric);
   }
   collectDefaultMetrics({ register: registry });
+  for (const name of MISNAMED) registry.removeSingleMetric(name);
   return registry;
 }
 

@@ -239,4 +239,5 @@ const INTRODUCTION = `# Metrics
 
 \`GET /metrics\` on the address of the API returns the metrics in the Prometheus text format: the
 metrics below, the metrics of the process (\`process_*\`) and the metrics of Node.js (\`nodejs_*\`:
-event-loop lag, heap, garbage collection). This node does not measure a metric that has no samples.`;
+event-loop lag, heap, garbage collection). This node does not measure a metric that has no samples.
+\`promtool check metrics\` accepts the page.`;
