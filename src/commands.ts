@@ -56,6 +56,8 @@ async function checkConfig(config: Config): Promise<void> {
 /** Starts a node. Only this command imports the modules of the node. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
+  if (line.newStore && config.redis.url !== "")
+    throw new ConfigError(["--new-store is for the embedded store, but redis.url is set."]);
   const { fileProblems, libraryProblem } = await import("./server/preflight.ts");
   const library = await libraryProblem();
   if (library !== undefined) throw new ConfigError([library]);
@@ -63,7 +65,7 @@ async function start(line: CommandLine): Promise<void> {
   // Exit code 1 instead of 2, because a missing file may appear later.
   if (problems.length > 0) throw new StartError(problems.join(" "));
   const { startNode } = await import("./start.ts");
-  await startNode(config, version());
+  await startNode(config, version(), line.newStore);
 }
 
 async function migrate(line: CommandLine): Promise<void> {

@@ -18,8 +18,11 @@ const STANDARD_OUTPUT = 1;
 /** Time during which further signals are ignored: npm forwards a Ctrl-C a second time. */
 const REPEATED_SIGNAL_MS = 300;
 
-/** Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. */
-export async function startNode(config: Config, version: string): Promise<void> {
+/**
+ * Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. With
+ * `newStore`, first moves what is left of a store whose database is lost.
+ */
+export async function startNode(config: Config, version: string, newStore = false): Promise<void> {
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
   const output = new LogOutput(STANDARD_OUTPUT);
   const logger = createLogger(config.log, output);
@@ -32,7 +35,7 @@ export async function startNode(config: Config, version: string): Promise<void> 
     process.exit(1);
   };
   const droppedLogLines = () => output.dropped;
-  const deps = { logger, droppedLogLines, version, announcePassword, onUnfit };
+  const deps = { logger, droppedLogLines, version, newStore, announcePassword, onUnfit };
   const server = createServer(config, deps);
   const stopping = stopOnSignal(server, {
     logger,

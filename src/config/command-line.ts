@@ -22,6 +22,8 @@ export interface CommandLine {
   readonly command: Command;
   readonly configFile: string | undefined;
   readonly flags: readonly Flag[];
+  /** True if a lost database is to be replaced by a new one. Only with the command `start`. */
+  readonly newStore: boolean;
 }
 
 /** Short names of configuration keys that only the command `migrate` accepts as flags. */
@@ -30,6 +32,7 @@ const MIGRATE_FLAGS: ReadonlyMap<string, string> = new Map([
   ["to", "redis.url"],
 ]);
 
+const NEW_STORE = "new-store";
 const SWITCHES: ReadonlyMap<string, Command> = new Map([
   ["help", "help"],
   ["version", "version"],
@@ -45,17 +48,22 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
   });
   const words: string[] = [];
   const flags: Flag[] = [];
+  let newStore = false;
   for (const token of tokens) {
     if (token.kind === "positional") words.push(token.value);
     else if (token.kind === "option") {
       const command = SWITCHES.get(token.name);
-      if (command !== undefined) return { command, configFile: undefined, flags: [] };
-      flags.push(readFlag(token));
+      if (command !== undefined) return { command, configFile: undefined, flags: [], newStore };
+      if (token.name === NEW_STORE && token.value === undefined) newStore = true;
+      else flags.push(readFlag(token));
     }
   }
   const command = readCommand(words);
+  if (newStore && command !== "start")
+    throw new ConfigError([`--${NEW_STORE} is a flag of the command start only.`]);
   return {
     command,
+    newStore,
     configFile: flags.findLast((flag) => flag.name === "config")?.value,
     flags: flags
       .filter((flag) => flag.name !== "config")
@@ -76,6 +84,7 @@ function optionsOf() {
     ...Object.fromEntries(namesWithValue.map((name) => [name, { type: "string" }])),
     help: { type: "boolean", short: "h" },
     version: { type: "boolean", short: "V" },
+    [NEW_STORE]: { type: "boolean" },
   } as const;
 }
 
@@ -121,6 +130,7 @@ ${commands.join("\n")}
 Options:
   --config <file> JSON configuration file (or JINDOU_CONFIG)
   --<key>=<value> set a configuration key, for example --client.listen=0.0.0.0:5200
+  --new-store     begin a new store if the database of the data folder is lost
   -h, --help      print this text
   -V, --version   print the version
 

@@ -14,6 +14,7 @@ import type { Config } from "../config/schema.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import { RedisLink } from "../redis/link.ts";
+import { setAside } from "../store/embedded/set-aside.ts";
 import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
 import { createRedisStore } from "../store/redis/store.ts";
@@ -27,6 +28,8 @@ interface DriverPorts {
   readonly onNewIncarnation: () => void;
   /** Called when another process owns the data. Must exit this process at once. */
   readonly onLost: (error: unknown) => void;
+  /** See `ServerDeps.newStore`. */
+  readonly newStore: boolean;
 }
 
 export interface Drivers {
@@ -64,7 +67,7 @@ export function maxStreamBytes({ streams, client }: Config): number {
 }
 
 function createEmbeddedDrivers(ports: DriverPorts): Drivers {
-  const { config, logger, about, onLost } = ports;
+  const { config, logger, about, onLost, newStore } = ports;
   const { families } = ports.metrics;
   const { store: settings, streams, commands } = config;
   const cluster = new SingleNode(about.nodeId, about);
@@ -80,6 +83,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     steadyClock: () => performance.now(),
     onError: (error, message) => log.error({ err: error }, message),
     onLost,
+    onNotice: (facts, message) => log.info(facts, message),
     onDiskChange(isFull, freeBytes) {
       if (isFull)
         log.error({ freeBytes }, "The disk of the store is full: new data is rejected. Free space");
@@ -97,8 +101,13 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
   const throttle = new LocalThrottle(() => performance.now());
+  const start = async () => {
+    const former = newStore ? await setAside(settings.path, Date.now()) : undefined;
+    if (former !== undefined) log.warn({ former }, "The former store was moved. A new one begins");
+    await store.start();
+  };
   return {
-    store,
+    store: { ...store, start },
     cluster,
     throttle,
     clock: Date.now,

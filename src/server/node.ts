@@ -24,6 +24,8 @@ export interface ServerDeps {
   /** Returns the number of log lines that were dropped since the start. */
   readonly droppedLogLines: () => number;
   readonly version: string;
+  /** True if an embedded store whose database is lost is moved aside and a new one begins. */
+  readonly newStore?: boolean;
   /** Shows the operator a generated password, which must not reach the log. */
   announcePassword(username: string, password: string): void;
   /** Called when the node must stop serving at once: another process moves or owns its data. */
@@ -77,6 +79,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     },
     onNewIncarnation: () => void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
     onLost: deps.onUnfit,
+    newStore: deps.newStore ?? false,
   });
   const { store, cluster, throttle, clock, lookBackMs } = drivers;
   const log = roomLogger(logger, "broker");

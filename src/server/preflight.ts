@@ -6,9 +6,12 @@ import { access, readdir, readFile, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { Config } from "../config/schema.ts";
 import { parseAddress } from "../lib/address.ts";
+import { assertUsable } from "../store/embedded/engine/data-folder.ts";
 import { thisMachine, whyItDoesNotLoad } from "../transport/library.ts";
 import { probeAddress, tlsOptions } from "../transport/listen-checks.ts";
 import { reasonOf } from "./start-error.ts";
+
+const STORE_PATH = "store.path (JINDOU_STORE_PATH)";
 
 /** Returns one sentence for each file or folder from the configuration that cannot be used. */
 export async function fileProblems(config: Config): Promise<readonly string[]> {
@@ -20,7 +23,7 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
       ? undefined
       : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () => readFile(redis.caFile)),
     redis.url === ""
-      ? problemOf("store.path (JINDOU_STORE_PATH)", () => assertUsableFolder(resolve(store.path)))
+      ? problemOf(STORE_PATH, () => assertUsableFolder(resolve(store.path)))
       : undefined,
   ]);
   return problems.filter((problem) => problem !== undefined);
@@ -47,6 +50,11 @@ export async function checkMachine(config: Config): Promise<MachineReport> {
   const library = await libraryProblem();
   const problems = [...(library === undefined ? [] : [library])];
   problems.push(...(await fileProblems(config)));
+  const { path } = config.store;
+  if (config.redis.url === "" && problems.length === 0) {
+    const folderProblem = await problemOf(STORE_PATH, async () => assertUsable(path));
+    if (folderProblem !== undefined) problems.push(folderProblem);
+  }
   const warnings: string[] = [];
   const { from } = config.migrate;
   const folderProblem =

@@ -9,6 +9,7 @@ t.test("the default command is start", async (t) => {
     command: "start",
     configFile: undefined,
     flags: [],
+    newStore: false,
   });
   t.equal(parseCommandLine(["--log.level=warn"]).command, "start");
 });
@@ -33,6 +34,16 @@ t.test("--config names the configuration file and is not a configuration key", a
   const line = parseCommandLine(["start", "--config", "/etc/j.json"]);
   t.equal(line.configFile, "/etc/j.json");
   t.same(line.flags, []);
+});
+
+t.test("--new-store is a flag without a value, and only of the command start", async (t) => {
+  t.match(parseCommandLine(["--new-store"]), { command: "start", newStore: true, flags: [] });
+  t.match(parseCommandLine(["start", "--new-store"]), { command: "start", newStore: true });
+  for (const argv of [
+    ["start", "--new-store=yes"],
+    ["check-config", "--new-store"],
+  ])
+    t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
 });
 
 t.test("a flag may have an empty value", async (t) => {

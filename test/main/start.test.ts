@@ -111,8 +111,10 @@ t.test(
 
 t.test("a start that fails in the store prints the operating system's error", async (t) => {
   const env = await settings(t);
-  const segment = join(env.JINDOU_STORE_PATH ?? "", "journal/00000001.log");
-  await mkdir(segment, { recursive: true });
+  const first = spawnJindou(t, [], { env });
+  await first.logged("The node is ready");
+  await stop(first, "SIGTERM");
+  await mkdir(join(env.JINDOU_STORE_PATH ?? "", "journal/00000009.log"));
   const { code, stdout, stderr } = await spawnJindou(t, [], { env }).exit;
   t.equal(code, 1);
   t.match(stderr, /^jindou: [^\n]*EISDIR[^\n]*\n$/);

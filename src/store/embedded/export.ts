@@ -3,14 +3,15 @@
 // that the migration itself adds is the id of the data.
 
 import { randomUUID } from "node:crypto";
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
 import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
+import { assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
+import { checkDatabase } from "./engine/database-check.ts";
 import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./engine/log-rows.ts";
 import { decodeRecord, peekCounted, peekTimes } from "./engine/record.ts";
 import type { Tables } from "./engine/tables.ts";
@@ -56,7 +57,8 @@ export interface SourceStream {
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
 ): Promise<MoveSource> {
-  if (!hasData(options.path))
+  assertUsable(options.path);
+  if (!hasDatabase(options.path))
     throw new BrokerError("unavailable", {
       message: `There is no data of an embedded store in ${options.path}. Set migrate.from to the former store.path.`,
     });
@@ -119,9 +121,9 @@ export interface SourceSummary {
 
 /** Works even if another process uses the folder. Resolves to `undefined` if there is no data. */
 export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
-  if (!hasData(path)) return undefined;
-  const folder = databaseIn(path);
-  const env = open({ path: folder, maxDbs: MAX_TABLES, readOnly: true });
+  if (!hasDatabase(path)) return undefined;
+  await checkDatabase(path, { onError() {}, onNotice() {} });
+  const env = open({ path: join(path, DATABASE_FOLDER), maxDbs: MAX_TABLES, readOnly: true });
   try {
     const meta = env.openDB<Stored, string>({ name: "meta" });
     const tokens = env.openDB<Stored, string>({ name: "tokens" });
@@ -141,14 +143,6 @@ async function dataIdOf(tables: Tables): Promise<string> {
   const id = randomUUID();
   await commit(tables, () => void tables.meta.put(DATA_ID, [VERSION, id]));
   return id;
-}
-
-function hasData(path: string): boolean {
-  return existsSync(databaseIn(path));
-}
-
-function databaseIn(path: string): string {
-  return join(path, "lmdb");
 }
 
 function idIn(stored: Stored | undefined): string {

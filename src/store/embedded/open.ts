@@ -8,12 +8,15 @@ import type { Clock, Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
 import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
+import { assertUsable, createFolders, DATABASE_FOLDER, WAL_FOLDER } from "./engine/data-folder.ts";
 import { commit, type DatabaseWrites } from "./engine/database.ts";
-import { bootId, FolderLock, HEARTBEAT_FILE } from "./engine/folder-lock.ts";
+import { checkDatabase, damagedDatabase, databaseState } from "./engine/database-check.ts";
+import { bootId, FolderLock } from "./engine/folder-lock.ts";
 import { Frame } from "./engine/frame.ts";
+import { HEARTBEAT_FILE } from "./engine/heartbeat.ts";
 import { LogRows } from "./engine/log-rows.ts";
 import { Memtable } from "./engine/memtable.ts";
-import { restrictToOwner } from "./engine/private-files.ts";
+import { restrictAccess } from "./engine/private-files.ts";
 import type { Recovery } from "./engine/recover.ts";
 import { replay } from "./engine/replay.ts";
 import { UNKNOWN_BOOT } from "./engine/segment.ts";
@@ -70,6 +73,8 @@ export interface EmbeddedOptions {
    * is the free space of the disk.
    */
   readonly onDiskChange?: (isFull: boolean, freeBytes: number) => void;
+  /** Receives facts about the start that need no action. */
+  readonly onNotice?: (facts: object, what: string) => void;
   /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
   readonly checkpointMs?: number;
   readonly maxMemtableRecords?: number;
@@ -94,17 +99,15 @@ const CHECKPOINT_MS = 200;
 const MAX_MEMTABLE_RECORDS = 500_000;
 /** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
-const WAL_FOLDER = "journal";
-const DATABASE_FOLDER = "lmdb";
 
 /**
  * Throws `internal` if the data cannot be read, `unavailable` if the folder is in use or cannot be
  * written, and `disk_full` if the disk is full.
  */
 export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
-  const tables = openFolder(options);
+  const tables = await openFolder(options);
   const owner = new FolderLock(tables, options.path, options.onLost);
-  const release = () => releaseFolder(tables, owner, options.onError);
+  const release = () => releaseFolder(options, tables, owner);
   try {
     await owner.acquire();
     return await openOwned(options, tables, owner, release);
@@ -114,17 +117,27 @@ export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   }
 }
 
-function openFolder(options: EmbeddedOptions): Tables {
+async function openFolder(options: EmbeddedOptions): Promise<Tables> {
   const { path, databaseWrites: writes, onError } = options;
-  const synced = options.durability === "disk";
-  const names = { folders: [WAL_FOLDER, DATABASE_FOLDER], file: HEARTBEAT_FILE };
+  const onNotice = options.onNotice ?? (() => {});
   try {
-    restrictToOwner(path, names, onError);
+    assertUsable(path);
+    createFolders(path);
+    await checkDatabase(path, { onError, onNotice });
+    const synced = options.durability === "disk" || rollsBackOnKill();
     const tables = openTables(join(path, DATABASE_FOLDER), { synced, writes });
-    restrictToOwner(path, names, onError); // LMDB creates its files readable by all users
+    const names = { folders: [WAL_FOLDER, DATABASE_FOLDER], file: HEARTBEAT_FILE };
+    const failure = restrictAccess(path, names);
+    if (failure !== undefined)
+      onNotice(
+        { reason: failure.message },
+        "The data folder belongs to another user. Access of other users of this machine could not be removed",
+      );
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
+    const { code, message } = cause as Error & { readonly code?: string | number };
+    if (typeof code === "number" && code < 0) throw damagedDatabase(path, message); // a code of LMDB
     // LMDB reserves one reader slot per pid. If another process with the same pid uses the slot,
     // the library lmdb gets no transaction object, and fails with a TypeError when it uses that
     // object.
@@ -133,10 +146,17 @@ function openFolder(options: EmbeddedOptions): Tables {
         message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set another store.path.`,
       });
     throw new BrokerError("unavailable", {
-      message: `The data folder ${path} cannot be opened: ${String(cause)}`,
-      cause,
+      message: `The data folder ${path} cannot be opened: ${message}. Check the folder and its permissions, or set another store.path.`,
     });
   }
+}
+
+/**
+ * True if lmdb goes back to the last commit that is on the disk after this process was killed.
+ * Otherwise, it does so only after a new boot of the machine, which it recognises by the boot id.
+ */
+function rollsBackOnKill(): boolean {
+  return process.platform === "linux" && bootId() === undefined;
 }
 
 /**
@@ -145,18 +165,23 @@ function openFolder(options: EmbeddedOptions): Tables {
  * row once this process has ended.
  */
 async function releaseFolder(
+  { path, onError }: EmbeddedOptions,
   tables: Tables,
   owner: FolderLock,
-  onError: EmbeddedOptions["onError"],
 ): Promise<void> {
-  try {
-    owner.release();
-  } catch (error) {
-    // lmdb throws only `Error` objects.
-    onError(error as Error, "The data folder could not be released");
-  }
+  const attempt = <Result>(step: () => Result): Result | undefined => {
+    try {
+      return step();
+    } catch (error) {
+      // lmdb and the file system throw only `Error` objects.
+      onError(error as Error, "The data folder could not be released");
+      return undefined;
+    }
+  };
+  const wasOwner = attempt(() => owner.release()) ?? false;
   await tables.space.close();
   await tables.env.close();
+  if (wasOwner) attempt(() => owner.markStopped(databaseState(path)));
 }
 
 async function openOwned(
@@ -214,7 +239,7 @@ async function openOwned(
     memtable,
     wal,
     owner,
-    synced: tables.synced,
+    synced: options.durability === "disk",
     space: tables.space,
     assigner,
     newestId: lastMessageId,
@@ -349,7 +374,7 @@ function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onEr
 }
 
 function openWal(
-  { path, segmentBytes = SEGMENT_BYTES, files, onError }: EmbeddedOptions,
+  { path, durability, segmentBytes = SEGMENT_BYTES, files, onError }: EmbeddedOptions,
   ports: {
     readonly tables: Tables;
     readonly owner: FolderLock;
@@ -375,7 +400,7 @@ function openWal(
       folder,
       firstSegment: recovery.nextSegment,
       segmentBytes,
-      synced: tables.synced,
+      synced: durability === "disk",
       boot,
       owner,
       isTight: () => tables.space.isTight,

@@ -106,19 +106,24 @@ export interface DatabaseOptions {
   readonly writes?: DatabaseWrites | undefined;
 }
 
-/** Throws `internal` if the data format is newer than `format`. */
-export function openDatabase(
-  folder: string,
-  format: number,
-  { synced = false, writes = REAL_WRITES }: DatabaseOptions,
-): Database {
-  const env = open({
+/** Throws an error of lmdb. Ends the process if the opening fails in some ways (database-check.ts). */
+export function openEnvironment(folder: string): RootDatabase {
+  return open({
     path: folder,
     maxDbs: MAX_TABLES,
     // Writes are batched explicitly, because only an explicit batch is atomic and leaves no promise
     // unawaited (see the file header).
     eventTurnBatching: false,
   });
+}
+
+/** Throws `internal` if the data format is newer than `format`. */
+export function openDatabase(
+  folder: string,
+  format: number,
+  { synced = false, writes = REAL_WRITES }: DatabaseOptions,
+): Database {
+  const env = openEnvironment(folder);
   try {
     const meta = env.openDB<Stored, string>({ name: "meta" });
     assertFormat(meta.get("format"), format);

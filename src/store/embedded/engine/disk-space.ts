@@ -7,8 +7,8 @@
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { BrokerError } from "../../../broker/errors.ts";
+import { DATA_FILE } from "./data-folder.ts";
 
-const DATA_FILE = "data.mdb";
 const MIB = 1024 * 1024;
 /**
  * Number of free bytes, in addition to four times `maxMemtableBytes`, above which no space is

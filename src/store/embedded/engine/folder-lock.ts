@@ -3,29 +3,26 @@
 // of two competing processes gets the folder. Owns the token, the lease and the heartbeat timer of
 // this process.
 //
-// A dead owner does not block a start. If both processes run in the same scope (boot id and pid
-// namespace, or host name), the pid and its start time decide whether the owner is alive.
-// Otherwise, the owner counts as dead if it writes no heartbeat for SILENCE_MS. An owner that was
-// only paused must find out that it lost the folder before it acknowledges a write: `assertHeld`
-// and `assertWasHeld` check this for the WAL, `Fence` for the database.
+// A dead owner does not block a start. If both processes run in the same scope, the pid and its
+// start time decide whether the owner is alive. Otherwise, the owner counts as dead if it writes no
+// heartbeat for SILENCE_MS. An owner that was only paused must find out that it lost the folder
+// before it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the WAL, `Fence`
+// for the database.
 
 import { randomBytes } from "node:crypto";
-import { closeSync, openSync, readFileSync, readlinkSync, statSync, utimesSync } from "node:fs";
+import { readFileSync, readlinkSync, statSync } from "node:fs";
 import { hostname } from "node:os";
-import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { TransactionFlags } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
 import { type Database, fieldsOf } from "./database.ts";
-import { PRIVATE_FILE } from "./private-files.ts";
+import { Heartbeat } from "./heartbeat.ts";
 
 const OWNER = "owner";
 const VERSION = 1;
-/** File whose modification time is the last heartbeat of the owner. */
-export const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
 /** Time without a heartbeat after which an owner counts as dead if its pid cannot be checked. */
-const SILENCE_MS = 5000;
+export const SILENCE_MS = 5000;
 /**
  * Time after a heartbeat during which the owner may begin a write without reading its row again.
  * Shorter than SILENCE_MS.
@@ -50,33 +47,39 @@ interface Owner {
   readonly pid: number;
   /** Start time of the process, "" if the system does not report it. */
   readonly startedAt: string;
-  /** Where the pid is valid: boot id and pid namespace, or the host name. */
+  /**
+   * Where the pid is valid: the boot id (or the host name) and the pid namespace. Also the folder: a
+   * copy of the folder has the row of an owner that does not use the copy.
+   */
   readonly scope: string;
 }
+
+/** Whether the process of an owner is running. `unknown` if its pid says nothing in this scope. */
+type Liveness = "running" | "ended" | "unknown";
 
 export class FolderLock {
   readonly #tables: Database;
   readonly #folder: string;
-  readonly #heartbeatPath: string;
+  readonly #heartbeat: Heartbeat;
   readonly #owner: Owner;
   readonly #onLost: (error: BrokerError) => void;
   #timer: NodeJS.Timeout | undefined;
   /** Start of the newest heartbeat that confirmed the ownership, on the monotonic clock. */
   #confirmedAt = Number.NEGATIVE_INFINITY;
-  #heartbeatMs = 0;
   #lost: BrokerError | undefined;
 
   /** `onLost` is called once if another process acquires the folder. It must end the process. */
   constructor(tables: Database, folder: string, onLost: (error: BrokerError) => void) {
     this.#tables = tables;
     this.#folder = folder;
-    this.#heartbeatPath = join(folder, HEARTBEAT_FILE);
     this.#onLost = onLost;
+    const token = randomBytes(12).toString("hex");
+    this.#heartbeat = new Heartbeat(folder, token);
     this.#owner = {
-      token: randomBytes(12).toString("hex"),
+      token,
       pid: process.pid,
       startedAt: processStart(process.pid) ?? "",
-      scope: pidScope(),
+      scope: scopeOf(folder),
     };
   }
 
@@ -86,27 +89,26 @@ export class FolderLock {
    * written.
    */
   async acquire(): Promise<void> {
-    let dead: { readonly token: string; readonly beatMs?: number } | undefined;
+    let dead: { readonly token: string; readonly beat?: string } | undefined;
     for (;;) {
       const holder = this.#tryAcquire(dead?.token);
       if (holder === undefined) break;
-      const heartbeatMs = this.#lastHeartbeatMs();
-      if (holder.scope !== this.#owner.scope) {
+      const beat = this.#heartbeat.read();
+      let liveness = await livenessOf(holder, this.#owner.scope);
+      dead = { token: holder.token };
+      if (liveness === "unknown") {
         await pause(SILENCE_MS);
-        dead = { token: holder.token, beatMs: heartbeatMs };
-      } else dead = { token: holder.token };
-      const isAlive =
-        dead.beatMs === undefined
-          ? await keepsRunning(holder)
-          : this.#lastHeartbeatMs() !== heartbeatMs;
-      if (isAlive)
+        liveness = this.#heartbeat.read() === beat ? "ended" : "running";
+        dead = { token: holder.token, beat };
+      }
+      if (liveness === "running")
         throw new BrokerError("unavailable", {
-          message: `The data folder is in use by process ${holder.pid}. Stop that process, or set another store.path.`,
+          message: `The data folder ${this.#folder} is in use by process ${holder.pid}. Stop that process, or set another store.path.`,
         });
     }
     // A newer heartbeat means that the old owner resumed after the check above, before it lost the
     // folder. It may acknowledge writes until its lease ends.
-    if (dead?.beatMs !== undefined && this.#lastHeartbeatMs() !== dead.beatMs)
+    if (dead?.beat !== undefined && this.#heartbeat.read() !== dead.beat)
       await pause(ANSWER_MS + HEARTBEAT_MS);
     this.#confirm();
     this.#timer = setInterval(() => this.#renewLease(), HEARTBEAT_MS);
@@ -135,13 +137,23 @@ export class FolderLock {
     this.#confirm();
   }
 
-  release(): void {
+  /** Returns false if this process was not the owner. */
+  release(): boolean {
     clearInterval(this.#timer);
     const { env, meta } = this.#tables;
-    env.transactionSync(() => {
-      const owner = toOwner(meta.get(OWNER));
-      if (owner?.token === this.#owner.token) meta.removeSync(OWNER);
+    return env.transactionSync(() => {
+      if (readOwner(meta)?.token !== this.#owner.token) return false;
+      meta.removeSync(OWNER);
+      return true;
     }, COMMITTED);
+  }
+
+  /**
+   * Records that the database was closed in the state `state`. Must be called after a `release` that
+   * returned true. Throws a file system error.
+   */
+  markStopped(state: string): void {
+    this.#heartbeat.stop(state);
   }
 
   /**
@@ -151,7 +163,7 @@ export class FolderLock {
   #tryAcquire(deadToken: string | undefined): Owner | undefined {
     const { env, meta, fence } = this.#tables;
     return env.transactionSync(() => {
-      const owner = toOwner(meta.get(OWNER));
+      const owner = readOwner(meta);
       if (owner !== undefined && owner.token !== deadToken) return owner;
       const { token, pid, startedAt, scope } = this.#owner;
       meta.putSync(OWNER, [VERSION, token, pid, startedAt, scope]);
@@ -170,7 +182,7 @@ export class FolderLock {
     if (this.#lost !== undefined) throw this.#lost;
     const startedAt = performance.now();
     try {
-      this.#writeHeartbeat();
+      this.#heartbeat.beat();
     } catch (cause) {
       throw new BrokerError("unavailable", {
         message: `The heartbeat in the data folder ${this.#folder} cannot be written. Check the permissions of the folder and the free space of its disk.`,
@@ -179,7 +191,7 @@ export class FolderLock {
     }
     const { env, meta } = this.#tables;
     env.resetReadTxn(); // the open read transaction may be older than a pause of this process
-    if (toOwner(meta.get(OWNER))?.token !== this.#owner.token) throw this.#markLost();
+    if (readOwner(meta)?.token !== this.#owner.token) throw this.#markLost();
     this.#confirmedAt = startedAt;
   }
 
@@ -193,23 +205,6 @@ export class FolderLock {
     return this.#lost;
   }
 
-  #lastHeartbeatMs(): number {
-    // If the file is missing, there was no heartbeat.
-    return statSync(this.#heartbeatPath, { throwIfNoEntry: false })?.mtimeMs ?? 0;
-  }
-
-  #writeHeartbeat(): void {
-    // Every heartbeat must have a new time.
-    this.#heartbeatMs = Math.max(Date.now(), this.#heartbeatMs + 1);
-    const at = this.#heartbeatMs / 1000;
-    try {
-      utimesSync(this.#heartbeatPath, at, at);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-      closeSync(openSync(this.#heartbeatPath, "w", PRIVATE_FILE));
-    }
-  }
-
   #renewLease(): void {
     try {
       this.#confirm();
@@ -219,7 +214,9 @@ export class FolderLock {
   }
 }
 
-function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
+/** Returns `undefined` if the folder has no owner. */
+export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefined {
+  const stored = meta.get(OWNER);
   if (stored === undefined) return undefined;
   const [token, pid, startedAt, scope] = fieldsOf(stored, VERSION);
   return {
@@ -231,25 +228,29 @@ function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
 }
 
 /**
- * Resolves to true if the process is still running after EXIT_WAIT_MS. A process that was just
- * killed needs a moment to end, and a restart must not fail because of it.
+ * Resolves to `running` if the process of the owner is still running after EXIT_WAIT_MS. A process
+ * that was just killed needs a moment to end, and a restart must not fail because of it. `scope` is
+ * the scope of this process.
  */
-async function keepsRunning({ pid, startedAt }: Owner): Promise<boolean> {
-  for (let waitedMs = 0; waitedMs < EXIT_WAIT_MS; waitedMs += EXIT_CHECK_MS) {
-    if (processStart(pid) !== startedAt) return false;
+export async function livenessOf(owner: Owner, scope: string): Promise<Liveness> {
+  if (owner.scope !== scope) return "unknown";
+  for (let waitedMs = 0; ; waitedMs += EXIT_CHECK_MS) {
+    const startedAt = processStart(owner.pid);
+    if (startedAt === undefined) return "ended";
+    if (startedAt !== owner.startedAt) return startedAt === "" ? "unknown" : "ended";
+    if (waitedMs >= EXIT_WAIT_MS) break;
     await pause(EXIT_CHECK_MS);
   }
-  return processStart(pid) === startedAt;
+  // Without start times, a pid may have been given to another process, for example to this one.
+  return owner.startedAt === "" && owner.pid === process.pid ? "unknown" : "running";
 }
 
-/** Returns "" if the start time is unknown, `undefined` if the process does not run. */
+/**
+ * Returns the start time of a process, "" if the system does not report it, `undefined` if the
+ * process does not run.
+ */
 function processStart(pid: number): string | undefined {
-  try {
-    process.kill(pid, 0);
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code !== "EPERM") return undefined;
-  }
+  if (!isRunning(pid)) return undefined;
   if (process.platform !== "linux") return "";
   try {
     const line = readFileSync(`/proc/${pid}/stat`, "utf8");
@@ -258,18 +259,42 @@ function processStart(pid: number): string | undefined {
     const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
     return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
   } catch {
-    return undefined; // the process has just ended
+    // The process has just ended, or /proc is missing or hides the processes of other users.
+    return isRunning(pid) ? "" : undefined;
   }
 }
 
-function pidScope(): string {
-  const boot = bootId();
-  if (boot === undefined) return hostname();
-  return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM"; // a process of another user
+  }
 }
 
-/** Returns a UUID that changes with each boot, `undefined` if the system has none. */
+/** Returns the scope of this process for the data folder `path` (see `Owner`). */
+export function scopeOf(path: string): string {
+  const { dev, ino } = statSync(path);
+  return `${bootId() ?? hostname()} ${pidNamespace()} ${dev}:${ino}`;
+}
+
+function pidNamespace(): string {
+  try {
+    return readlinkSync("/proc/self/ns/pid");
+  } catch {
+    return ""; // not Linux, or there is no /proc
+  }
+}
+
+/**
+ * Returns a UUID that changes with each boot, `undefined` if the system has none or hides it, as a
+ * sandbox without /proc/sys does.
+ */
 export function bootId(): string | undefined {
-  if (process.platform !== "linux") return undefined;
-  return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  try {
+    return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim() || undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -1,50 +1,97 @@
-// Restricts the data folder to its owner: folders get the mode 0700 and files 0600, including those
-// that an older build or a copy left readable by other users. Touches only the folders and files of
-// the store. No state.
+// Modes of the data folder and of its files. Other users of the machine get no access. The group
+// gets access only if the folder is a volume that is shared through a group, as in Kubernetes
+// (`fsGroup`) and OpenShift: it belongs to another uid, or has the setgid bit [decisions: Files].
+// Touches only the folders and files of the store. No state.
 
-import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
-import { join } from "node:path";
+import {
+  chmodSync,
+  fchmodSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  type Stats,
+  statSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
 
-const PRIVATE_FOLDER = 0o700;
-export const PRIVATE_FILE = 0o600;
-const PERMISSIONS = 0o777;
+const PRIVATE = { folder: 0o700, file: 0o600 };
+const SHARED = { folder: 0o2770, file: 0o660 };
+const ALL_BITS = 0o7777;
+const OTHERS = 0o007;
+const SETGID = 0o2000;
 /** Sticky bit. It marks a shared folder such as /tmp, whose mode is not changed. */
 const STICKY = 0o1000;
 
-/**
- * Creates missing folders, and restricts the modes of the folders and files. The mode of another
- * user's file cannot be changed. Only the first failed change is reported. Throws a file system
- * error if a folder cannot be created or read.
- */
-export function restrictToOwner(
-  folder: string,
-  names: { readonly folders: readonly string[]; readonly file: string },
-  onError: (error: Error, what: string) => void,
-): void {
-  const folders = names.folders.map((name) => join(folder, name));
-  for (const path of [folder, ...folders])
-    mkdirSync(path, { recursive: true, mode: PRIVATE_FOLDER });
-  const files = folders.flatMap((path) => readdirSync(path).map((name) => join(path, name)));
-  const failures: unknown[] = [];
-  const close = (path: string, mode: number) => {
-    try {
-      restrict(path, mode);
-    } catch (error) {
-      failures.push(error);
-    }
-  };
-  for (const path of [folder, ...folders]) close(path, PRIVATE_FOLDER);
-  for (const path of [join(folder, names.file), ...files]) close(path, PRIVATE_FILE);
-  const [first] = failures;
-  if (first !== undefined)
-    onError(
-      first as Error, // an error of the file system
-      "Could not make the data folder private; other users of this machine may be able to read it",
-    );
+/** Returns the modes of new folders and files in this folder. */
+function modesIn(folder: string) {
+  return isShared(statSync(folder)) ? SHARED : PRIVATE;
 }
 
-function restrict(path: string, mode: number): void {
+function isShared({ mode, uid }: Stats): boolean {
+  if ((mode & STICKY) !== 0) return false;
+  return (mode & SETGID) !== 0 || uid !== process.geteuid?.();
+}
+
+/**
+ * Creates a folder, and the folders above it that do not exist. Throws a file system error. Does
+ * not use the option `recursive`, with which Node.js never returns in some folders below /proc.
+ */
+export function makeFolder(path: string): void {
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
+  const parent = dirname(path);
+  if (parent !== path) makeFolder(parent);
+  mkdirSync(path, { mode: PRIVATE.folder }); // inherits the setgid bit
+}
+
+/** Like `makeFolder`, for a folder inside the data folder. */
+export function makeInnerFolder(path: string): void {
+  const { folder: mode } = modesIn(dirname(path));
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
+  mkdirSync(path, { mode: PRIVATE.folder });
+  if (mode !== PRIVATE.folder) chmodSync(path, mode); // ignores the umask
+}
+
+/** Creates and opens a file. Throws a file system error. */
+export function createFile(path: string, flag: "w" | "wx"): number {
+  const { file: mode } = modesIn(dirname(path));
+  const fd = openSync(path, flag, PRIVATE.file);
+  if (mode !== PRIVATE.file) fchmodSync(fd, mode); // ignores the umask
+  return fd;
+}
+
+/**
+ * Restricts the data folder, the folders `folders` in it and all their files, and the file `file`.
+ * Returns the first error if a mode could not be changed, because the file belongs to another user.
+ */
+export function restrictAccess(
+  folder: string,
+  names: { readonly folders: readonly string[]; readonly file: string },
+): Error | undefined {
+  const shared = isShared(statSync(folder));
+  const folders = names.folders.map((name) => join(folder, name));
+  const files = folders.flatMap((path) => readdirSync(path).map((name) => join(path, name)));
+  const paths = [folder, ...folders, join(folder, names.file), ...files];
+  let failure: Error | undefined;
+  for (const path of paths)
+    try {
+      restrict(path, shared);
+    } catch (error) {
+      failure ??= error as Error; // an error of the file system
+    }
+  return failure;
+}
+
+function restrict(path: string, shared: boolean): void {
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats === undefined || (stats.mode & STICKY) !== 0) return;
-  if ((stats.mode & PERMISSIONS) !== mode) chmodSync(path, mode);
+  const mode = modeOf(stats, shared);
+  if ((stats.mode & ALL_BITS) !== mode) chmodSync(path, mode);
+}
+
+function modeOf(stats: Stats, shared: boolean): number {
+  const kind = stats.isDirectory() ? "folder" : "file";
+  if (!shared) return PRIVATE[kind];
+  // The group of files of other users was chosen by whoever set up the volume.
+  if (stats.uid !== process.geteuid?.()) return stats.mode & ALL_BITS & ~OTHERS;
+  return SHARED[kind];
 }

@@ -42,10 +42,14 @@ export function segmentName(index: number): string {
   return `${String(index).padStart(8, "0")}.log`;
 }
 
+export function isSegmentName(name: string): boolean {
+  return /^\d{8,}\.log$/.test(name);
+}
+
 /** Returns the numbers of the segments in ascending order. */
 export function listSegments(folder: string): number[] {
   return readdirSync(folder)
-    .filter((name) => /^\d{8,}\.log$/.test(name))
+    .filter(isSegmentName)
     .map((name) => Number.parseInt(name, 10))
     .sort((a, b) => a - b);
 }

@@ -7,7 +7,7 @@ import * as fs from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { FolderLock } from "./folder-lock.ts";
-import { PRIVATE_FILE } from "./private-files.ts";
+import { createFile } from "./private-files.ts";
 import {
   listSegments,
   newSegmentHeader,
@@ -225,7 +225,7 @@ export class Wal {
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));
     try {
-      return { index, path, fd: fs.openSync(path, "wx", PRIVATE_FILE) };
+      return { index, path, fd: createFile(path, "wx") };
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       this.#owner.assertHeldNow();

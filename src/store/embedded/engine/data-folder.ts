@@ -1,0 +1,91 @@
+// The layout of the data folder, and what must be true of a folder before a store is opened in it: it
+// holds no files of other programs, and it does not lack the database that it once had
+// [decisions: A used folder]. No state.
+
+import { readdirSync, type Stats, statSync } from "node:fs";
+import { join } from "node:path";
+import { BrokerError } from "../../../broker/errors.ts";
+import { HEARTBEAT_FILE } from "./heartbeat.ts";
+import { makeFolder, makeInnerFolder } from "./private-files.ts";
+import { isSegmentName } from "./segment.ts";
+
+export const WAL_FOLDER = "journal";
+export const DATABASE_FOLDER = "lmdb";
+export const DATA_FILE = "data.mdb";
+export const LOCK_FILE = "lock.mdb";
+export const FOLDERS = [WAL_FOLDER, DATABASE_FOLDER];
+/** Names of the folders that `setAside` creates. */
+const FORMER = /^old-\d{8}T\d{9}Z$/;
+
+/**
+ * Throws `unavailable` if the folder holds files of another program, or if it was in use before and
+ * its database is missing or empty. Changes nothing. A folder that does not exist is accepted.
+ */
+export function assertUsable(path: string): void {
+  const foreign = isUsed(path) || hasDatabase(path) ? undefined : foreignFile(path);
+  if (foreign !== undefined)
+    throw new BrokerError("unavailable", {
+      message: `The folder ${path} contains files of another program, for example ${foreign}. Set store.path to a new or an empty folder.`,
+    });
+  if (!isUsed(path) || hasDatabase(path)) return;
+  const file = join(path, DATABASE_FOLDER, DATA_FILE);
+  const fault = statsOf(file) === undefined ? "missing" : "empty";
+  throw new BrokerError("unavailable", {
+    message: `The data folder ${path} was in use before, but its database ${file} is ${fault}. Restore the folder from a copy, mount the right volume, or begin a new store with the command jindou start --new-store.`,
+  });
+}
+
+/** Creates the folders that do not exist. Throws a file system error. */
+export function createFolders(path: string): void {
+  makeFolder(path);
+  for (const name of FOLDERS) makeInnerFolder(join(path, name));
+}
+
+/** True if a process has owned the folder before. */
+export function isUsed(path: string): boolean {
+  if (statsOf(join(path, HEARTBEAT_FILE)) !== undefined) return true;
+  return namesIn(join(path, WAL_FOLDER)).some(isSegmentName);
+}
+
+export function hasDatabase(path: string): boolean {
+  const stats = statsOf(join(path, DATABASE_FOLDER, DATA_FILE));
+  return stats !== undefined && (!stats.isFile() || stats.size > 0);
+}
+
+/**
+ * Returns the name of a file or folder that no store has created, `undefined` if there is none. Names
+ * that begin with a dot do not count, and neither does the folder `lost+found` of a file system.
+ */
+function foreignFile(path: string): string | undefined {
+  const own = namesIn(path).filter((name) => FOLDERS.includes(name));
+  const inner = own.flatMap((folder) =>
+    namesIn(join(path, folder))
+      .filter((name) => name !== DATA_FILE && name !== LOCK_FILE)
+      .map((name) => join(folder, name)),
+  );
+  const isForeign = (name: string) =>
+    !FOLDERS.includes(name) && !FORMER.test(name) && name !== "lost+found" && !name.startsWith(".");
+  return namesIn(path).find(isForeign) ?? inner[0];
+}
+
+/** Returns [] if the folder does not exist. */
+function namesIn(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ENOTDIR") return [];
+    throw error;
+  }
+}
+
+/** Returns `undefined` if the file does not exist. */
+function statsOf(file: string): Stats | undefined {
+  try {
+    return statSync(file);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ENOTDIR") return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,227 @@
+// Checks the database before this process opens it with lmdb. A damaged file ends a process that
+// opens or reads it by a signal (SIGBUS, SIGSEGV, SIGABRT), and so does an opening that fails. After
+// an unclean stop, another process therefore opens and reads the database first. No state.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fstatSync,
+  openSync,
+  readSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  truncateSync,
+  writeSync,
+} from "node:fs";
+import { extname, join } from "node:path";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { BrokerError } from "../../../broker/errors.ts";
+import { crc32 } from "../../../lib/crc32.ts";
+import { DATA_FILE, DATABASE_FOLDER, isUsed, LOCK_FILE } from "./data-folder.ts";
+import type { WalkReport } from "./database-walk.ts";
+import { diskFull, isDiskFull } from "./disk-space.ts";
+import { wasStoppedIn } from "./heartbeat.ts";
+import { createFile } from "./private-files.ts";
+
+// Layout of the first two pages of the file, each of which describes the database (struct MDB_meta
+// in mdb.c of lmdb 3.5.6). The page with the higher transaction id counts.
+const PAGE_FLAGS_AT = 18;
+const MAGIC_AT = 24;
+const FORMAT_AT = 28;
+const PAGE_BYTES_AT = 48;
+const LAST_PAGE_AT = 144;
+const TRANSACTION_AT = 152;
+const META_BYTES = 168;
+const META_PAGE = 0x08;
+const MAGIC = 0xbeef_c0de;
+const FORMAT = 2;
+const MIN_PAGE_BYTES = 512;
+const MAX_PAGE_BYTES = 65_536;
+
+/** Free space that a new database needs. */
+const NEW_DATABASE_BYTES = 1024 * 1024;
+const LOCK_FILE_BYTES = 16_384;
+/** Time after which a check in progress is reported. */
+const LONG_CHECK_MS = 1000;
+/** Signals that do not come from damage, but from the operator or the system. */
+const OUTSIDE_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"];
+const WALK = fileURLToPath(new URL(`database-walk${extname(import.meta.url)}`, import.meta.url));
+
+interface CheckPorts {
+  readonly onError: (error: Error, what: string) => void;
+  readonly onNotice: (facts: object, what: string) => void;
+}
+
+/**
+ * Throws `internal` if the database in the data folder `path` is damaged, and `unavailable` or
+ * `disk_full` if lmdb could not open it. A table that lmdb cannot read is only reported. After a
+ * clean stop, reads only the first two pages.
+ */
+export async function checkDatabase(path: string, ports: CheckPorts): Promise<void> {
+  const folder = join(path, DATABASE_FOLDER);
+  const file = join(folder, DATA_FILE);
+  prepareLockFile(join(folder, LOCK_FILE));
+  const size = usableSize(file) ?? 0;
+  if (size === 0) return assertRoomForNew(folder);
+  const pages = readMetaPages(file);
+  if (pages === undefined) {
+    if (isUsed(path)) throw damagedDatabase(path, "it is not a database of LMDB");
+    // The first process that used the folder ended while it created the file.
+    truncateSync(file);
+    return;
+  }
+  if (pages.isComplete && wasStoppedIn(path, pages.state)) return;
+  await walk(path, ports);
+}
+
+/** Returns the state of a closed database, for `Heartbeat.stop`. Throws a file system error. */
+export function databaseState(path: string): string {
+  return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
+}
+
+/** Creates the file with all its blocks, because lmdb does not survive a full disk here. */
+function prepareLockFile(file: string): void {
+  if (usableSize(file) !== undefined) return;
+  try {
+    const fd = createFile(file, "wx");
+    try {
+      writeSync(fd, Buffer.alloc(LOCK_FILE_BYTES));
+    } finally {
+      closeSync(fd);
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return; // another process was faster
+    rmSync(file, { force: true });
+    throw isDiskFull(error) ? diskFull(error) : cannotOpen(file, error);
+  }
+}
+
+/** Returns the size of a file that can be read and written, `undefined` if it does not exist. */
+function usableSize(file: string): number | undefined {
+  const stats = statSync(file, { throwIfNoEntry: false });
+  if (stats === undefined) return undefined;
+  if (!stats.isFile()) throw cannotOpen(file, "it is not a regular file");
+  try {
+    // Not opened: closing the lock file would drop the locks that lmdb holds on it in this process.
+    accessSync(file, constants.R_OK | constants.W_OK);
+  } catch (error) {
+    throw cannotOpen(file, error);
+  }
+  return stats.size;
+}
+
+function assertRoomForNew(folder: string): void {
+  const { bavail, bsize } = statfsSync(folder);
+  if (bavail * bsize < NEW_DATABASE_BYTES) throw diskFull();
+}
+
+interface MetaPages {
+  /** Text that changes with each commit and with the size of the file. */
+  readonly state: string;
+  /**
+   * False if the file is shorter than its last page requires. This is not always damage: pages that
+   * one transaction allocates and frees are never written.
+   */
+  readonly isComplete: boolean;
+}
+
+/** Returns `undefined` if a page is not valid. */
+function readMetaPages(file: string): MetaPages | undefined {
+  const fd = openSync(file, "r");
+  try {
+    const { size } = fstatSync(fd);
+    const first = readMetaPage(fd, 0);
+    if (first === undefined) return undefined;
+    const second = readMetaPage(fd, first.pageBytes);
+    if (second === undefined || second.pageBytes !== first.pageBytes) return undefined;
+    const newest = first.transaction >= second.transaction ? first : second;
+    const minBytes = (newest.lastPage + 1n) * BigInt(first.pageBytes);
+    const sum = crc32(second.bytes, crc32(first.bytes));
+    return { state: `${size} ${sum.toString(16)}`, isComplete: BigInt(size) >= minBytes };
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function readMetaPage(fd: number, at: number) {
+  const bytes = Buffer.alloc(META_BYTES);
+  if (readSync(fd, bytes, 0, META_BYTES, at) < META_BYTES) return undefined;
+  const pageBytes = bytes.readUInt32LE(PAGE_BYTES_AT);
+  const isValid =
+    (bytes.readUInt16LE(PAGE_FLAGS_AT) & META_PAGE) !== 0 &&
+    bytes.readUInt32LE(MAGIC_AT) === MAGIC &&
+    bytes.readUInt16LE(FORMAT_AT) === FORMAT &&
+    pageBytes >= MIN_PAGE_BYTES &&
+    pageBytes <= MAX_PAGE_BYTES &&
+    (pageBytes & (pageBytes - 1)) === 0;
+  if (!isValid) return undefined;
+  const lastPage = bytes.readBigUInt64LE(LAST_PAGE_AT);
+  const transaction = bytes.readBigUInt64LE(TRANSACTION_AT);
+  return { bytes, pageBytes, lastPage, transaction };
+}
+
+/** Lets another process open the database and read all of it. Throws like `checkDatabase`. */
+async function walk(path: string, { onError, onNotice }: CheckPorts): Promise<void> {
+  const file = join(path, DATABASE_FOLDER, DATA_FILE);
+  const startedAt = performance.now();
+  const timer = setTimeout(
+    () => onNotice({ file }, "The database is being checked after an unclean stop"),
+    LONG_CHECK_MS,
+  );
+  try {
+    const { signal, report, output } = await runWalk(path);
+    if (signal !== null && OUTSIDE_SIGNALS.includes(signal))
+      throw new BrokerError("unavailable", {
+        message: `The check of the database ${file} after an unclean stop was ended by ${signal}. Start the broker again. If the memory of the machine is short, add memory.`,
+      });
+    if (signal !== null) throw damagedDatabase(path, `reading it ended with ${signal}`);
+    if (report === undefined) throw new Error(output);
+    if (report.refusal !== undefined) throw damagedDatabase(path, report.refusal);
+    if (report.isInUse) return;
+    const ms = Math.round(performance.now() - startedAt);
+    onNotice({ ms, rows: report.rows }, "The database was checked after an unclean stop");
+    if (report.errors.length > 0)
+      onError(
+        new Error(report.errors.join("; ")),
+        "The database is damaged in some places. Calls that need them will fail. Restore the data folder from a copy",
+      );
+  } catch (error) {
+    if (error instanceof BrokerError) throw error;
+    // For example, no further process may be started. Most databases are sound after an unclean stop.
+    onError(error as Error, "The database could not be checked after an unclean stop");
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Rejects if the process cannot be started. */
+async function runWalk(path: string) {
+  const child = spawn(process.execPath, [...process.execArgv, WALK, path], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const outputs = Promise.all([text(child.stdout), text(child.stderr)]);
+  const [_code, signal] = (await once(child, "close")) as [number | null, NodeJS.Signals | null];
+  const [line, output] = await outputs;
+  const report = line === "" ? undefined : (JSON.parse(line) as WalkReport);
+  return { signal, report, output };
+}
+
+/** Returns the error with which a damaged database in the data folder `path` is refused. */
+export function damagedDatabase(path: string, fault: string): BrokerError {
+  const file = join(path, DATABASE_FOLDER, DATA_FILE);
+  return new BrokerError("internal", {
+    message: `The database ${file} is damaged: ${fault}. Restore the data folder from a copy. To begin a new store instead, move the folder away.`,
+  });
+}
+
+function cannotOpen(file: string, error: unknown): BrokerError {
+  const reason = error instanceof Error ? error.message : String(error);
+  return new BrokerError("unavailable", {
+    message: `The file ${file} cannot be opened: ${reason}. The user that runs the broker must be able to read and write it.`,
+  });
+}

@@ -1,0 +1,37 @@
+// Begins a new store in a data folder whose database is lost: `jindou start --new-store`
+// [decisions: A used folder]. No state.
+
+import { existsSync, renameSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { BrokerError } from "../../broker/errors.ts";
+import { DATA_FILE, DATABASE_FOLDER, FOLDERS, hasDatabase, isUsed } from "./engine/data-folder.ts";
+import { SILENCE_MS } from "./engine/folder-lock.ts";
+import { HEARTBEAT_FILE, Heartbeat } from "./engine/heartbeat.ts";
+import { makeInnerFolder } from "./engine/private-files.ts";
+
+/**
+ * Moves what is left of a former store to the folder `old-<time>` in the data folder, and returns the
+ * path of that folder. Returns `undefined` if the folder was not in use before. Throws `unavailable`
+ * if the database exists or another process uses the folder.
+ */
+export async function setAside(path: string, nowMs: number): Promise<string | undefined> {
+  const file = join(path, DATABASE_FOLDER, DATA_FILE);
+  if (hasDatabase(path))
+    throw new BrokerError("unavailable", {
+      message: `The data folder ${path} has a database, so --new-store is rejected. Start without --new-store to use the database ${file}, or move the folder away to begin a new store.`,
+    });
+  if (!isUsed(path)) return undefined;
+  const heartbeat = new Heartbeat(path, "");
+  const text = heartbeat.read();
+  if (text !== "" && !heartbeat.isStopped) await pause(SILENCE_MS);
+  if (heartbeat.read() !== text)
+    throw new BrokerError("unavailable", {
+      message: `The data folder ${path} is in use by another process. Stop that process, or set another store.path.`,
+    });
+  const target = join(path, `old-${new Date(nowMs).toISOString().replace(/[-:.]/g, "")}`);
+  makeInnerFolder(target);
+  for (const name of [...FOLDERS, HEARTBEAT_FILE])
+    if (existsSync(join(path, name))) renameSync(join(path, name), join(target, name));
+  return target;
+}

@@ -1,0 +1,321 @@
+// Tests of a node whose data folder is lost, damaged, shared, copied or not its own: real folders
+// and real processes. Each refusal is one sentence on standard error and changes nothing.
+
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  existsSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { draftOf } from "../contract/store-fixture.ts";
+import { storeIn } from "../store/embedded/folder.ts";
+import { type LaunchOptions, launchBroker, spawnBroker, tempFolder } from "../support/broker.ts";
+
+const PAGE = 4096;
+const NEW_STORE: LaunchOptions = { program: ["dist/main.js", "start", "--new-store"] };
+const CHECKED = "The database was checked after an unclean stop";
+const isRoot = process.getuid?.() === 0;
+
+/** Returns a folder with some hundred messages, as a clean stop has left it. */
+async function stoppedFolder(t: Test): Promise<string> {
+  const path = join(await tempFolder(t), "data");
+  const store = storeIn(path);
+  await store.start();
+  const payload = new Uint8Array(3000);
+  await Promise.all(Array.from({ length: 300 }, () => store.append(draftOf({ payload }))));
+  await store.close();
+  return path;
+}
+
+const dataFile = (path: string) => join(path, "lmdb", "data.mdb");
+
+/** Makes the folder look as if its last owner had been killed. */
+function forgetStop(path: string): void {
+  writeFileSync(join(path, "heartbeat"), "");
+}
+
+/** Starts a node that must not become ready, and returns its exit and its messages. */
+async function refusal(t: Test, path: string, launch: LaunchOptions = {}) {
+  const node = await launchBroker(t, {}, path, launch);
+  const exit = await node.exited;
+  const sentences = node
+    .output()
+    .split("\n")
+    .filter((line) => line.startsWith("jindou: "));
+  return { exit, sentences, output: node.output() };
+}
+
+async function assertRefused(t: Test, path: string, pattern: RegExp, name: string): Promise<void> {
+  const { exit, sentences, output } = await refusal(t, path);
+  t.same(exit, { code: 1, signal: null }, `${name}: ${output}`);
+  t.equal(sentences.length, 1, `${name}: one sentence`);
+  t.match(sentences[0], pattern, name);
+  t.notMatch(output, /"stack"/, `${name}: no stack trace`);
+}
+
+t.test(
+  "a used folder without its database is refused, until --new-store begins a new store",
+  async (t) => {
+    const lost = await stoppedFolder(t);
+    rmSync(dataFile(lost));
+    const empty = await stoppedFolder(t);
+    truncateSync(dataFile(empty));
+    const unmounted = await stoppedFolder(t);
+    rmSync(join(unmounted, "lmdb"), { recursive: true });
+    const onlyJournal = await stoppedFolder(t);
+    rmSync(join(onlyJournal, "lmdb"), { recursive: true });
+    rmSync(join(onlyJournal, "heartbeat"));
+    writeFileSync(join(onlyJournal, "journal", "00000007.log"), "");
+    await assertRefused(t, lost, /data\.mdb is missing.*--new-store/, "missing database");
+    await assertRefused(t, empty, /data\.mdb is empty.*--new-store/, "empty database");
+    await assertRefused(t, unmounted, /data\.mdb is missing/, "missing folder");
+    await assertRefused(t, onlyJournal, /data\.mdb is missing/, "only a WAL segment");
+    t.notOk(existsSync(dataFile(lost)), "nothing was created");
+
+    const node = await spawnBroker(t, {}, onlyJournal, NEW_STORE);
+    const [former = ""] = readdirSync(onlyJournal).filter((name) => name.startsWith("old-"));
+    t.same(readdirSync(join(onlyJournal, former, "journal")), ["00000007.log"]);
+    t.match(node.output(), /The former store was moved/);
+    t.equal(await node.terminate(), 0);
+    const again = await refusal(t, onlyJournal, NEW_STORE);
+    t.match(again.sentences, [/has a database, so --new-store is rejected/]);
+    t.equal(
+      await (await spawnBroker(t, {}, onlyJournal)).terminate(),
+      0,
+      "it starts without the flag",
+    );
+  },
+);
+
+t.test("--new-store does not touch a folder that another process uses", async (t) => {
+  const path = await stoppedFolder(t);
+  const node = await spawnBroker(t, {}, path);
+  rmSync(dataFile(path));
+  const { exit, sentences } = await refusal(t, path, NEW_STORE);
+  t.equal(exit.code, 1);
+  t.match(sentences, [/is in use by another process/]);
+  t.same(readdirSync(path).sort(), ["heartbeat", "journal", "lmdb"]);
+  await node.kill();
+});
+
+t.test("a first start that died early does not prevent the next one", async (t) => {
+  const path = join(await tempFolder(t), "data");
+  mkdirSync(join(path, "journal"), { recursive: true });
+  mkdirSync(join(path, "lmdb"));
+  for (const bytes of [0, PAGE]) {
+    writeFileSync(dataFile(path), Buffer.alloc(bytes));
+    const node = await spawnBroker(t, {}, path);
+    t.equal(await node.terminate(), 0, `${bytes} bytes`);
+    for (const name of ["heartbeat", "lmdb/lock.mdb"]) rmSync(join(path, name));
+  }
+});
+
+type Damage = (file: string) => void;
+
+function overwrite(file: string, at: number, bytes: Buffer): void {
+  const fd = openSync(file, "r+");
+  writeSync(fd, bytes, 0, bytes.length, at);
+  ftruncateSync(fd, Math.max(statSync(file).size, at + bytes.length));
+}
+
+t.test(
+  "a damaged database is refused with one sentence after a clean and an unclean stop",
+  async (t) => {
+    const path = await stoppedFolder(t);
+    const { size } = statSync(dataFile(path));
+    const damages: Readonly<Record<string, Damage>> = {
+      "half of the file": (file) => truncateSync(file, size >> 1),
+      "a text": (file) => writeFileSync(file, "hello\n".repeat(3000)),
+      "100 bytes": (file) => writeFileSync(file, Buffer.alloc(100, 1)),
+      "one byte": (file) => writeFileSync(file, "x"),
+      "zeros at the start": (file) => overwrite(file, 0, Buffer.alloc(2 * PAGE)),
+      "zeros in the second page": (file) => overwrite(file, PAGE, Buffer.alloc(PAGE)),
+      "another page size": (file) => overwrite(file, 48, Buffer.from([1, 0, 0, 0])),
+      "a root page beyond the end": (file) => {
+        for (const at of [136, PAGE + 136])
+          overwrite(file, at, Buffer.from([0, 0, 0, 1, 0, 0, 0, 0]));
+      },
+      "a last page beyond all memory": (file) => {
+        for (const at of [144, PAGE + 144]) overwrite(file, at, Buffer.alloc(7, 0xff));
+      },
+    };
+    for (const [name, damage] of Object.entries(damages))
+      await Promise.all(
+        [true, false].map(async (isStopped) => {
+          const copy = join(await tempFolder(t), "data");
+          cpSync(path, copy, { recursive: true });
+          damage(dataFile(copy));
+          if (!isStopped) forgetStop(copy);
+          await assertRefused(t, copy, /data\.mdb is damaged: .*Restore the data folder/, name);
+        }),
+      );
+  },
+);
+
+t.test("files that lmdb could not open are refused with one sentence", async (t) => {
+  const path = await stoppedFolder(t);
+  for (const name of ["data.mdb", "lock.mdb"]) {
+    const parent = await tempFolder(t);
+    chmodSync(parent, 0o755);
+    const copy = join(parent, "data");
+    cpSync(path, copy, { recursive: true });
+    const file = join(copy, "lmdb", name);
+    rmSync(file);
+    spawnSync("mkfifo", [file]);
+    await assertRefused(t, copy, /cannot be opened: it is not a regular file/, `a pipe ${name}`);
+    if (!isRoot) {
+      rmSync(file);
+      cpSync(join(path, "lmdb", name), file);
+      chmodSync(file, 0);
+      await assertRefused(t, copy, /cannot be opened: EACCES/, `mode 0 of ${name}`);
+      continue;
+    }
+    rmSync(file);
+    cpSync(join(path, "lmdb", name), file); // belongs to root
+    for (const folder of [copy, join(copy, "lmdb"), join(copy, "journal")])
+      chownSync(folder, 4001, 4001);
+    const { exit, sentences } = await refusal(t, copy, asUser(4001, 4001));
+    t.equal(exit.code, 1);
+    t.match(sentences, [/cannot be opened: EACCES/], `${name} of root`);
+  }
+});
+
+t.test("the database is read by another process only after an unclean stop", async (t) => {
+  const path = await stoppedFolder(t);
+  const clean = await spawnBroker(t, {}, path);
+  t.notMatch(clean.output(), CHECKED);
+  await clean.kill();
+  const unclean = await spawnBroker(t, {}, path);
+  t.match(
+    unclean.output(),
+    new RegExp(`"ms":\\d+.*${CHECKED}`),
+    "the log has the time of the check",
+  );
+  t.equal(await unclean.terminate(), 0);
+  t.notMatch((await spawnBroker(t, {}, path)).output(), CHECKED);
+});
+
+/** Returns the command that starts a node as another user with only this group. */
+function asUser(uid: number, gid: number): LaunchOptions {
+  return { prefix: ["setpriv", `--reuid=${uid}`, `--regid=${gid}`, "--clear-groups"] };
+}
+
+const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8);
+
+t.test(
+  "a volume that is shared through a group is usable by every uid of the group, and stays so",
+  isRoot ? {} : { skip: "only root can start a process as another user" },
+  async (t) => {
+    const parent = await tempFolder(t);
+    chmodSync(parent, 0o755);
+    const path = join(parent, "volume");
+    mkdirSync(path);
+    mkdirSync(join(path, "lost+found"), { mode: 0o700 });
+    chownSync(path, 0, 4242);
+    chmodSync(path, 0o2775); // as Kubernetes makes it for `fsGroup`, and readable by others
+    for (const uid of [4001, 4002]) {
+      const node = await spawnBroker(t, {}, path, asUser(uid, 4242));
+      const log = node.output().split("\n");
+      t.notMatch(node.output(), /"level":"error"/);
+      const notices = log.filter((line) => line.includes("belongs to another user"));
+      t.match(notices, [/"level":"info"/], "one line says what could not be changed");
+      t.equal(modeOf(path), "2775");
+      for (const name of ["journal", "lmdb"]) t.equal(modeOf(join(path, name)), "2770", name);
+      const files = ["lmdb/data.mdb", "lmdb/lock.mdb", "heartbeat"];
+      for (const segment of readdirSync(join(path, "journal"))) files.push(`journal/${segment}`);
+      t.equal(files.length, 4);
+      for (const name of files) t.equal(modeOf(join(path, name)), "660", name);
+      // The second user takes over files of the first one, whose times it may not set.
+      if (uid === 4001) await node.kill();
+      else t.equal(await node.terminate(), 0);
+    }
+  },
+);
+
+t.test(
+  "a folder with files of another program is refused, and its mode is not changed",
+  async (t) => {
+    const path = await tempFolder(t);
+    writeFileSync(join(path, "notes.txt"), "mine");
+    chmodSync(path, 0o755);
+    await assertRefused(
+      t,
+      path,
+      /contains files of another program, for example notes\.txt/,
+      "file",
+    );
+    t.equal(modeOf(path), "755");
+    t.same(readdirSync(path), ["notes.txt"]);
+    const log = await tempFolder(t);
+    mkdirSync(join(log, "journal", "2f6c"), { recursive: true });
+    await assertRefused(t, log, /for example journal\/2f6c/, "a journal of another program");
+    const volume = await tempFolder(t);
+    mkdirSync(join(volume, "lost+found"));
+    writeFileSync(join(volume, ".keep"), "");
+    t.equal(await (await spawnBroker(t, {}, volume)).terminate(), 0, "names that do not count");
+    writeFileSync(join(volume, "README"), "");
+    t.equal(await (await spawnBroker(t, {}, volume)).terminate(), 0, "a file beside a store");
+  },
+);
+
+t.test("a copy of a folder in use starts, and the folder itself is refused", async (t) => {
+  const path = await stoppedFolder(t);
+  const node = await spawnBroker(t, {}, path);
+  const copy = join(await tempFolder(t), "copy");
+  cpSync(path, copy, { recursive: true });
+  const second = await spawnBroker(t, {}, copy);
+  t.equal(await second.terminate(), 0);
+  const { sentences } = await refusal(t, path);
+  t.match(sentences, [new RegExp(`${path} is in use by process ${node.process.pid}`)]);
+  t.equal(await node.terminate(), 0);
+});
+
+t.test("a folder that the system cannot create is refused, and the process ends", async (t) => {
+  await assertRefused(t, "/proc/jindou/data", /\/proc\/jindou.*ENOENT/, "below /proc");
+});
+
+const withoutProcSys = [
+  "unshare",
+  "--mount",
+  "sh",
+  "-c",
+  'mount -t tmpfs none /proc/sys && exec "$@"',
+  "sh",
+];
+const canHide =
+  spawnSync(withoutProcSys[0] ?? "", [...withoutProcSys.slice(1), "true"]).status === 0;
+
+t.test(
+  "a node without /proc/sys starts, and a kill loses nothing that was acknowledged",
+  canHide ? {} : { skip: "this machine does not allow new mount namespaces" },
+  async (t) => {
+    const launch: LaunchOptions = { prefix: withoutProcSys };
+    const path = join(await tempFolder(t), "data");
+    const channel = (round: number) => ({
+      channel_id: `g${round}`,
+      channel_type: 2,
+      subscribers: ["u"],
+    });
+    for (let round = 0; round < 3; round++) {
+      const node = await spawnBroker(t, {}, path, launch);
+      for (let past = 0; past < round; past++)
+        t.equal((await node.call("/channel", channel(past))).status, 409, `channel ${past} exists`);
+      t.equal((await node.call("/channel", channel(round))).status, 200);
+      await node.kill();
+    }
+    t.match(readFileSync(join(path, "heartbeat"), "utf8"), /^running /);
+  },
+);
