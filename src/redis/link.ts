@@ -327,6 +327,7 @@ export class RedisLink {
     throw new BrokerError("unavailable", {
       message:
         "Redis has not answered for a while, and writes are rejected until it answers. Try again later",
+      cause: new Error("no reply to TIME"),
     });
   }
 
