@@ -7,7 +7,7 @@ import type { Redis } from "ioredis";
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { send } from "./client.ts";
 
-export interface Connection {
+interface Connection {
   /** Filters of CLIENT KILL that select only this connection, `undefined` if they are unknown. */
   filters: readonly string[] | undefined;
   /** Resolves when the server has closed the connection. Never rejects. */
