@@ -124,18 +124,20 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
    */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
-    const nowMs = clock();
-    for (let bucket = 0; bucket < BUCKETS; bucket++) {
-      const streams = keys.bucket("activeStreams", bucket);
-      try {
-        const names = await link.call("zrangebyscore", streams, nowMs + MAX_AHEAD_MS, "+inf");
-        for (const name of names as readonly Buffer[])
-          await link.write("zadd", streams, "XX", "LT", nowMs, name);
-      } catch (error) {
-        mayBeInFuture = true; // tried again by the next call
-        throw error;
-      }
+    try {
+      await Promise.all(Array.from({ length: BUCKETS }, (_, bucket) => correctIn(bucket)));
+    } catch (error) {
+      mayBeInFuture = true; // tried again by the next call
+      throw error;
     }
+  }
+
+  async function correctIn(bucket: number): Promise<void> {
+    const nowMs = clock();
+    const streams = keys.bucket("activeStreams", bucket);
+    const names = await link.call("zrangebyscore", streams, nowMs + MAX_AHEAD_MS, "+inf");
+    for (const name of names as readonly Buffer[])
+      await link.write("zadd", streams, "XX", "LT", nowMs, name);
   }
 
   async function interrupt(name: string, sinceMs: number): Promise<boolean> {
@@ -158,13 +160,18 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
      * or the age of the last event is unknown.
      */
     async interruptStreams(silentMs) {
-      if (mayBeInFuture) await correctFutureTimes();
-      if (steadyClock() - silentMs < reliableSinceMs) return 0;
+      const corrected = mayBeInFuture ? correctFutureTimes() : undefined;
+      corrected?.catch(() => undefined); // it rejects below
+      if (steadyClock() - silentMs < reliableSinceMs) {
+        await corrected;
+        return 0;
+      }
       const silentSinceMs = clock() - silentMs;
       const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
         interruptIn(bucket, silentSinceMs),
       );
       const counts = await Promise.all(buckets);
+      await corrected;
       return counts.reduce((sum, count) => sum + count, 0);
     },
 
