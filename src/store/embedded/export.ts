@@ -51,8 +51,9 @@ export interface SourceStream {
 }
 
 /**
- * Throws `unavailable` if there is no data, or if the folder is in use by another process or cannot
- * be written. Throws `disk_full` if the disk is full, and `internal` if the data cannot be read.
+ * Throws `unavailable` if there is no data, or if the folder contains files of another program, is
+ * in use by another process or cannot be written. Throws `disk_full` if the disk is full, and
+ * `internal` if the data cannot be read.
  */
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
@@ -119,7 +120,10 @@ export interface SourceSummary {
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/** Works even if another process uses the folder. Resolves to `undefined` if there is no data. */
+/**
+ * Works even if another process uses the folder. Resolves to `undefined` if there is no data.
+ * Throws the errors of `checkDatabase`.
+ */
 export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
   if (!hasDatabase(path)) return undefined;
   await checkDatabase(path, { onError() {}, onNotice() {} });

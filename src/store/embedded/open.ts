@@ -1,6 +1,6 @@
 // Opens the data folder, creates all parts of the embedded store, and closes them again. The order
-// of opening must not change: check the data format, acquire the folder, replay the WAL, run the
-// first checkpoint, and only then accept calls.
+// of opening must not change: check the folder and the database, check the data format, acquire the
+// folder, replay the WAL, run the first checkpoint, and only then accept calls.
 
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
@@ -101,8 +101,9 @@ const MAX_MEMTABLE_RECORDS = 500_000;
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 
 /**
- * Throws `internal` if the data cannot be read, `unavailable` if the folder is in use or cannot be
- * written, and `disk_full` if the disk is full.
+ * Throws `internal` if the data cannot be read, `unavailable` if the folder is in use, cannot be
+ * written, contains files of another program or has lost its database, and `disk_full` if the disk
+ * is full.
  */
 export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   const tables = await openFolder(options);
@@ -152,8 +153,9 @@ async function openFolder(options: EmbeddedOptions): Promise<Tables> {
 }
 
 /**
- * True if lmdb goes back to the last commit that is on the disk after this process was killed.
- * Otherwise, it does so only after a new boot of the machine, which it recognises by the boot id.
+ * True if lmdb goes back to the last commit on the disk when it opens the database after this
+ * process was killed. Otherwise, lmdb does so only after a reboot of the machine, which it
+ * recognises by the boot id.
  */
 function rollsBackOnKill(): boolean {
   return process.platform === "linux" && bootId() === undefined;

@@ -1,6 +1,6 @@
-// The layout of the data folder, and what must be true of a folder before a store is opened in it: it
-// holds no files of other programs, and it does not lack the database that it once had
-// [decisions: A used folder]. No state.
+// Defines the layout of the data folder, and checks a folder before a store is opened in it. The
+// folder must not contain files of other programs, and must not have lost its database [decisions:
+// A used folder]. No state.
 
 import { readdirSync, type Stats, statSync } from "node:fs";
 import { join } from "node:path";
@@ -35,7 +35,7 @@ export function assertUsable(path: string): void {
   });
 }
 
-/** Creates the folders that do not exist. Throws a file system error. */
+/** Creates the folders that do not exist. Throws a file system error on failure. */
 export function createFolders(path: string): void {
   makeFolder(path);
   for (const name of FOLDERS) makeInnerFolder(join(path, name));
@@ -53,8 +53,9 @@ export function hasDatabase(path: string): boolean {
 }
 
 /**
- * Returns the name of a file or folder that no store has created, `undefined` if there is none. Names
- * that begin with a dot do not count, and neither does the folder `lost+found` of a file system.
+ * Returns the name of a file or folder that no store has created, `undefined` if there is none.
+ * Names that begin with a dot do not count, and neither does the folder `lost+found` of a file
+ * system.
  */
 function foreignFile(path: string): string | undefined {
   const own = namesIn(path).filter((name) => FOLDERS.includes(name));
@@ -68,7 +69,7 @@ function foreignFile(path: string): string | undefined {
   return namesIn(path).find(isForeign) ?? inner[0];
 }
 
-/** Returns [] if the folder does not exist. */
+/** Returns [] if `folder` does not exist or is not a folder. */
 function namesIn(folder: string): readonly string[] {
   try {
     return readdirSync(folder);

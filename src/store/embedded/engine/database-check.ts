@@ -1,6 +1,6 @@
-// Checks the database before this process opens it with lmdb. A damaged file ends a process that
-// opens or reads it by a signal (SIGBUS, SIGSEGV, SIGABRT), and so does an opening that fails. After
-// an unclean stop, another process therefore opens and reads the database first. No state.
+// Checks the database before this process opens it with lmdb. If the file is damaged or cannot be
+// opened, a signal (SIGBUS, SIGSEGV, SIGABRT) may end the process that opens or reads it. So after
+// an unclean stop, another process opens and reads the database first. No state.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -79,12 +79,18 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
   await walk(path, ports);
 }
 
-/** Returns the state of a closed database, for `Heartbeat.stop`. Throws a file system error. */
+/**
+ * Returns the state of a closed database for `Heartbeat.stop`, "" if its first two pages are not
+ * valid. Throws a file system error on failure.
+ */
 export function databaseState(path: string): string {
   return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
 }
 
-/** Creates the file with all its blocks, because lmdb does not survive a full disk here. */
+/**
+ * Creates the lock file with all of its blocks if it does not exist. If lmdb created the file on a
+ * full disk, the process would end. Throws `disk_full` or `unavailable` on failure.
+ */
 function prepareLockFile(file: string): void {
   if (usableSize(file) !== undefined) return;
   try {
@@ -101,7 +107,10 @@ function prepareLockFile(file: string): void {
   }
 }
 
-/** Returns the size of a file that can be read and written, `undefined` if it does not exist. */
+/**
+ * Returns the size of the file, `undefined` if it does not exist. Throws `unavailable` if it cannot
+ * be read and written.
+ */
 function usableSize(file: string): number | undefined {
   const stats = statSync(file, { throwIfNoEntry: false });
   if (stats === undefined) return undefined;
@@ -165,7 +174,10 @@ function readMetaPage(fd: number, at: number) {
   return { bytes, pageBytes, lastPage, transaction };
 }
 
-/** Lets another process open the database and read all of it. Throws like `checkDatabase`. */
+/**
+ * Makes another process open the database and read all of it. Throws `internal` if the database is
+ * damaged, and `unavailable` if that process was ended from outside.
+ */
 async function walk(path: string, { onError, onNotice }: CheckPorts): Promise<void> {
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   const startedAt = performance.now();
@@ -192,7 +204,8 @@ async function walk(path: string, { onError, onNotice }: CheckPorts): Promise<vo
       );
   } catch (error) {
     if (error instanceof BrokerError) throw error;
-    // For example, no further process may be started. Most databases are sound after an unclean stop.
+    // For example, the process could not be started. The store is opened nevertheless, because most
+    // databases are sound after an unclean stop.
     onError(error as Error, "The database could not be checked after an unclean stop");
   } finally {
     clearTimeout(timer);

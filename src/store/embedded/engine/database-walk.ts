@@ -1,6 +1,7 @@
-// A program: opens the database of the data folder that its argument names, reads every row, and
-// allocates pages in a transaction that is not committed. Prints a `WalkReport` as JSON. A damaged
-// database may end it by a signal (see database-check.ts). Does nothing if the folder has an owner.
+// Program that opens the database of the data folder that its argument names, reads every row, and
+// allocates pages in a transaction that is not committed. Prints a `WalkReport` as JSON. If the
+// database is damaged, a signal may end the program (see database-check.ts). Reads no rows if the
+// owner of the folder is known to be running.
 
 import { join } from "node:path";
 import { ABORT, type RootDatabase } from "lmdb";
@@ -9,17 +10,20 @@ import { openEnvironment, type Stored } from "./database.ts";
 import { livenessOf, readOwner, scopeOf } from "./folder-lock.ts";
 
 export interface WalkReport {
-  /** True if a process that uses the folder is running. */
+  /** True if a process that uses the folder is known to be running. Nothing was then read. */
   readonly isInUse: boolean;
   readonly rows: number;
-  /** Errors of lmdb with which tables could not be read. */
+  /** Errors of lmdb while it read tables or allocated pages. */
   readonly errors: readonly string[];
   /** Error with which lmdb refused to open the database. */
   readonly refusal?: string;
 }
 
 const ROWS_PER_LOOK = 10_000;
-/** Pages that the trial transaction allocates, so that lmdb reads its lists of free pages. */
+/**
+ * Number of rows that the trial transaction puts. They need new pages, so lmdb reads its lists of
+ * free pages.
+ */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 

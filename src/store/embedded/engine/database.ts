@@ -106,7 +106,10 @@ export interface DatabaseOptions {
   readonly writes?: DatabaseWrites | undefined;
 }
 
-/** Throws an error of lmdb. Ends the process if the opening fails in some ways (database-check.ts). */
+/**
+ * Opens the environment. Throws an error of lmdb on failure. Some failures end the process instead
+ * (see database-check.ts).
+ */
 export function openEnvironment(folder: string): RootDatabase {
   return open({
     path: folder,

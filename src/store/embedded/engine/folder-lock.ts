@@ -3,11 +3,11 @@
 // of two competing processes gets the folder. Owns the token, the lease and the heartbeat timer of
 // this process.
 //
-// A dead owner does not block a start. If both processes run in the same scope, the pid and its
-// start time decide whether the owner is alive. Otherwise, the owner counts as dead if it writes no
-// heartbeat for SILENCE_MS. An owner that was only paused must find out that it lost the folder
-// before it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the WAL, `Fence`
-// for the database.
+// A dead owner does not block a start. If both processes run in the same scope (see `Owner`), the
+// pid and its start time decide whether the owner is alive. Otherwise, the owner counts as dead if
+// it writes no heartbeat for SILENCE_MS. An owner that was only paused must find out that it lost
+// the folder before it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the
+// WAL, `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import { readFileSync, readlinkSync, statSync } from "node:fs";
@@ -48,13 +48,14 @@ interface Owner {
   /** Start time of the process, "" if the system does not report it. */
   readonly startedAt: string;
   /**
-   * Where the pid is valid: the boot id (or the host name) and the pid namespace. Also the folder: a
-   * copy of the folder has the row of an owner that does not use the copy.
+   * Where the pid is valid: the boot id (or the host name) and the pid namespace. Also names the
+   * folder itself, because a copy of the folder contains the row of an owner that does not use the
+   * copy.
    */
   readonly scope: string;
 }
 
-/** Whether the process of an owner is running. `unknown` if its pid says nothing in this scope. */
+/** Whether the process of an owner is running. `unknown` if its pid does not show this. */
 type Liveness = "running" | "ended" | "unknown";
 
 export class FolderLock {
@@ -149,8 +150,8 @@ export class FolderLock {
   }
 
   /**
-   * Records that the database was closed in the state `state`. Must be called after a `release` that
-   * returned true. Throws a file system error.
+   * Records that the database was closed in the state `state`. Must be called after a `release`
+   * that returned true. Throws a file system error on failure.
    */
   markStopped(state: string): void {
     this.#heartbeat.stop(state);
@@ -229,8 +230,9 @@ export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefine
 
 /**
  * Resolves to `running` if the process of the owner is still running after EXIT_WAIT_MS. A process
- * that was just killed needs a moment to end, and a restart must not fail because of it. `scope` is
- * the scope of this process.
+ * that was just killed needs a moment to end, and a restart must not fail because of it. Resolves
+ * to `unknown` if the owner's scope is not `scope`, the scope of this process, or if a start time
+ * is missing without which the process cannot be identified.
  */
 export async function livenessOf(owner: Owner, scope: string): Promise<Liveness> {
   if (owner.scope !== scope) return "unknown";

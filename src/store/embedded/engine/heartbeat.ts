@@ -1,13 +1,14 @@
 // The file `heartbeat` in the data folder. While a process owns the folder, the text of the file
 // changes at every beat. After a clean stop, the text names the state in which the database was
-// left. The time of the file is not used: only the owner of a file may set it, and a clock may jump.
+// left. The modification time is not used, because only the owner of the file may set it, and
+// because the clock may jump.
 
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { createFile } from "./private-files.ts";
 
 export const HEARTBEAT_FILE = "heartbeat";
-/** All texts have the same length, so that a write never has to shorten the file. */
+/** Length of every text. It is always the same, so that a write never has to shorten the file. */
 const TEXT_BYTES = 64;
 const STOPPED = "stopped ";
 
@@ -22,7 +23,7 @@ export class Heartbeat {
     this.#token = token;
   }
 
-  /** Writes a text that the file did not have before. Throws a file system error. */
+  /** Writes a text that the file did not have before. Throws a file system error on failure. */
   beat(): void {
     this.#beats++;
     this.#write(`running ${this.#token} ${this.#beats}`);
@@ -38,7 +39,10 @@ export class Heartbeat {
     return this.read().startsWith(STOPPED);
   }
 
-  /** Records that the database was closed in the state `state`. Throws a file system error. */
+  /**
+   * Records that the database was closed in the state `state`. Throws a file system error on
+   * failure.
+   */
   stop(state: string): void {
     this.#write(stoppedText(state));
   }

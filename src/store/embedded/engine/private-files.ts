@@ -1,7 +1,7 @@
 // Modes of the data folder and of its files. Other users of the machine get no access. The group
 // gets access only if the folder is a volume that is shared through a group, as in Kubernetes
-// (`fsGroup`) and OpenShift: it belongs to another uid, or has the setgid bit [decisions: Files].
-// Touches only the folders and files of the store. No state.
+// (`fsGroup`) and OpenShift. Such a volume belongs to another uid, or has the setgid bit
+// [decisions: Files]. Touches only the folders and files of the store. No state.
 
 import {
   chmodSync,
@@ -33,8 +33,9 @@ function isShared({ mode, uid }: Stats): boolean {
 }
 
 /**
- * Creates a folder, and the folders above it that do not exist. Throws a file system error. Does
- * not use the option `recursive`, with which Node.js never returns in some folders below /proc.
+ * Creates a folder, and the folders above it that do not exist. Throws a file system error on
+ * failure. Does not use the option `recursive`, with which Node.js never returns in some folders
+ * below /proc.
  */
 export function makeFolder(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
@@ -51,7 +52,7 @@ export function makeInnerFolder(path: string): void {
   if (mode !== PRIVATE.folder) chmodSync(path, mode); // ignores the umask
 }
 
-/** Creates and opens a file. Throws a file system error. */
+/** Creates and opens a file. Throws a file system error on failure. */
 export function createFile(path: string, flag: "w" | "wx"): number {
   const { file: mode } = modesIn(dirname(path));
   const fd = openSync(path, flag, PRIVATE.file);
@@ -60,8 +61,9 @@ export function createFile(path: string, flag: "w" | "wx"): number {
 }
 
 /**
- * Restricts the data folder, the folders `folders` in it and all their files, and the file `file`.
- * Returns the first error if a mode could not be changed, because the file belongs to another user.
+ * Restricts the modes of the data folder, of the folders `folders` in it, of all their files, and
+ * of the file `file`. If a mode could not be changed, for example because the file belongs to
+ * another user, returns the first error. Throws a file system error if a folder cannot be read.
  */
 export function restrictAccess(
   folder: string,
@@ -91,7 +93,7 @@ function restrict(path: string, shared: boolean): void {
 function modeOf(stats: Stats, shared: boolean): number {
   const kind = stats.isDirectory() ? "folder" : "file";
   if (!shared) return PRIVATE[kind];
-  // The group of files of other users was chosen by whoever set up the volume.
+  // Files of other users keep the access of their group, which whoever set up the volume chose.
   if (stats.uid !== process.geteuid?.()) return stats.mode & ALL_BITS & ~OTHERS;
   return SHARED[kind];
 }
