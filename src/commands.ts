@@ -1,4 +1,4 @@
-// Parses the command line of `jindou` and runs one command. An error is printed as one sentence on
+// Parses the command line of `jindou` and runs one command. Prints each problem as one line on
 // standard error. Exit codes: 0 success, 1 failure, 2 invalid command line or configuration.
 
 import { once } from "node:events";

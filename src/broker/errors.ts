@@ -15,7 +15,7 @@ export const ERRORS = {
     retry: false,
   },
   bad_payload: {
-    message: "payload must be a JSON object with an integer type",
+    message: 'payload must be a JSON object whose field "type" is an integer',
     retry: false,
   },
   too_large: { message: "The request exceeds a size limit", retry: false },

@@ -185,9 +185,8 @@ const HISTORY_PAGE_SIZE = 200;
 const MAX_HISTORY_PAGES = 10;
 
 /**
- * Yields the channels with missed messages, in the order of the conversation list (newest first).
- * For a channel without a cursor, finds `afterSeq` by reading its history backwards. Throws the
- * errors of `ask`.
+ * Yields the channels that may have missed messages, newest first. For a channel without a cursor,
+ * finds `afterSeq` by reading its history backwards. Throws the errors of `ask`.
  */
 async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChannel> {
   const { ask, sinceId, all, hasCursor } = query;

@@ -59,7 +59,7 @@ export class ReplicationBarrier {
         this.#waits.delete(server);
       }
     const { settings } = this.#link;
-    // A primary that holds no slot rejects the write.
+    // A primary that holds no slot rejects every write, so its key does not matter.
     const marker = this.#link.keyOn(primary, "wait") ?? `${this.#link.keys.prefix}:wait`;
     const created = new PrimaryWaits(primary, marker, settings);
     this.#waits.set(primary, created);

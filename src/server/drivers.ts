@@ -86,7 +86,10 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     onNotice: (facts, message) => log.info(facts, message),
     onDiskChange(isFull, freeBytes) {
       if (isFull)
-        log.error({ freeBytes }, "The disk of the store is full: new data is rejected. Free space");
+        log.error(
+          { freeBytes },
+          "The disk of the store is full, so new data is rejected. Free some space on it",
+        );
       else log.info({ freeBytes }, "The disk of the store has space again: new data is accepted");
     },
   });

@@ -40,7 +40,7 @@ export const storeOptions = Type.Object(
       minimum: 0,
       unit: "messages",
       description:
-        "Number of newest messages that each channel keeps. A sweep removes older messages at the latest when a channel exceeds this number by 10 percent or by 100 messages, whichever is less. 0 means all.",
+        "Number of newest messages that each channel keeps. A channel may exceed it by up to 10 percent or 100 messages, whichever is less, before a sweep removes the older ones. 0 means all.",
     }),
     sweepIntervalMs: Type.Integer({
       default: 10_000,

@@ -110,7 +110,7 @@ function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerS
   // This is not `Array.prototype.filter`: it registers a callback for connections that open or
   // close.
   const attach = app.filter.bind(app);
-  // Newer releases declare `change` as the type of the wrapper object.
+  // Newer releases of uWebSockets.js declare `change` as `Number` instead of `number`.
   attach((res, change) => (Number(change) > 0 ? opened(res) : limits.closed()));
 }
 

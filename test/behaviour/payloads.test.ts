@@ -110,7 +110,7 @@ t.test(
 );
 
 t.test(
-  "a payload must be base64 of a JSON object with an integer type by default [decisions: payload]",
+  "by default, a payload must be base64 of a JSON object whose type is an integer [decisions: payload]",
   async (t) => {
     for (const [payload, problem] of [
       ["%%%", "not base64"],

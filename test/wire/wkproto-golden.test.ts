@@ -59,7 +59,7 @@ t.test("the captured sessions cover all five protocol versions", async (t) => {
 
 for (const session of sessions)
   t.test(
-    `the packets of the session ${session.name} are read and written with the same bytes`,
+    `the packets of the session ${session.name} decode to its fields and encode to its bytes`,
     async (t) => {
       const { version, frames, keys } = session;
       if (keys !== undefined) {

@@ -126,7 +126,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
       await within(judged, timeoutMs, "the access of users was not checked in time");
-      await subscriber.mark(); // events that ended a session before the read have arrived by now
+      // Afterwards, the events that ended sessions before this check have arrived.
+      await subscriber.mark();
     }
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);
   }

@@ -125,10 +125,10 @@ export class FolderLock {
   }
 
   /**
-   * Throws `unavailable` if this process may no longer be the owner. Must be called between a write
-   * outside the database and its answer, because the process may have been paused in between.
-   * Another process acquires the folder only after SILENCE_MS without a heartbeat, or else waits
-   * until this lease has ended (see `acquire`). So the other process finds the write in the WAL.
+   * Throws `unavailable` if this process may no longer be the owner. Must be called after a write
+   * outside the database, before the write is acknowledged, because the process may have been
+   * paused during the write. If this method returns, a later owner finds the write in the WAL:
+   * `acquire` does not resolve in another process while this process may acknowledge writes.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();

@@ -59,7 +59,7 @@ export class LiveStream {
   #end: StreamEvent | undefined;
   #snapshotBytes = 0;
   #memory = STREAM_BYTES;
-  /** Number of visible events, -1 if the message is not visible either. */
+  /** Number of visible events, -1 while not even the stream's message is visible. */
   #shown = -1;
   #snapshot: StreamSnapshot | undefined;
 

@@ -150,8 +150,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command with this id, if it is still pending. `append` must await this for a
-   * retry whose `publicationSeq` is 0, because the first call was then a command.
+   * Completes the command with this id if it is still pending. A retry whose `publicationSeq` is 0
+   * repeats a command, so `append` must await this before it answers the retry.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
