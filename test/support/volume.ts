@@ -5,10 +5,14 @@ const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
 
 /**
  * Returns the number of repetitions: the environment variable `name` if it is set, otherwise `full`
- * or one fifth of it, rounded and at least 1.
+ * or, by default, `few`.
  */
-export function volume(full: number, name?: string): number {
+export function volume(
+  full: number,
+  name?: string,
+  few = Math.max(1, Math.round(full / 5)),
+): number {
   const override = name === undefined ? undefined : process.env[name];
   if (override !== undefined) return Number(override);
-  return IS_FULL ? full : Math.max(1, Math.round(full / 5));
+  return IS_FULL ? full : few;
 }

@@ -3,7 +3,7 @@
 //
 // Usage: child.ts <folder> <mode> [<argument>], where mode and argument are one of
 //   send <channels>, stream <progress>, command, send-some <count>, starved <count>,
-//   obey <durability>, hold
+//   obey <durability>, die <commits>, hold
 
 import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
@@ -48,6 +48,16 @@ function pausePoint(point: string): void {
   }
 }
 
+/** Number of commits after which the mode `die` kills the process. */
+let commitsLeft = mode === "die" ? Number(argument) : Infinity;
+
+/** Kills this process at a random moment of the commit that has just been handed to lmdb. */
+function dieInCommit(): void {
+  const endMs = performance.now() + Math.random() * 3;
+  while (performance.now() < endMs);
+  process.kill(process.pid, "SIGKILL");
+}
+
 const store = createEmbeddedStore({
   path: folder,
   durability: argument === "disk" ? "disk" : "process",
@@ -72,6 +82,18 @@ const store = createEmbeddedStore({
           batch(_env, steps, write) {
             pausePoint("before the transaction");
             return write(steps);
+          },
+          flushed: (env) => env.flushed,
+        },
+      }
+    : {}),
+  ...(mode === "die"
+    ? {
+        databaseWrites: {
+          batch(_env, steps, write) {
+            const committed = write(steps);
+            if (--commitsLeft <= 0) dieInCommit();
+            return committed;
           },
           flushed: (env) => env.flushed,
         },
@@ -225,6 +247,29 @@ async function createGroup(): Promise<void> {
   print({ created });
 }
 
+/** Stores messages, commands, streams and groups, and removes groups, until the process dies. */
+async function work(): Promise<void> {
+  const flags = { allowStranger: false, large: false, ban: false, disband: false, sendBan: false };
+  for (let round = 0; ; round++) {
+    const name = `${process.pid}-${round}`;
+    const group = { id: name, type: 2, ...flags } as const;
+    const uids = Array.from({ length: round % 200 }, (_, i) => `u${i}`);
+    const payload = new Uint8Array((round % 40) * 500);
+    const channel = { id: `g${round % 30}`, type: 2 } as const;
+    const event = (type: string, eventId: string) =>
+      eventOf(type, "text ".repeat(round % 100), { channel, clientMsgNo: name, eventId });
+    await Promise.all([
+      ...Array.from({ length: 20 }, () => store.append(draftOf({ channel, payload }))),
+      store.createChannel(group, uids),
+      store.appendCommand(commandOf({ clientMsgNo: name, recipients: uids })),
+    ]);
+    await store.streamEvent(event(STREAM_START, "start"));
+    await store.streamEvent(event(STREAM_CONTENT, "content"));
+    await store.streamEvent(event(STREAM_END, "end"));
+    await store.removeSubscribers(group, uids.slice(0, round % 100), "permanent");
+  }
+}
+
 /** Executes the orders on standard input without waiting for each other. Prints each answer. */
 function obey(): void {
   createInterface(process.stdin).on("line", async (text) => {
@@ -266,6 +311,7 @@ try {
   }
   if (mode === "starved") await starve(Number(argument));
   if (mode === "command") await command();
+  if (mode === "die") await work();
   if (mode === "obey") obey();
   if (mode === "hold") setInterval(() => {}, 1000);
 } catch (error) {
