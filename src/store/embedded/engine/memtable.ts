@@ -238,13 +238,14 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /** Drops channels without records among the oldest ones beyond MAX_IDLE_CHANNELS. */
+  /** Drops the oldest channels without records, until MAX_IDLE_CHANNELS channels are left. */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
     for (const [key, channel] of this.#channels) {
-      if (excess-- <= 0) return;
-      if (!hasRecords(channel) && channel.uncommitted === 0) this.#channels.delete(key);
+      if (hasRecords(channel) || channel.uncommitted > 0) continue;
+      this.#channels.delete(key);
+      if (--excess === 0) return;
     }
   }
 }

@@ -176,3 +176,20 @@ function count(
 ): number {
   return records.filter(isCounted).length;
 }
+
+t.test(
+  "the oldest channels without records are dropped down to the limit, also if older ones have records",
+  (t) => {
+    const memtable = new Memtable(() => undefined, LIMITS);
+    const busy = 20;
+    for (let i = 0; i < busy; i++) assign(memtable, { ...named(i), key: `2:busy${i}` });
+    const idle = 100_000;
+    for (let i = 0; i < idle; i++) memtable.channel(`2:idle${i}`);
+    memtable.evictIdle();
+    const isKept = (key: string) => memtable.peek(key) !== undefined;
+    t.ok(isKept("2:busy0"), "a channel with records is kept");
+    t.notOk(isKept(`2:idle${busy - 1}`));
+    t.ok(isKept(`2:idle${busy}`));
+    t.end();
+  },
+);
