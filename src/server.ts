@@ -10,6 +10,7 @@ import { createApi, createNodeManagers, createViewerApi } from "./server/control
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import { waitForStore } from "./server/store-wait.ts";
+import { assertClock } from "./server/wall-clock.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 
 /** Fraction of the drain time for disconnecting clients. The rest is for calls in progress. */
@@ -46,6 +47,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
 
   async function open(): Promise<ListenerPorts> {
     node.status = "starting";
+    assertClock();
     const { managers: accounts, admin } = config;
     // Configured accounts can be loaded without the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();

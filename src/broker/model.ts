@@ -311,6 +311,14 @@ export const presenceTopic = (uid: string): Topic => `p:${uid}`;
 const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
 const MESSAGE_IDS_PER_MS = 4096;
 
+/** Highest message id. Every client can represent it exactly. */
+export const MAX_MESSAGE_ID = Number.MAX_SAFE_INTEGER;
+/**
+ * Latest time, in Unix milliseconds, that a clock may show. A later time is a fault of the clock, and
+ * ids made from it could soon exceed MAX_MESSAGE_ID.
+ */
+export const LATEST_TIME_MS = Date.UTC(2080, 0, 1);
+
 /** Returns the lowest id that a message accepted at `timeMs` can have. */
 export function firstMessageId(timeMs: number): number {
   return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;

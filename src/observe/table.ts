@@ -216,6 +216,10 @@ export const METRICS = {
     "cluster_resubscribed_topics_total",
     "Topics subscribed again after a connection to Redis was lost or the topic moved to another server",
   ),
+  clockInvalid: gauge(
+    "clock_invalid",
+    "1 while the clock of this machine shows a time after 2080, which is not used. Embedded store only",
+  ),
   clusterClockOffset: gauge(
     "cluster_clock_offset_seconds",
     "Difference between the clocks of this node and of Redis, in seconds, minus the uncertainty from the heartbeat's round trip. Positive if this node is ahead",

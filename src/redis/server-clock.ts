@@ -5,7 +5,9 @@
 // timer.
 
 import type { Redis } from "ioredis";
+import { LATEST_TIME_MS } from "../broker/model.ts";
 import { send } from "./client.ts";
+import { UnusableRedis } from "./errors.ts";
 
 /** A reply of TIME, and its time of arrival by the monotonic clock. */
 interface Sample {
@@ -83,10 +85,17 @@ export class ServerClocks {
     return asking;
   }
 
-  /** Asks one server for its time. Rejects with the errors of ioredis. */
+  /**
+   * Asks one server for its time. Rejects with the errors of ioredis, and with UnusableRedis if the
+   * time is too late to be used.
+   */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
+    if (serverMs > LATEST_TIME_MS)
+      throw new UnusableRedis(
+        `its clock shows ${new Date(serverMs).toISOString()}. A time after 2080 is not used for message ids. Set the clock of its machine`,
+      );
     let samples = this.#samples.get(server);
     if (samples === undefined) {
       // The samples are dropped, because the next connection may lead to another server.

@@ -18,6 +18,7 @@ import { setAside } from "../store/embedded/set-aside.ts";
 import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
 import { createRedisStore } from "../store/redis/store.ts";
+import { WallClock } from "./wall-clock.ts";
 
 interface DriverPorts {
   readonly config: Config;
@@ -72,6 +73,14 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   const { store: settings, streams, commands } = config;
   const cluster = new SingleNode(about.nodeId, about);
   const log = roomLogger(logger, "store");
+  const clock = new WallClock({
+    onInvalid: (timeMs) =>
+      log.error(
+        { clock: new Date(timeMs).toISOString() },
+        "The clock of this machine shows a time after 2080. The last valid time is continued. Set the clock",
+      ),
+    onValid: () => log.info("The clock of this machine shows a valid time again"),
+  });
   const store = createEmbeddedStore({
     ...settings,
     maxStreamBytes: maxStreamBytes(config),
@@ -79,7 +88,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     maxInbox: commands.maxInbox,
     inboxTtlS: commands.expireS,
     publisher: cluster,
-    clock: Date.now,
+    clock: clock.now,
     steadyClock: () => performance.now(),
     onError: (error, message) => log.error({ err: error }, message),
     onLost,
@@ -93,6 +102,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
       else log.info({ freeBytes }, "The disk of the store has space again: new data is accepted");
     },
   });
+  families.clockInvalid.of().from(() => (clock.isInvalid ? 1 : 0));
   families.storeFreeBytes.of().from(() => store.stats().freeBytes);
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
   families.storeAppends.of().from(() => store.stats().appends);
@@ -113,7 +123,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     store: { ...store, start },
     cluster,
     throttle,
-    clock: Date.now,
+    clock: clock.now,
     lookBackMs: 0,
     async reach() {},
     async close() {},

@@ -2,8 +2,11 @@
 // itself: at the store, one late reply among many shows only as a rare write that is rejected as
 // too late.
 
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
-import t from "tap";
+import { Redis } from "ioredis";
+import t, { type Test } from "tap";
 import { ServerClocks } from "../../src/redis/server-clock.ts";
 import { startRedis } from "../support/redis.ts";
 
@@ -62,4 +65,40 @@ t.test("a node asks every server for its time repeatedly", async (t) => {
   const until = performance.now() + WAIT_MS;
   while ((await questions()) < 5 && performance.now() < until) await pause(20);
   t.ok((await questions()) >= 5, "the server was asked at least five times");
+});
+
+/** Starts a server that answers TIME with this time, and every other command with OK. */
+async function startClock(t: Test, timeMs: number): Promise<Redis> {
+  const server = createServer((socket) => {
+    socket.on("data", (data) => {
+      const commands = String(data).match(/\$\d+\r\n[a-z]+\r\n/gi) ?? [];
+      for (const [i, command] of commands.entries())
+        if (/time/i.test(command))
+          socket.write(`*2\r\n$10\r\n${Math.floor(timeMs / 1000)}\r\n$1\r\n0\r\n`);
+        else if (i === 0) socket.write("+OK\r\n");
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const client = new Redis({ port, enableReadyCheck: false, disableClientInfo: true });
+  t.teardown(() => {
+    client.disconnect();
+    server.close();
+  });
+  return client;
+}
+
+t.test("the time of a server whose clock shows a time after 2080 is not used", async (t) => {
+  for (const [year, isUsed] of [
+    [2079, true],
+    [2081, false],
+    [2100, false],
+  ] as const) {
+    const server = await startClock(t, Date.UTC(year, 0, 1));
+    const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 60_000 });
+    if (isUsed) await clocks.ask(server);
+    else await t.rejects(clocks.ask(server), { message: /its clock shows 2/ });
+    t.equal(clocks.now(server) !== undefined, isUsed, `${year}`);
+  }
 });

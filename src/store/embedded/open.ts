@@ -4,6 +4,7 @@
 
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
+import { MAX_MESSAGE_ID } from "../../broker/model.ts";
 import type { Clock, Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
@@ -397,6 +398,10 @@ function openWal(
     lastCommandId(tables),
     lastChangeId(tables),
   );
+  if (lastMessageId >= MAX_MESSAGE_ID)
+    throw new BrokerError("internal", {
+      message: `The store in ${path} has message ids above ${MAX_MESSAGE_ID}, which were assigned while the clock showed a time after 2093, and several messages have the same id. Restore the data folder from a copy of an earlier time, or move it away to begin a new store.`,
+    });
   try {
     const wal = new Wal({
       folder,

@@ -2,10 +2,12 @@
 // Owns the last assigned id and the id reservation. An assigned seq is not final:
 // `Memtable.rollBack` frees it if the batch was not written. Hot path.
 
+import { BrokerError } from "../../../broker/errors.ts";
 import {
   type ChannelKey,
   clientMsgNoOf,
   firstMessageId,
+  MAX_MESSAGE_ID,
   type Message,
   type MessageHeader,
 } from "../../../broker/model.ts";
@@ -219,10 +221,14 @@ export class MessageIds {
     return Math.max(this.#last, this.#reserved);
   }
 
+  /** Throws `internal` if no id up to MAX_MESSAGE_ID is left. */
   next(nowMs: number): number {
     const fresh = firstMessageId(nowMs);
-    this.#last = fresh > this.#last ? fresh : this.#last + 1;
-    return this.#last;
+    const id = fresh > this.#last ? fresh : this.#last + 1;
+    if (id > MAX_MESSAGE_ID)
+      throw new BrokerError("internal", { message: "No message id is left. Check the clock." });
+    this.#last = id;
+    return id;
   }
 
   /**
@@ -230,7 +236,8 @@ export class MessageIds {
    * shown. Returns `undefined` if an earlier reservation covers `id`, the id of the message.
    */
   reservationFor(id: number): number | undefined {
-    return id <= this.#reserved ? undefined : id + IDS_PER_RESERVATION;
+    if (id <= this.#reserved) return undefined;
+    return Math.min(id + IDS_PER_RESERVATION, MAX_MESSAGE_ID);
   }
 
   markReserved(reservation: number): void {

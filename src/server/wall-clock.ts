@@ -1,0 +1,63 @@
+// The clock of this machine, as the store uses it for message ids and times. State: the last valid
+// time. A time after LATEST_TIME_MS is never returned [decisions: A time is only a time].
+
+import { LATEST_TIME_MS } from "../broker/model.ts";
+import { StartError } from "./start-error.ts";
+
+interface WallClockPorts {
+  /** Called when the machine begins to show a time that is too late. */
+  readonly onInvalid: (timeMs: number) => void;
+  /** Called when the machine shows a valid time again. */
+  readonly onValid: () => void;
+}
+
+export class WallClock {
+  readonly #ports: WallClockPorts;
+  #lastMs = 0;
+  /** Value of the monotonic clock at `#lastMs`. */
+  #lastAt = 0;
+  #isInvalid = false;
+
+  constructor(ports: WallClockPorts) {
+    this.#ports = ports;
+  }
+
+  /** True while the machine shows a time that is too late. */
+  get isInvalid(): boolean {
+    this.now();
+    return this.#isInvalid;
+  }
+
+  /**
+   * Returns the time in Unix milliseconds. While the machine shows a time that is too late, the
+   * monotonic clock continues the last valid time.
+   */
+  readonly now = (): number => {
+    const timeMs = Date.now();
+    if (timeMs > LATEST_TIME_MS) return this.#instead(timeMs);
+    if (this.#isInvalid) {
+      this.#isInvalid = false;
+      this.#ports.onValid();
+    }
+    this.#lastMs = timeMs;
+    this.#lastAt = performance.now();
+    return timeMs;
+  };
+
+  #instead(timeMs: number): number {
+    if (!this.#isInvalid) {
+      this.#isInvalid = true;
+      this.#ports.onInvalid(timeMs);
+    }
+    return Math.floor(this.#lastMs + performance.now() - this.#lastAt);
+  }
+}
+
+/** Throws StartError if this machine shows a time that is too late. */
+export function assertClock(): void {
+  const timeMs = Date.now();
+  if (timeMs <= LATEST_TIME_MS) return;
+  throw new StartError(
+    `The clock of this machine shows ${new Date(timeMs).toISOString()}. A time after ${new Date(LATEST_TIME_MS).toISOString()} is not used for message ids. Set the clock, for example with NTP.`,
+  );
+}
