@@ -4,6 +4,7 @@
 import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
 import { Progress } from "./migrate/progress.ts";
+import { sentenceOf } from "./observe/error-fields.ts";
 import { migrationOf } from "./server/migration.ts";
 import { onStopSignal } from "./signals.ts";
 
@@ -24,12 +25,12 @@ export async function moveData(config: Config): Promise<void> {
   };
   let compared = "";
   const migration = migrationOf(config, {
-    onError: (error, what) => print(`jindou: ${what}: ${String(error)}`),
+    onError: (error, what) => print(`jindou: ${what}: ${sentenceOf(error)}`),
     onFailure() {}, // `once` throws the error
     onProgress: (current) => progress.show(current),
     onWaiting: reportOther(print, progress),
     onLost(error) {
-      print(`jindou: ${error instanceof Error ? error.message : String(error)}.`);
+      print(`jindou: ${sentenceOf(error)}.`);
       process.exit(FAILED);
     },
     onCompared(counts) {

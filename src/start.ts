@@ -3,7 +3,7 @@
 
 import { BrokerError } from "./broker/errors.ts";
 import type { Config } from "./config/schema.ts";
-import { startSummary } from "./config/summary.ts";
+import { secretsOf, startSummary } from "./config/summary.ts";
 import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
 import { createLogger, type Logger } from "./observe/logger.ts";
 import { StartError } from "./server/start-error.ts";
@@ -25,7 +25,7 @@ const REPEATED_SIGNAL_MS = 300;
 export async function startNode(config: Config, version: string, newStore = false): Promise<void> {
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
   const output = new LogOutput(STANDARD_OUTPUT);
-  const logger = createLogger(config.log, output);
+  const logger = createLogger({ ...config.log, secrets: secretsOf(config) }, output);
   output.onResumed = (dropped) =>
     logger.warn({ dropped }, "Log lines were dropped because nobody read standard output");
   process.on("exit", () => output.flushBeforeExit());

@@ -4,6 +4,7 @@
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
 import { formatAddress, isLoopback, parseAddress } from "../lib/address.ts";
+import { parseRedisUrl } from "../redis/address.ts";
 import type { OptionSchema } from "./keys.ts";
 import { type Config, plainSchema } from "./schema.ts";
 
@@ -60,6 +61,28 @@ function clientAccess({ auth }: Config): string {
 
 /** Text that is shown instead of a secret. An empty secret is shown as empty. */
 export const MASK = "******";
+
+/**
+ * Returns the secrets of the configuration that are set, and the passwords in the address of Redis,
+ * in every form in which a text may contain them.
+ */
+export function secretsOf(config: Config): readonly string[] {
+  const secrets = collectSecrets(config, plainSchema);
+  const address = parseRedisUrl(config.redis.url);
+  if (typeof address === "object") secrets.push(address.password);
+  const forms = secrets.flatMap((secret) => [secret, encodeURIComponent(secret)]);
+  return [...new Set(forms)].filter((secret) => secret !== "");
+}
+
+function collectSecrets(value: unknown, schema: OptionSchema): string[] {
+  if (schema.secret === true) return [String(value)];
+  const { items, properties } = schema;
+  if (Array.isArray(value))
+    return value.flatMap((item) => (items === undefined ? [] : collectSecrets(item, items)));
+  return Object.entries(properties ?? {}).flatMap(([name, child]) =>
+    collectSecrets((value as Record<string, unknown>)[name] ?? "", child),
+  );
+}
 
 export function maskSecrets(config: Config): unknown {
   return mask(config, plainSchema);

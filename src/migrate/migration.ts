@@ -5,6 +5,7 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
+import { messageOf } from "../observe/error-fields.ts";
 import type { RedisSettings } from "../redis/client.ts";
 import { UnusableRedis } from "../redis/errors.ts";
 import { RedisLink } from "../redis/link.ts";
@@ -421,7 +422,7 @@ export class Migration {
 }
 
 function throwRedisError(cause: unknown): never {
-  const detail = cause instanceof Error ? cause.message : String(cause);
+  const detail = messageOf(cause);
   const message = `Redis cannot be used: ${detail}`;
   const isUnusable = cause instanceof UnusableRedis; // retrying cannot help
   throw new BrokerError(isUnusable ? "internal" : "unavailable", {
@@ -432,8 +433,7 @@ function throwRedisError(cause: unknown): never {
 /** Turns any error into a BrokerError whose message tells the operator the cause. */
 function toBrokerError(error: unknown): BrokerError {
   if (error instanceof BrokerError) return withCauseMessage(error);
-  const message = error instanceof Error ? error.message : String(error);
-  return new BrokerError("unavailable", { message, cause: error });
+  return new BrokerError("unavailable", { message: messageOf(error), cause: error });
 }
 
 /**
@@ -444,7 +444,7 @@ function withCauseMessage(error: BrokerError): BrokerError {
   const { code, message, cause } = error;
   const isGeneral = message === new BrokerError(code).message;
   if (!(isGeneral && cause instanceof Error)) return error;
-  return new BrokerError(code, { message: cause.message, cause: error });
+  return new BrokerError(code, { message: messageOf(cause), cause: error });
 }
 
 function alreadyStartedError(): BrokerError {

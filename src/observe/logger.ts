@@ -2,26 +2,58 @@
 // each room (top-level folder of src).
 
 import { type DestinationStream, type Logger, pino } from "pino";
+import { errorFields } from "./error-fields.ts";
 
 export type { Logger } from "pino";
 
 /** Fields that are redacted if a caller logs them by mistake. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** Creates the root logger of a process. Variable data belongs in fields, not in the message. */
-export function createLogger(
-  options: { readonly level: string },
-  destination: DestinationStream,
-): Logger {
+/** Minimum length of a secret that is masked. A shorter one is a part of other words. */
+const MIN_SECRET_LENGTH = 4;
+const MASK = "******";
+
+interface LogOptions {
+  readonly level: string;
+  /** Texts that are masked wherever a line contains them. */
+  readonly secrets?: readonly string[];
+}
+
+/**
+ * Creates the root logger of a process. Variable data belongs in fields, not in the message. An
+ * error in a field is logged as its `errorFields`.
+ */
+export function createLogger(options: LogOptions, destination: DestinationStream): Logger {
   return pino(
     {
       level: options.level,
       timestamp: pino.stdTimeFunctions.isoTime,
-      formatters: { level: (label) => ({ level: label }) },
+      formatters: { level: (label) => ({ level: label }), log: withErrorFields },
+      serializers: { err: (fields: unknown) => fields }, // `withErrorFields` has made the fields
+      hooks: { streamWrite: maskerOf(options.secrets ?? []) },
       redact: [...REDACTED, ...REDACTED.map((name) => `*.${name}`)],
     },
     destination,
   );
+}
+
+/** Replaces errors by their fields. A logged error without a field is in the field `err`. */
+function withErrorFields(fields: object): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => [
+      name,
+      value instanceof Error || name === "err" ? errorFields(value) : value,
+    ]),
+  );
+}
+
+/** Returns a function that masks the secrets in a line of JSON. */
+function maskerOf(secrets: readonly string[]): (line: string) => string {
+  const texts = secrets
+    .filter(({ length }) => length >= MIN_SECRET_LENGTH)
+    .map((secret) => JSON.stringify(secret).slice(1, -1))
+    .sort((a, b) => b.length - a.length); // a secret may be a part of another one
+  return (line) => texts.reduce((text, secret) => text.replaceAll(secret, MASK), line);
 }
 
 export function roomLogger(logger: Logger, room: string): Logger {

@@ -1,6 +1,7 @@
 // Converts error replies of Redis and errors of the connection into the broker's errors.
 
 import { BrokerError } from "../broker/errors.ts";
+import { messageOf } from "../observe/error-fields.ts";
 
 /** Error replies of a server that is reachable but cannot run the command now. */
 const UNABLE_NOW =
@@ -36,7 +37,7 @@ export function startFailure(cause: unknown): UnusableRedis | RedisAway {
   const { lastNodeError } = cause as { readonly lastNodeError?: unknown }; // of a Redis Cluster
   if (lastNodeError !== undefined) return startFailure(lastNodeError);
   if (cause instanceof BrokerError && cause.cause !== undefined) return startFailure(cause.cause);
-  const text = withoutStop(cause.message);
+  const text = messageOf(cause).trim().replace(/[.!]$/, "");
   if (isReply(cause))
     return MAY_RECOVER.test(text) ? new RedisAway(`${text}; ${CHECK_URL}`) : refusal(text);
   const { code = "" } = cause as NodeJS.ErrnoException;
@@ -63,10 +64,6 @@ function refusal(text: string): UnusableRedis {
       "Redis is not a Cluster. Set redis.cluster to false and redis.url to a single address",
     );
   return new UnusableRedis(`${text}. Check redis.url and the configuration of Redis`);
-}
-
-function withoutStop(text: string): string {
-  return text.trim().replace(/[.!]$/, "");
 }
 
 export function isMissingScript(error: unknown): boolean {

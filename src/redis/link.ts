@@ -54,6 +54,8 @@ interface LinkPorts {
    * Nothing is written to a server whose clock is unknown. Default: 2,000.
    */
   readonly maxClockAgeMs?: number;
+  /** True if this process also subscribes to topics, for which `start` then checks the right. */
+  readonly subscribes?: boolean;
 }
 
 /**
@@ -403,7 +405,7 @@ export class RedisLink {
       place: this.isCluster ? `at ${host}:${port} ` : "",
       waits: this.settings.minReplicas > 0,
       // Later, the connections that subscribe report it themselves.
-      subscribes: this.#status === "starting",
+      subscribes: this.#ports.subscribes === true && this.#status === "starting",
     });
   }
 

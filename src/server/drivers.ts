@@ -150,6 +150,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const link = new RedisLink(config.redis, {
     ...{ name, onError },
     maxClockAgeMs: config.cluster.deadAfterMs,
+    subscribes: true,
   });
   const common = { link, clock: link.now, onError };
   const { dedupeWindowS, retentionS, maxChannelMessages } = config.store;

@@ -2,6 +2,7 @@
 // as one sentence.
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
+import { messageOf } from "../observe/error-fields.ts";
 
 /** A reason why the node cannot start. It has no cause, because the log would print its stack. */
 export class StartError extends Error {
@@ -10,7 +11,7 @@ export class StartError extends Error {
 
 /** Returns the message without a full stop. Appends the cause to the default message of a code. */
 export function reasonOf(error: unknown): string {
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   const isGeneral =
     error instanceof BrokerError &&
     error.cause !== undefined &&

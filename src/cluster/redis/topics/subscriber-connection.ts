@@ -68,7 +68,10 @@ export class SubscriberConnection {
     this.#ports = ports;
     this.#receivedUntilMs = ports.clock();
     client.on("error", (error) =>
-      ports.onError(error, "The subscriber connection to Redis failed; connecting again"),
+      ports.onError(
+        asBrokerError(error),
+        "The subscriber connection to Redis failed; connecting again",
+      ),
     );
     client.on("ready", () => void this.#open());
     client.on("close", () => this.#goDown());

@@ -1,0 +1,91 @@
+// Turns any error into the fields that the log shows of it: a sentence, a code and the stack. The
+// only way of an error into the log. Errors of libraries have further properties, which may hold a
+// password (ioredis: the arguments of the failed command; Node.js: the text that is not a URL), so
+// nothing else of an error is ever copied. Pure.
+
+/** What the log shows of an error. */
+interface ErrorFields {
+  /** Class of the error. */
+  readonly type: string;
+  /** Code of the broker, of Node.js or of a reply of Redis. `internal` if the error has none. */
+  readonly code: string;
+  /** The message, and the messages of the causes. */
+  readonly message: string;
+  /** The frames of the error and of its causes, without messages. */
+  readonly stack: string;
+}
+
+/** Maximum number of errors in a chain of causes that are shown. */
+const MAX_CAUSES = 5;
+const CODE = /^[A-Za-z][A-Za-z0-9_]*$/;
+/** Beginning of an error reply of Redis. */
+const REPLY_CODE = /^[A-Z]{2,}\b/;
+const FRAME = /^\s+at /;
+
+export function errorFields(error: unknown): ErrorFields {
+  const chain = chainOf(error);
+  return {
+    type: typeOf(error),
+    code: codeOf(error),
+    message: sentenceOf(error),
+    stack: chain.flatMap(framesOf).join("\n"),
+  };
+}
+
+/**
+ * Returns the messages of the error and of its causes as one text, without what libraries quote of
+ * their input.
+ */
+export function sentenceOf(error: unknown): string {
+  const texts: string[] = [];
+  for (const link of chainOf(error)) {
+    const text = messageOf(link).trim().replace(/\.$/, "");
+    if (text !== "" && !texts.some((earlier) => earlier.includes(text))) texts.push(text);
+  }
+  return texts.join(": ");
+}
+
+/** Returns the message of the error itself, without what libraries quote of their input. */
+export function messageOf(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  // V8 quotes the text that it could not parse, and Redis the arguments of a command.
+  if (error instanceof SyntaxError && /JSON/.test(text)) return "a text is not valid JSON";
+  return text.replace(/,? with args beginning with:.*$/s, "");
+}
+
+function chainOf(error: unknown): readonly unknown[] {
+  const chain: unknown[] = [error];
+  let cause = causeOf(error);
+  while (cause !== undefined && chain.length < MAX_CAUSES && !chain.includes(cause)) {
+    chain.push(cause);
+    cause = causeOf(cause);
+  }
+  return chain;
+}
+
+/** Returns the cause. ioredis names the error of a server of a Redis Cluster `lastNodeError`. */
+function causeOf(error: unknown): unknown {
+  const { cause, lastNodeError } = Object(error) as {
+    readonly cause?: unknown;
+    readonly lastNodeError?: unknown;
+  };
+  return cause ?? lastNodeError;
+}
+
+function typeOf(error: unknown): string {
+  if (!(error instanceof Error)) return typeof error;
+  return error.name === "Error" ? error.constructor.name : error.name;
+}
+
+function codeOf(error: unknown): string {
+  const { code, name } = Object(error) as { readonly code?: unknown; readonly name?: unknown };
+  if (typeof code === "string" && CODE.test(code)) return code;
+  const reply = name === "ReplyError" ? REPLY_CODE.exec(messageOf(error))?.[0] : undefined;
+  return reply ?? "internal";
+}
+
+function framesOf(error: unknown): readonly string[] {
+  const { stack } = Object(error) as { readonly stack?: unknown };
+  if (typeof stack !== "string") return [];
+  return stack.split("\n").filter((line) => FRAME.test(line));
+}
