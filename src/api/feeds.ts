@@ -4,7 +4,7 @@
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
-import type { HttpBody, HttpStream } from "../transport/types.ts";
+import type { HttpBody, HttpReply, HttpStream } from "../transport/types.ts";
 import { JSON_HEADERS, OPEN_TO_PAGES } from "./reply.ts";
 
 /** Number of slots of the timer wheel. Visiting one slot per tick spreads the work. */
@@ -67,6 +67,9 @@ const HEADERS = Object.freeze({
   "content-type": "text/event-stream; charset=utf-8",
   "x-accel-buffering": "no", // otherwise nginx buffers the events
 });
+
+/** Reply to a HEAD request for a feed. */
+export const FEED_HEAD: HttpReply = Object.freeze({ status: 200, headers: HEADERS, body: "" });
 
 /** Range of the random reconnect delay. Readers of a failed node must not all return at once. */
 const MIN_RETRY_MS = 1000;

@@ -61,6 +61,8 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
     info: {
       title: "Jindou control plane",
       version: info.version,
+      description:
+        "Each path that can be called with GET can also be called with HEAD. The reply has the status and the headers of GET.",
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
     servers: [{ url: "/" }],

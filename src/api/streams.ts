@@ -4,7 +4,7 @@
 import type { StreamNote, StreamSnapshot } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";
 import type { Streams } from "../broker/streams.ts";
-import { Feeds, type MayStay } from "./feeds.ts";
+import { FEED_HEAD, Feeds, type MayStay } from "./feeds.ts";
 import { jsonReply, NOTHING_REPLY } from "./reply.ts";
 import { streamBody } from "./reply-schemas.ts";
 import type { ApiRoute, RouteReply } from "./route.ts";
@@ -31,13 +31,18 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
   const admission = createStreamAdmission(ports, audience);
   const feeds = new Feeds(ports.keepAliveMs);
 
-  async function reply(target: StreamRequest, mayStay: MayStay): Promise<RouteReply> {
+  async function reply(
+    method: string,
+    target: StreamRequest,
+    mayStay: MayStay,
+  ): Promise<RouteReply> {
     const { channel, uid, clientMsgNo, fromIndex } = target;
     const view = { channel, uid };
     const stream = await streams.read(view, clientMsgNo);
     if (!target.follows) return jsonReply(JSON.stringify(streamReplyJson(stream)));
     // The EventSource of a browser reconnects after the end of the events. 204 makes it stop.
     if (stream.state !== "active" && fromIndex === stream.nextIndex) return NOTHING_REPLY;
+    if (method === "HEAD") return FEED_HEAD;
     const viewer = target.viewer && { uid: target.viewer.uid, mayStay };
     const subscription = { view, clientMsgNo, fromIndex, viewer };
     return feeds.open((sink) => followers.follow(subscription, sink), mayStay);
@@ -66,7 +71,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
       const result = read(request);
       if ("refusal" in result) return result.refusal;
       const mayStay = () => admission.stillAdmits(request, guard);
-      return reply(result.value, mayStay);
+      return reply(request.method, result.value, mayStay);
     },
   };
 }

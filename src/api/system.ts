@@ -1,6 +1,7 @@
 // Calls about the process itself: health, readiness, metrics and migration.
 
 import type { Clock } from "../broker/ports.ts";
+import type { HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
@@ -75,8 +76,8 @@ export function createSystemCalls(ports: SystemPorts) {
       return jsonReply(JSON.stringify(body));
     },
 
-    async metrics() {
-      const body = await ports.metrics.metrics();
+    async metrics({ method }: Pick<HttpRequest, "method">) {
+      const body = method === "HEAD" ? "" : await ports.metrics.metrics();
       const headers = {
         ...JSON_HEADERS,
         "content-type": ports.metrics.contentType,

@@ -11,9 +11,11 @@ import {
   BARE_500,
   type WriteReply,
   withHeader,
+  writeHeadReply,
+  writeHeadReplyAndClose,
+  writeLastHeadReply,
   writeReply,
   writeReplyAndClose,
-  writeReplyHead,
 } from "./http-reply.ts";
 import { StreamBody } from "./http-stream.ts";
 import type { SocketLimits } from "./socket-limits.ts";
@@ -24,6 +26,12 @@ const NO_BODY = new Uint8Array(0);
 
 /** Time for which a refusal waits for the body, because many clients send it in a second packet. */
 const REST_WAIT_MS = 250;
+
+/**
+ * Fraction of the calls without a credential of one address that may be connections left open after
+ * a HEAD. The rest is for other calls.
+ */
+const HEAD_SHARE = 1 / 2;
 
 interface CallTarget {
   readonly method: string;
@@ -220,8 +228,7 @@ export class HttpCall implements HttpRequest {
   }
 
   #answerAndClose(res: HttpResponse, reply: HttpReply): void {
-    const write = this.method === "HEAD" ? writeReplyHead : writeReplyAndClose;
-    res.cork(() => this.#answer(reply, write));
+    res.cork(() => this.#answer(reply, writeReplyAndClose));
   }
 
   #answerLater(reply: Outcome, write: WriteReply): void {
@@ -237,16 +244,32 @@ export class HttpCall implements HttpRequest {
       setImmediate(() => this.#answerLater(reply, write));
       return;
     }
+    const writeHead = this.method === "HEAD" ? this.#headWriter(res, write) : undefined;
     this.#res = undefined;
     this.release();
     try {
-      if ("opened" in reply) this.#open(reply, res);
+      if (writeHead !== undefined) {
+        dismiss(reply);
+        writeHead(res, reply);
+      } else if ("opened" in reply) this.#open(reply, res);
       else if (this.#isolation !== "none" && write === writeReply) writeReplyAndClose(res, reply);
       else write(res, reply);
     } catch (error) {
       this.#onError(error, `Could not handle ${this.method} ${this.path}`);
       res.close(); // the reply may be partly written
     }
+  }
+
+  /**
+   * Returns the writer of a reply to HEAD. Where a GET closes the connection, the client is asked to
+   * close it, because uWebSockets.js can close it only after a Content-Length.
+   */
+  #headWriter(res: HttpResponse, write: WriteReply): typeof writeHeadReply {
+    if (this.#isolation !== "none") return writeHeadReplyAndClose;
+    if (write === writeReply) return writeHeadReply;
+    this.#report(res);
+    const mayStay = this.#limits.allowLateClose(networkOf(this.remoteAddress), HEAD_SHARE);
+    return mayStay ? writeLastHeadReply : writeHeadReplyAndClose;
   }
 
   #open(stream: HttpStream, res: HttpResponse): void {

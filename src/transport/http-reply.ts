@@ -8,6 +8,8 @@ import type { HttpReply } from "./types.ts";
 /** Writes a whole reply. The response must not be touched afterwards. */
 export type WriteReply = (res: HttpResponse, reply: HttpReply) => void;
 
+type HeadReply = Pick<HttpReply, "status" | "headers">;
+
 export const BARE_500: HttpReply = { status: 500, body: "" };
 
 const STATUS_LINES: readonly string[] = Array.from(
@@ -43,19 +45,29 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes the reply to a HEAD request and closes the connection at once. `endWithoutBody` would not
- * close it.
+ * Writes the reply to a HEAD request and keeps the connection. It has no Content-Length: after one,
+ * uWebSockets.js would drop the next request of the connection.
  */
-export const writeReplyHead: WriteReply = (res, reply) => {
+export function writeHeadReply(res: HttpResponse, reply: HeadReply): void {
+  writeHead(res, reply);
+  res.endWithoutBody();
+}
+
+/** Writes the reply to a HEAD request and asks the client to close the connection. */
+export function writeLastHeadReply(res: HttpResponse, reply: HeadReply): void {
+  writeHead(res, reply);
+  res.writeHeader("connection", "close");
+  res.endWithoutBody();
+}
+
+/** Writes the reply to a HEAD request and closes the connection at once. */
+export function writeHeadReplyAndClose(res: HttpResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.end("", true);
-};
+}
 
 /** Writes status and headers only. The body must follow in the same cork. */
-export function writeHead(
-  res: HttpResponse,
-  { status, headers }: Pick<HttpReply, "status" | "headers">,
-): void {
+export function writeHead(res: HttpResponse, { status, headers }: HeadReply): void {
   if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
   for (const name in headers) {
     const value = headers[name];

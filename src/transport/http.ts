@@ -13,7 +13,7 @@ import { type AnnouncedBody, HeadCheck } from "./http-head.ts";
 import { type WriteReply, withHeader, writeReply, writeReplyAndClose } from "./http-reply.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
-import type { HttpEndpoint, HttpReply, HttpRoute, ListenerSpec } from "./types.ts";
+import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute, ListenerSpec } from "./types.ts";
 
 interface HttpContext {
   readonly endpoint: HttpEndpoint;
@@ -52,8 +52,10 @@ export function serveHttp(
     ]),
   };
   for (const route of endpoint.routes)
-    if (route.method === "GET") app.get(route.path, serveGet(route, context));
-    else app.post(route.path, servePost(route, context));
+    if (route.method === "GET") {
+      app.get(route.path, serveGet(route, "GET", context));
+      app.head(route.path, serveGet(route, "HEAD", context));
+    } else app.post(route.path, servePost(route, context));
   app.any("/*", (res, req) => serveOther(res, req, context));
 }
 
@@ -68,8 +70,9 @@ export function refuseHttp(app: TemplatedApp, addresses: ClientAddresses | undef
   app.any("/*", (res) => refusalWriter(res, addresses)(res, SOCKETS_ONLY));
 }
 
-function serveGet(route: HttpRoute, context: HttpContext): NativeHandler {
-  const open = callOpener(route, context);
+/** Serves GET, or HEAD in the same way. `HttpCall` does not send the body of a reply to HEAD. */
+function serveGet(route: HttpRoute, method: "GET" | "HEAD", context: HttpContext): NativeHandler {
+  const open = callOpener({ ...route, method }, context);
   const { admit, handle, write } = stepsOf(route, context.endpoint);
   return (res, req) => {
     if (refuseMalformed(res, req, context)) return;
@@ -227,7 +230,7 @@ class PostCall implements BodyOwner {
  * segment is not valid.
  */
 function callOpener(
-  { method, path, headers = [] }: HttpRoute,
+  { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
   { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,
 ): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
@@ -323,7 +326,7 @@ function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {
     const segments = path.split("/");
     const methods = patterns
       .filter((pattern) => isMatch(pattern.segments, segments))
-      .map((pattern) => pattern.method);
+      .flatMap(({ method }) => (method === "GET" ? [method, "HEAD"] : [method]));
     return [...new Set(methods)].sort().join(", ");
   };
 }

@@ -37,7 +37,7 @@ interface Tally {
   readonly address: string;
   /** Connections that have not sent a request yet. */
   readonly slots: Rounds;
-  /** Refused connections that stay open until they close by themselves. */
+  /** Connections that stay open after their last reply until they close by themselves. */
   readonly lateCloses: Rounds;
   /** Number of HTTP calls without a credential. */
   calls: number;
@@ -198,13 +198,14 @@ export class SocketLimits {
   }
 
   /**
-   * Returns true if a refused connection may stay open until it closes by itself. The connection is
-   * then counted against its address.
+   * Returns true if a connection may stay open after its last reply until it closes by itself. The
+   * connection is then counted against its address. `share` is the fraction of the address's limit
+   * above which the method returns false.
    */
-  allowLateClose(address: string): boolean {
+  allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;
     const tally = this.#tally(address);
-    if (tally === undefined || !this.#allowsCall(tally)) return false;
+    if (tally === undefined || !this.#allowsCall(tally, share)) return false;
     tally.lateCloses.young += 1;
     return true;
   }
@@ -247,8 +248,8 @@ export class SocketLimits {
     return this.#maxPerAddress !== Number.POSITIVE_INFINITY;
   }
 
-  #allowsCall({ calls, lateCloses }: Tally): boolean {
-    return calls + sum(lateCloses) < this.#maxPerAddress;
+  #allowsCall({ calls, lateCloses }: Tally, share = 1): boolean {
+    return calls + sum(lateCloses) < this.#maxPerAddress * share;
   }
 
   /** Returns the counts of the address, `undefined` if too many addresses are counted. */

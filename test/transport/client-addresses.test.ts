@@ -187,7 +187,7 @@ for (const [name, first, reply] of [
   ["a streamed reply", request("/stream", {}), "<203.0.113.7>"],
   ["an unknown path", request("/none", {}), "404"],
   ["an ambiguous head", Buffer.from("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"), "400"],
-  ["a HEAD request", Buffer.from("HEAD / HTTP/1.1\r\nhost: a\r\n\r\n"), "405"],
+  ["a HEAD request", Buffer.from("HEAD / HTTP/1.1\r\nhost: a\r\n\r\n"), "200"],
   ["a POST", Buffer.from("POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n1"), "ok"],
   ["a refused upgrade", Buffer.from(String(upgradeRequest({})).replace("13", "12")), "426"],
 ] as const)

@@ -209,3 +209,17 @@ t.test("a route can read headers in addition to those of the endpoint", async (t
   });
   t.same(JSON.parse((await call("/all", sent)).body), { "x-all": "a" });
 });
+
+t.test("a HEAD call of a stream gets its head and does not open it", async (t) => {
+  const stream = new TestStream();
+  const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
+  const client = new RawClient(t, port);
+  client.write(HEAD.replace("GET", "HEAD"));
+  await client.has("\r\n\r\n");
+  t.match(client.text, /^HTTP\/1.1 200 OK\r\n/);
+  t.match(client.text, /x-made: yes\r\n/);
+  t.notMatch(client.text, /transfer-encoding|content-length/i);
+  t.same(stream.calls, ["closed"]);
+  client.write("GET /after HTTP/1.1\r\nhost: x\r\n\r\n");
+  await client.has("after");
+});

@@ -3,7 +3,7 @@
 import type { HttpReply, HttpRequest } from "../../src/transport/types.ts";
 import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
-import { HOST, RawClient, text } from "./support.ts";
+import { HOST, RawClient, text, until } from "./support.ts";
 
 t.test("a handler gets the whole call, and its reply is sent", async (t) => {
   let received: HttpRequest | undefined;
@@ -94,8 +94,8 @@ t.test(
       post("/b/:id", () => text("b")),
     ]);
     const cases = [
-      ["PUT", "/a", "GET, POST"],
-      ["OPTIONS", "/a", "GET, POST"],
+      ["PUT", "/a", "GET, HEAD, POST"],
+      ["OPTIONS", "/a", "GET, HEAD, POST"],
       ["DELETE", "/b/1", "POST"],
       ["GET", "/b/1", "POST"],
     ] as const;
@@ -107,14 +107,38 @@ t.test(
   },
 );
 
-t.test("a HEAD call is answered with 405 and without a body", async (t) => {
-  const { port } = await serve(t, [get("/a", () => text("got a"))]);
+t.test(
+  "a HEAD call of a GET route has status and headers only and keeps the connection",
+  async (t) => {
+    const later = async () => text("later", 503);
+    const { port } = await serve(t, [get("/a", () => text("got a")), get("/later", later)]);
+    const client = new RawClient(t, port);
+    for (const [path, status] of [
+      ["/a", 200],
+      ["/later", 503],
+      ["/a", 200],
+    ] as const) {
+      const before = client.text.length;
+      client.write(`HEAD ${path} HTTP/1.1\r\nhost: x\r\n\r\n`);
+      await until(() => client.text.slice(before).includes("\r\n\r\n"));
+      const reply = client.text.slice(before);
+      t.ok(reply.startsWith(`HTTP/1.1 ${status} `), path);
+      t.match(reply, /content-type: text\/plain\r\n/);
+      t.notMatch(reply, /content-length/i);
+      t.ok(reply.endsWith("\r\n\r\n"), "the reply has no body");
+    }
+  },
+);
+
+t.test("a HEAD call of a route without GET is answered with 405 and without a body", async (t) => {
+  const { port } = await serve(t, [post("/a", () => text("posted a"))]);
   const client = new RawClient(t, port);
   client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
-  await client.closed(); // as after each call that is refused
+  await client.has("\r\n\r\n");
   t.match(client.text, /^HTTP\/1.1 405 /);
-  t.match(client.text, /allow: GET\r\n/);
-  t.notMatch(client.text, "use GET");
+  t.match(client.text, /allow: POST\r\n/);
+  t.match(client.text, /connection: close\r\n/);
+  t.notMatch(client.text, "use POST");
 });
 
 t.test("a body that arrives in pieces reaches the handler as a whole", async (t) => {

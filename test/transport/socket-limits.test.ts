@@ -90,6 +90,32 @@ for (const [name, status, pieces] of [
     t.equal(await ask(t, port, right), "200", "the right token is accepted");
   });
 
+t.test(
+  "an address can keep only half of its calls without a credential open by HEAD",
+  async (t) => {
+    const route = { method: "GET", path: "/public", isPublic: true, handle: ok } as const;
+    const port = await serve(t, [route, ...routesWith(ok, text("no", 401))]);
+    const clients: RawClient[] = [];
+    for (let n = 0; n < MANY; n++) {
+      const client = new RawClient(t, port);
+      clients.push(client);
+      client.write("HEAD /public HTTP/1.1\r\nhost: x\r\n\r\n");
+      await client.has("\r\n\r\n");
+      t.match(client.text, /^HTTP\/1.1 200 /);
+    }
+    for (const client of clients.slice(LIMIT / 2)) await client.closed();
+    t.notOk(
+      clients.slice(0, LIMIT / 2).some(({ isClosed }) => isClosed),
+      "the first connections are kept",
+    );
+    t.equal(
+      await ask(t, port, [head("POST /now", "wrong"), "{}"]),
+      "401",
+      "other calls are served",
+    );
+  },
+);
+
 t.test("malformed handshakes do not block their address", async (t) => {
   const limits = socketLimits({ maxUnauthenticatedPerAddress: LIMIT });
   const { endpoint } = socketEndpoint();
