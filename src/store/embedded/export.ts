@@ -261,8 +261,7 @@ export function messageOf(record: Buffer): SourceMessage {
   const { message, isStream } = decodeRecord(record);
   const { counted, isCounted } = peekCounted(record);
   const hasDot = message.header.redDot && message.expireS === 0;
-  // `counted` is 0 in a record of version 1. Readers of `counted` expect it to include the message
-  // itself.
+  // Readers of `counted` expect it to include the message itself. In a record of version 1 it is 0.
   return {
     message,
     isStream,

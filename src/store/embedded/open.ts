@@ -98,7 +98,10 @@ const CHECKPOINT_MS = 200;
  * record also uses hundreds of bytes that `maxMemtableBytes` does not count.
  */
 const MAX_MEMTABLE_RECORDS = 500_000;
-/** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
+/**
+ * Size of a WAL segment. Equal to the default of `maxMemtableBytes`, so that usually one or two
+ * segments exist.
+ */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 
 /**

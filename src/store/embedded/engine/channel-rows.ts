@@ -9,7 +9,7 @@ import type { Tables } from "./tables.ts";
 const ROW_VERSION = 2;
 const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
-/** Numbers are big-endian, so that keys sort by value. */
+/** Size of a channel number. Numbers are big-endian, so that keys sort by number. */
 const NUMBER_BYTES = 6;
 
 export interface ChannelRow {

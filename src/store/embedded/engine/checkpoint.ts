@@ -3,7 +3,7 @@
 //
 // The order of the steps must not change. First, all records are committed, in phases (see
 // flush.ts). Then the WAL position is committed. Then the memtable drops the records. Old segments
-// are deleted only after all of this is on the disk. After a crash in between, the records are
+// are deleted only after these commits are on the disk. After a crash in between, the records are
 // replayed from the WAL and written again, which does not change rows that are already complete.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -24,8 +24,8 @@ const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;
 const PUTS_PER_CLOCK_READ = 16;
 /**
- * Maximum number of waiting transactions. With more of them, LMDB blocks the event loop for tens of
- * milliseconds.
+ * Maximum number of transactions that are open at a time. With more of them, LMDB blocks the event
+ * loop for tens of milliseconds.
  */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;

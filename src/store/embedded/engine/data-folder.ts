@@ -18,8 +18,9 @@ export const FOLDERS = [WAL_FOLDER, DATABASE_FOLDER];
 const FORMER = /^old-\d{8}T\d{9}Z$/;
 
 /**
- * Throws `unavailable` if the folder holds files of another program, or if it was in use before and
- * its database is missing or empty. Changes nothing. A folder that does not exist is accepted.
+ * Throws `unavailable` if the folder was in use before and its database is missing or empty, or if
+ * it was never in use and contains files of another program. Changes nothing. A folder that does
+ * not exist is accepted.
  */
 export function assertUsable(path: string): void {
   const foreign = isUsed(path) || hasDatabase(path) ? undefined : foreignFile(path);

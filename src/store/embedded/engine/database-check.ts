@@ -29,7 +29,7 @@ import { wasStoppedIn } from "./heartbeat.ts";
 import { createFile } from "./private-files.ts";
 
 // Layout of the first two pages of the file, each of which describes the database (struct MDB_meta
-// in mdb.c of lmdb 3.5.6). The page with the higher transaction id counts.
+// in mdb.c of lmdb 3.5.6). The page with the higher transaction id is the current one.
 const PAGE_FLAGS_AT = 18;
 const MAGIC_AT = 24;
 const FORMAT_AT = 28;
@@ -108,15 +108,16 @@ function prepareLockFile(file: string): void {
 }
 
 /**
- * Returns the size of the file, `undefined` if it does not exist. Throws `unavailable` if it cannot
- * be read and written.
+ * Returns the size of the file, `undefined` if it does not exist. Throws `unavailable` if it is not
+ * a regular file, or if this process may not read or write it.
  */
 function usableSize(file: string): number | undefined {
   const stats = statSync(file, { throwIfNoEntry: false });
   if (stats === undefined) return undefined;
   if (!stats.isFile()) throw cannotOpen(file, "it is not a regular file");
   try {
-    // Not opened: closing the lock file would drop the locks that lmdb holds on it in this process.
+    // The file is not opened, because closing the lock file would drop the locks that lmdb holds on
+    // it in this process.
     accessSync(file, constants.R_OK | constants.W_OK);
   } catch (error) {
     throw cannotOpen(file, error);

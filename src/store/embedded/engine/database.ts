@@ -1,7 +1,7 @@
-// Opens an LMDB environment that has a data format and one owner, and commits to it. Every write
-// must go through `commit` or `persist` (puts that do not depend on reads) or `transact` (a step
-// that reads, decides and writes). Otherwise, lmdb starts a transaction itself. If that transaction
-// fails, lmdb rejects promises that nobody awaits.
+// Opens an LMDB environment that has a data format and one owner, and commits to it. Every
+// asynchronous write must go through `commit` or `persist` (puts that do not depend on reads) or
+// `transact` (a step that reads, decides and writes). Otherwise, lmdb starts a transaction itself.
+// If that transaction fails, lmdb rejects promises that nobody awaits.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";

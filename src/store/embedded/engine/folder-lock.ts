@@ -3,11 +3,11 @@
 // of two competing processes gets the folder. Owns the token, the lease and the heartbeat timer of
 // this process.
 //
-// A dead owner does not block a start. If both processes run in the same scope (see `Owner`), the
-// pid and its start time decide whether the owner is alive. Otherwise, the owner counts as dead if
-// it writes no heartbeat for SILENCE_MS. An owner that was only paused must find out that it lost
-// the folder before it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the
-// WAL, `Fence` for the database.
+// A dead owner does not block a start. If the owner and this process run in the same scope (see
+// `Owner`), the owner's pid and start time show whether it is alive. Otherwise, the owner counts as
+// dead if it writes no heartbeat for SILENCE_MS. An owner that was only paused must find out that
+// it lost the folder before it acknowledges a write: `assertHeld` and `assertWasHeld` check this
+// for the WAL, `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import { readFileSync, readlinkSync, statSync } from "node:fs";

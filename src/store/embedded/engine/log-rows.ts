@@ -130,7 +130,7 @@ export class LogRows {
 
 /**
  * Returns the number of records from index `start` that fit in one row, at least 1. The records
- * before index `end` must have consecutive seqs, and none of them may need a row of its own.
+ * from `start` to `end` - 1 must have consecutive seqs, and none of them may need its own row.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],

@@ -97,7 +97,7 @@ export class Memtable {
     );
   }
 
-  /** True if a quarter of a limit is used, so that the next checkpoint runs early. */
+  /** True if at least a quarter of a limit is used. The next checkpoint then runs early. */
   get needsFlush(): boolean {
     const { maxRecords, maxBytes } = this.#limits;
     return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
@@ -238,7 +238,10 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /** Drops the oldest channels without records, until MAX_IDLE_CHANNELS channels are left. */
+  /**
+   * If more than MAX_IDLE_CHANNELS channels are in memory, examines the oldest ones in excess of
+   * that number, and drops those without records.
+   */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;

@@ -25,8 +25,8 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
 /**
- * Maximum number of rows that are read for a count. Some of the messages may have expired but not
- * been removed yet.
+ * Maximum number of rows that are read for a count. Higher than MAX_EXPIRING, because some of the
+ * messages may have expired but not been removed yet.
  */
 const MAX_LOOKED_AT = 5000;
 
@@ -83,7 +83,7 @@ export class UnreadCounter {
 
   /**
    * Returns the first record from `seq` on that is within the retention time, `undefined` if there
-   * is none. The `expire` time of its message may be over. A binary search finds the record,
+   * is none. Its message may have expired by its own `expire`. A binary search finds the record,
    * because messages reach the retention time in the order of seqs.
    */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {

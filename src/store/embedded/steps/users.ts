@@ -1,5 +1,5 @@
 // The devices of users, and the newest main login of each device flag. A login outlives its session
-// and restarts. State: the position of the sweep of expired logins.
+// and the process. State: the position of the sweep of expired logins.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";

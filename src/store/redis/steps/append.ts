@@ -58,8 +58,8 @@ export class Appends {
   }
 
   /**
-   * Appends a message. Throws or rejects with `bad_request` if `expire` is invalid, `overloaded`,
-   * `unavailable`, or `internal` if stored data is invalid.
+   * Appends a message. Throws or rejects with `overloaded` or `unavailable`, with `bad_request` if
+   * `expire` is invalid, or with `internal` if stored data is invalid.
    */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     if (this.#bytes >= MAX_PENDING_BYTES) throw new BrokerError("overloaded");

@@ -24,7 +24,10 @@ interface WrittenEntry extends IndexEntry {
   readonly slot: number;
 }
 
-/** Time for which entries are remembered. A disconnected primary accepts writes for less time. */
+/**
+ * Time for which entries are remembered. A primary that the other servers cannot reach stops
+ * accepting writes earlier than that.
+ */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
 const REPAIRS_AT_ONCE = 256;
