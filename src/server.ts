@@ -51,7 +51,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     const { managers: accounts, admin } = config;
     // Configured accounts can be loaded without the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();
-    // A node with a folder to move waits in the migration, whose attempts have no time limit.
+    // If there is a folder to move, the migration itself waits for Redis, without a time limit.
     if (config.migrate.from === "") await reachStore();
     const earlyPorts = await finishMigration();
     await reachStore();

@@ -12,7 +12,7 @@ import { onStopSignal } from "./signals.ts";
 
 type Server = ReturnType<typeof createServer>;
 
-/** Time for closing and the last log lines after the drain. When it has passed, the process exits. */
+/** Time for closing and the last log lines after the drain. Then the process exits in any case. */
 const GRACE_MS = 5000;
 const STANDARD_OUTPUT = 1;
 /** Time during which further signals are ignored: npm forwards a Ctrl-C a second time. */
@@ -20,7 +20,7 @@ const REPEATED_SIGNAL_MS = 300;
 
 /**
  * Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. With
- * `newStore`, first moves what is left of a store whose database is lost.
+ * `newStore`, first moves aside what is left of a store whose database is lost.
  */
 export async function startNode(config: Config, version: string, newStore = false): Promise<void> {
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full

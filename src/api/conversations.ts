@@ -146,8 +146,9 @@ export function createConversationCalls(
 }
 
 /**
- * Returns the filter that the request describes. It includes changes of the `lookBackMs` before
- * `version`, because a change made later can have such an earlier time.
+ * Returns the filter that the request describes. It includes changes from the `lookBackMs`
+ * milliseconds before `version`, because a change that is made after `version` may have a time in
+ * that range.
  */
 function filterOf(
   { version = 0, only_unread, exclude_channel_types: excluded = [] }: Body<"sync">,

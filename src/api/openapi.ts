@@ -95,7 +95,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
 /** Keywords whose values are data, not schemas. */
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
-/** Replaces each schema that has a title by a reference, and adds the schema to `schemas`. */
+/** Replaces each schema that has a title with a reference, and adds the schema to `schemas`. */
 function withReferences(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
   if (Array.isArray(schema)) return schema.map((item) => withReferences(item, schemas));

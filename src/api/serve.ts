@@ -19,7 +19,7 @@ export interface ApiLog {
 
 /** Minimum time between two log lines about an outage. */
 const OUTAGE_LOG_MS = 1000;
-/** Maximum body size of a call without a credential. A login fits, with every character escaped. */
+/** Maximum body size of a call without a credential. A login with every character escaped fits. */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
 /** Returns a function that turns a row into a route. The routes neither throw nor reject. */

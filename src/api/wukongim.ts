@@ -82,7 +82,7 @@ function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
 const TABLE_SUCCESS = '{"status":"ok"';
 const SUCCESS = '{"status":200';
 
-/** Replaces the status `"ok"` in the reply to a POST by the number 200. */
+/** Replaces the status `"ok"` in the reply to a POST with the number 200. */
 function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
   const { body } = reply;
   return row?.method === "POST" && typeof body === "string" && body.startsWith(TABLE_SUCCESS)

@@ -43,8 +43,8 @@ export interface Page {
 
 /**
  * Use cases of channels. All methods throw `bad_id` for an invalid id. A method that adds members
- * throws `unavailable` or `overloaded` if a member was not notified. Repeating the call notifies
- * all members that it names again.
+ * throws `unavailable` or `overloaded` if a member was not notified. A repeated call notifies all
+ * members that it names.
  */
 export interface Channels {
   /**

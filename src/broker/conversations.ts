@@ -25,7 +25,7 @@ interface ConversationRange {
   /** Number of conversations to skip, from the newest. */
   readonly offset: number;
   readonly limit: number;
-  /** Maximum bytes of messages and streams. A larger first conversation is returned anyway. */
+  /** Maximum size of messages and streams. A larger first conversation is returned anyway. */
   readonly maxBytes: number;
 }
 

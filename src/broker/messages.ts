@@ -29,7 +29,8 @@ import { createSendRule } from "./send-rule.ts";
 
 interface CopyLimit {
   /**
-   * Charges the sender for inbox copies. Throws `rate_limited` if the sender's budget is in debt.
+   * Charges the sender for inbox copies. If the sender's budget is in debt, throws `rate_limited`
+   * instead.
    */
   admit(copies: number): void;
 }

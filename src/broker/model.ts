@@ -139,7 +139,7 @@ export function channelSeenBy(
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
-/** Types of tool-call events, stored if their stream is active, otherwise only pushed. */
+/** Types of tool-call events. Without an active stream, they are only pushed. */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
   "___ToolCallArgs",

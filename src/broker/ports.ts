@@ -53,7 +53,7 @@ export interface UserStore {
 }
 
 export interface UserState {
-  /** All groups, and maybe groups that the user has left (see `ChannelStore.groupsAmong`). */
+  /** All groups, and possibly groups that the user left (see `ChannelStore.groupsAmong`). */
   readonly groups: readonly string[];
   /** Highest inboxSeq in the user's command inbox, 0 if the inbox is empty. */
   readonly inboxSeq: number;
@@ -462,9 +462,8 @@ export interface StreamStore {
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamResult>;
   /**
    * Ends as `interrupted` every active stream that has had no event for more than `silentMs`
-   * milliseconds, and returns the number of these streams. The time does not depend on the clock of
-   * this machine, which may be set. Silence before a restart or an outage of the store does not
-   * count.
+   * milliseconds, and returns the number of these streams. The time is not measured with the system
+   * clock, which may jump. Silence before a restart or an outage of the store does not count.
    */
   interruptStreams(silentMs: number): Promise<number>;
   /**
@@ -528,7 +527,7 @@ export interface LoggedInSession {
 
 export type LoginResult =
   | ({ readonly kind: "entered" } & LoggedInSession & {
-        /** All groups, and maybe groups that the user has left (see `ChannelStore.groupsAmong`). */
+        /** All groups, and possibly groups that the user left (see `ChannelStore.groupsAmong`). */
         readonly groups: readonly string[];
       })
   | {
@@ -597,10 +596,10 @@ export interface SessionStore {
    * that logged in on this node and that the node has not removed. Each session is checked in an
    * atomic step of its own, and a failure for one session does not affect the others.
    *
-   * `refused` means that a later login, `endSession`, a new token of the device or its logout ended
-   * the session. With `confirmed`, the session is in the store under `incarnation`, even if the
-   * store had lost it, and it stays there if its node confirms it at least once a minute.
-   * Confirming never ends a session that logged in later.
+   * `refused` means that the session was ended by a later login, by `endSession`, or by a new token
+   * or the logout of its device. With `confirmed`, the session is in the store under `incarnation`,
+   * even if the store had lost it, and it stays there if its node confirms it at least once a
+   * minute. Confirming never ends a session that logged in later.
    */
   confirmSessions(
     sessions: readonly LoggedInSession[],
@@ -624,7 +623,7 @@ export interface NewestLogin {
   readonly past: readonly string[];
 }
 
-/** Time after its last entry or confirmation at which a `NewestLogin` expires. */
+/** Time for which a `NewestLogin` is kept after its last entry or confirmation. */
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
 export interface StoredPassword {

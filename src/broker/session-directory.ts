@@ -116,8 +116,8 @@ export class SessionDirectory {
 
   /**
    * Confirms the session if it is missing in the store, and ends it here if it may not continue.
-   * Must be called after the node has started to listen to the user's topic, because the event that
-   * ended the session may have been missed before that. Throws if the store cannot be read or
+   * Must be called after the node has started to listen to the user's topic. Before that, the
+   * node may have missed the event that ended the session. Throws if the store cannot be read or
    * cannot confirm the session.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
@@ -263,7 +263,7 @@ export class SessionDirectory {
 
   /**
    * Performs the pending removals and confirmations, and returns true if none remains. Failed
-   * removals do not prevent the confirmations, because perhaps only one server of a Redis Cluster
+   * removals do not prevent the confirmations, because possibly only one server of a Redis Cluster
    * is unreachable.
    */
   async #run(): Promise<boolean> {
@@ -375,10 +375,7 @@ export class SessionDirectory {
     this.#pendingRemovals.delete(session.sessionId);
   }
 
-  /**
-   * Reports an error unless it is transient. Always returns false, because the work must be
-   * repeated.
-   */
+  /** Reports an error unless it is transient. Returns false, like `#run` when work remains. */
   #report(error: unknown): false {
     if (!isTransient(error))
       this.#ports.onError(error, "Could not confirm or remove sessions in the store");

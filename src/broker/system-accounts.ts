@@ -51,7 +51,7 @@ export class SystemAccounts {
 
   /**
    * Adds system accounts, immediately on this node and soon on the others. Throws `too_large` if
-   * there would be more than `MAX_SYSTEM_UIDS`.
+   * there would be more than `MAX_SYSTEM_UIDS`. Also throws `bad_id` or `reserved_uid`.
    */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
@@ -63,7 +63,10 @@ export class SystemAccounts {
     await this.#change("add", uids);
   }
 
-  /** Removes system accounts, immediately on this node and soon on the others. */
+  /**
+   * Removes system accounts, immediately on this node and soon on the others. Throws `bad_id` or
+   * `reserved_uid`.
+   */
   async remove(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     await this.#change("remove", uids);

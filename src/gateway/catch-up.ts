@@ -271,8 +271,8 @@ export class CatchUps {
       ),
     );
     if (backlog.isOver) return false;
-    // If the user may not see the page, it is dropped. It is read again unless the catch-up is
-    // over.
+    // The page is not pushed if the user may not see it. If the user has become a member again, the
+    // next call reads the same range.
     if (!(await this.#mayRead(session, channel))) return true;
     if (backlog.isOver) return false;
     const last = messages.at(-1);
@@ -292,8 +292,8 @@ export class CatchUps {
   }
 
   /**
-   * Returns true if the user may see the channel. Must be called after a read, because an earlier
-   * removal may not have reached this node yet.
+   * Returns true if the user may see the channel. Must be called after each read, because this node
+   * may not have received a removal that preceded the read.
    */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;

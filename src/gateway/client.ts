@@ -339,7 +339,7 @@ export class Client implements ConnectionHandler {
   }
 }
 
-/** Returns the time for rates. Setting the machine's clock must not change them. */
+/** Returns the time for rates, which must not depend on the system clock. */
 function now(): number {
   return performance.now();
 }

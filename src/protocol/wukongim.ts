@@ -43,7 +43,8 @@ export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[]
 }
 
 /**
- * Returns the id as an integer below 2^31, WuKongIM's form. An id that is not numeric is hashed.
+ * Returns the id as an integer below 2^31, WuKongIM's form. An id is hashed unless it is a number
+ * of at most 9 digits.
  */
 export function nodeNumber(nodeId: string): number {
   if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);

@@ -55,7 +55,7 @@ const DIFFERENCES = [
   ["schemes (redis:// and rediss://)", "tls"],
 ] as const;
 
-/** Returns the distinct values of this field, without addresses that do not have the field. */
+/** Returns the distinct values of this field. Addresses without the field are ignored. */
 function valuesOf<Field extends keyof Address>(
   addresses: readonly Address[],
   field: Field,

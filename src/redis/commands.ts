@@ -76,7 +76,7 @@ export const SCRIPT_COMMANDS: readonly string[] = SCRATCH_CALLS.map(
 const PROBE = readFileSync(new URL("./lua/probe.lua", import.meta.url), "utf8");
 const PROBE_SHA = createHash("sha1").update(PROBE).digest("hex");
 
-/** Part of an error reply after which the same command fails again until its cause is removed. */
+// Parts of error replies that Redis repeats until the operator removes their cause.
 const UNKNOWN_COMMAND = /unknown (redis )?command/i;
 const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
 const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
@@ -197,7 +197,10 @@ class Refusals {
   }
 }
 
-/** Without EVALSHA or SCRIPT LOAD, the rights of the scripts are unknown and granted all. */
+/**
+ * Returns the ACL rules to add for a command that was refused. If scripts could not be run or
+ * loaded, the rules also allow all commands that scripts use, because these were not checked.
+ */
 function rightsFor(command: string): readonly string[] {
   const right = `+${command.toLowerCase()}`;
   if (command === "ssubscribe") return [right, "+sunsubscribe"];

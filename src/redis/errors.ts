@@ -23,7 +23,7 @@ export class RedisAway extends Error {}
 const MAY_RECOVER =
   /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE)\b|max number of clients/;
 
-/** Code of a TLS error that ends when this machine's clock is set, usually soon after its boot. */
+/** Code of a TLS error that lasts until this machine's clock is set, often soon after the boot. */
 const NOT_YET_VALID = "CERT_NOT_YET_VALID";
 const TLS_CODE = /^(ERR_TLS|ERR_SSL|EPROTO)|CERT|SIGNATURE/;
 const CHECK_URL = "check redis.url (JINDOU_REDIS_URL)";
@@ -79,8 +79,8 @@ export function isUnanswered(error: unknown): boolean {
 }
 
 /**
- * Returns true if Redis replied that it cannot run the command now. False if the command was not
- * sent, was not answered, or was too late.
+ * Returns true if Redis replied that it cannot run the command now. Returns false if the command
+ * was not sent, was not answered, or was too late.
  */
 export function isRejected(error: unknown): boolean {
   return isUnavailable(error) && isReply(error.cause);

@@ -255,8 +255,9 @@ export class RedisLink {
   }
 
   /**
-   * Counts a piece of work as one call in flight until `release` is called. One call with
-   * `isGathered` sends several pieces. Throws `unavailable` or `overloaded`.
+   * Counts a piece of work as one call in flight until `release` is called. Used for work that is
+   * sent later, together with other work, in one call with `isGathered`. Throws `unavailable` or
+   * `overloaded`.
    */
   admit(): void {
     this.#countCall({});
@@ -372,7 +373,8 @@ export class RedisLink {
   }
 
   /**
-   * Returns the name of a key for this purpose on the server, `undefined` if the server holds no slot.
+   * Returns the name of a key for this purpose on the server, `undefined` if the server holds no
+   * slot.
    */
   keyOn(server: Redis, purpose: string): string | undefined {
     for (let tag = 0; tag < MAX_TAGS; tag++) {

@@ -51,7 +51,10 @@ export async function cannotRun(
   clearTimeout(timer);
 }
 
-/** Without the right to run CLIENT INFO and CLIENT KILL, calls wait until they are too late. */
+/**
+ * Reads the filters of the connection. Without the right to run CLIENT INFO and CLIENT KILL,
+ * `cannotRun` resolves only at `untilMs`.
+ */
 async function identify(client: Redis, connection: Connection): Promise<void> {
   try {
     const info = String(await send(client, "client", ["info"], {}));
@@ -67,5 +70,5 @@ async function close(client: Redis, { filters, closed }: Connection): Promise<vo
   try {
     await send(client, "client", ["kill", ...filters], {});
     closed.resolve();
-  } catch {} // the same
+  } catch {} // this connection was lost too, or the user has no right to run the command
 }

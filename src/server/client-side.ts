@@ -25,8 +25,8 @@ import { gatedSockets } from "./gate.ts";
 import { hasData, type Node } from "./node.ts";
 
 /**
- * Maximum number of payload bytes in one page of a resume, and in one reply on a socket with
- * history or conversations.
+ * Maximum number of payload bytes in one page of a resume, and in one reply with history or
+ * conversations on a socket.
  */
 const PAGE_BYTES = 131_072;
 /** Maximum number of messages in one page of a resume. */

@@ -61,7 +61,7 @@ export function createDrivers(ports: DriverPorts): Drivers {
 /** Divisor of `client.maxBufferedBytes`. A stream may not be larger than the quotient. */
 const BUFFER_DIVISOR = 4;
 
-/** Returns the maximum size of a stream, which is sent at once to a viewer who joins. */
+/** Returns the maximum size of a stream. A viewer who joins is sent all of it in one piece. */
 export function maxStreamBytes({ streams, client }: Config): number {
   const share = client.maxBufferedBytes / BUFFER_DIVISOR;
   return Math.min(streams.maxStreamBytes, share);

@@ -1,5 +1,5 @@
-// While a node starts, it serves only health checks, metrics and the result of a migration. While it
-// waits for its store, it serves only health checks. All other calls are rejected with 503, and
+// While a node starts, it serves only health checks, metrics and the result of a migration. While
+// it waits for its store, it serves only health checks. All other calls are rejected with 503, and
 // sockets are closed.
 
 import { errorReply } from "../api/errors.ts";
@@ -24,7 +24,7 @@ const REFUSAL = {
 } as const;
 const WAITING_REFUSAL = { message: WAITING, retryAfterS: RETRY_AFTER_S } as const;
 
-/** Returns an endpoint that serves only health checks and the like until the node has its data. */
+/** Returns an endpoint that rejects most calls until the node has its data. */
 export function gatedHttp(endpoint: HttpEndpoint, node: Pick<Node, "status">): HttpEndpoint {
   const routes = endpoint.routes.map((route) => {
     if (ALWAYS.has(route.path)) return route;

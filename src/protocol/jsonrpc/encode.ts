@@ -19,7 +19,10 @@ export function resultResponse(id: string, result: object): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result)}}`;
 }
 
-/** Omits the key `id`, because clients treat every message with `id` as a response. */
+/**
+ * Returns a notification. It has no `id`, because clients take a message with an `id` for a
+ * response.
+ */
 export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }

@@ -120,7 +120,10 @@ class JsonRpcCodec implements Codec {
     return this.#form === "extended" ? encodeExtended(push) : encodeWukongim(push);
   }
 
-  /** True if a refusal is sent as a result: WuKongIM's clients expect this for a refused send. */
+  /**
+   * Returns true if a refusal is sent as a result. WuKongIM's clients expect this for a refused
+   * send.
+   */
   #isResult(code: string, request: OpenRequest | undefined): boolean {
     return this.#form === "wukongim" && request?.method === "send" && !BAD_REQUESTS.has(code);
   }

@@ -41,7 +41,10 @@ export class Params {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /** Reads an integer. A missing field has the value `absent`, or is an error without `absent`. */
+  /**
+   * Reads an integer. A missing field has the value `absent`, if that is given, and is otherwise an
+   * error.
+   */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
@@ -55,7 +58,7 @@ export class Params {
     throw this.#mismatch(name, "true or false");
   }
 
-  /** Reads a string of at most `max` UTF-16 units. A missing field is an error without `absent`. */
+  /** Reads a string of at most `max` UTF-16 units. A missing field is handled as by `uint`. */
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;
     if (typeof value !== "string") throw this.#mismatch(name, "a string");
@@ -84,7 +87,7 @@ export class Params {
     throw this.#mismatch(name, "a list of unsigned integers");
   }
 
-  /** Reads an optional text of at most 128 characters. Returns `undefined` if missing or empty. */
+  /** Reads an optional text of at most 128 characters, `undefined` if it is missing or empty. */
   label(name: string): string | undefined {
     return this.text(name, MAX_ID_LENGTH, "") || undefined;
   }

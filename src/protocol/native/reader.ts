@@ -240,7 +240,7 @@ export class FrameReader {
 }
 
 /**
- * True if `token` begins a map or an extension type, or is the byte that MessagePack never uses.
+ * Returns true if `token` begins a map or an extension type, or is MessagePack's unused byte.
  */
 function isForeign(token: number): boolean {
   return (

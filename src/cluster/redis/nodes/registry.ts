@@ -39,9 +39,9 @@ interface RegistryListener {
   onDeath(): void;
 }
 
-/** Maximum number of remembered dead incarnations. The store has the sessions of only a few. */
+/** Maximum number of remembered dead incarnations. Few of them still have sessions in the store. */
 const MAX_KNOWN_DEAD = 1000;
-/** A busy node, or one that has just reconnected, must not look dead. */
+/** Options of heartbeats. A busy node, or one that has just reconnected, must not look dead. */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 
 type LiveNodes = ReadonlyMap<Incarnation, NodeInfo>;

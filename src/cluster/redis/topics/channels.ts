@@ -322,8 +322,8 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
 }
 
 /**
- * True if equal publication numbers do not prove that nothing was missed, for example because a
- * fail-over may have reused them.
+ * Returns true if equal publication numbers do not prove that nothing was missed, for example
+ * because a fail-over may have reused them.
  */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;

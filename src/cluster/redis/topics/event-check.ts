@@ -122,7 +122,7 @@ export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
   return topic.startsWith("u:") && (channel.id === id || fromUid === id);
 }
 
-/** True if the event's channel key is the key of the channel that its sender named. */
+/** Returns true if the event's channel key is the key of the channel that its sender named. */
 function hasMatchingKey({
   key,
   channel,

@@ -79,7 +79,7 @@ export class DeliveredPosition {
     this.#addMark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /** True if the message delivered with this seq was a different one. A fail-over has lost it. */
+  /** Returns true if another message was delivered with this seq, and was lost by a fail-over. */
   hasOtherAt(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((candidate) => candidate.isStored && candidate.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;

@@ -133,7 +133,7 @@ export class ReorderBuffer {
   }
 }
 
-/** True if the frame is a message that is not stored (`no_persist`). */
+/** Returns true if the frame is a message that is not stored (`no_persist`). */
 export function isUnstored(frame: Buffer): boolean {
   return kindOf(frame) === MESSAGE_FRAME && messageSeqOf(frame) === 0;
 }

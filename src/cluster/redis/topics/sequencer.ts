@@ -258,8 +258,8 @@ export class Sequencer {
   }
 
   /**
-   * True if the message belongs to another history. After a fail-over that lost messages, their
-   * numbers are reused with new ids, which may be lower.
+   * Returns true if the message belongs to another history. After a fail-over that lost messages,
+   * their numbers are reused with new ids, which may be lower.
    */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
@@ -271,8 +271,8 @@ export class Sequencer {
   }
 
   /**
-   * True if the message must be compared with the store: its id is not higher than the last one or
-   * is far in the future, or the frame names a different previous message.
+   * Returns true if the message must be compared with the store: its id is not higher than the last
+   * one or is far in the future, or the frame names a different previous message.
    */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
@@ -285,9 +285,9 @@ export class Sequencer {
   }
 
   /**
-   * True if a frame that the store does not have is not delivered yet. On a Redis Cluster, the
-   * position may pass the number of an unstored message before the message arrives. Such a message
-   * is recognised by its id.
+   * Returns true if the frame, which the store does not have, is not delivered yet. On a Redis
+   * Cluster, the position may pass the number of an unstored message before the message arrives.
+   * Such a message is recognised by its id.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -378,7 +378,10 @@ export class Sequencer {
   }
 }
 
-/** Returns the event that published the message. The stream it started was empty at that time. */
+/**
+ * Returns the event that published the message. If the message started a stream, the stream is
+ * empty in this event.
+ */
 function publicationOf(message: Message): OrderedEvent {
   const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

@@ -212,8 +212,8 @@ export class SubscriberConnection {
   }
 
   /**
-   * Resolves if `isReached` is true and `signOfLife` resolves in time. Otherwise replaces the
-   * connection and rejects.
+   * Resolves if `isReached` is true and `signOfLife` resolves in time. Otherwise rejects, and
+   * replaces the connection unless it was lost in the meantime.
    */
   async #replaceUnless(isReached: boolean, signOfLife: Promise<unknown>) {
     const stream = this.#client.stream;
