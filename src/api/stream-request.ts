@@ -29,7 +29,7 @@ export const streamQuery = Type.Object({
       maximum: Number.MAX_SAFE_INTEGER,
       default: 0,
       description:
-        "Index of the first event to send when following. The header Last-Event-ID has the same meaning",
+        "Index of the first event to send when following. A header Last-Event-ID replaces it, because the `id` line of each event has the index of the next event",
     }),
   ),
   token: Type.Optional(

@@ -18,7 +18,7 @@ export function assertId(value: string, what: string): void {
   if (!isId(value))
     throw new BrokerError("bad_id", {
       message: `${what} must have 1 to ${MAX_ID_LENGTH} characters, no control characters and none of @ # &`,
-      details: [{ path: what, message: "not a valid id" }],
+      details: [{ path: what, message: "is not a valid id" }],
     });
 }
 

@@ -209,14 +209,14 @@ function checkMessage(input: SendInput, rules: MessageRules): boolean {
   if (input.payload.length > rules.maxPayloadBytes)
     throw new BrokerError("too_large", {
       message: `payload must be at most ${rules.maxPayloadBytes} bytes long`,
-      details: [{ path: "payload", message: "too large" }],
+      details: [{ path: "payload", message: "is too large" }],
     });
   const type = contentType(input.payload, rules.contentValidation);
   const isCommand = type === COMMAND_TYPE || input.header.syncOnce;
   if (input.subscribers !== undefined && !isCommand)
     throw new BrokerError("bad_request", {
       message: "subscribers is only allowed for commands (sync_once 1 or payload type 99)",
-      details: [{ path: "subscribers", message: "not a command" }],
+      details: [{ path: "subscribers", message: "is only allowed for commands" }],
     });
   return isCommand;
 }

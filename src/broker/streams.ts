@@ -177,7 +177,7 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
   if (Buffer.byteLength(data) > maxDataBytes)
     throw new BrokerError("too_large", {
       message: `event.data must be at most ${maxDataBytes} bytes long`,
-      details: [{ path: "event.data", message: "too large" }],
+      details: [{ path: "event.data", message: "is too large" }],
     });
   return eventClass;
 }
