@@ -114,6 +114,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "broker/permissions.ts",
       "store/command-draft.ts",
       "store/embedded/engine/",
+      "store/event-ids.ts",
       "store/held-bytes.ts",
       "store/lifecycle.ts",
     ],

@@ -146,7 +146,7 @@ export function streamFacts(
   stream: SourceStream,
 ): readonly Fact[] {
   const { link, beganAtMs, clock, dedupeWindowMs } = context;
-  const { snapshot, offsets, eventIds } = stream;
+  const { snapshot, offsets, eventMarks } = stream;
   const { key, clientMsgNo: no, text, notes } = snapshot;
   const { keys } = link;
   const of = (part: string) => keys.channel(part, key, no);
@@ -162,8 +162,8 @@ export function streamFacts(
   // messages.
   const areKept = isActive || startedAtMs + dedupeWindowMs > clock();
   const keepMs = isActive ? 0 : dedupeWindowMs + SPACE_MS;
-  if (eventIds.length > 0 && areKept)
-    facts.push(fact("SADD", of("streamEventIds"), eventIds, keepMs));
+  if (eventMarks.size > 0 && areKept)
+    facts.push(fact("HSET", of("streamEventIds"), [...eventMarks].flat(), keepMs));
   if (!isActive) return facts;
   const streams = keys.bucket("activeStreams", bucketOf(key));
   return [

@@ -225,6 +225,80 @@ t.test(
   },
 );
 
+for (const onStart of [true, false])
+  t.test(
+    `events that share one event id are all added, ${onStart ? "with" : "without"} the id on the start [decisions: Event id]`,
+    async (t) => {
+      const fixture = await createFixture(t, world);
+      const shared = { event: { id: "chatcmpl-1" } };
+      const chunks = ["ha", "no", "no", "no", "ha"];
+      await fixture.start("s1", onStart ? shared : {});
+      for (const chunk of chunks)
+        t.equal(await outcomeOf(fixture.addText("s1", chunk, shared)), "200 active");
+      for (const [type, data] of [
+        ["___ToolCallStart", "search"],
+        ["___ToolCallArgs", "{"],
+        ["___ToolCallArgs", "{"],
+        ["___ToolCallEnd", ""],
+        ["___ToolCallResult", "{}"],
+      ] as const)
+        t.equal(await outcomeOf(fixture.post("s1", type, data, shared)), "200 active");
+      t.equal(await outcomeOf(fixture.end("s1", shared)), "200 closed");
+      const text = chunks.join("");
+      const view = await fixture.viewOf(fixture.bob, "s1");
+      matchObject(t, view, { state: "closed", text, nextIndex: 12, problems: [], repeated: 0 });
+      const ids = fixture.bob.events.slice(onStart ? 0 : 1).map(({ eventId }) => eventId);
+      t.same(new Set(ids), new Set(["chatcmpl-1"]), "viewers get the shared id");
+      t.equal((await fixture.read("s1")).body.text, text);
+      t.equal(
+        await outcomeOf(fixture.addText("s1", "ha", shared)),
+        "400 stream_closed",
+        "an event with a shared id is not a retry after the end either",
+      );
+    },
+  );
+
+t.test(
+  "events whose id is the client_msg_no are all added, even if they are equal [decisions: Event id]",
+  async (t) => {
+    const fixture = await createFixture(t, world);
+    const shared = { event: { id: "s1" } };
+    await fixture.addText("s1", "early", shared);
+    await fixture.start("s1");
+    for (const text of ["ha", "ha", "ha"]) await fixture.addText("s1", text, shared);
+    await Promise.all([1, 2, 3].map(() => fixture.post("s1", "___ToolCallArgs", "{}", shared)));
+    t.equal(await outcomeOf(fixture.end("s1", shared)), "200 closed");
+    matchObject(t, (await fixture.read("s1")).body, {
+      ...{ state: "closed", text: "hahaha", next_index: 8 },
+    });
+  },
+);
+
+t.test(
+  "an event with the id, type and data of an earlier event is a retry unless both have different timestamps [decisions: Event id]",
+  async (t) => {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    const add = (text: string, id: string, timestamp?: number) =>
+      fixture.addText("s1", text, { event: { id, timestamp } });
+    await add("a", "a", 1000);
+    await add("a", "a", 1000);
+    await add("a", "a");
+    await add("b", "b");
+    await add("b", "b", 1000);
+    await add("b", "b", 2000);
+    await add("c", "c", 1000);
+    await add("c", "c", 2000);
+    await add("c", "c", 2000);
+    t.equal((await fixture.read("s1")).body.text, "abccc");
+    await fixture.end("s1");
+    t.equal(await outcomeOf(add("a", "a", 1000)), "200 closed");
+    t.equal(await outcomeOf(add("a", "a", 2000)), "400 stream_closed");
+    t.equal(await outcomeOf(add("A", "a", 1000)), "400 stream_closed");
+    t.equal(await outcomeOf(add("c", "c", 1000)), "400 stream_closed");
+  },
+);
+
 t.test(
   "chunks that a producer sends in parallel are each added once, and viewers see the stored order [decisions: Event id]",
   async (t) => {

@@ -373,6 +373,54 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
     t.equal((await snapshotOf(fixture, "s2")).text, "two");
   });
 
+  t.test(
+    "what an event id shows about retries is the same after a restart and after the end",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, tool, end } = producer(fixture);
+      const timed = (eventId: string, timestampMs: number) => ({ eventId, timestampMs });
+      await start("", id("all"));
+      await content("a", id("once"));
+      await content("b", timed("timed", 5));
+      await content("c", id("all"));
+      await tool("{}", id("call"));
+      await tool("{", id("call"));
+      await content("d", id("s"));
+      const retries = async () => {
+        await content("a", id("once"));
+        await content("a", timed("once", 9));
+        await content("b", timed("timed", 5));
+        await content("b", id("timed"));
+      };
+      await retries();
+      const text = async () => (await snapshotOf(fixture)).text;
+      t.equal(await text(), "abcd");
+      await fixture.reopen();
+      await retries();
+      t.equal(await text(), "abcd");
+      await content("c", id("all"));
+      await content("d", id("s"));
+      await content("b", timed("timed", 6));
+      await content("b", timed("timed", 6));
+      await tool("{", id("call"));
+      t.equal(await text(), "abcdcdbb");
+      t.equal((await snapshotOf(fixture)).notes.length, 3);
+      t.same(await end("", id("all")), streamResult("done", "closed"));
+      for (const restarts of [false, true]) {
+        if (restarts) await fixture.reopen();
+        t.same(await content("a", id("once")), streamResult("done", "closed"));
+        const others = [
+          content("c", id("all")),
+          content("d", id("s")),
+          content("A", id("once")),
+          content("b", timed("timed", 6)),
+        ];
+        for (const other of others) t.same(await other, streamResult("closed", "closed"));
+        t.same(await tool("{", id("call")), streamResult("missing", "closed"));
+      }
+    },
+  );
+
   t.test("events without an id are never retries and are assigned increasing ids", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);

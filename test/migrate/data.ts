@@ -151,7 +151,7 @@ async function streams(store: Store): Promise<void> {
       }),
     );
   await start("closed");
-  await append("closed", "wörds ", { eventId: "e1" });
+  await append("closed", "wörds ", { eventId: "e1", timestampMs: 1234 });
   await store.streamEvent(
     streamDraft({
       ...{ clientMsgNo: "closed", type: "___ToolCallStart", data: "tool" },
@@ -166,6 +166,8 @@ async function streams(store: Store): Promise<void> {
   await start("replaced");
   await start("open");
   await append("open", "so far", { eventId: "o1" });
+  await append("open", "", { eventId: "shared" });
+  await append("open", "?", { eventId: "shared" });
   await store.streamEvent(streamDraft({ type: "___ToolCallArgs", data: "{}" }));
   await start("private", { channel: to(BOB), key: channelKey(to(BOB), ALICE) });
 }

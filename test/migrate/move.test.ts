@@ -82,18 +82,26 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
 
   const content = { type: STREAM_CONTENT, data: "so far", eventId: "o1" };
   t.match(await store.streamEvent(streamDraft(content)), { verdict: "done" });
-  t.equal((await store.stream("2:g", "open"))?.text, "so far"); // the event is a retry and adds nothing
+  t.equal((await store.stream("2:g", "open"))?.text, "so far?"); // the event is a retry and adds nothing
+  await store.streamEvent(streamDraft({ ...content, eventId: "shared", data: "?" }));
   await store.streamEvent(streamDraft({ ...content, eventId: "o2", data: "!" }));
+  const late = { clientMsgNo: "closed", type: STREAM_CONTENT, data: "wörds ", eventId: "e1" };
+  for (const [timestampMs, verdict] of [
+    [1234, "done"],
+    [undefined, "done"],
+    [1235, "closed"],
+  ] as const)
+    t.match(await store.streamEvent(streamDraft({ ...late, timestampMs })), { verdict });
   await store.streamEvent(streamDraft({ type: STREAM_END, data: "over" }));
   t.match(await store.stream("2:g", "open"), {
-    ...{ text: "so far!", state: "closed", endData: "over", nextIndex: 5 },
+    ...{ text: "so far??!", state: "closed", endData: "over", nextIndex: 8 },
   });
   t.equal(await store.activeStream("2:g"), undefined);
 
   time.nowMs += 2 * DAY_MS;
   await store.sweep();
-  const late = await store.append(numbered("alice", g, "n0"));
-  t.equal(late.duplicate, false, "the dedupe window has passed");
+  const afterWindow = await store.append(numbered("alice", g, "n0"));
+  t.equal(afterWindow.duplicate, false, "the dedupe window has passed");
 }
 
 t.test("a migration to one Redis server preserves all data", async (t) => {

@@ -47,7 +47,8 @@ export interface SourceStream {
   readonly stopped: boolean;
   /** Number of UTF-16 units of text before each event. */
   readonly offsets: readonly number[];
-  readonly eventIds: readonly string[];
+  /** The ids of events with their marks (`store/event-ids.ts`). */
+  readonly eventMarks: ReadonlyMap<string, string>;
 }
 
 /**
@@ -84,9 +85,9 @@ export async function openMoveSource(
       stream(number, message) {
         const active = live.atSeq(message.key, message.messageSeq);
         if (active === undefined) return endedStream(tables, number, message);
-        const { offsets, ids } = active.trace();
+        const { offsets, marks } = active.trace();
         const snapshot = active.snapshot();
-        return { snapshot, stopped: false, offsets, eventIds: ids };
+        return { snapshot, stopped: false, offsets, eventMarks: marks };
       },
       close,
     };
@@ -104,12 +105,13 @@ export async function openMoveSource(
     if (snapshot === undefined) return undefined;
     const key = logKey(number, message.messageSeq);
     const [code] = fieldsOf(streams.get(key) ?? []);
-    const trace = streamTraces.get(key) ?? [VERSION, new Uint8Array(), []];
-    const [packed, ids] = fieldsOf(trace) as [Uint8Array, string[]]; // as written by `StreamRows`
+    const trace = streamTraces.get(key) ?? [VERSION, new Uint8Array()];
+    const [packed] = fieldsOf(trace) as [Uint8Array]; // as written by `StreamRows`
     const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.length);
     const offsets = Array.from({ length: bytes.length / 4 }, (_, at) => bytes.readUInt32LE(4 * at));
     const stopped = endingOf(code) === "stopped";
-    return { snapshot, stopped, offsets, eventIds: ids };
+    const eventMarks = rows.marks({ number, messageSeq: message.messageSeq });
+    return { snapshot, stopped, offsets, eventMarks };
   }
 }
 

@@ -31,7 +31,8 @@ t.test("an event of every kind is decoded as it was encoded", async (t) => {
     for (const ending of ENDINGS)
       for (const [i, data] of TEXTS.entries()) {
         const eventId = i % 2 === 0 ? undefined : `id-${data.slice(0, 100)}`;
-        const place = { index: i * 2 ** 29, timestampMs: 1.7e12 + i };
+        const isTimed = i % 3 === 0;
+        const place = { index: i * 2 ** 29, timestampMs: 1.7e12 + i, isTimed };
         const event: StreamEvent = { type, ending, eventId, data, ...place };
         const stream = { key: `2:gruppe-ü${i}`, messageSeq: 2 ** 40 + i };
         const { body, end } = encodeStreamRecord(target, 50, { stream, event });
@@ -48,7 +49,7 @@ t.test("an event of every kind is decoded as it was encoded", async (t) => {
 
 t.test("a record of a newer build is refused", async (t) => {
   const target = Buffer.alloc(200);
-  const place = { index: 0, timestampMs: 0, eventId: undefined };
+  const place = { index: 0, timestampMs: 0, isTimed: false, eventId: undefined };
   const event = { type: STREAM_END, ending: undefined, data: "", ...place };
   const stream = { key: "2:g", messageSeq: 1 };
   const { body, end } = encodeStreamRecord(target, 0, { stream, event });

@@ -130,10 +130,11 @@ t.test("an invalid event is refused, and the other events of its batch are store
     store.streamEvent(eventOf(type, data, { ...name, channel, ...over }));
   await post(STREAM_START, "");
   const otherId = { eventId: "2" };
-  await post(STREAM_CONTENT, "\uffff".repeat(1000), otherId);
+  const text = "\uffff".repeat(1000);
+  await post(STREAM_CONTENT, text, otherId);
   await post(STREAM_END, "", { eventId: "3" });
   await store.checkpoint();
-  t.match(await post(STREAM_CONTENT, "", otherId), { verdict: "done" });
+  t.match(await post(STREAM_CONTENT, text, otherId), { verdict: "done" });
   t.equal((await store.stream(key, longest))?.text.length, 1000);
 });
 

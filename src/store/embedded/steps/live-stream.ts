@@ -1,5 +1,5 @@
 // A stream in memory: an active one, or an ended one that is not completely in the database. Owns
-// its text, the text offset of each event, its notes and the event ids that its producer chose. An
+// its text, the text offset of each event, its notes and a mark of each event id. An
 // event is assigned first, and shown once it is committed. Events whose write fails are rolled
 // back, newest first. An uncommitted event must never be visible to reads.
 
@@ -13,6 +13,7 @@ import {
   type StreamSnapshot,
   streamPayload,
 } from "../../../broker/model.ts";
+import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
 import {
@@ -26,6 +27,8 @@ import {
 /** Approximate memory of an event and of a stream, without their strings. */
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
+/** Approximate memory of an event id, without the id. */
+const ID_BYTES = 160;
 
 export type StreamHead = Pick<
   Message,
@@ -33,7 +36,17 @@ export type StreamHead = Pick<
 >;
 
 export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number {
-  return EVENT_BYTES + 2 * (event.data.length + (event.eventId?.length ?? 0));
+  const { data, eventId } = event;
+  const idBytes = eventId === undefined ? 0 : ID_BYTES + 2 * eventId.length;
+  return EVENT_BYTES + 2 * data.length + idBytes;
+}
+
+interface RememberedId {
+  readonly mark: string;
+  /** Index of the first event with the id. */
+  readonly firstIndex: number;
+  /** Index of the event that showed that different events share the id. */
+  sharedIndex: number | undefined;
 }
 
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
@@ -54,7 +67,7 @@ export class LiveStream {
   #text = "";
   readonly #offsets: number[] = [];
   readonly #notes: StreamNote[] = [];
-  readonly #ids = new Set<string>();
+  readonly #ids = new Map<string, RememberedId>();
   #startData = "";
   #end: StreamEvent | undefined;
   #snapshotBytes = 0;
@@ -98,8 +111,10 @@ export class LiveStream {
     return this.#memory;
   }
 
-  hasEventId(eventId: string | undefined): boolean {
-    return eventId !== undefined && this.#ids.has(eventId);
+  /** Returns the mark under an event id (`event-ids.ts`), `undefined` if there is none. */
+  markOf(eventId: string | undefined): string | undefined {
+    const id = eventId === undefined ? undefined : this.#ids.get(eventId);
+    return id?.sharedIndex === undefined ? id?.mark : SHARED_ID;
   }
 
   assign(event: StreamEvent): void {
@@ -114,21 +129,42 @@ export class LiveStream {
       const note = { index, textOffset, type, data, timestampMs };
       this.#notes.push({ ...note, eventId: id });
     }
-    if (eventId !== undefined) this.#ids.add(eventId);
+    this.#rememberId(event);
     this.#snapshotBytes += snapshotBytes(event);
     this.#memory += eventBytes(event);
   }
 
   /** Undoes `assign`. `event` must be the newest event and must be uncommitted. */
   rollBack(event: StreamEvent): void {
-    const { type, eventId } = event;
+    const { type } = event;
     const textOffset = this.#offsets.pop() ?? 0;
     if (type === STREAM_CONTENT) this.#text = this.#text.slice(0, textOffset);
     else if (type === STREAM_END) this.#end = undefined;
     else if (type !== STREAM_START) this.#notes.pop();
-    if (eventId !== undefined) this.#ids.delete(eventId);
+    this.#forgetId(event);
     this.#snapshotBytes -= snapshotBytes(event);
     this.#memory -= eventBytes(event);
+  }
+
+  /** `event` is not a retry. So another event with its id makes the id a shared one. */
+  #rememberId({ index, type, data, eventId, timestampMs, isTimed }: StreamEvent): void {
+    if (eventId === undefined) return;
+    const id = this.#ids.get(eventId);
+    if (id !== undefined) {
+      id.sharedIndex ??= index;
+      return;
+    }
+    const { clientMsgNo } = this.head;
+    const givenMs = isTimed ? timestampMs : undefined;
+    const mark = eventMark({ clientMsgNo, eventId, type, data, timestampMs: givenMs });
+    if (mark !== undefined)
+      this.#ids.set(eventId, { mark, firstIndex: index, sharedIndex: undefined });
+  }
+
+  #forgetId({ index, eventId = "" }: StreamEvent): void {
+    const id = this.#ids.get(eventId);
+    if (id?.firstIndex === index) this.#ids.delete(eventId);
+    else if (id?.sharedIndex === index) id.sharedIndex = undefined;
   }
 
   show(index: number): void {
@@ -188,7 +224,10 @@ export class LiveStream {
     };
   }
 
-  trace(): { readonly offsets: readonly number[]; readonly ids: string[] } {
-    return { offsets: this.#offsets, ids: [...this.#ids] };
+  /** Returns the text offset of each event, and the event ids with their marks. */
+  trace(): { readonly offsets: readonly number[]; readonly marks: ReadonlyMap<string, string> } {
+    const marks = new Map<string, string>();
+    for (const id of this.#ids.keys()) marks.set(id, this.markOf(id) ?? SHARED_ID);
+    return { offsets: this.#offsets, marks };
   }
 }

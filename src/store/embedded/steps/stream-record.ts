@@ -10,7 +10,7 @@
 //
 //   body     type          u8       index in TYPES
 //            ending        u8       index in ENDINGS
-//            flags         u8       HAS_ID
+//            flags         u8       HAS_ID, HAS_TIME
 //            unused        u8
 //            index         u32
 //            timestampMs   f64
@@ -35,6 +35,8 @@ import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 const RECORD_HEADER_BYTES = 12;
 const BODY_HEADER_BYTES = 16;
 const HAS_ID = 1;
+/** The producer gave the timestamp. */
+const HAS_TIME = 2;
 
 /**
  * `stopped` means that a viewer cancelled the stream. `replaced` means that the forced start of
@@ -69,6 +71,8 @@ export interface StreamEvent {
   readonly eventId: string | undefined;
   readonly data: string;
   readonly timestampMs: number;
+  /** True if the producer gave the timestamp. */
+  readonly isTimed: boolean;
 }
 
 /** A record in `bytes`: from offset `start` to offset `end`. Its body begins at offset `body`. */
@@ -144,10 +148,10 @@ export function encodeStreamRecord(
 }
 
 function encodeBody(target: Buffer, at: number, event: StreamEvent): number {
-  const { index, type, ending, eventId, data, timestampMs } = event;
+  const { index, type, ending, eventId, data, timestampMs, isTimed } = event;
   target[at] = TYPES.indexOf(type);
   target[at + 1] = ENDINGS.indexOf(ending);
-  target[at + 2] = eventId === undefined ? 0 : HAS_ID;
+  target[at + 2] = (eventId === undefined ? 0 : HAS_ID) | (isTimed ? HAS_TIME : 0);
   target[at + 3] = 0;
   target.writeUInt32LE(index, at + 4);
   target.writeDoubleLE(timestampMs, at + 8);
@@ -182,7 +186,8 @@ export function decodeBody(bytes: Buffer): StreamEvent {
   const code = bytes[1] ?? 0;
   let at = BODY_HEADER_BYTES;
   let eventId: string | undefined;
-  if (((bytes[2] ?? 0) & HAS_ID) !== 0) {
+  const flags = bytes[2] ?? 0;
+  if ((flags & HAS_ID) !== 0) {
     const start = at + 2;
     at = start + bytes.readUInt16LE(at);
     eventId = bytes.toString("utf8", start, at);
@@ -194,6 +199,7 @@ export function decodeBody(bytes: Buffer): StreamEvent {
     eventId,
     data: bytes.toString("utf8", at),
     timestampMs: bytes.readDoubleLE(8),
+    isTimed: (flags & HAS_TIME) !== 0,
   };
 }
 

@@ -67,8 +67,8 @@ export class StreamRows {
     const code = endingCode(ending);
     const fields = [text, nextIndex, startData, endData, notes.map(toFields)];
     void streams.put(key, [VERSION, code, ...fields]);
-    const { offsets, ids } = stream.trace();
-    void streamTraces.put(key, [VERSION, packOffsets(offsets), ids]);
+    const { offsets, marks } = stream.trace();
+    void streamTraces.put(key, [VERSION, packOffsets(offsets), [...marks].flat()]);
     const name = nameKey(channel.number, head.clientMsgNo);
     void streamNames.put(name, [VERSION, head.messageSeq, code]);
     void streamsActive.remove(key);
@@ -102,10 +102,18 @@ export class StreamRows {
     return this.#tables.log.get(logKey(number, messageSeq));
   }
 
-  hasEventId({ number, messageSeq }: StreamPosition, eventId: string | undefined): boolean {
-    if (eventId === undefined) return false;
-    const ids = this.#trace({ number, messageSeq })?.[1];
-    return Array.isArray(ids) && ids.includes(eventId);
+  /** Returns the mark under an event id (`event-ids.ts`), `undefined` if there is none. */
+  markOf(position: StreamPosition, eventId: string | undefined): string | undefined {
+    if (eventId === undefined) return undefined;
+    return this.marks(position).get(eventId);
+  }
+
+  /** Returns the event ids of an ended stream with their marks. */
+  marks(position: StreamPosition): ReadonlyMap<string, string> {
+    const marks = new Map<string, string>();
+    const items = (this.#trace(position)?.[1] ?? []) as readonly string[]; // as `#putEnded` wrote it
+    for (let i = 0; i < items.length; i += 2) marks.set(String(items[i]), String(items[i + 1]));
+    return marks;
   }
 
   /**

@@ -74,7 +74,7 @@ export class StreamCall<Answer> implements QueuedStep {
   }
 }
 
-type NewEvent = Omit<StreamEvent, "index" | "timestampMs"> & {
+type NewEvent = Omit<StreamEvent, "index" | "timestampMs" | "isTimed"> & {
   /** `undefined` means the current time. */
   readonly timestampMs: number | undefined;
 };
@@ -109,10 +109,11 @@ export class StreamAssignments {
   add(stream: LiveStream, newEvent: NewEvent): void {
     const { frame, live, memtable } = this.#ports;
     const timestampMs = newEvent.timestampMs ?? this.nowMs;
+    const isTimed = newEvent.timestampMs !== undefined;
     const { type, data, eventId, ending } = newEvent;
     const index = stream.assigned;
     // A spread would cost a microsecond.
-    const event = { index, type, data, eventId, timestampMs, ending };
+    const event = { index, type, data, eventId, timestampMs, isTimed, ending };
     const encoded = encodeInto(frame, stream.head, event);
     memtable.retain(encoded.end - encoded.start);
     const previousEventMs = stream.lastEventMs;

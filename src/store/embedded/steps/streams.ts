@@ -11,6 +11,7 @@ import {
   STREAM_START,
 } from "../../../broker/model.ts";
 import type { StreamDraft, StreamResult, StreamStore } from "../../../broker/ports.ts";
+import { eventMark, isRetry } from "../../event-ids.ts";
 import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import type { LiveStream } from "./live-stream.ts";
@@ -91,8 +92,7 @@ class StreamRules {
     const stream = live.find(draft.key, draft.clientMsgNo);
     const isStart = draft.type === STREAM_START;
     if (stream?.ending === undefined && stream !== undefined) {
-      const isRetry = isStart || stream.hasEventId(draft.eventId);
-      if (!isRetry) {
+      if (!isStart && !isRepeated(draft, stream.markOf(draft.eventId))) {
         live.assertRoom(draft, stream.snapshotBytes);
         assignments.add(stream, toEvent(draft));
       }
@@ -150,16 +150,22 @@ class StreamRules {
     const state = stateAfter(ending);
     const { type } = draft;
     if (type === STREAM_START) return { verdict: "closed", state };
-    if (type === STREAM_END || this.#hasEventId(ended, draft.eventId))
+    if (type === STREAM_END || isRepeated(draft, this.#markOf(ended, draft.eventId)))
       return { verdict: "done", state };
     if (ending === "stopped") return { verdict: "stopped", state };
     return { verdict: type === STREAM_CONTENT ? "closed" : "missing", state };
   }
 
-  #hasEventId(ended: LiveStream | EndedStream, eventId: string | undefined): boolean {
-    if ("hasEventId" in ended) return ended.hasEventId(eventId);
-    return this.#ports.streamRows.hasEventId(ended, eventId);
+  #markOf(ended: LiveStream | EndedStream, eventId: string | undefined): string | undefined {
+    if ("markOf" in ended) return ended.markOf(eventId);
+    return this.#ports.streamRows.markOf(ended, eventId);
   }
+}
+
+/** `remembered` is the mark under the id of the event, `undefined` if there is none. */
+function isRepeated(draft: StreamDraft, remembered: string | undefined): boolean {
+  const mark = remembered === undefined ? undefined : eventMark(draft);
+  return remembered !== undefined && mark !== undefined && isRetry(remembered, mark);
 }
 
 function endStream(stream: LiveStream, ending: Ending, assignments: StreamAssignments): void {

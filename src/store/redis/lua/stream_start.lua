@@ -30,13 +30,14 @@
 --   17  force                     1 to cancel another active stream, else 0
 --   18  uid to add to the first `peers`, '' if there is none
 --   19  uid to add to the second `peers`, '' if there is none
+--   20  mark of the event         see `store/event-ids.ts`; '' if nothing is remembered
 --   then the topics, none if the users are in other slots
 -- Reply
 --   see `stream_steps.lua`. The verdict may also be `too_large`.
 local client_msg_no, window = ARGV[2], tonumber(ARGV[4])
 local now, retention, max_messages = id_ms(tonumber(ARGV[11]), tonumber(ARGV[3])), tonumber(ARGV[12]), tonumber(ARGV[13])
 local users = (#KEYS - 6) / 2
-local call = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + users) }, topics = 20 }
+local call = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + users) }, topics = 21 }
 
 -- Returns the extra of the message's frame (`wire.ts`), completed with the id of the channel's
 -- previous message, 0 if that id is unknown.
@@ -58,7 +59,7 @@ if stream and stream.state == STREAM_ACTIVE then
   publish_again(call, stream)
   return step_reply(call, 'done', stream.state)
 end
-if stream then return late_reply(call, stream, 's', '') end
+if stream then return late_reply(call, stream, 's') end
 if read_dedupe(KEYS[5], now, window) then return step_reply(call, 'taken') end
 local active = redis.call('GET', KEYS[6])
 local running = active and load_stream(call, active)
@@ -92,6 +93,6 @@ for _, index in ipairs(call.indexes) do redis.call('SADD', index, ARGV[1]) end
 publish_frame(call, message_frame(pub, id, seq, ARGV[14], extra))
 
 stream = { keys = keys, no = client_msg_no, head = ARGV[10], seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false }
-add_event(call, stream, { id = ARGV[5], kind = 's', data = ARGV[6], units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = ARGV[9] })
+add_event(call, stream, { id = ARGV[5], mark = ARGV[20], kind = 's', data = ARGV[6], units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = ARGV[9] })
 call.ended = ended_name
 return step_reply(call, 'done', stream.state)

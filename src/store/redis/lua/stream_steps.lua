@@ -44,8 +44,18 @@ local function publish_frame(call, frame)
   end
 end
 
--- Adds an event to a stream and publishes it. Fields of `event`:
+-- Returns true if the event with this id and mark repeats an earlier one, as `isRetry` in
+-- `store/event-ids.ts` does. A mark has 12 bytes, and then the timestamp that the producer gave.
+local function is_retry(stream, id, mark)
+  local remembered = mark ~= '' and redis.call('HGET', stream.keys.event_ids, id)
+  if not remembered or remembered == '' then return false end
+  if #remembered > 12 and #mark > 12 then return remembered == mark end
+  return string.sub(remembered, 1, 12) == string.sub(mark, 1, 12)
+end
+
+-- Adds an event, which is not a retry, to a stream and publishes it. Fields of `event`:
 --   id     '' if there is none
+--   mark   what is remembered under its id, '' if nothing is
 --   tail   part of its record after the event id
 --   data
 --   units  UTF-16 units of data
@@ -66,7 +76,9 @@ local function add_event(call, stream, event)
   elseif event.kind == 'e' then
     redis.call('HSET', keys.stream, 'ed', event.data)
   end
-  if event.id ~= '' then redis.call('SADD', keys.event_ids, event.id) end
+  if event.mark ~= '' and redis.call('HSETNX', keys.event_ids, event.id, event.mark) == 0 then
+    redis.call('HSET', keys.event_ids, event.id, '') -- different events share the id
+  end
   stream.next, stream.bytes, stream.state = index + 1, stream.bytes + event.bytes, event.state
   redis.call('HSET', keys.stream, 'n', int(stream.next), 'l', int(stream.units), 'b', int(stream.bytes), 'e', stream.state, 'a', int(call.now))
   redis.call('ZADD', keys.streams, int(call.now), keys.name)
@@ -93,7 +105,7 @@ end
 --   ids_ms   time in ms for which the event ids are kept
 local function end_stream(call, stream, ending)
   add_event(call, stream, {
-    id = '', kind = 'e', data = '', units = 0, bytes = 1, state = ending.state,
+    id = '', mark = '', kind = 'e', data = '', units = 0, bytes = 1, state = ending.state,
     tail = cmsgpack.pack(STREAM_END) .. cmsgpack.pack('') .. cmsgpack.pack(call.now),
   })
   if ending.stopped then
@@ -124,9 +136,9 @@ end
 
 -- Returns the reply to an event for a stream that has ended. The verdict is `done` for an end event
 -- and for a retry of an event that is already in the stream.
-local function late_reply(call, stream, kind, id)
+local function late_reply(call, stream, kind, id, mark)
   if kind == 's' then return step_reply(call, 'closed', stream.state) end
-  if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', stream.keys.event_ids, id) == 1) then
+  if kind == 'e' or is_retry(stream, id, mark) then
     publish_again(call, stream)
     return step_reply(call, 'done', stream.state)
   end

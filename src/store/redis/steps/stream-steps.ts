@@ -15,6 +15,7 @@ import type { StreamDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
+import { eventMark } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { areUsersApart, ChannelNamesOf, dedupeKey } from "./channel-names.ts";
@@ -81,7 +82,8 @@ export function createStreamSteps({
         ...[tailOf(draft, nowMs), eventHead(draft)],
         ...[ids.bucket, limits.retentionS * 1000, limits.maxChannelMessages],
         ...[recordOf(draft, nowMs), encodeExtra({ ...nobody, isStream: true })],
-        ...[fromUid, draft.force ? 1 : 0, firstPeer, secondPeer, ...topics],
+        ...[fromUid, draft.force ? 1 : 0, firstPeer, secondPeer],
+        ...[eventMark(draft) ?? "", ...topics],
       ],
     );
   }
@@ -99,7 +101,7 @@ export function createStreamSteps({
         [
           ...[key, clientMsgNo, nowMs, windowMs, kind, eventId],
           ...[data, data.length, snapshotBytes(draft), maxStreamBytes],
-          ...[tailOf(draft, nowMs), ...topics],
+          ...[tailOf(draft, nowMs), eventMark(draft) ?? "", ...topics],
         ],
       );
     },

@@ -1,0 +1,42 @@
+// Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores remember
+// the same text for each id, and `is_retry` in `redis/lua/stream_steps.lua` compares it in the same
+// way as `isRetry`. Pure.
+
+import { createHash } from "node:crypto";
+import { STREAM_CONTENT, STREAM_END, STREAM_START, TOOL_CALL_EVENTS } from "../broker/model.ts";
+import type { StreamDraft } from "../broker/ports.ts";
+
+/** The mark of an id that different events carried. Such events are never retries. */
+export const SHARED_ID = "";
+
+const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
+const HASH_BYTES = 8;
+/** Length of a mark without a timestamp: one digit for the type, and 8 bytes in base64. */
+const UNTIMED_LENGTH = 12;
+
+/**
+ * Returns what is remembered under the id of an event: its type, a hash of its data and the
+ * timestamp that the producer gave. Returns `undefined` if nothing is remembered: the event has no
+ * id, or its id is the stream's `clientMsgNo`, which every event of the stream may carry.
+ */
+export function eventMark({
+  clientMsgNo,
+  eventId,
+  type,
+  data,
+  timestampMs,
+}: Pick<StreamDraft, "clientMsgNo" | "eventId" | "type" | "data" | "timestampMs">):
+  | string
+  | undefined {
+  if (eventId === undefined || eventId === clientMsgNo) return undefined;
+  const hash = createHash("sha1").update(data).digest().toString("base64url", 0, HASH_BYTES);
+  return `${TYPES.indexOf(type)}${hash}${timestampMs ?? ""}`;
+}
+
+/** Returns true if an event with `mark` repeats the event that is remembered under its id. */
+export function isRetry(remembered: string, mark: string): boolean {
+  if (remembered === SHARED_ID) return false;
+  if (remembered.length > UNTIMED_LENGTH && mark.length > UNTIMED_LENGTH)
+    return remembered === mark;
+  return remembered.slice(0, UNTIMED_LENGTH) === mark.slice(0, UNTIMED_LENGTH);
+}
