@@ -238,10 +238,7 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /**
-   * If more than MAX_IDLE_CHANNELS channels are in memory, examines the oldest ones in excess of
-   * that number, and drops those without records.
-   */
+  /** Drops the oldest channels without records, until MAX_IDLE_CHANNELS channels are left. */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
