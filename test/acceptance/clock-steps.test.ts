@@ -136,7 +136,7 @@ for (const { name, settings } of STORES)
 
 for (const { name, settings } of STORES)
   t.test(
-    `an active stream survives forward steps, and a silent one ends, on ${name}`,
+    `an active stream survives forward steps of the clock, and a silent one ends, on ${name}`,
     async (t) => {
       const node = await spawnShifted(t, settings());
       const shortLimit = { ...settings(), JINDOU_STREAMS_IDLE_TIMEOUT_MS: "1200" };

@@ -151,53 +151,59 @@ t.test("watchers see no change of users who move away from a node that ends", as
   });
 });
 
-t.test("a goodbye, a logout and a device quit are pushed at once", async (t) => {
-  await onEachStore(t, longDelay, async (t, [here, there]) => {
-    const names = ["native", "jsonrpc", "wkproto", "quit", "last", "first"];
-    const all = await Promise.all(names.map((name) => newUser(t, here, name)));
-    const [native, jsonRpc, wkproto, quit, last, first] = all as [
-      User,
-      User,
-      User,
-      User,
-      User,
-      User,
-    ];
-    const nativeClient = await native.connect(there);
-    const jsonRpcClient = await jsonRpc.connect(there, { jsonRpc: true });
-    const { clientPort: port } = there;
-    const wkClient = await openWkproto(t, { port, uid: wkproto.uid, deviceFlag: 0 });
-    t.equal((await wkClient.connect()).reasonCode, 1);
-    await quit.connect(there);
-    const sessions = await Promise.all(
-      [last, last, first, first].map((user) => user.connect(there)),
-    );
-    const watcher = await watcherOf(t, here, all);
-    const sinceMs = performance.now();
-    await nativeClient.disconnect();
-    await jsonRpcClient.disconnect();
-    wkClient.write("DISCONNECT", { reasonCode: 0, reason: "" });
-    t.equal((await there.call("/user/device_quit", { uid: quit.uid, device_flag: 0 })).status, 200);
-    for (const { uid } of [native, jsonRpc, wkproto, quit]) await watcher.until(`${uid} off`);
-    const isOneLeft = async (user: User) => {
-      const { body } = await here.call(`/connz?uid=${user.uid}`);
-      const { body: other } = await there.call(`/connz?uid=${user.uid}`);
-      return new Set([...body.connections, ...other.connections].map(({ id }) => id)).size === 1;
-    };
-    sessions[0]?.kill();
-    await eventually("one session to be left", () => isOneLeft(last));
-    await sessions[1]?.disconnect();
-    await watcher.until(`${last.uid} off`);
-    await sessions[2]?.disconnect();
-    await eventually("one session to be left", () => isOneLeft(first));
-    sessions[3]?.kill();
-    await untilStatus(here, first, 0);
-    const pushed = await watcher.pushedBeforeFence();
-    t.notOk(pushed.includes(`${first.uid} off`), "the last session of the user was lost");
-    t.ok(performance.now() - sinceMs < LONG_MS, "no push waited for the delay");
-    t.equal(pushed.length, 5, "each change is pushed once");
-  });
-});
+t.test(
+  "a user who logs out or whose device is logged out is pushed as offline at once",
+  async (t) => {
+    await onEachStore(t, longDelay, async (t, [here, there]) => {
+      const names = ["native", "jsonrpc", "wkproto", "quit", "last", "first"];
+      const all = await Promise.all(names.map((name) => newUser(t, here, name)));
+      const [native, jsonRpc, wkproto, quit, last, first] = all as [
+        User,
+        User,
+        User,
+        User,
+        User,
+        User,
+      ];
+      const nativeClient = await native.connect(there);
+      const jsonRpcClient = await jsonRpc.connect(there, { jsonRpc: true });
+      const { clientPort: port } = there;
+      const wkClient = await openWkproto(t, { port, uid: wkproto.uid, deviceFlag: 0 });
+      t.equal((await wkClient.connect()).reasonCode, 1);
+      await quit.connect(there);
+      const sessions = await Promise.all(
+        [last, last, first, first].map((user) => user.connect(there)),
+      );
+      const watcher = await watcherOf(t, here, all);
+      const sinceMs = performance.now();
+      await nativeClient.disconnect();
+      await jsonRpcClient.disconnect();
+      wkClient.write("DISCONNECT", { reasonCode: 0, reason: "" });
+      t.equal(
+        (await there.call("/user/device_quit", { uid: quit.uid, device_flag: 0 })).status,
+        200,
+      );
+      for (const { uid } of [native, jsonRpc, wkproto, quit]) await watcher.until(`${uid} off`);
+      const isOneLeft = async (user: User) => {
+        const { body } = await here.call(`/connz?uid=${user.uid}`);
+        const { body: other } = await there.call(`/connz?uid=${user.uid}`);
+        return new Set([...body.connections, ...other.connections].map(({ id }) => id)).size === 1;
+      };
+      sessions[0]?.kill();
+      await eventually("one session to be left", () => isOneLeft(last));
+      await sessions[1]?.disconnect();
+      await watcher.until(`${last.uid} off`);
+      await sessions[2]?.disconnect();
+      await eventually("one session to be left", () => isOneLeft(first));
+      sessions[3]?.kill();
+      await untilStatus(here, first, 0);
+      const pushed = await watcher.pushedBeforeFence();
+      t.notOk(pushed.includes(`${first.uid} off`), "the last session of the user was lost");
+      t.ok(performance.now() - sinceMs < LONG_MS, "no push waited for the delay");
+      t.equal(pushed.length, 5, "each change is pushed once");
+    });
+  },
+);
 
 t.test("a user who stays away is pushed as offline after the delay", async (t) => {
   const settings = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(SHORT_MS) };
@@ -228,12 +234,15 @@ t.test("a user who stays away is pushed as offline after the delay", async (t) =
   });
 });
 
-t.test("with a delay of 0 a lost connection is pushed at once", async (t) => {
-  const node = await spawnBroker(t, { JINDOU_PRESENCE_OFFLINE_DELAY_MS: "0" });
-  const user = await newUser(t, node, "away");
-  const client = await user.connect(node);
-  const watcher = await watcherOf(t, node, [user]);
-  client.kill();
-  await untilStatus(node, user, 0);
-  t.same(await watcher.pushedBeforeFence(), [`${user.uid} off`]);
-});
+t.test(
+  "with a delay of 0, a user whose connection is lost is pushed as offline at once",
+  async (t) => {
+    const node = await spawnBroker(t, { JINDOU_PRESENCE_OFFLINE_DELAY_MS: "0" });
+    const user = await newUser(t, node, "away");
+    const client = await user.connect(node);
+    const watcher = await watcherOf(t, node, [user]);
+    client.kill();
+    await untilStatus(node, user, 0);
+    t.same(await watcher.pushedBeforeFence(), [`${user.uid} off`]);
+  },
+);

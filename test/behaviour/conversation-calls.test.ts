@@ -199,7 +199,7 @@ t.test(
 );
 
 t.test(
-  "a change over HTTP is pushed to every device of the user at once [issue: Pushed at once]",
+  "a change of a conversation over HTTP is pushed to every device of the user at once [issue: Pushed at once]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const [phone, laptop] = [await world.join(t, alice), await world.join(t, alice, { flag: 2 })];

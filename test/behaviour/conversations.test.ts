@@ -182,7 +182,7 @@ t.test(
 );
 
 t.test(
-  "a change on one device is pushed at once, and only to the user's other devices [issue: Pushed at once]",
+  "a change of a conversation on one device is pushed at once, and only to the user's other devices [issue: Pushed at once]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const phone = await world.join(t, alice);

@@ -105,7 +105,7 @@ t.test(
 );
 
 t.test(
-  "after exactly as many wrong tokens from a network as the limit, its further tokens are checked half a second apart [decisions: Failed credentials]",
+  "once the wrong tokens from a network reach the limit, its further tokens are checked half a second apart [decisions: Failed credentials]",
   async (t) => {
     const networks = ["127.0.0.11", "127.0.0.12", "127.0.0.13"];
     const freeMs: number[] = [];

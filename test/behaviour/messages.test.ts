@@ -389,7 +389,7 @@ t.test(
 );
 
 t.test(
-  "a message with subscribers that is not a command is answered with 400 [spec: subscribers of a message; decisions: subscribers on send]",
+  "a message that has subscribers but is not a command is answered with 400 [spec: subscribers of a message; decisions: subscribers on send]",
   async (t) => {
     const bob = world.name("bob");
     const options = { subscribers: [bob] };

@@ -20,7 +20,7 @@ export async function positions(t: Test, createFixture: FixtureFactory): Promise
 
 function changes(t: Test, createFixture: FixtureFactory): void {
   t.test(
-    "a change to a conversation updates its change time, unless nothing changes",
+    "a call that changes a conversation updates its change time, and a call without effect does not",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       await send(fixture, 2);
@@ -96,7 +96,7 @@ function membership(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "no position is stored if a member's position changes while the member is removed",
+    "no position is stored if a member's position changes while the member is being removed",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;

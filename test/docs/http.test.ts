@@ -20,7 +20,7 @@ const RESPONSE_LANGUAGES = ["json", "text"];
 /** Replaces the values that differ from run to run. */
 const normalized = (response: string) => response.replaceAll(VOLATILE, "$1$2$3…");
 
-t.test("every example in docs/http.md prints the response on the page", async (t) => {
+t.test("every example in docs/http.md prints the response that the page shows", async (t) => {
   const settings = { JINDOU_ADMIN_PASSWORD: "correct horse" };
   const { apiPort } = await startBroker(t, settings);
   const terminal = openTerminal(t, process.cwd());

@@ -23,7 +23,7 @@ t.test("hadolint accepts the Dockerfile", { skip: hadolint.skip }, async (t) => 
   t.equal(status, 0);
 });
 
-t.test("the image runs as a user with a number, which runAsNonRoot accepts", async (t) => {
+t.test("the image names its user by a number other than 0, as runAsNonRoot requires", async (t) => {
   t.match(IMAGE, /^USER [1-9]\d*$/m);
 });
 

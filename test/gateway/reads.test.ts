@@ -79,7 +79,7 @@ t.test("a read keeps its slot until the client has read the reply", async (t) =>
 });
 
 t.test(
-  "eight reads of histories start in one turn of the event loop, and more start before the first ones end",
+  "eight history reads start in one turn of the event loop, and further reads start in later turns without waiting for them",
   async (t) => {
     const historyTurns = createHistoryTurns();
     const users = Array.from({ length: 20 }, (_, at) => stage(`u${at}`, historyTurns));

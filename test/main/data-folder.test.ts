@@ -132,7 +132,7 @@ function overwrite(file: string, at: number, bytes: Buffer): void {
 }
 
 t.test(
-  "a damaged database is refused with one sentence after a clean and an unclean stop",
+  "a damaged database is refused with one sentence after a clean or an unclean stop",
   async (t) => {
     const path = await stoppedFolder(t);
     const { size } = statSync(dataFile(path));
@@ -216,7 +216,7 @@ function asUser(uid: number, gid: number): LaunchOptions {
 const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8);
 
 t.test(
-  "a volume that is shared through a group is usable by every uid of the group, and stays so",
+  "a volume that is shared through a group stays usable by every uid of the group",
   isRoot ? {} : { skip: "only root can start a process as another user" },
   async (t) => {
     const parent = await tempFolder(t);

@@ -64,14 +64,14 @@ function complaints(page: string): readonly string[] {
   );
 }
 
-t.test("the metrics of a node keep the rules for names and help texts", async (t) => {
+t.test("the metrics of a node follow the rules for names and help texts", async (t) => {
   const { url } = await startRedis(t);
   const pages = await Promise.all([usedMetrics(t, {}), usedMetrics(t, { JINDOU_REDIS_URL: url })]);
   for (const page of pages) {
     t.ok(familiesOf(page).length > 50);
     t.same(complaints(page), []);
   }
-  await t.test("promtool check metrics accepts them", { skip: promtool.skip }, async (t) => {
+  await t.test("promtool check metrics accepts the metrics", { skip: promtool.skip }, async (t) => {
     for (const input of pages) {
       const { status, stdout, stderr } = spawnSync(promtool.path, ["check", "metrics"], {
         input,

@@ -121,7 +121,7 @@ t.test("the refused value is shown unless it is secret", async (t) => {
   t.match(token, /^jindou: api\.token .*\. Remove the quotes\.$/);
 });
 
-t.test("a path with ~, $ or a URL is refused, whatever its source", async (t) => {
+t.test("a path that contains ~ or $, or is a URL, is refused, whatever its source", async (t) => {
   const folder = await temporaryFolder(t);
   const file = join(folder, "c.json");
   const paths = ["~/data", "$HOME/data", `\${HOME}/data`, "/data/~", "file:///data"];
@@ -147,7 +147,7 @@ t.test("a path with ~, $ or a URL is refused, whatever its source", async (t) =>
   }
 });
 
-t.test("a secret that is no path may contain ~ and $, and quotes inside", async (t) => {
+t.test("a secret that is not a path may contain ~, $ and inner quotes", async (t) => {
   const env = {
     ...{ JINDOU_API_TOKEN: `$a~'b"`, JINDOU_ADMIN_PASSWORD: `"a"b` },
     JINDOU_REDIS_URL: "redis://:$a~@redis",
@@ -185,7 +185,7 @@ t.test("a BOM at the beginning and newlines at the end are removed in every sour
   t.equal((await node.exit).code, 0);
 });
 
-t.test("a password on standard input is judged like the other texts", async (t) => {
+t.test("a password on standard input is checked like the other texts", async (t) => {
   for (const [input, words] of [
     ['"horse"\n', /has quotes around it/],
     ["horse \n", /ends with a space/],
@@ -199,7 +199,7 @@ t.test("a password on standard input is judged like the other texts", async (t) 
   t.equal(code, 0);
 });
 
-t.test("texts inside the list of managers are judged, and passwords are not shown", async (t) => {
+t.test("texts in the list of managers are checked, and passwords are not shown", async (t) => {
   const managers = [{ username: " ops", password: "hunter2 ", permissions: ["*\r"] }];
   const text = JSON.stringify(managers);
   for (const [argv, env] of [
@@ -219,36 +219,39 @@ t.test("texts inside the list of managers are judged, and passwords are not show
   t.notMatch(quoted.join(), /hunter2/);
 });
 
-t.test("a key that stands twice is refused with the key and the lines", async (t) => {
-  const folder = await temporaryFolder(t);
-  const file = join(folder, "c.json");
-  const cases: readonly (readonly [text: string, words: RegExp])[] = [
-    [
-      '{\n "api": { "token": "hunter2" },\n "log": {},\n "api": { "listen": "0.0.0.0:1" }\n}',
-      /the key api more than once \(lines 2, 4\)/,
-    ],
-    [
-      '{"client": {\n"tls": {"certFile": "a",\r\n"certFile": "b",\n"certFile": "c"}}}',
-      /the key client\.tls\.certFile more than once \(lines 2, 3, 4\)/,
-    ],
-    [
-      '{"managers": [{"username": "a",\n"password": "hunter2", "p\\u0061ssword": ""}]}',
-      /the key managers\[0\]\.password more than once \(line 2\)/,
-    ],
-  ];
-  for (const [text, words] of cases) {
-    await writeFile(file, text);
-    const lines = await problemsOf(t, ["start", "--config", file]);
-    t.ok(
-      lines.some((line) => line.includes(file) && words.test(line)),
-      lines.join("\n"),
-    );
-    t.notMatch(lines.join(), /hunter2/);
-  }
-  const managers = '[{"username": "a", "password": "hunter2", "password": "b"}]';
-  const lines = await problemsOf(t, ["check-config"], { env: { JINDOU_MANAGERS: managers } });
-  t.match(lines, [/JINDOU_MANAGERS\) has the key \[0\]\.password more than once/]);
-});
+t.test(
+  "a key that occurs twice is refused, and the error names the key and the lines",
+  async (t) => {
+    const folder = await temporaryFolder(t);
+    const file = join(folder, "c.json");
+    const cases: readonly (readonly [text: string, words: RegExp])[] = [
+      [
+        '{\n "api": { "token": "hunter2" },\n "log": {},\n "api": { "listen": "0.0.0.0:1" }\n}',
+        /the key api more than once \(lines 2, 4\)/,
+      ],
+      [
+        '{"client": {\n"tls": {"certFile": "a",\r\n"certFile": "b",\n"certFile": "c"}}}',
+        /the key client\.tls\.certFile more than once \(lines 2, 3, 4\)/,
+      ],
+      [
+        '{"managers": [{"username": "a",\n"password": "hunter2", "p\\u0061ssword": ""}]}',
+        /the key managers\[0\]\.password more than once \(line 2\)/,
+      ],
+    ];
+    for (const [text, words] of cases) {
+      await writeFile(file, text);
+      const lines = await problemsOf(t, ["start", "--config", file]);
+      t.ok(
+        lines.some((line) => line.includes(file) && words.test(line)),
+        lines.join("\n"),
+      );
+      t.notMatch(lines.join(), /hunter2/);
+    }
+    const managers = '[{"username": "a", "password": "hunter2", "password": "b"}]';
+    const lines = await problemsOf(t, ["check-config"], { env: { JINDOU_MANAGERS: managers } });
+    t.match(lines, [/JINDOU_MANAGERS\) has the key \[0\]\.password more than once/]);
+  },
+);
 
 t.test("a file that is not JSON in UTF-8 is refused, with the line of the error", async (t) => {
   const folder = await temporaryFolder(t);

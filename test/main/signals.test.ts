@@ -107,18 +107,18 @@ async function exitsAfterStop(t: Test, invocation: Invocation): Promise<void> {
   t.match(await node.exit, { code: 0 }, "the next start can use the data folder");
 }
 
-t.test("SIGTERM or SIGINT at any moment from 100 ms after the start on ends the node with 0", (t) =>
+t.test("SIGTERM or SIGINT ends a node with 0 at any time from 100 ms after its start", (t) =>
   exitsAfterStop(t, {}),
 );
 
 t.test(
-  "SIGTERM or SIGINT at any moment from 100 ms after the start on ends a node that is process 1",
+  "SIGTERM or SIGINT ends a node that is process 1 at any time from 100 ms after its start",
   { skip: CANNOT_UNSHARE },
   (t) => exitsAfterStop(t, { prefix: IN_NAMESPACE }),
 );
 
 t.test(
-  "SIGHUP, SIGUSR1 and SIGUSR2 neither end a node nor open a debugger, with and without nohup",
+  "SIGHUP, SIGUSR1 and SIGUSR2 neither end a node nor open a debugger, with or without nohup",
   async (t) => {
     for (const prefix of [[], ["nohup"]]) {
       const env = await settings(t);

@@ -160,7 +160,7 @@ t.test("a node that had to wait for Redis then also waits for a running migratio
   t.equal((await waiting.exit).code, 0);
 });
 
-t.test("a signal ends the wait at once with 0", async (t) => {
+t.test("a signal ends the wait at once, and the node exits with 0", async (t) => {
   for (const away of ["stopped", "frozen"]) {
     const redis = await startRedis(t);
     if (away === "stopped") await redis.stop();
@@ -186,7 +186,7 @@ t.test("a node that has waited for its time limit exits with 1", async (t) => {
   );
 });
 
-t.test("a node does not wait if waiting does not help", async (t) => {
+t.test("a node does not wait after a Redis error that waiting cannot fix", async (t) => {
   const redis = await startRedis(t);
   const wrong = redis.url.replace("//", "//nobody:hunter2@");
   for (const url of [wrong, `${redis.url}/99`]) {

@@ -17,7 +17,7 @@ t.test("a log line is JSON with level, time, room, message and fields", async (t
   t.match(lines[0]?.time, /^\d{4}-\d\d-\d\dT.*Z$/);
 });
 
-t.test("log lines below the level are not written", async (t) => {
+t.test("log lines below the configured level are not written", async (t) => {
   const { logger, lines } = recorded("error");
   logger.warn("no");
   roomLogger(logger, "api").error("yes");

@@ -48,23 +48,26 @@ t.test("the check at the start covers every command that scripts and calls use",
   t.same([...used].filter((name) => !SCRIPT_COMMANDS.includes(name)).sort(), []);
 });
 
-t.test("a node does not start without one of its commands, and names the right", async (t) => {
-  const redis = await startRedis(t);
-  const outside = ["EVALSHA", "INFO", "SSUBSCRIBE", "SCRIPT|LOAD", "WAIT"];
-  const settings = { JINDOU_REDIS_MIN_REPLICAS: "1" };
-  for (const command of [...SCRIPT_COMMANDS, ...outside]) {
-    const right = command.toLowerCase();
-    await setUser(redis, [...ALL, `-${right}`]);
-    const message = await startError(t, asUser(redis.url), settings);
-    const name = command.replace("|", " ");
-    t.match(message, new RegExp(`^Redis cannot be used: its user ${USER} .*\\b${name}\\b`), name);
-    const line = /ACL SETUSER jindou (.+)$/.exec(message)?.[1] ?? "";
-    t.ok(line.split(" ").includes(`+${right}`), line);
-    await redis.client().call("ACL", "SETUSER", USER, ...line.split(" "));
-    t.equal(await startError(t, asUser(redis.url)), "it started", "the line grants the right");
-  }
-  t.same(await redis.client().keys("*probe*"), [], "the check leaves no keys behind");
-});
+t.test(
+  "a node that may not use one of its commands does not start and names the right",
+  async (t) => {
+    const redis = await startRedis(t);
+    const outside = ["EVALSHA", "INFO", "SSUBSCRIBE", "SCRIPT|LOAD", "WAIT"];
+    const settings = { JINDOU_REDIS_MIN_REPLICAS: "1" };
+    for (const command of [...SCRIPT_COMMANDS, ...outside]) {
+      const right = command.toLowerCase();
+      await setUser(redis, [...ALL, `-${right}`]);
+      const message = await startError(t, asUser(redis.url), settings);
+      const name = command.replace("|", " ");
+      t.match(message, new RegExp(`^Redis cannot be used: its user ${USER} .*\\b${name}\\b`), name);
+      const line = /ACL SETUSER jindou (.+)$/.exec(message)?.[1] ?? "";
+      t.ok(line.split(" ").includes(`+${right}`), line);
+      await redis.client().call("ACL", "SETUSER", USER, ...line.split(" "));
+      t.equal(await startError(t, asUser(redis.url)), "it started", "the line grants the right");
+    }
+    t.same(await redis.client().keys("*probe*"), [], "the check leaves no keys behind");
+  },
+);
 
 t.test("the error names all missing commands, keys and topics at once", async (t) => {
   const redis = await startRedis(t);

@@ -100,7 +100,7 @@ t.test("a node does not start if its database cannot be selected", async (t) => 
   t.same(await client.keys("*"), [], "nothing was written to database 0");
 });
 
-t.test("a connection that cannot select its database any more is closed, not used", async (t) => {
+t.test("a connection that can no longer select its database is closed and not used", async (t) => {
   const redis = await startRedis(t);
   const client = redis.client();
   const settings = { JINDOU_LOG_LEVEL: "silent", JINDOU_REDIS_URL: `${redis.url}/3` };

@@ -50,7 +50,7 @@ t.test("an incomplete body never reaches the handler", async (t) => {
   t.equal(calls, 0);
 });
 
-t.test("a handler that fails is reported and answered with a bare 500", async (t) => {
+t.test("a handler that fails is reported and answered with an empty 500 response", async (t) => {
   const bug = new Error("bug");
   const fail = (): never => {
     throw bug;

@@ -61,7 +61,7 @@ t.test("a client that offers no subprotocol gets no subprotocol", async (t) => {
   t.match(upgrades, [{ origin: "", subprotocols: [] }]);
 });
 
-t.test("a refused upgrade gets the status as its reply", async (t) => {
+t.test("a refused upgrade is answered with the status that the endpoint chose", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { accept: () => ({ status: 403 }) },
   });

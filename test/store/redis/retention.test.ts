@@ -141,7 +141,7 @@ t.test("a sweep removes messages above maxChannelMessages and their expiry entri
 });
 
 t.test(
-  "a sweep trims a channel whose seq passed a multiple of a tenth of maxChannelMessages, or after a day",
+  "a sweep trims a channel when its newest seq passes a multiple of a tenth of maxChannelMessages, or else after a day",
   async (t) => {
     const limits = { maxChannelMessages: 100 };
     const node = await openStore(t, server.url, { limits });
