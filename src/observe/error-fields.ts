@@ -1,5 +1,5 @@
-// Turns any error into the fields that the log shows of it: a sentence, a code and the stack. The
-// only way of an error into the log. Errors of libraries have further properties, which may hold a
+// Turns any error into the fields that the log shows of it: a sentence, a code and the stack. Every
+// logged error passes through here. Errors of libraries have further properties, which may hold a
 // password (ioredis: the arguments of the failed command; Node.js: the text that is not a URL), so
 // nothing else of an error is ever copied. Pure.
 

@@ -9,7 +9,7 @@ export type { Logger } from "pino";
 /** Fields that are redacted if a caller logs them by mistake. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** Minimum length of a secret that is masked. A shorter one is a part of other words. */
+/** Minimum length of a secret that is masked. A shorter one may be part of other words. */
 const MIN_SECRET_LENGTH = 4;
 const MASK = "******";
 

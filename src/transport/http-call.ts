@@ -28,8 +28,8 @@ const NO_BODY = new Uint8Array(0);
 const REST_WAIT_MS = 250;
 
 /**
- * Fraction of the calls without a credential of one address that may be connections left open after
- * a HEAD. The rest is for other calls.
+ * Fraction of an address's limit of calls without a credential that connections left open after a
+ * HEAD may use. The rest is for other calls.
  */
 const HEAD_SHARE = 1 / 2;
 

@@ -8,7 +8,7 @@ import { textPayload } from "../support/broker.ts";
 import { type ShiftedBroker, spawnShifted } from "../support/shifted-clock.ts";
 
 const HOUR_MS = 3_600_000;
-/** Returns the difference between a year and now. */
+/** Returns the time from now until a year begins, in milliseconds. */
 const until = (year: number) => Date.UTC(year, 0, 1) - Date.now();
 
 async function send(node: ShiftedBroker): Promise<number> {

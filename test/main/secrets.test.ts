@@ -12,7 +12,7 @@ import { type Exit, type JindouProcess, spawnJindou } from "./jindou.ts";
 /** Has characters that are escaped in an address and in JSON. */
 const SECRET = 'hunter2/"#secret';
 const ENCODED = encodeURIComponent(SECRET);
-/** Beginning of the secret in every form. */
+/** Beginning of every secret, the same in each encoding. */
 const LEAK = /hunter2/;
 const READY = "The node is ready";
 const FAILED = /failed|cannot be used|not respond|Could not|rejected/;
@@ -98,7 +98,7 @@ t.test("a migration that fails shows no secret", async (t) => {
   checkNoLeak(t, exit, "a wrong password");
 });
 
-/** Lets every user but the node's password in, and ends all connections of nodes. */
+/** Changes the password of the node's user, and ends all connections of nodes. */
 async function rotatePassword(servers: readonly RedisServer[]): Promise<void> {
   for (const server of servers) {
     const client = server.client();

@@ -91,7 +91,7 @@ for (const [name, status, pieces] of [
   });
 
 t.test(
-  "an address can keep only half of its calls without a credential open by HEAD",
+  "connections that HEAD leaves open use at most half of an address's limit of calls without a credential",
   async (t) => {
     const route = { method: "GET", path: "/public", isPublic: true, handle: ok } as const;
     const port = await serve(t, [route, ...routesWith(ok, text("no", 401))]);

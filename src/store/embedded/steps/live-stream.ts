@@ -146,7 +146,7 @@ export class LiveStream {
     this.#memory -= eventBytes(event);
   }
 
-  /** `event` is not a retry. So another event with its id makes the id a shared one. */
+  /** Remembers the id of an event that is not a retry. A known id becomes a shared one. */
   #rememberId({ index, type, data, eventId, timestampMs, isTimed }: StreamEvent): void {
     if (eventId === undefined) return;
     const id = this.#ids.get(eventId);
