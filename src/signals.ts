@@ -21,8 +21,8 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => ha
 for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
 /**
- * Replaces the handler of SIGTERM and SIGINT. Until then a node exits with 0, because it has nothing
- * to drain, and the other commands are ended by the signal.
+ * Replaces the handler of SIGTERM and SIGINT. Until then, a node exits with 0, because it has
+ * nothing to drain, and the other commands are ended by the signal.
  */
 export function onStopSignal(handler: (signal: StopSignal) => void): void {
   handleStop = handler;

@@ -214,7 +214,10 @@ export function notBase64(): HttpReply {
   });
 }
 
-/** Returns `undefined` unless `text` is canonical base64. `Buffer` ignores invalid characters. */
+/**
+ * Returns the bytes that `text` encodes, `undefined` if it is not canonical base64. `Buffer` alone
+ * would ignore invalid characters.
+ */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;

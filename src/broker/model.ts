@@ -314,8 +314,8 @@ const MESSAGE_IDS_PER_MS = 4096;
 /** Highest message id. Every client can represent it exactly. */
 export const MAX_MESSAGE_ID = Number.MAX_SAFE_INTEGER;
 /**
- * Latest time, in Unix milliseconds, that a clock may show. A later time is a fault of the clock, and
- * ids made from it could soon exceed MAX_MESSAGE_ID.
+ * Latest valid time of a clock, in Unix milliseconds. A later time is a fault of the clock, and ids
+ * made from it could soon exceed MAX_MESSAGE_ID.
  */
 export const LATEST_TIME_MS = Date.UTC(2080, 0, 1);
 

@@ -32,8 +32,8 @@ export async function hashPassword(password: string): Promise<string> {
 }
 
 /**
- * Returns `undefined` if the text is not a valid hash, or if a check would be too expensive (p
- * above 16, or more than 256 MiB).
+ * Parses a hash. Returns `undefined` if the text is not a valid hash, or if a check would be too
+ * expensive (p above 16, or more than 256 MiB).
  */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
   const match = FORM.exec(text);

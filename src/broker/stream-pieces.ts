@@ -22,7 +22,7 @@ export interface StreamCursor {
   readonly textOffset: number;
 }
 
-/** Returns the events from `cursor` on. All but tool-call events have the stream's start time. */
+/** Returns the events from `cursor` on, with the stream's start time except for tool calls. */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,

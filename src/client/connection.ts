@@ -310,7 +310,7 @@ function refusal(reply: Reply): JindouError {
   return new JindouError(code, { message, retryAfterMs });
 }
 
-/** True if the frame is of a kind that only a newer server sends. Such frames are ignored. */
+/** Returns true if only a newer server sends such a frame, which is then ignored. */
 function isUnknownFrame(error: unknown): boolean {
   return error instanceof Error && "fatal" in error && error.fatal === false;
 }

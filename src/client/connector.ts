@@ -282,8 +282,8 @@ export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
 
 /**
  * Returns the delay in milliseconds before reconnect number `attempt`, where 0 is the first one
- * after a stable session. Half of it (all of it for 0) is random, so that clients that were
- * disconnected together do not reconnect together.
+ * after a stable session. Half of it (all of it if `attempt` is 0) is random, so that clients that
+ * were disconnected together do not reconnect together.
  */
 export function reconnectDelayMs(
   attempt: number,

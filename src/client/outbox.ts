@@ -54,8 +54,8 @@ export class Outbox {
   }
 
   /**
-   * Queues a message and resolves when it is acknowledged. Returns the same promise for a message
-   * that is already queued. Rejects with `queue_full`, `timeout`, the server's refusal, or the
+   * Queues a message and resolves when it is acknowledged. A message that is already queued is
+   * not queued twice. Rejects with `queue_full`, `timeout`, the server's refusal, or the
    * reason the client was closed.
    */
   async send(draft: Draft): Promise<Sent> {

@@ -146,7 +146,7 @@ export class Sequencer {
     this.#isHeld = false;
   }
 
-  /** True if the cursor covers the message: its seq is not after the cursor and is not reused. */
+  /** Returns true if the message's seq is not after the cursor and is not reused. */
   #isCovered({ messageSeq, messageId }: Position): boolean {
     if (messageSeq > (this.#cursor ?? 0)) return false;
     return this.#lastId === 0 || messageId <= this.#lastId;

@@ -63,8 +63,8 @@ function clientAccess({ auth }: Config): string {
 export const MASK = "******";
 
 /**
- * Returns the secrets of the configuration that are set, and the passwords in the address of Redis,
- * in every form in which a text may contain them.
+ * Returns the secrets of the configuration that are set, including the password in redis.url, each
+ * as it is and URL-encoded.
  */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);

@@ -1,9 +1,9 @@
-// Turns any error into the fields that the log shows of it: a sentence, a code and the stack. Every
-// logged error passes through here. Errors of libraries have further properties, which may hold a
-// password (ioredis: the arguments of the failed command; Node.js: the text that is not a URL), so
-// nothing else of an error is ever copied. Pure.
+// Turns any error into the fields that the log shows. Every logged error passes through this file.
+// Errors of libraries have further properties, which may contain a password (ioredis: the
+// arguments of the failed command; Node.js: the text that is not a URL), so these are never copied.
+// Pure functions.
 
-/** What the log shows of an error. */
+/** The fields of a logged error. */
 interface ErrorFields {
   /** Class of the error. */
   readonly type: string;
@@ -11,11 +11,11 @@ interface ErrorFields {
   readonly code: string;
   /** The message, and the messages of the causes. */
   readonly message: string;
-  /** The frames of the error and of its causes, without messages. */
+  /** Stack frames of the error and of its causes, without messages. */
   readonly stack: string;
 }
 
-/** Maximum number of errors in a chain of causes that are shown. */
+/** Maximum number of errors that are shown: the error itself and its causes. */
 const MAX_CAUSES = 5;
 const CODE = /^[A-Za-z][A-Za-z0-9_]*$/;
 /** Beginning of an error reply of Redis. */
@@ -33,8 +33,8 @@ export function errorFields(error: unknown): ErrorFields {
 }
 
 /**
- * Returns the messages of the error and of its causes as one text, without what libraries quote of
- * their input.
+ * Returns the messages of the error and of its causes as one text, without the input that libraries
+ * quote in their messages.
  */
 export function sentenceOf(error: unknown): string {
   const texts: string[] = [];
@@ -45,7 +45,7 @@ export function sentenceOf(error: unknown): string {
   return texts.join(": ");
 }
 
-/** Returns the message of the error itself, without what libraries quote of their input. */
+/** Returns the message of the error itself, without the input that a library quotes in it. */
 export function messageOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   // V8 quotes the text that it could not parse, and Redis the arguments of a command.
@@ -63,7 +63,7 @@ function chainOf(error: unknown): readonly unknown[] {
   return chain;
 }
 
-/** Returns the cause. ioredis names the error of a server of a Redis Cluster `lastNodeError`. */
+/** Returns the cause. An error of ioredis for a Redis Cluster has its cause in `lastNodeError`. */
 function causeOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;

@@ -9,7 +9,7 @@ export type { Logger } from "pino";
 /** Fields that are redacted if a caller logs them by mistake. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** Minimum length of a secret that is masked. A shorter one may be part of other words. */
+/** Minimum length of a secret that is masked. A shorter one may be part of ordinary words. */
 const MIN_SECRET_LENGTH = 4;
 const MASK = "******";
 
@@ -37,7 +37,7 @@ export function createLogger(options: LogOptions, destination: DestinationStream
   );
 }
 
-/** Replaces errors by their fields. A logged error without a field is in the field `err`. */
+/** Replaces errors with their fields. An error that is logged without a name is in `err`. */
 function withErrorFields(fields: object): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(fields).map(([name, value]) => [

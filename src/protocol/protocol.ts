@@ -353,7 +353,7 @@ export interface Codec {
 
 export interface Protocol {
   readonly name: string;
-  /** True if the first frame of a client that selected no subprotocol belongs to this protocol. */
+  /** Returns true if this is a first frame of the protocol. Used if no subprotocol was selected. */
   speaks(data: Uint8Array, isText: boolean): boolean;
   /** Returns the codec for a new connection. Connections may share a codec that has no state. */
   open(): Codec;

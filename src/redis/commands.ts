@@ -9,8 +9,8 @@ import { duplicate, send } from "./client.ts";
 import { UnusableRedis } from "./errors.ts";
 
 /**
- * Every command that scripts use, or that needs the same right outside of them, with arguments that
- * change nothing if the key does not exist, or that change only this key. `@` stands for the key.
+ * Every command that scripts run, and commands that the node runs outside of scripts. Each call
+ * changes at most the key for which `@` stands.
  */
 const SCRATCH_CALLS = [
   "APPEND @ x",

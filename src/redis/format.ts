@@ -1,6 +1,6 @@
-// Checks the server, and which program wrote the data in Redis, and in which format. The first node
-// writes the program's name and the format number under the key `format`. A node that cannot read
-// the data must not start.
+// Checks the server, and the program and the format that the data in Redis belongs to. The first
+// node writes the program's name and the format number under the key `format`. A node that cannot
+// read the data must not start.
 
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";

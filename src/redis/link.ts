@@ -54,7 +54,7 @@ interface LinkPorts {
    * Nothing is written to a server whose clock is unknown. Default: 2,000.
    */
   readonly maxClockAgeMs?: number;
-  /** True if this process also subscribes to topics, for which `start` then checks the right. */
+  /** True if this process subscribes to topics. `start` then checks that Redis permits this. */
   readonly subscribes?: boolean;
 }
 

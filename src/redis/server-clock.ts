@@ -1,6 +1,6 @@
 // The clock of each Redis server as this node knows it. Asks every primary for its TIME at a fixed
 // interval and estimates the server's clock between two replies by the monotonic clock. The clock
-// of this machine is not used: it may differ from Redis' clock and may be set. State: the newest
+// of this machine is not used: it may differ from Redis' clock and may jump. State: the newest
 // samples of each connection, the difference between Redis' clock and the monotonic clock, and the
 // timer.
 

@@ -28,7 +28,7 @@ const NO_BODY = new Uint8Array(0);
 const REST_WAIT_MS = 250;
 
 /**
- * Fraction of an address's limit of calls without a credential that connections left open after a
+ * Fraction of an address's limit on calls without a credential that connections left open after a
  * HEAD may use. The rest is for other calls.
  */
 const HEAD_SHARE = 1 / 2;
@@ -261,8 +261,9 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Returns the writer of a reply to HEAD. Where a GET closes the connection, the client is asked to
-   * close it, because uWebSockets.js can close it only after a Content-Length.
+   * Returns the writer of a reply to HEAD. If a GET would close the connection, the client is asked
+   * to close it, because uWebSockets.js closes it only after a reply with a Content-Length. After a
+   * PROXY header, or if the address has too many open connections, it is closed nevertheless.
    */
   #headWriter(res: HttpResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

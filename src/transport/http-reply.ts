@@ -30,9 +30,9 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes a reply in the next turn and closes the connection. Until then uWebSockets.js closes a
- * connection that sends its next request. It would still serve a next request that was received
- * together with this one if the reply were written now.
+ * Writes a reply in the next turn and closes the connection. If the reply were written now,
+ * uWebSockets.js would still serve a next request that was received together with this one. While
+ * the reply is pending, it closes the connection instead.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;
@@ -45,8 +45,8 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes the reply to a HEAD request and keeps the connection. It has no Content-Length: after one,
- * uWebSockets.js would drop the next request of the connection.
+ * Writes the reply to a HEAD request and keeps the connection. The reply has no Content-Length,
+ * because uWebSockets.js would then drop the next request of the connection.
  */
 export function writeHeadReply(res: HttpResponse, reply: HeadReply): void {
   writeHead(res, reply);

@@ -63,7 +63,7 @@ export interface HttpBody {
 }
 
 export interface HttpRoute {
-  /** A GET route also serves HEAD: `handle` may leave the body out, and a stream is not opened. */
+  /** A GET route also serves HEAD. `handle` may then omit the body, and no stream is opened. */
   readonly method: "GET" | "POST";
   /** Exact path, or a path with `:name` segments. */
   readonly path: string;

@@ -213,7 +213,7 @@ class WkprotoCodec implements Codec {
     return new FrameError(error.code, CONNECT_REF, error.message, true);
   }
 
-  /** Returns `undefined` if the packet is ignored. Throws fatal FrameErrors. */
+  /** Returns the request or its refusal, `undefined` for an ignored packet. Throws FrameErrors. */
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
     // during the login, only timers of the client send packets, and they will send them again
     if (this.#status === "connecting") return undefined;
@@ -315,7 +315,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns `undefined` if the signature is wrong or the payload is not encrypted with this key.
+   * Returns the plain payload, `undefined` if the signature is wrong or the payload is not
+   * encrypted with this key.
    */
   #payloadOf(packet: SendPacket): Uint8Array | undefined {
     const { payload, clientSeq, clientMsgNo, channelId, channelType } = packet;

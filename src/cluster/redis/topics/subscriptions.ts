@@ -86,7 +86,7 @@ export class Subscriptions {
     return this.#request(topic, (entry) => entry.opening);
   }
 
-  /** Subscribes to a topic. Resolves once its publications arrive. Rejects like `listen`. */
+  /** Subscribes to a topic. Resolves when Redis has the subscription. Rejects like `listen`. */
   subscribe(topic: Topic): Promise<void> {
     return this.#request(topic, (entry) => entry.subscribed);
   }
