@@ -15,6 +15,7 @@ type Server = ReturnType<typeof createServer>;
 /** Time for closing and the last log lines after the drain. Then the process exits in any case. */
 const GRACE_MS = 5000;
 const STANDARD_OUTPUT = 1;
+const STANDARD_ERROR = 2;
 /** Time during which further signals are ignored: npm forwards a Ctrl-C a second time. */
 const REPEATED_SIGNAL_MS = 300;
 
@@ -28,18 +29,31 @@ export async function startNode(config: Config, version: string, newStore = fals
   const logger = createLogger({ ...config.log, secrets: secretsOf(config) }, output);
   output.onResumed = (dropped) =>
     logger.warn({ dropped }, "Log lines were dropped because nobody read standard output");
-  process.on("exit", () => output.flushBeforeExit());
+  const terminal = new LogOutput(STANDARD_ERROR);
+  process.on("exit", () => {
+    output.flushBeforeExit();
+    terminal.flushBeforeExit();
+  });
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
     logger.fatal({ err }, "The node exits because it must no longer serve");
     process.exit(1);
   };
   const droppedLogLines = () => output.dropped;
-  const deps = { logger, droppedLogLines, version, newStore, announcePassword, onUnfit };
+  const deps = {
+    logger,
+    droppedLogLines,
+    version,
+    newStore,
+    // Not written to the log, because logs are stored and forwarded.
+    announcePassword: (username: string, password: string) =>
+      terminal.write(passwordText(username, password)),
+    onUnfit,
+  };
   const server = createServer(config, deps);
   const stopping = stopOnSignal(server, {
     logger,
-    timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS - LAST_FLUSH_MS,
+    timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS - 2 * LAST_FLUSH_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
     if (stopping.isRequested()) return undefined; // a signal ended the wait for a migration
@@ -51,14 +65,11 @@ export async function startNode(config: Config, version: string, newStore = fals
   });
   if (ports === undefined) return; // closeAndExit ends the process
   logger.info({ version, ...ports }, "The node is ready");
-  if (process.stderr.isTTY) process.stderr.write(startSummary(config, ports, version));
+  if (process.stderr.isTTY) terminal.write(startSummary(config, ports, version));
 }
 
-/** Writes the password to standard error, not to the log, because logs are stored and forwarded. */
-function announcePassword(username: string, password: string): void {
-  process.stderr.write(
-    `Created the manager ${username} with the password ${password}\nThe password is shown only once. Set JINDOU_ADMIN_PASSWORD to choose your own.\n`,
-  );
+function passwordText(username: string, password: string): string {
+  return `Created the manager ${username} with the password ${password}\nThe password is shown only once. Set JINDOU_ADMIN_PASSWORD to choose your own.\n`;
 }
 
 function exitOnBug(logger: Logger): void {

@@ -1,6 +1,6 @@
-// The destination of the log lines: a file descriptor that is written without blocking the event
-// loop or the exit of the process, even if a pipe, socket or terminal is full because its reader
-// hangs. State: the queue of unwritten lines and the number of dropped lines.
+// The destination of log lines and of texts for the operator: a file descriptor that is written
+// without blocking the event loop or the exit of the process, even if a pipe, socket or terminal is
+// full because its reader hangs. State: the queue of unwritten lines and the number of dropped lines.
 
 import { constants, fstatSync, openSync, write, writeSync } from "node:fs";
 import { Socket } from "node:net";
@@ -16,7 +16,7 @@ const RETRY_MS = 10;
 /** Pause after another error, such as a full disk. */
 const ERROR_RETRY_MS = 1000;
 /** Maximum time for which the exit of the process waits for a reader. */
-export const LAST_FLUSH_MS = 1000;
+export const LAST_FLUSH_MS = 500;
 
 export class LogOutput {
   readonly #fd: number;

@@ -1,4 +1,4 @@
-// Tests of a node whose standard output is a pipe, socket or terminal with a reader that hangs.
+// Tests of a node whose output is a pipe, socket or terminal with a reader that hangs.
 
 import { mkdtemp, rm } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
@@ -10,8 +10,8 @@ import { startRedis } from "../support/redis.ts";
 import { type JindouProcess, spawnJindou } from "./jindou.ts";
 
 /**
- * Program that replaces standard output by the full writing end of a pipe, a socket or a terminal,
- * whose reading end nobody reads, and then runs a command in the same process.
+ * Program that replaces standard output and standard error by the full writing end of a pipe, a
+ * socket or a terminal, whose reading end nobody reads, and then runs a command in the same process.
  */
 const WITH_FULL_OUTPUT = `
 import os, pty, socket, sys
@@ -31,6 +31,7 @@ for size in (4096, 1):
         pass
 os.set_blocking(writer, True)
 os.dup2(writer, 1)
+os.dup2(writer, 2)
 os.execvp(sys.argv[2], sys.argv[2:])
 `;
 
@@ -54,18 +55,18 @@ async function settings(t: Test) {
     JINDOU_API_LISTEN: api,
     JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
     JINDOU_STORE_PATH: join(folder, "data"),
-    JINDOU_ADMIN_PASSWORD: "hunter2",
     JINDOU_DRAIN_TIMEOUT_MS: "500",
   };
   return { env, url: `http://${api}` };
 }
 
-async function untilReady(url: string): Promise<void> {
-  for (;;) {
+async function untilReady({ child }: JindouProcess, url: string): Promise<void> {
+  while (child.exitCode === null && child.signalCode === null) {
     const response = await fetch(`${url}/readyz`).catch(() => undefined);
     if (response?.status === 200) return;
     await pause(20);
   }
+  throw new Error("the node has exited");
 }
 
 /** Sends SIGTERM and returns the exit code, or "still running" if the process does not end. */
@@ -77,12 +78,12 @@ async function codeAfterSigterm({ child, exit }: JindouProcess) {
 
 for (const kind of ["pipe", "socket", "terminal"])
   t.test(
-    `a node whose log goes to a full ${kind} serves calls and ends after SIGTERM`,
+    `a node whose output goes to a full ${kind} serves calls and ends after SIGTERM`,
     async (t) => {
       const { env, url } = await settings(t);
       const prefix = ["python3", "-c", WITH_FULL_OUTPUT, kind];
       const node = spawnJindou(t, [], { env, prefix });
-      await untilReady(url);
+      await untilReady(node, url);
       t.equal(await codeAfterSigterm(node), 0);
     },
   );
@@ -96,7 +97,7 @@ t.test(
     const redis = await startRedis(t);
     const { env, url } = await settings(t);
     const node = spawnJindou(t, [], { env: { ...env, JINDOU_REDIS_URL: redis.url } });
-    await untilReady(url);
+    await untilReady(node, url);
     node.child.stdout?.pause();
     const body = JSON.stringify({ channel_id: "g", channel_type: 2 });
     const headers = { "content-type": "application/json" };
