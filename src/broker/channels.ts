@@ -49,7 +49,8 @@ export interface Page {
 export interface Channels {
   /**
    * Creates a channel. A channel that already exists is disbanded if `info.disband` is true
-   * [decisions: Create again]. Otherwise the call throws `channel_exists`.
+   * [decisions: Create again]. Otherwise the call throws `channel_exists`, after it has notified
+   * those of `subscribers` who are members.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;

@@ -71,9 +71,10 @@ export class TokenGate {
 
   /**
    * Runs `check` and returns its result. Counts a failure if `check` throws `unauthorized`. After
-   * too many failures, the network's attempts wait for a turn every `SLOW_MS` ms. All nodes share
-   * the counts, but a node reads the shared count only when it counts a failure itself. Throws
-   * `rate_limited` with the time to wait if too many attempts of the network wait.
+   * too many failures of a network, its attempts wait for a turn every `SLOW_MS` ms. Users who
+   * connected from the network before do not wait until their own failures reach the limit. All
+   * nodes share the counts, but a node reads the shared count only when it counts a failure itself.
+   * Throws `rate_limited` with the time to wait if too many attempts of the network wait.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);

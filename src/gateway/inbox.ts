@@ -72,8 +72,9 @@ async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
 }
 
 /**
- * Pushes the copies, encoded once per wire format and channel id. Calls `onGap` for each session
- * that lacks an earlier copy. Returns the number of copies pushed.
+ * Pushes the copies to all sessions except `origin`, encoded once per wire format and channel id. A
+ * session that is reading its inbox gets its copy later. Calls `onGap` for each session that lacks
+ * an earlier copy. Returns the number of copies pushed.
  */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
