@@ -208,7 +208,7 @@ export class DiskSpace {
       );
   }
 
-  /** Reports the first of several failed measurements in a row. */
+  /** Reports a failed measurement, unless the measurement before it failed too. */
   #measured(error: Error | undefined): void {
     if (error !== undefined && !this.#isBlind)
       this.#users?.onError(error, "Could not measure the free space of the disk");

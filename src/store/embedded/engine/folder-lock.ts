@@ -231,8 +231,8 @@ export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefine
 /**
  * Resolves to `running` if the process of the owner is still running after EXIT_WAIT_MS. A process
  * that was just killed needs a moment to end, and a restart must not fail because of it. Resolves
- * to `unknown` if the owner's scope is not `scope`, the scope of this process, or if a start time
- * is missing without which the process cannot be identified.
+ * to `unknown` if the owner's scope is not `scope`, the scope of this process, or if the process
+ * cannot be identified because a start time is missing.
  */
 export async function livenessOf(owner: Owner, scope: string): Promise<Liveness> {
   if (owner.scope !== scope) return "unknown";

@@ -56,8 +56,8 @@ export interface Tables extends Database {
   /** channel number, seq → state and content of an ended stream. */
   readonly streams: Table<Stored, Buffer>;
   /**
-   * channel number, seq → text offset of each event of an ended stream, and the event ids that its
-   * producer chose.
+   * channel number, seq → text offset of each event of an ended stream, and the event ids with
+   * their marks (see ../../event-ids.ts).
    */
   readonly streamTraces: Table<Stored, Buffer>;
   /** channel number, clientMsgNo → seq of an ended stream and how it ended. */

@@ -1,7 +1,7 @@
 // A stream in memory: an active one, or an ended one that is not completely in the database. Owns
-// its text, the text offset of each event, its notes and a mark of each event id. An
-// event is assigned first, and shown once it is committed. Events whose write fails are rolled
-// back, newest first. An uncommitted event must never be visible to reads.
+// its text, the text offset of each event, its notes and the marks of event ids. An event is
+// assigned first, and shown once it is committed. Events whose write fails are rolled back, newest
+// first. An uncommitted event must never be visible to reads.
 
 import {
   type ChannelEvent,

@@ -1,7 +1,7 @@
 // Rows of streams in the database. An active stream has one row that marks it as active. Each
 // checkpoint adds a row with the new events of the stream (a part). An ended stream has a row with
-// its content, a row with the offsets and ids of its events, and a row under its clientMsgNo. The
-// message of a stream is in the log. No state.
+// its content, a row with the text offsets of its events and the marks of their ids, and a row
+// under its clientMsgNo. The message of a stream is in the log. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";

@@ -185,8 +185,8 @@ local function newest(state, to)
   return nil, 0
 end
 
--- Returns the highest read position that leaves at least `target` messages unread, or all messages
--- after `state.deleted` if there are fewer.
+-- Returns the highest read position that leaves at least `target` messages unread. If fewer than
+-- `target` messages after `state.deleted` can be unread, the position leaves all of them unread.
 local function position_of(state, target)
   local kept = first_kept(state.deleted + 1, state.head)
   local unexpired = kept and expiring(kept.seq) or {}

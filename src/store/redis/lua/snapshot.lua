@@ -21,9 +21,9 @@
 --   streamOffsets   STRING  u32 big-endian for each event: UTF-16 units of text before it
 --   streamNotes     LIST    MessagePack list [index, textOffset, eventId, type, data, timestampMs]
 --                           for each tool-call event
---   streamEventIds  HASH    for each event id of the producer what `store/event-ids.ts` remembers
---                           under it, '' if different events share it; kept until no retry can
---                           arrive any more
+--   streamEventIds  HASH    for each event id of the producer, its mark (`store/event-ids.ts`), ''
+--                           if different events share it; kept until no retry can arrive any
+--                           more
 local STREAM_ACTIVE = 0
 
 local function stream_keys(head, client_msg_no)

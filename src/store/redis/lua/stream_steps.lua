@@ -45,7 +45,8 @@ local function publish_frame(call, frame)
 end
 
 -- Returns true if the event with this id and mark repeats an earlier one, as `isRetry` in
--- `store/event-ids.ts` does. A mark has 12 bytes, and then the timestamp that the producer gave.
+-- `store/event-ids.ts` does. A mark is 12 bytes, followed by the timestamp if the producer gave
+-- one.
 local function is_retry(stream, id, mark)
   local remembered = mark ~= '' and redis.call('HGET', stream.keys.event_ids, id)
   if not remembered or remembered == '' then return false end

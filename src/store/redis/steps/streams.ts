@@ -23,7 +23,8 @@ const PAGE = 64;
 
 /**
  * Creates the stream part of the Redis store. A write that rejects with `unavailable` may have
- * taken effect. Repeating it is safe, except for content and tool-call events without an event id.
+ * taken effect. Repeating it is safe, except for content and tool-call events without an event id
+ * of their own.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, steadyClock = clock, waitForReplicas, onError } = ports;
