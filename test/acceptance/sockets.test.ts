@@ -23,7 +23,7 @@ const isLinux = process.platform === "linux";
 const skip = isLinux ? false : "needs the limits and loopback addresses of Linux";
 
 t.test(
-  "a broker with few file descriptors withstands silent and half-sent requests",
+  "a broker with few file descriptors withstands silent connections and half-sent requests",
   { skip },
   async (t) => {
     const launched = await launchBroker(

@@ -31,7 +31,7 @@ async function members(
 }
 
 t.test(
-  "a new group has the subscribers from its creation, and each of them is notified once",
+  "a new group has the subscribers that were passed at its creation, and each is notified once",
   async (t) => {
     const node = await startNode(t);
     const info = rules(group("g"), { large: true });

@@ -374,7 +374,7 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
   });
 
   t.test(
-    "what an event id shows about retries is the same after a restart and after the end",
+    "an event id identifies the same retries after a restart and after the end of the stream",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, tool, end } = producer(fixture);

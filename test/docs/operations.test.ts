@@ -46,14 +46,17 @@ t.test("a configured password replaces the generated password", async (t) => {
   t.equal(await login(generated), 401, "the generated password is rejected");
 });
 
-t.test("the systemd unit restarts a failed node without a limit of starts", async (t) => {
-  const { text = "" } =
-    blocks(readPage("docs/operations.md")).find(({ language }) => language === "ini") ?? {};
-  const [unit = "", service = ""] = text.split("[Service]");
-  t.match(unit, /^StartLimitIntervalSec=0$/m);
-  t.match(service, /^Restart=on-failure$/m);
-  t.match(service, /^RestartSec=[1-9]\d*$/m);
-  const { drain } = loadConfig();
-  const stopS = Number(/^TimeoutStopSec=(\d+)$/m.exec(service)?.[1]);
-  t.ok(stopS * 1000 > drain.noticeMs + drain.timeoutMs + 5000, "systemd waits for the drain");
-});
+t.test(
+  "the systemd unit restarts a failed node without limiting the number of starts",
+  async (t) => {
+    const { text = "" } =
+      blocks(readPage("docs/operations.md")).find(({ language }) => language === "ini") ?? {};
+    const [unit = "", service = ""] = text.split("[Service]");
+    t.match(unit, /^StartLimitIntervalSec=0$/m);
+    t.match(service, /^Restart=on-failure$/m);
+    t.match(service, /^RestartSec=[1-9]\d*$/m);
+    const { drain } = loadConfig();
+    const stopS = Number(/^TimeoutStopSec=(\d+)$/m.exec(service)?.[1]);
+    t.ok(stopS * 1000 > drain.noticeMs + drain.timeoutMs + 5000, "systemd waits for the drain");
+  },
+);

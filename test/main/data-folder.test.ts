@@ -271,7 +271,7 @@ t.test(
   },
 );
 
-t.test("a copy of a folder in use starts, and the folder itself is refused", async (t) => {
+t.test("a node starts on a copy of a folder in use, but not on the folder itself", async (t) => {
   const path = await stoppedFolder(t);
   const node = await spawnBroker(t, {}, path);
   const copy = join(await tempFolder(t), "copy");

@@ -49,7 +49,7 @@ t.test("the check at the start covers every command that scripts and calls use",
 });
 
 t.test(
-  "a node that may not use one of its commands does not start and names the right",
+  "a node that may not use one of its commands does not start and names the missing right",
   async (t) => {
     const redis = await startRedis(t);
     const outside = ["EVALSHA", "INFO", "SSUBSCRIBE", "SCRIPT|LOAD", "WAIT"];
