@@ -23,6 +23,7 @@ import t, { type Test } from "tap";
 import { draftOf } from "../contract/store-fixture.ts";
 import { storeIn } from "../store/embedded/folder.ts";
 import { type LaunchOptions, launchBroker, spawnBroker, tempFolder } from "../support/broker.ts";
+import { jindou } from "./jindou.ts";
 
 const PAGE = 4096;
 const NEW_STORE: LaunchOptions = { program: ["dist/main.js", "start", "--new-store"] };
@@ -270,6 +271,24 @@ t.test(
     t.equal(await (await spawnBroker(t, {}, volume)).terminate(), 0, "a file beside a store");
   },
 );
+
+t.test("check-config reports a folder that a start would refuse", async (t) => {
+  const lost = await stoppedFolder(t);
+  rmSync(dataFile(lost));
+  const foreign = await tempFolder(t);
+  writeFileSync(join(foreign, "notes.txt"), "mine");
+  for (const [path, pattern] of [
+    [lost, /store\.path.*data\.mdb is missing/],
+    [foreign, /store\.path.*files of another program/],
+  ] as const) {
+    const listen = { JINDOU_API_LISTEN: "127.0.0.1:0", JINDOU_CLIENT_LISTEN: "127.0.0.1:0" };
+    const { code, stderr } = await jindou(t, ["check-config"], {
+      env: { ...listen, JINDOU_STORE_PATH: path },
+    });
+    t.equal(code, 2);
+    t.match(stderr, pattern);
+  }
+});
 
 t.test("a node starts on a copy of a folder in use, but not on the folder itself", async (t) => {
   const path = await stoppedFolder(t);
