@@ -1,20 +1,26 @@
 // Calls about the conversations of a user, for backends that serve conversation lists to their
-// clients. Requests and replies have the format of WuKongIM. Building a long page yields to the
-// event loop from time to time.
+// clients. Requests and replies have the format of WuKongIM. A long list is built in short slices of
+// the event loop.
 
 import { type Static, Type } from "typebox";
-import type { Conversations } from "../broker/conversations.ts";
+import type { ConversationFilter, Conversations } from "../broker/conversations.ts";
 import type { Messages } from "../broker/messages.ts";
-import type { ConversationHead, Message } from "../broker/model.ts";
-import { channelId, channelType, flag, id, LOBBY, MAX_TIME_MS } from "./fields.ts";
+import type { ConversationHead } from "../broker/model.ts";
+import { TimeSlice } from "../lib/time-slice.ts";
+import { errorReply } from "./errors.ts";
+import { channelId, channelType, flag, id, LOBBY } from "./fields.ts";
 import { type LastSeqs, readLastSeqs } from "./last-seqs.ts";
-import { messageJson } from "./messages.ts";
+import { syncedJson } from "./message-sync.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
 const MAX_PAGE = 1_000_000;
+/** Size of a page that is named by its number. */
 const PAGE_SIZE = 100;
 const MAX_PAGE_SIZE = 500;
+/** Maximum number of conversations in a reply without a limit. */
+const MAX_CONVERSATIONS = 10_000;
+const CURSOR_HEADER = "jindou-cursor";
 const MAX_RECENTS = 200;
 const MAX_SEQS_LENGTH = 131_072;
 /**
@@ -38,10 +44,9 @@ export const conversationBodies = {
       version: Type.Optional(
         Type.Integer({
           minimum: 0,
-          maximum: MAX_TIME_MS,
           default: 0,
           description:
-            "Highest `version` that the caller has. Only conversations that changed since then are returned",
+            "Highest `version` that the caller has. Only conversations that changed since then are returned. A version more than a day ahead of the newest change counts as 0",
         }),
       ),
       last_msg_seqs: Type.Optional(
@@ -72,15 +77,32 @@ export const conversationBodies = {
         Type.Integer({
           minimum: 0,
           maximum: MAX_PAGE,
-          default: 1,
-          description: "Number of the page, beginning with 1; 0 means 1",
+          default: 0,
+          description:
+            "Number of the page, beginning with 1. Conversations that move between two calls are missing or come twice; use `cursor` instead. 0 means no pages",
         }),
       ),
       page_size: Type.Optional(
         Type.Integer({
-          minimum: 1,
+          minimum: 0,
           maximum: MAX_PAGE_SIZE,
-          default: PAGE_SIZE,
+          default: 0,
+          description: `Size of the page; 0 means ${PAGE_SIZE}. Without \`page\`, the same as \`limit\``,
+        }),
+      ),
+      limit: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: MAX_PAGE_SIZE,
+          default: 0,
+          description: `Maximum number of conversations to return; 0 means ${MAX_CONVERSATIONS}`,
+        }),
+      ),
+      cursor: Type.Optional(
+        Type.String({
+          default: "",
+          description:
+            "Value of the header Jindou-Cursor of the previous reply. The reply continues after it, with the `version` of the first call. Cannot be combined with `page`",
         }),
       ),
     },
@@ -129,14 +151,20 @@ export function createConversationCalls(
 
   return {
     async sync(body: Body<"sync">) {
-      const { uid, page_size: size = PAGE_SIZE, msg_count: limit = 0 } = body;
-      const heads = await conversations.heads(uid);
-      const from = ((body.page || 1) - 1) * size;
-      const page = heads.filter(filterOf(body, conversations.lookBackMs)).slice(from, from + size);
-      const channels = heads.map(({ channel }) => channel);
-      const lastSeqs = readLastSeqs(body.last_msg_seqs ?? "", channels);
-      const recents = { uid, limit, lastSeqs };
-      return jsonReply(await pageJson(messages, page, recents));
+      const { uid, page = 0, page_size: size = 0, cursor = "", msg_count: limit = 0 } = body;
+      if (page > 0 && cursor !== "") return errorReply("bad_request", PAGE_WITH_CURSOR);
+      const pageSize = body.limit || size || (page > 0 ? PAGE_SIZE : MAX_CONVERSATIONS);
+      const from = Math.max(0, page - 1) * pageSize;
+      const range = { cursor: cursor || undefined, limit: from + pageSize };
+      const selection = await conversations.select(uid, filterOf(body), range);
+      const list = await writeList(messages, selection.heads.slice(from), {
+        ...{ uid, limit, lastSeqs: readLastSeqs(body.last_msg_seqs ?? "", selection.channels) },
+        isWhole: page > 0,
+      });
+      const reply = jsonReply(list.json);
+      const next = page > 0 ? undefined : selection.cursorAfter(list.count);
+      if (next === undefined) return reply;
+      return { ...reply, headers: { ...reply.headers, [CURSOR_HEADER]: next } };
     },
 
     clearUnread: (body: Body<"target">) => applyChange(body, { kind: "read", seq: NEWEST }),
@@ -145,66 +173,68 @@ export function createConversationCalls(
   };
 }
 
-/**
- * Returns the filter that the request describes. It includes changes from the `lookBackMs`
- * milliseconds before `version`, because a change that is made after `version` may have a time in
- * that range.
- */
-function filterOf(
-  { version = 0, only_unread, exclude_channel_types: excluded = [] }: Body<"sync">,
-  lookBackMs: number,
-): (head: ConversationHead) => boolean {
-  return ({ changedAtMs, unread, channel }) =>
-    changedAtMs >= version - lookBackMs &&
-    (only_unread !== 1 || unread > 0) &&
-    !excluded.includes(channel.type);
+const PAGE_WITH_CURSOR = {
+  message: "page and cursor cannot be combined",
+  details: [{ path: "cursor", message: "cannot be combined with page" }],
+};
+
+function filterOf(body: Body<"sync">): ConversationFilter {
+  const { version = 0, only_unread, exclude_channel_types: excludedTypes = [] } = body;
+  return { version, onlyUnread: only_unread === 1, excludedTypes };
 }
 
 /**
- * Budget for the characters of recent messages in a reply. Conversations that follow after it is
- * used up contain no messages.
+ * Maximum number of characters of recent messages in a reply. The reply ends before the
+ * conversation that exceeds it.
  */
 const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
-/** Number of characters after which `pageJson` yields to the event loop. */
-const STRETCH_LENGTH = 256 * 1024;
 
-interface Recents {
+interface ListContent {
   readonly uid: string;
+  /** Maximum number of recent messages of a conversation. */
   readonly limit: number;
   /** Last seq that the caller already has in each channel. Only later messages are returned. */
   readonly lastSeqs: LastSeqs;
+  /**
+   * True if all conversations must be in the reply. Those over the maximum then contain no
+   * messages.
+   */
+  readonly isWhole: boolean;
 }
 
-async function pageJson(
+/** Writes conversations as JSON text. `count` is the number of conversations in it. */
+async function writeList(
   messages: Pick<Messages, "history">,
-  page: readonly ConversationHead[],
-  { uid, limit, lastSeqs }: Recents,
-): Promise<string> {
+  heads: readonly ConversationHead[],
+  { uid, limit, lastSeqs, isWhole }: ListContent,
+): Promise<{ readonly json: string; readonly count: number }> {
+  const slice = new TimeSlice();
+
   /** Returns the newest messages of a conversation as JSON text, newest first. */
-  async function recentsOf(head: ConversationHead, maxBytes: number) {
-    const { channel, last } = head;
-    const fromSeq = Math.max(head.deletedSeq, lastSeqs(channel)) + 1;
+  async function recentsOf({ channel, deletedSeq, last }: ConversationHead, maxBytes: number) {
+    const fromSeq = Math.max(deletedSeq, lastSeqs(channel)) + 1;
     if (limit === 0 || maxBytes <= 0 || last.messageSeq < fromSeq) return "[]";
     const toSeq = Number.MAX_SAFE_INTEGER;
     const range = { fromSeq, toSeq, limit, maxBytes, reverse: true };
     const history = await messages.history({ channel, uid }, range);
-    const toJson = (message: Message) => messageJson(message, uid);
-    return JSON.stringify(history.messages.map(toJson));
+    const texts: string[] = [];
+    for (const message of history.messages) {
+      if (slice.shouldYield()) await slice.yield();
+      texts.push(JSON.stringify(syncedJson(message, uid)));
+    }
+    return `[${texts.join()}]`;
   }
 
   const conversations: string[] = [];
-  let maxBytes = MAX_RECENTS_LENGTH;
-  let stretch = 0;
-  for (const head of page) {
-    const recents = await recentsOf(head, maxBytes);
-    maxBytes -= recents.length;
+  let room = MAX_RECENTS_LENGTH;
+  for (const head of heads) {
+    if (slice.shouldYield()) await slice.yield();
+    const recents = await recentsOf(head, isWhole ? room : MAX_RECENTS_LENGTH);
+    room -= recents.length;
+    if (room < 0 && !isWhole && conversations.length > 0) break;
     conversations.push(conversationJson(head, recents));
-    stretch += recents.length;
-    if (stretch < STRETCH_LENGTH) continue;
-    stretch = 0;
-    await new Promise((resolve) => setImmediate(resolve));
   }
-  return `[${conversations.join()}]`;
+  return { json: `[${conversations.join()}]`, count: conversations.length };
 }
 
 /** Returns a conversation as JSON text. `recents` is also JSON text. */

@@ -10,6 +10,7 @@ export const HTTP_STATUS = {
   bad_request: 400,
   bad_id: 400,
   bad_payload: 400,
+  bad_cursor: 400,
   too_large: 400,
   reserved_uid: 400,
   event_type_empty: 400,

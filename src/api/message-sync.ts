@@ -167,7 +167,7 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
     async commands({ uid, limit }: Body<"commands">) {
       const unread = await inboxes.unread(uid, limit || COMMANDS);
       const commands = unread.map(({ message, inboxSeq }) => {
-        const json = syncedJson(message);
+        const json = syncedJson(message, undefined);
         const header = { ...json.header, sync_once: 1 };
         return { ...json, header, message_seq: inboxSeq };
       });
@@ -211,7 +211,7 @@ function pageReply(
       start_message_seq: bounds.start,
       end_message_seq: bounds.end,
       more: bounds.more ? 1 : 0,
-      messages: messages.map(syncedJson),
+      messages: messages.map((message) => syncedJson(message, undefined)),
     }),
   );
 }
@@ -224,13 +224,16 @@ const END_REASONS: Partial<Record<StreamState, number>> = {
   cancelled: 3,
 };
 
-/** Returns a message in WuKongIM's format. The channel is named as the sender named it. */
-function syncedJson(message: Message) {
-  const { stream, topic, ...json } = messageJson(message, undefined);
+/**
+ * Returns a message in WuKongIM's format. The channel has the id under which the user `uid` sees it,
+ * or without a `uid` the id that the sender used.
+ */
+export function syncedJson(message: Message, uid: string | undefined) {
+  const { topic, ...json } = messageJson(message, uid);
   const setting =
     (json.setting ?? 0) |
     (topic ? SETTINGS.topic : 0) |
-    (stream === undefined ? 0 : SETTINGS.stream);
+    (message.stream === undefined ? 0 : SETTINGS.stream);
   return {
     ...json,
     setting,

@@ -395,12 +395,11 @@ export const historyBody = Type.Object(
   },
 );
 
-const { stream: _stream, ...plainMessage } = message.properties;
 const SYNCED_EXAMPLE = { ...MESSAGE_EXAMPLE, setting: 0 };
 
 const syncedMessage = Type.Object(
   {
-    ...plainMessage,
+    ...message.properties,
     setting: Type.Integer({
       description:
         "Bits that the client sent, plus 2 for the message of a stream and 8 for a message with a topic",
@@ -473,7 +472,7 @@ const CONVERSATION_EXAMPLE = {
   offset_msg_seq: 0,
   readed_to_msg_seq: 0,
   version: 1_790_000_000_000,
-  recents: [MESSAGE_EXAMPLE],
+  recents: [SYNCED_EXAMPLE],
 };
 
 export const conversationsBody = Type.Array(
@@ -496,7 +495,7 @@ export const conversationsBody = Type.Array(
       version: Type.Integer({
         description: "Time of the last change in Unix milliseconds",
       }),
-      recents: Type.Array(message, { description: "Newest messages, newest first" }),
+      recents: Type.Array(syncedMessage, { description: "Newest messages, newest first" }),
     },
     { title: "Conversation", examples: [CONVERSATION_EXAMPLE] },
   ),

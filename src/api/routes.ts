@@ -443,8 +443,12 @@ function conversationRoutes(ports: RoutePorts): readonly ApiRoute[] {
       path: "/conversation/sync",
       summary: "Lists the conversations of a user. Those with the newest messages come first",
       body: conversationBodies.sync,
-      success: { description: "One page", body: replies.conversationsBody },
-      errors: ["bad_id"],
+      success: {
+        description:
+          "Conversations. If more follow, the header Jindou-Cursor has the cursor of the next call",
+        body: replies.conversationsBody,
+      },
+      errors: ["bad_id", "bad_cursor"],
       handle: conversations.sync,
     }),
     postRoute({

@@ -3,10 +3,11 @@
 // that wait for their turn.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
+import { type Selection, selectPage } from "./conversation-pages.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
-import type { Announcer, ConversationChange, ConversationStore } from "./ports.ts";
+import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
 /**
  * Maximum number of lists that are built concurrently. Each uses a part of every event-loop turn.
@@ -22,8 +23,8 @@ interface ChangeOwner {
 }
 
 interface ConversationRange {
-  /** Number of conversations to skip, from the newest. */
-  readonly offset: number;
+  /** Cursor of the previous page, `undefined` for the first page. */
+  readonly cursor: string | undefined;
   readonly limit: number;
   /** Maximum size of messages and streams. A larger first conversation is returned anyway. */
   readonly maxBytes: number;
@@ -31,29 +32,48 @@ interface ConversationRange {
 
 interface ConversationPage {
   readonly conversations: readonly Conversation[];
-  /** True if further conversations may follow, at `offset` plus the length of this page. */
-  readonly more: boolean;
+  /** Cursor of the next page, `undefined` if this is the last page. */
+  readonly cursor: string | undefined;
   /** Number of conversations that were sorted to find this page. */
   readonly readCount: number;
 }
 
+/** Conversations that a caller wants to have. */
+export interface ConversationFilter {
+  /** Only conversations that changed since this version, Unix milliseconds. 0 means all. */
+  readonly version: number;
+  readonly onlyUnread: boolean;
+  readonly excludedTypes: readonly number[];
+}
+
+interface FilteredSelection extends Selection {
+  /** Channels of all conversations of the user, including those that do not pass the filter. */
+  readonly channels: readonly ChannelRef[];
+}
+
+/**
+ * Time by which a version may be ahead of the newest time of the store. A version that is further
+ * ahead is not from this store, for example because it has another unit.
+ */
+const MAX_VERSION_AHEAD_MS = 86_400_000;
+
 /** Use cases of conversations. All methods throw `bad_id` for an invalid id. */
 export interface Conversations {
   /**
-   * Milliseconds by which the `changedAtMs` of a change may be lower than that of an earlier
-   * change. A caller that reads all changes since a time must start `lookBackMs` before that time.
-   */
-  readonly lookBackMs: number;
-  /**
    * Returns a page of the user's conversations that have a visible message, newest first. Throws
-   * `overloaded` if too many calls of the user wait.
+   * `overloaded` if too many calls of the user wait, or `bad_cursor`.
    */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
   /**
-   * Returns all conversations of the user that have a visible message, newest first, without
-   * payloads. Throws `overloaded` if too many calls of the user wait.
+   * Selects a page of the user's conversations that pass the filter and have a visible message,
+   * newest first and without payloads. With a cursor, `version` is that of the first page. Throws
+   * like `list`.
    */
-  heads(uid: string): Promise<readonly ConversationHead[]>;
+  select(
+    uid: string,
+    filter: ConversationFilter,
+    range: Pick<ConversationRange, "cursor" | "limit">,
+  ): Promise<FilteredSelection>;
   /**
    * Changes a conversation and notifies the user's other sessions. Throws `not_in_channel`, or
    * `bad_request` if the number in `change` is negative or not an integer.
@@ -64,10 +84,16 @@ export interface Conversations {
 export function createConversations({
   store,
   publisher,
+  clock,
   lookBackMs = 0,
 }: {
   readonly store: ConversationStore;
   readonly publisher: Announcer;
+  readonly clock: Clock;
+  /**
+   * Milliseconds by which the `changedAtMs` of a change may be lower than that of an earlier
+   * change. A list of all changes since a time starts `lookBackMs` before that time.
+   */
   readonly lookBackMs?: number;
 }): Conversations {
   const turns = new FairSemaphore(
@@ -84,27 +110,52 @@ export function createConversations({
     return turns.run(uid, build);
   }
 
-  async function heads(uid: string): Promise<readonly ConversationHead[]> {
-    return newestFirst(await store.conversationsOf(uid));
+  const allHeads = async (uid: string) => newestFirst(await store.conversationsOf(uid));
+
+  /** Returns the lowest `changedAtMs` that is after `version`. */
+  function sinceMsOf(version: number, heads: readonly ConversationHead[]): number {
+    const newestMs = heads.reduce(
+      (latest, { changedAtMs }) => Math.max(latest, changedAtMs),
+      clock(),
+    );
+    return version > newestMs + MAX_VERSION_AHEAD_MS ? 0 : Math.max(0, version - lookBackMs);
   }
 
   async function list(
     uid: string,
-    { offset, limit, maxBytes }: ConversationRange,
+    { cursor, limit, maxBytes }: ConversationRange,
   ): Promise<ConversationPage> {
-    const sorted = await heads(uid);
-    const channels = sorted.slice(offset).map(({ channel }) => channel);
-    const bounds = { limit, maxBytes };
-    const page = await store.readConversations(uid, channels, bounds);
-    // Sorted again, because newer messages may have been stored between the two reads.
-    const conversations = newestFirst(page.conversations);
-    return { conversations, more: page.more, readCount: sorted.length };
+    const sorted = await allHeads(uid);
+    const selection = selectPage(sorted, { uid, sinceMs: 0, limit, cursor, lookBackMs });
+    const channels = selection.heads.map(({ channel }) => channel);
+    const page = await store.readConversations(uid, channels, { limit, maxBytes });
+    const last = page.conversations.at(-1)?.channel;
+    const count =
+      page.more && last !== undefined
+        ? channels.findIndex(({ id, type }) => id === last.id && type === last.type) + 1
+        : channels.length;
+    return {
+      // Sorted again, because newer messages may have been stored between the two reads.
+      conversations: newestFirst(page.conversations),
+      cursor: selection.cursorAfter(count, page.conversations),
+      readCount: sorted.length,
+    };
   }
 
   return {
-    lookBackMs,
-    heads: (uid) => inTurn(uid, () => heads(uid)),
     list: (uid, range) => inTurn(uid, () => list(uid, range)),
+
+    select: (uid, { version, onlyUnread, excludedTypes }, { cursor, limit }) =>
+      inTurn(uid, async () => {
+        const heads = await allHeads(uid);
+        const matches = heads.filter(
+          ({ unread, channel }) =>
+            (!onlyUnread || unread > 0) && !excludedTypes.includes(channel.type),
+        );
+        const sinceMs = sinceMsOf(version, heads);
+        const selection = selectPage(matches, { uid, sinceMs, limit, cursor, lookBackMs });
+        return { ...selection, channels: heads.map(({ channel }) => channel) };
+      }),
 
     async change({ uid, origin }, channel, change) {
       assertId(uid, "uid");

@@ -18,6 +18,10 @@ export const ERRORS = {
     message: 'payload must be a JSON object whose field "type" is an integer',
     retry: false,
   },
+  bad_cursor: {
+    message: "The cursor is not valid for this user; start again without a cursor",
+    retry: false,
+  },
   too_large: { message: "The request exceeds a size limit", retry: false },
   reserved_uid: {
     message: "This uid is reserved for the system",

@@ -182,11 +182,8 @@ export interface ConversationView {
 export interface ConversationPage {
   /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
-  /**
-   * True if more conversations follow, which is possible even if this page has fewer than `limit`.
-   * The next `offset` is the offset of this page plus its number of conversations.
-   */
-  readonly more: boolean;
+  /** Cursor of the next page, `undefined` if there is none. A page may be shorter than `limit`. */
+  readonly cursor: string | undefined;
 }
 
 /** Range, limit and order of a `Client.history` call. */
@@ -298,12 +295,12 @@ export interface Client {
    */
   streamOf(channel: ChannelRef, clientMsgNo: string): Promise<Stream>;
   /**
-   * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100); `offset`
-   * is the number of newest conversations to skip (default 0).
+   * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100); `cursor`
+   * is that of the previous page.
    */
   conversations(page?: {
     readonly limit?: number;
-    readonly offset?: number;
+    readonly cursor?: string | undefined;
   }): Promise<ConversationPage>;
   /**
    * Marks the messages up to `seq` as read. If `seq` is lower than before, later messages become

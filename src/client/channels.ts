@@ -190,9 +190,10 @@ const MAX_HISTORY_PAGES = 10;
  */
 async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChannel> {
   const { ask, sinceId, all, hasCursor } = query;
-  for (let offset = 0; offset < MAX_CONVERSATIONS; ) {
-    const limit = offset === 0 ? FIRST_PAGE_SIZE : PAGE_SIZE;
-    const page = await ask({ kind: "conversations", limit, offset });
+  let cursor: string | undefined;
+  for (let count = 0; count < MAX_CONVERSATIONS; ) {
+    const limit = count === 0 ? FIRST_PAGE_SIZE : PAGE_SIZE;
+    const page = await ask({ kind: "conversations", limit, cursor });
     for (const conversation of page.conversations) {
       const { channel, headSeq, last } = conversation;
       const isNew = last !== undefined && last.messageId > sinceId;
@@ -203,8 +204,9 @@ async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChan
         yield { channel, afterSeq, headSeq };
       }
     }
-    offset += page.conversations.length;
-    if (!page.more || page.conversations.length === 0) return;
+    count += limit;
+    cursor = page.cursor;
+    if (!cursor) return;
   }
 }
 

@@ -32,7 +32,7 @@ export type { ConnectOptions, Timeouts } from "./options.ts";
 export type { SocketConstructor, SocketLike } from "./socket.ts";
 
 const HISTORY_OPTIONS = "fromSeq toSeq limit newestFirst";
-const PAGE_OPTIONS = "limit offset";
+const PAGE_OPTIONS = "limit cursor";
 const HISTORY_LIMIT = 50;
 const CONVERSATION_LIMIT = 100;
 
@@ -222,10 +222,10 @@ function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
 
     async conversations(options = {}) {
       checkNames("conversations", options, PAGE_OPTIONS);
-      const { limit = CONVERSATION_LIMIT, offset = 0 } = options;
-      const page = await ask({ kind: "conversations", limit, offset });
+      const { limit = CONVERSATION_LIMIT, cursor } = options;
+      const page = await ask({ kind: "conversations", limit, cursor });
       const conversations = page.conversations.map(receiver.conversation);
-      return { conversations, more: page.more };
+      return { conversations, cursor: page.cursor };
     },
 
     markRead: (channel, seq) => changeConversation(channel, { kind: "read", seq }),

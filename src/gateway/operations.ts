@@ -169,8 +169,8 @@ const OPERATIONS: OperationTable = {
   },
 
   conversations: {
-    async run(session, { ref, offset, limit }, ports) {
-      const range = { offset, limit, maxBytes: ports.maxHistoryBytes };
+    async run(session, { ref, cursor, limit }, ports) {
+      const range = { cursor, limit, maxBytes: ports.maxHistoryBytes };
       const { uid } = session;
       const concernsUser = concernOf(uid);
       const page = await readJudged(
@@ -179,12 +179,12 @@ const OPERATIONS: OperationTable = {
           concernsUser(topic) || (topic.startsWith("g:") && session.follows(topic.slice(2))),
         () => ports.conversations.list(uid, range),
       );
-      const { conversations, more, readCount } = page;
+      const { conversations, readCount } = page;
       const reply = {
         kind: "conversations",
         ref,
         conversations,
-        more,
+        cursor: page.cursor,
       } as const;
       const bytes = session.reply(reply);
       for (const { last } of conversations) ports.catchUps.recordSnapshot(session, last?.stream);

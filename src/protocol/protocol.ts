@@ -121,8 +121,8 @@ export type Operation =
       readonly kind: "conversations";
       readonly ref: Ref;
       readonly limit: number;
-      /** Number of newest conversations to skip. */
-      readonly offset: number;
+      /** Cursor of the previous page, `undefined` for the first page. */
+      readonly cursor: string | undefined;
     }
   | {
       readonly kind: "conversation";
@@ -219,7 +219,8 @@ export type Reply =
   | {
       readonly kind: "conversations";
       readonly ref: Ref;
-      readonly more: boolean;
+      /** Cursor of the next page, `undefined` if this is the last page. */
+      readonly cursor: string | undefined;
       readonly conversations: readonly Conversation[];
     }
   | {

@@ -31,6 +31,7 @@ const BY_CODE = {
   bad_request: REASONS.systemError,
   bad_id: REASONS.badChannelId,
   bad_payload: REASONS.payloadDecode,
+  bad_cursor: REASONS.systemError,
   too_large: REASONS.payloadDecode,
   reserved_uid: REASONS.authFailed,
   unauthorized: REASONS.authFailed,

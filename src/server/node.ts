@@ -134,7 +134,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       },
     }),
     migration: nodeMigration(config, logger, deps.onUnfit),
-    conversations: createConversations({ store, publisher: cluster, lookBackMs }),
+    conversations: createConversations({ store, publisher: cluster, clock, lookBackMs }),
     status: "stopped",
   };
   return node;

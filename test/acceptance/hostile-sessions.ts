@@ -69,7 +69,7 @@ function frameOf(attack: Attack): Uint8Array {
       });
     }
     case "conversations":
-      return encodeOperation({ kind: attack, ref, limit: 500, offset: 0 });
+      return encodeOperation({ kind: attack, ref, limit: 500, cursor: undefined });
   }
 }
 

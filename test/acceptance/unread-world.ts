@@ -202,7 +202,7 @@ export class UnreadWorld {
       const device = this.#random.pick(this.#devicesOf(uid));
       const { nowMs, result } = await this.#untilCertain(async () => {
         const http = await this.#broker.ok("/conversation/sync", { uid });
-        const page = { limit: 100, offset: 0 };
+        const page = { limit: 100, cursor: undefined };
         const operation = { kind: "conversations", ...page } as const;
         const socket = await device.request("conversations", operation);
         return { http, socket: socket.conversations };

@@ -7,6 +7,7 @@ import pino from "pino";
 import type { LocalConnection } from "../../src/api/connections.ts";
 import { type ApiPorts, type ApiSettings, createHttpEndpoint } from "../../src/api/endpoint.ts";
 import type { ChannelState, Page } from "../../src/broker/channels.ts";
+import { createConversations } from "../../src/broker/conversations.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
 import type { ManagersPorts } from "../../src/broker/managers.ts";
 import type { HistoryPage, SendResult } from "../../src/broker/messages.ts";
@@ -166,6 +167,8 @@ const ACCOUNTS: readonly AccountConfig[] = [
   { username: "view", passwordHash: cheapHash("p"), role: "viewer" },
 ];
 
+const unused = () => Promise.reject(new Error("this test does not use this call"));
+
 /** Creates stubs that record their calls and return the values in `state`. */
 function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "log"> {
   const record =
@@ -224,11 +227,17 @@ function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "l
     },
     viewers: { allowsOrigin: () => true, admit: record("admit", nothing) },
     conversations: {
-      lookBackMs: 0,
-      heads: record("heads", () => state.conversations.filter(isHead)),
+      select: createConversations({
+        store: {
+          conversationsOf: record("heads", () => state.conversations.filter(isHead)),
+          ...{ readConversations: unused, conversation: unused, changeConversation: unused },
+        },
+        publisher: { announce: unused },
+        clock: () => 0,
+      }).select,
       list: record("list", () => ({
         conversations: state.conversations,
-        more: false,
+        cursor: undefined,
         readCount: 1,
       })),
       change: record("change", () => {

@@ -121,7 +121,7 @@ t.test(
       const actual = { end: isOver, end_reason, error };
       t.match(actual, { end: undefined, ...end });
       t.equal(json.messages[0].stream_data, btoa("Hello"));
-      t.notOk("stream" in json.messages[0]);
+      t.match(json.messages[0].stream, { state, text: "Hello" });
     }
   },
 );

@@ -175,6 +175,7 @@ export const DECISION_ROWS = [
   "Permission for events",
   // Migration
   "Migration",
+  "Paging of conversations",
 ] as const;
 
 /** Rows of issues 2 to 4 that are in neither document. */

@@ -34,6 +34,7 @@ export const SUITES = {
   messages: [
     "commands",
     "conversation-calls",
+    "conversation-pages",
     "conversations",
     "deduplication",
     "jsonrpc",

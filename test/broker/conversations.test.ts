@@ -14,7 +14,24 @@ const published = ({ events }: TestNode): readonly ConversationEvent[] =>
 
 const ALICE = { uid: "alice", origin: undefined };
 const MAX_BYTES = 100_000;
-const PAGE = { offset: 0, limit: 100, maxBytes: MAX_BYTES };
+const PAGE = { cursor: undefined, limit: 100, maxBytes: MAX_BYTES };
+
+const ALL = { version: 0, onlyUnread: false, excludedTypes: [] };
+
+/** Returns the names of the conversations of alice, one string for each page. */
+async function pagesOf(
+  { list }: Pick<TestNode["conversations"], "list">,
+  bounds: { readonly limit: number; readonly maxBytes: number },
+): Promise<readonly string[]> {
+  const pages: string[] = [];
+  let cursor: string | undefined;
+  do {
+    const page = await list("alice", { ...bounds, cursor });
+    pages.push(page.conversations.map(({ channel }) => channel.id).join(" "));
+    cursor = page.cursor;
+  } while (cursor !== undefined);
+  return pages;
+}
 
 /**
  * Starts a node on which bob, carol and dave each send `count` messages to alice, in this order.
@@ -39,21 +56,15 @@ t.test(
     await messages.send(textMessage({ fromUid: "bob", channel: group("g") }));
     clock.nowMs += 1;
     await messages.send(textMessage({ channel: person("bob") }));
-    const names = async (offset: number, limit: number) => {
-      const page = await conversations.list("alice", {
-        ...{ offset, limit, maxBytes: MAX_BYTES },
-      });
-      return [page.conversations.map(({ channel }) => channel.id), page.more];
-    };
-    t.same(await names(0, 100), [["bob", "g", "dave", "carol"], false]);
-    t.same(await names(0, 4), [["bob", "g", "dave", "carol"], false]);
-    t.same(await names(0, 3), [["bob", "g", "dave"], true]);
-    t.same(await names(3, 3), [["carol"], false]);
-    t.same(await names(4, 3), [[], false]);
+    const pages = (limit: number) => pagesOf(conversations, { limit, maxBytes: MAX_BYTES });
+    t.same(await pages(100), ["bob g dave carol"]);
+    t.same(await pages(4), ["bob g dave carol"]);
+    t.same(await pages(3), ["bob g dave", "carol"]);
+    t.same(await pages(2), ["bob g", "dave carol"]);
   },
 );
 
-t.test("a page ends before it exceeds the size limit, and `more` is true", async (t) => {
+t.test("a page ends before it exceeds the size limit, and has a cursor", async (t) => {
   const { conversations, messages, clock } = await nodeWithMessages(t);
   for (const fromUid of ["bob", "carol", "dave"]) {
     clock.nowMs += 1;
@@ -61,20 +72,14 @@ t.test("a page ends before it exceeds the size limit, and `more` is true", async
     const channel = person("alice");
     await messages.send(textMessage({ fromUid, channel, payload }));
   }
-  const names = async (offset: number, maxBytes: number) => {
-    const range = { offset, limit: 100, maxBytes };
-    const page = await conversations.list("alice", range);
-    return [...page.conversations.map(({ channel }) => channel.id), page.more];
-  };
-  t.same(await names(0, 1), ["dave", true], "a page has at least one conversation");
-  t.same(await names(0, 1900), ["dave", true]);
-  t.same(await names(0, 2800), ["dave", "carol", true]);
-  t.same(await names(2, 2800), ["bob", false]);
-  t.same(await names(3, 2800), [false]);
+  const pages = (maxBytes: number) => pagesOf(conversations, { limit: 100, maxBytes });
+  t.same(await pages(1), ["dave", "carol", "bob"], "a page has at least one conversation");
+  t.same(await pages(1900), ["dave", "carol", "bob"]);
+  t.same(await pages(2800), ["dave carol", "bob"]);
 });
 
 t.test(
-  "`heads` returns conversations without payloads, the one with the newest message first",
+  "a selection has conversations without payloads, the one with the newest message first",
   async (t) => {
     const { conversations } = await nodeWithMessages(t, 2);
     const { conversations: list } = await conversations.list("alice", PAGE);
@@ -85,8 +90,9 @@ t.test(
       return { ...fields, last: head };
     });
     t.equal(expected.length, 3);
-    t.same(await conversations.heads("alice"), expected);
-    t.same(await conversations.heads("nobody"), []);
+    const range = { cursor: undefined, limit: 100 };
+    t.same((await conversations.select("alice", ALL, range)).heads, expected);
+    t.same((await conversations.select("nobody", ALL, range)).heads, []);
   },
 );
 
@@ -102,7 +108,7 @@ t.test("a conversation has the unread count, the last message and the read posit
   matchObject(t, own.conversations, [{ channel: person("alice"), unread: 0 }]);
   t.same(await conversations.list("nobody", PAGE), {
     conversations: [],
-    more: false,
+    cursor: undefined,
     readCount: 0,
   });
 });
@@ -184,7 +190,7 @@ t.test("a conversation call with an invalid id, seq or unread count is refused",
   const bad = { code: "bad_id" };
   await t.rejects(conversations.list("a@b", PAGE), bad);
   await t.rejects(conversations.list("", PAGE), bad);
-  await t.rejects(conversations.heads("a@b"), bad);
+  await t.rejects(conversations.select("a@b", ALL, PAGE), bad);
   await t.rejects(conversations.change({ ...ALICE, uid: "" }, person("bob"), read), bad);
   await t.rejects(conversations.change(ALICE, person("b&b"), read), bad);
   for (const invalid of [

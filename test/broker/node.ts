@@ -100,7 +100,7 @@ export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): P
       contentValidation: "json",
     }),
     ...{ streams, followers, errors },
-    conversations: createConversations({ store, publisher: cluster }),
+    conversations: createConversations({ store, publisher: cluster, clock: () => clock.nowMs }),
   };
 }
 

@@ -53,10 +53,12 @@ async function start(
     if (code !== undefined) socket.reply(operation, { ...refusal, code });
     else if (isList) {
       const all = [...channels.values()].sort((a, b) => idOf(b) - idOf(a));
-      const page = all.slice(operation.offset, operation.offset + 2);
+      const from = Number(operation.cursor ?? 0);
+      const page = all.slice(from, from + 2);
+      const next = from + page.length;
       socket.reply(operation, {
         kind: "conversations",
-        more: operation.offset + page.length < all.length,
+        cursor: next < all.length ? String(next) : undefined,
         conversations: page.map((stored) => ({
           channel: stored[0]?.channel ?? TEAM,
           headSeq: stored.at(-1)?.messageSeq ?? 0,

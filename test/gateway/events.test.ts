@@ -328,7 +328,7 @@ t.test("operations on conversations, commands and streams get a reply", async (t
     conversations: {
       async list(uid, page) {
         calls.push({ uid, page });
-        return { conversations: [CONVERSATION], more: true, readCount: 1 };
+        return { conversations: [CONVERSATION], cursor: "c3", readCount: 1 };
       },
       async change(by, channel, change) {
         calls.push({ by, channel, change });
@@ -343,14 +343,14 @@ t.test("operations on conversations, commands and streams get a reply", async (t
   });
   const channel = group("g");
   const change = { kind: "read", seq: 4 } as const;
-  await run(alice, { kind: "conversations", ref: 1, limit: 5, offset: 2 });
+  await run(alice, { kind: "conversations", ref: 1, limit: 5, cursor: "c2" });
   await run(alice, { kind: "conversation", ref: 2, channel, change });
   await run(alice, { kind: "commandack", ref: 3, inboxSeqs: [4, 7] });
   await run(alice, { kind: "cancel", ref: 4, channel, clientMsgNo: "s" });
   t.match(
     alice.connection.seen.map((one) => one.kind === "reply" && one.reply),
     [
-      { kind: "conversations", ref: 1, more: true, conversations: [{}] },
+      { kind: "conversations", ref: 1, cursor: "c3", conversations: [{}] },
       { kind: "conversation", ref: 2, conversation: { readSeq: 2 } },
       { kind: "commandack", ref: 3, count: 2 },
       { kind: "cancel", ref: 4, state: "cancelled" },
@@ -358,7 +358,7 @@ t.test("operations on conversations, commands and streams get a reply", async (t
   );
   const origin = alice.session.sessionId;
   t.same(calls, [
-    { uid: "alice", page: { limit: 5, offset: 2, maxBytes: 1000 } },
+    { uid: "alice", page: { limit: 5, cursor: "c2", maxBytes: 1000 } },
     { by: { uid: "alice", origin }, channel, change },
     { uid: "alice", inboxSeqs: [4, 7] },
   ]);

@@ -40,8 +40,7 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       ...{ post: unused, start: unused, close: unused },
     },
     conversations: {
-      lookBackMs: 0,
-      ...{ heads: unused, list: unused, change: unused },
+      ...{ select: unused, list: unused, change: unused },
       ...fakes.conversations,
     },
     store: {

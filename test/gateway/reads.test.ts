@@ -117,28 +117,28 @@ t.test(
   async (t) => {
     const world = new World(seeded(1));
     const alice = world.session({ uid: "alice" });
-    const offsets: number[] = [];
+    const cursors: (string | undefined)[] = [];
     const ends: (() => void)[] = [];
     const run = operator(world, {
       conversations: {
-        async list(_uid, { offset }) {
-          offsets.push(offset);
+        async list(_uid, { cursor }) {
+          cursors.push(cursor);
           await new Promise<void>((done) => ends.push(done));
-          return { conversations: [], more: false, readCount: 0 };
+          return { conversations: [], cursor: undefined, readCount: 0 };
         },
         change: () => Promise.reject(new Error("this test changes no conversation")),
       },
     });
-    const done = [1, 2, 3].map((offset) =>
-      run(alice, { kind: "conversations", ref: offset, limit: 1, offset }),
+    const done = [1, 2, 3].map((ref) =>
+      run(alice, { kind: "conversations", ref, limit: 1, cursor: `c${ref}` }),
     );
     await turns();
-    t.same(offsets, [1]);
+    t.same(cursors, ["c1"]);
     await run(alice, { kind: "ping", ref: 9 });
     for (const count of [2, 3, 3]) {
       ends.shift()?.();
       await turns();
-      t.equal(offsets.length, count);
+      t.equal(cursors.length, count);
     }
     await Promise.all(done);
     t.match(

@@ -125,7 +125,7 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
       return { kind, ref, state: result.state };
     case "conversations":
       return {
-        ...{ kind, ref, more: result.more },
+        ...{ kind, ref, cursor: result.cursor },
         conversations: result.conversations.map((fields: Json) => conversationOf(uid, fields)),
       };
     case "conversation":

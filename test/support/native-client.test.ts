@@ -212,7 +212,7 @@ function replyTo(operation: Operation): Reply | undefined {
     case "cancel":
       return { kind: "cancel", ref, state: "cancelled" };
     case "conversations":
-      return { kind: "conversations", ref, more: false, conversations: [TALK] };
+      return { kind: "conversations", ref, cursor: undefined, conversations: [TALK] };
     case "conversation":
       return { kind: "conversation", ref, conversation: TALK };
     case "commandack":
@@ -236,7 +236,7 @@ t.test("every kind of request resolves with its reply", async (t) => {
   t.same(snapshot, RUNNING);
   t.match(bob.view(ALICE, "s-1"), { text: RUNNING.text, nextIndex: 4 });
   t.match(await bob.cancel(ALICE, "s-1"), { state: "cancelled" });
-  t.match(await bob.conversations({ offset: 3 }), { conversations: [TALK] });
+  t.match(await bob.conversations({ cursor: "c" }), { conversations: [TALK] });
   const change = { kind: "read", seq: 7 } as const;
   const changed = await bob.changeConversation(ALICE, change);
   t.same(changed.conversation, TALK);
@@ -245,7 +245,7 @@ t.test("every kind of request resolves with its reply", async (t) => {
   t.match(operations.slice(1), [
     { kind: "stream", channel: ALICE, clientMsgNo: "s-1" },
     { kind: "cancel", channel: ALICE, clientMsgNo: "s-1" },
-    { kind: "conversations", limit: 100, offset: 3 },
+    { kind: "conversations", limit: 100, cursor: "c" },
     { kind: "conversation", channel: ALICE, change },
     { kind: "commandack", inboxSeqs: [4, 5] },
     { kind: "watch", uids: ["alice"] },

@@ -197,13 +197,13 @@ export class NativeClient {
 
   /** Lists conversations. Default: the newest 100. */
   conversations(
-    page: { readonly limit?: number; readonly offset?: number } = {},
+    page: { readonly limit?: number; readonly cursor?: string | undefined } = {},
   ): Promise<ReplyOf<"conversations">> {
-    const { limit = 100, offset = 0 } = page;
+    const { limit = 100, cursor } = page;
     return this.request("conversations", {
       kind: "conversations",
       limit,
-      offset,
+      cursor,
     });
   }
 

@@ -112,7 +112,7 @@ t.test(
       {
         kind: "conversations",
         ref: 1,
-        more: false,
+        cursor: undefined,
         conversations: [conversation],
       },
     ];

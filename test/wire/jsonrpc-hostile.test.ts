@@ -39,7 +39,7 @@ const REQUESTS: readonly (readonly [method: string, params: Json])[] = [
   ["recvack", { ...CHANNEL, messageId: "7", messageSeq: 7, header: { syncOnce: true } }],
   ["ping", {}],
   ["history", { ...CHANNEL, fromSeq: 1, toSeq: 0, limit: 9, reverse: true }],
-  ["conversations", { limit: 9, offset: 1 }],
+  ["conversations", { limit: 9, cursor: "x" }],
   ["conversation", { ...CHANNEL, change: "read", seq: 3 }],
   ["conversation", { ...CHANNEL, change: "unread", unread: 3 }],
   ["presence", { uids: ["ann", "ben"] }],

@@ -78,7 +78,7 @@ export function randomOperation(r: Random): Operation {
       kind: "conversations",
       ref,
       limit: 1 + r.below(500),
-      offset: r.uint(32),
+      cursor: r.maybe(() => randomName(r)),
     }),
     () => ({
       kind: "conversation",
@@ -146,7 +146,7 @@ export function randomReply(r: Random): Reply {
     () => ({
       kind: "conversations",
       ref,
-      more: r.flip(),
+      cursor: r.maybe(() => randomName(r)),
       conversations: r.list(20, () => randomConversation(r)),
     }),
     () => ({ kind: "conversation", ref, conversation: randomConversation(r) }),

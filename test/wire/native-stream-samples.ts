@@ -85,14 +85,14 @@ export const STREAM_OPERATIONS: readonly Sample<Operation>[] = [
     hex: "95090902a47465616da3732d32",
   },
   {
-    value: { kind: "conversations", ref: 10, limit: 500, offset: 0 },
-    array: [10, 10, 500, 0],
-    hex: "940a0acd01f400",
+    value: { kind: "conversations", ref: 10, limit: 500, cursor: undefined },
+    array: [10, 10, 500, null],
+    hex: "940a0acd01f4c0",
   },
   {
-    value: { kind: "conversations", ref: 10, limit: 1, offset: 70_000 },
-    array: [10, 10, 1, 70000],
-    hex: "940a0a01ce00011170",
+    value: { kind: "conversations", ref: 10, limit: 1, cursor: "AbC" },
+    array: [10, 10, 1, "AbC"],
+    hex: "940a0a01a3416243",
   },
   {
     value: {
@@ -161,11 +161,11 @@ export const STREAM_REPLIES: readonly Sample<Reply>[] = [
     value: {
       kind: "conversations",
       ref: 10,
-      more: true,
+      cursor: "AbC",
       conversations: [TALK, QUIET],
     },
-    array: [74, 10, true, [TALK_FIELDS, QUIET_FIELDS]],
-    hex: "944a0ac3929801a5616c69636507050203cf000001a0c4506c7b9c01a5616c69636507cf00065bfeda25e001a5616c696365a3632d31cf000001a0c4506c7b0200c4197b2274797065223a312c22636f6e74656e74223a226869227dc0c09802a47465616d0000000000c0",
+    array: [74, 10, "AbC", [TALK_FIELDS, QUIET_FIELDS]],
+    hex: "944a0aa3416243929801a5616c69636507050203cf000001a0c4506c7b9c01a5616c69636507cf00065bfeda25e001a5616c696365a3632d31cf000001a0c4506c7b0200c4197b2274797065223a312c22636f6e74656e74223a226869227dc0c09802a47465616d0000000000c0",
   },
   {
     value: { kind: "conversation", ref: 11, conversation: TALK },

@@ -185,8 +185,8 @@ function readHistory({ params, ref }: MethodInput): Operation {
 
 function readConversations({ params, ref }: MethodInput): Operation {
   const limit = params.limit(MAX_CONVERSATIONS);
-  const offset = params.uint("offset", MAX_UINT32, 0);
-  return { kind: "conversations", ref, limit, offset };
+  const cursor = params.text("cursor", MAX_UINT32, "") || undefined;
+  return { kind: "conversations", ref, limit, cursor };
 }
 
 function readConversation({ params, ref }: MethodInput): Operation {

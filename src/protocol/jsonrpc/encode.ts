@@ -82,7 +82,7 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
       return { state: reply.state };
     case "conversations":
       return {
-        more: reply.more,
+        cursor: reply.cursor,
         conversations: reply.conversations.map(conversationFields),
       };
     case "conversation":

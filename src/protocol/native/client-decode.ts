@@ -154,11 +154,11 @@ function readHistory(context: ServerFrameContext): Reply {
 
 function readConversations(context: ServerFrameContext): Reply {
   const { reader, ref } = context;
-  const more = reader.bool("more");
+  const cursor = reader.absent() ? undefined : reader.text("cursor", ANY);
   const conversations = reader.list("conversations", ANY, () =>
     reader.tuple("conversation", () => readConversation(context)),
   );
-  return { kind: "conversations", ref, more, conversations };
+  return { kind: "conversations", ref, cursor, conversations };
 }
 
 /** Treats an unknown kind as `read`, because the frame holds the complete new state. */

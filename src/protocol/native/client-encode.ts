@@ -52,7 +52,7 @@ function fieldsOf(operation: Operation): readonly Field[] {
     case "cancel":
       return [...channelOf(operation), operation.clientMsgNo];
     case "conversations":
-      return [operation.limit, operation.offset];
+      return [operation.limit, operation.cursor];
     case "conversation":
       return [...channelOf(operation), ...changeOf(operation.change)];
     case "commandack":

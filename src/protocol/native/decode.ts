@@ -197,8 +197,8 @@ function readStreamName(context: RequestContext) {
 function readConversations(context: RequestContext): Operation {
   const { reader, ref } = context;
   const limit = readLimit(context, MAX_CONVERSATIONS);
-  const offset = reader.absent() ? 0 : reader.uint("offset", MAX_UINT32);
-  return { kind: "conversations", ref, limit, offset };
+  const cursor = reader.absent() ? undefined : reader.text("cursor", MAX_UINT32) || undefined;
+  return { kind: "conversations", ref, limit, cursor };
 }
 
 function readConversation(context: RequestContext): Operation {

@@ -166,11 +166,12 @@ export function writeConversations(
   writer: FrameWriter,
   reply: Extract<Reply, { kind: "conversations" }>,
 ): void {
-  const { ref, conversations } = reply;
-  let bytes = 0;
+  const { ref, cursor, conversations } = reply;
+  let bytes = textBytes(cursor ?? "");
   for (const conversation of conversations) bytes += conversationBytes(conversation);
   begin(writer, { op: REPLY_OPS.conversations, ref, fields: 2 }, bytes);
-  writer.bool(reply.more);
+  if (cursor === undefined) writer.nil();
+  else writer.text(cursor);
   writer.array(conversations.length);
   for (const conversation of conversations) {
     writer.array(CONVERSATION_FIELDS);

@@ -8,6 +8,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   bad_request: 0,
   bad_id: 0,
   bad_payload: 0,
+  bad_cursor: 0,
   too_large: 0,
   reserved_uid: 0,
   unauthorized: 0,

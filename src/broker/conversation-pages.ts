@@ -1,0 +1,173 @@
+// Divides a user's conversations into pages that follow each other by a cursor. A cursor holds the
+// time of the first page. The pages go down by the newest message, without the conversations that
+// changed after that time. Those come last, in their new state. So no conversation is missing, and
+// only a conversation that changed comes twice [decisions: Paging of conversations]. Pure functions.
+
+import { createHash } from "node:crypto";
+import { BrokerError } from "./errors.ts";
+import type { Conversation, ConversationHead } from "./model.ts";
+
+/** Conversations of a user for one page, and how to continue after a part of them. */
+export interface Selection {
+  /** Conversations of the page, in the order in which they must be returned. */
+  readonly heads: readonly ConversationHead[];
+  /**
+   * Returns the cursor that continues after the first `count` conversations of `heads`, `undefined`
+   * if none follow. `returned` is the state of these conversations in the reply.
+   */
+  cursorAfter(count: number, returned?: readonly Conversation[]): string | undefined;
+}
+
+interface SelectionQuery {
+  readonly uid: string;
+  /** Only conversations that changed at this time or later. Ignored if there is a cursor. */
+  readonly sinceMs: number;
+  readonly limit: number;
+  readonly cursor: string | undefined;
+  readonly lookBackMs: number;
+}
+
+type State = ConversationHead | Conversation;
+
+/** Position in a list of conversations. All times are Unix milliseconds. */
+interface Position {
+  /** Conversations without a change at or after this time are left out. */
+  readonly sinceMs: number;
+  /** Newest change when the first page was read. */
+  readonly asOfMs: number;
+  /** The prints contain all returned conversations with a change at or after this time. */
+  readonly printsFromMs: number;
+  /** Id of the newest message of the last conversation that was returned. */
+  readonly beforeId: number;
+  readonly prints: ReadonlySet<string>;
+}
+
+/**
+ * Maximum number of prints in a cursor. They are of conversations that changed in the last
+ * millisecond before the first page, or on a Redis Cluster in the last two seconds.
+ */
+const MAX_PRINTS = 200;
+const PRINT_BYTES = 5;
+const VERSION = 1;
+const CHECK_BYTES = 4;
+const NUMBERS = 4;
+const HEAD_BYTES = 1 + CHECK_BYTES + NUMBERS * 8;
+/** Maximum length of a cursor in characters. */
+const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4) / 3);
+
+/**
+ * Selects a page of `heads`, which must be sorted by the newest message, newest first. Throws
+ * `bad_cursor` if the cursor cannot be read or belongs to another user.
+ */
+export function selectPage(heads: readonly ConversationHead[], query: SelectionQuery): Selection {
+  const { uid, limit, lookBackMs } = query;
+  const nowMs = heads.reduce((latest, { changedAtMs }) => Math.max(latest, changedAtMs), 0);
+  const position = query.cursor
+    ? readCursor(query.cursor, uid)
+    : {
+        sinceMs: query.sinceMs,
+        asOfMs: nowMs,
+        printsFromMs: nowMs - lookBackMs,
+        beforeId: Number.MAX_SAFE_INTEGER,
+        prints: new Set<string>(),
+      };
+  const { unchanged, changed } = remaining(heads, position);
+  const all = [...unchanged, ...changed];
+  return {
+    heads: all.slice(0, limit),
+    cursorAfter(count, returned: readonly State[] = all.slice(0, count)) {
+      const last = all[count - 1];
+      if (count >= all.length) return undefined;
+      if (last === undefined) return query.cursor;
+      // After a part of the changed conversations, the others are a list of their own.
+      const next =
+        count <= unchanged.length
+          ? { ...position, beforeId: last.last.messageId }
+          : {
+              ...position,
+              sinceMs: Math.max(position.sinceMs, position.printsFromMs),
+              asOfMs: nowMs,
+              beforeId: last.last.messageId,
+            };
+      return writeCursor(withPrints(next, returned), uid);
+    },
+  };
+}
+
+function remaining(heads: readonly ConversationHead[], position: Position) {
+  const { sinceMs, asOfMs, printsFromMs, beforeId, prints } = position;
+  const unchanged: ConversationHead[] = [];
+  const changed: ConversationHead[] = [];
+  for (const head of heads) {
+    const { changedAtMs } = head;
+    if (changedAtMs < sinceMs) continue;
+    const hasPrint = changedAtMs >= printsFromMs;
+    if (hasPrint && prints.size > 0 && prints.has(printOf(head))) continue;
+    if (changedAtMs <= asOfMs && head.last.messageId < beforeId) unchanged.push(head);
+    else if (hasPrint) changed.push(head);
+  }
+  return { unchanged, changed };
+}
+
+/**
+ * Adds the prints of the returned conversations. If there are too many, the cursor contains none,
+ * and only changes after its time are recognized.
+ */
+function withPrints(position: Position, returned: readonly State[]): Position {
+  const prints = new Set(position.prints);
+  for (const state of returned)
+    if (state.changedAtMs >= position.printsFromMs) prints.add(printOf(state));
+  if (prints.size <= MAX_PRINTS) return { ...position, prints };
+  return { ...position, prints: new Set(), printsFromMs: position.asOfMs + 1 };
+}
+
+/** Returns a hash of the state that a change of the user or a new message alters. */
+function printOf({ channel, last, changedAtMs, readSeq, deletedSeq }: State): string {
+  const facts = [channel.type, channel.id, last?.messageId, changedAtMs, readSeq, deletedSeq];
+  return hashOf(JSON.stringify(facts), PRINT_BYTES).toString("latin1");
+}
+
+function hashOf(text: string | Buffer, bytes: number): Buffer {
+  return createHash("sha256").update(text).digest().subarray(0, bytes);
+}
+
+function checkOf(uid: string, content: Buffer): Buffer {
+  return hashOf(Buffer.concat([Buffer.from(uid), content]), CHECK_BYTES);
+}
+
+function writeCursor(position: Position, uid: string): string {
+  const { sinceMs, asOfMs, printsFromMs, beforeId, prints } = position;
+  const numbers = Buffer.alloc(NUMBERS * 8);
+  for (const [at, number] of [sinceMs, asOfMs, printsFromMs, beforeId].entries())
+    numbers.writeDoubleBE(number, at * 8);
+  const content = Buffer.concat([
+    numbers,
+    ...[...prints].map((print) => Buffer.from(print, "latin1")),
+  ]);
+  return Buffer.concat([Buffer.of(VERSION), checkOf(uid, content), content]).toString("base64url");
+}
+
+function readCursor(text: string, uid: string): Position {
+  const bytes = Buffer.from(text, "base64url");
+  const content = bytes.subarray(1 + CHECK_BYTES);
+  const printBytes = bytes.length - HEAD_BYTES;
+  const isValid =
+    text.length <= MAX_CURSOR_LENGTH &&
+    bytes[0] === VERSION &&
+    printBytes >= 0 &&
+    printBytes % PRINT_BYTES === 0 &&
+    bytes.toString("base64url") === text &&
+    checkOf(uid, content).equals(bytes.subarray(1, 1 + CHECK_BYTES));
+  if (!isValid) throw new BrokerError("bad_cursor");
+  const number = (at: number) => content.readDoubleBE(at * 8);
+  const prints = new Set<string>();
+  for (let at = NUMBERS * 8; at < content.length; at += PRINT_BYTES)
+    prints.add(content.toString("latin1", at, at + PRINT_BYTES));
+  return {
+    sinceMs: number(0),
+    asOfMs: number(1),
+    printsFromMs: number(2),
+    beforeId: number(3),
+    prints,
+  };
+}
