@@ -179,6 +179,8 @@ export interface ChannelEvent {
   readonly fromUid: string;
   readonly clientMsgNo: string;
   readonly eventId: string;
+  /** True if the producer chose the id. Reliable for a start and an end only. */
+  readonly hasGivenId?: boolean;
   readonly type: string;
   readonly data: string;
   /** Unix milliseconds, set by the producer or by the server that accepted the event. */
@@ -211,6 +213,10 @@ export interface StreamSnapshot {
   readonly startData: string;
   /** `undefined` while the stream is active, "" if it ended without data. */
   readonly endData: string | undefined;
+  /** Id of the start if the producer chose one. Not known to clients. */
+  readonly startId?: string | undefined;
+  /** Id of the end if the producer chose one. Not known to clients. */
+  readonly endId?: string | undefined;
   readonly notes: readonly StreamNote[];
 }
 

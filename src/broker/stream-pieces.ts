@@ -32,11 +32,11 @@ export function eventsFrom(
   const events: ChannelEvent[] = [];
   let { index, textOffset } = cursor;
 
-  function addEvent(type: string, data: string, nextIndex: number): void {
+  function addEvent(type: string, data: string, nextIndex: number, givenId?: string): void {
     const state: StreamState =
       isEnded && nextIndex === snapshot.nextIndex ? snapshot.state : "active";
     const place = { index, nextIndex, textOffset, state };
-    events.push(pieceOf(snapshot, { type, data, place }));
+    events.push(pieceOf(snapshot, { type, data, place, givenId }));
     index = nextIndex;
     if (type === STREAM_CONTENT) textOffset += data.length;
   }
@@ -46,7 +46,8 @@ export function eventsFrom(
     addEvent(STREAM_CONTENT, snapshot.text.slice(textOffset, toOffset), toIndex);
   }
 
-  if (index === 0 && snapshot.nextIndex > 0) addEvent(STREAM_START, snapshot.startData, 1);
+  if (index === 0 && snapshot.nextIndex > 0)
+    addEvent(STREAM_START, snapshot.startData, 1, snapshot.startId);
   for (const note of snapshot.notes) {
     if (note.index < index) continue;
     addContent(note.index, note.textOffset);
@@ -55,7 +56,7 @@ export function eventsFrom(
   }
   addContent(contentEnd, snapshot.text.length);
   if (isEnded && index < snapshot.nextIndex)
-    addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex);
+    addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex, snapshot.endId);
   return events;
 }
 
@@ -96,13 +97,15 @@ function pieceOf(
     readonly type: string;
     readonly data: string;
     readonly place: Omit<StreamPlace, "messageSeq">;
+    readonly givenId: string | undefined;
   },
 ): ChannelEvent {
   const { key, channel, fromUid, clientMsgNo, messageSeq } = snapshot;
-  const { type, data, place } = piece;
+  const { type, data, place, givenId } = piece;
   return {
     ...{ key, channel, fromUid, clientMsgNo, type, data },
-    eventId: String(place.index),
+    eventId: givenId ?? String(place.index),
+    ...(givenId !== undefined && { hasGivenId: true }),
     timestampMs: messageTimeMs(snapshot.messageId),
     stream: { messageSeq, ...place },
   };
@@ -115,6 +118,7 @@ function noteEvent(snapshot: StreamSnapshot, note: StreamNote): ChannelEvent {
     type,
     data,
     place: { ...place, state: "active" },
+    givenId: undefined,
   });
   return { ...event, eventId, timestampMs };
 }

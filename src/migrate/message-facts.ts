@@ -179,7 +179,7 @@ function stateItems(
   startedAtMs: number,
   lastMs: number,
 ): Arg[] {
-  const { messageId, messageSeq, nextIndex, text, state, endData } = snapshot;
+  const { messageId, messageSeq, nextIndex, text, state, endData, startId, endId } = snapshot;
   const items: Arg[] = [
     ...["h", eventHead(snapshot), "i", `${messageId}`, "q", `${messageSeq}`],
     ...["t", `${startedAtMs}`, "n", `${nextIndex}`, "l", `${text.length}`],
@@ -188,6 +188,8 @@ function stateItems(
   ];
   if (stopped) items.push("w", "1");
   if (endData !== undefined) items.push("ed", endData);
+  if (startId !== undefined) items.push("si", startId);
+  if (endId !== undefined) items.push("ei", endId);
   return items;
 }
 

@@ -20,13 +20,15 @@ export interface ClientEvent {
   readonly data: string;
 }
 
-/** Types of events that have the stream's `clientMsgNo` as id [decisions: Event id]. */
-const STREAM_EVENTS: ReadonlySet<string> = new Set([STREAM_START, STREAM_CONTENT, STREAM_END]);
-
+/**
+ * Content has the stream's `clientMsgNo` as its id, which the SDKs match. A start or an end has it
+ * if the producer gave no id [decisions: Event id].
+ */
 export function clientEvent(event: ChannelEvent): ClientEvent {
-  const { type, timestampMs, data, clientMsgNo, eventId } = event;
-  const id = STREAM_EVENTS.has(type) ? clientMsgNo : eventId;
-  return { id, type, timestampMs, data };
+  const { type, timestampMs, data, clientMsgNo, eventId, hasGivenId } = event;
+  const isEdge = type === STREAM_START || type === STREAM_END;
+  const isOfStream = type === STREAM_CONTENT || (isEdge && !hasGivenId);
+  return { id: isOfStream ? clientMsgNo : eventId, type, timestampMs, data };
 }
 
 /**
@@ -34,12 +36,13 @@ export function clientEvent(event: ChannelEvent): ClientEvent {
  * ended.
  */
 export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[] {
-  const { clientMsgNo: id, startData, text, state, endData = "" } = snapshot;
+  const { clientMsgNo, startData, text, state, endData = "" } = snapshot;
+  const { startId = clientMsgNo, endId = clientMsgNo } = snapshot;
   const timestampMs = messageTimeMs(snapshot.messageId);
-  const events = [{ type: STREAM_START, data: startData }];
-  if (text !== "") events.push({ type: STREAM_CONTENT, data: text });
-  if (state !== "active") events.push({ type: STREAM_END, data: endData });
-  return events.map((event) => ({ id, timestampMs, ...event }));
+  const events = [{ id: startId, type: STREAM_START, data: startData }];
+  if (text !== "") events.push({ id: clientMsgNo, type: STREAM_CONTENT, data: text });
+  if (state !== "active") events.push({ id: endId, type: STREAM_END, data: endData });
+  return events.map((event) => ({ ...event, timestampMs }));
 }
 
 /**

@@ -265,6 +265,38 @@ t.test("a command that a client acknowledged with RECVACK is not pushed again", 
   t.same(third.texts, ["next"], "the acknowledged command is not pushed again");
 });
 
+for (const withIds of [true, false])
+  t.test(
+    `the start and the end of a stream have ${withIds ? "the producer's ids" : "the clientMsgNo as their id"}, live and for a client that joins late [decisions: Event id]`,
+    async (t) => {
+      const names = [world.name("early"), world.name("late"), world.name("bot")];
+      const [early = "", late = "", bot = ""] = names;
+      const channel = await world.newGroup(names);
+      const first = await join(early);
+      // The ids are those that the server would choose.
+      const types = ["___TextMessageStart", "___TextMessageContent", "___TextMessageEnd"];
+      const post = (at: number) =>
+        world.ok("/event", {
+          ...{ ...wire(channel), from_uid: bot, client_msg_no: "s-1" },
+          event: { type: types[at], data: `{"at":${at}}`, ...(withIds && { id: `${at}` }) },
+        });
+      await post(0);
+      await post(1);
+      await first.next("EVENT", ({ type }) => type === types[1]);
+      const second = await join(late);
+      await second.next("EVENT", ({ type }) => type === types[1]);
+      await post(2);
+      for (const client of [first, second]) {
+        await client.next("EVENT", ({ type }) => type === types[2]);
+        const events = client.received.filter(({ packet }) => packet === "EVENT");
+        t.same(
+          events.map(({ fields }) => fields.id),
+          withIds ? ["0", "s-1", "2"] : ["s-1", "s-1", "s-1"],
+        );
+      }
+    },
+  );
+
 t.test("only clients of WKProto version 5 receive events", async (t) => {
   const channel = await world.newGroup(["v5", "v4", "bob"]);
   const v5 = await join("v5", { version: 5 });

@@ -40,7 +40,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
       t.same(channelEventsOf(fixture), [
         {
           ...{ key: KEY, channel: { id: "g", type: 2 }, fromUid: "alice" },
-          ...{ clientMsgNo: "s", eventId: "mine", timestampMs: 1234 },
+          ...{ clientMsgNo: "s", eventId: "mine", hasGivenId: true, timestampMs: 1234 },
           ...{ type: STREAM_START, data: "meta" },
           stream: {
             ...{ messageSeq: 2, index: 0, nextIndex: 1, textOffset: 0 },

@@ -406,8 +406,11 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
       t.equal(await text(), "abcdcdbb");
       t.equal((await snapshotOf(fixture)).notes.length, 3);
       t.same(await end("", id("all")), streamResult("done", "closed"));
+      const flags = channelEventsOf(fixture).map(({ hasGivenId }) => hasGivenId);
+      t.notOk(flags.includes(false), "every event of this stream has the id of its producer");
       for (const restarts of [false, true]) {
         if (restarts) await fixture.reopen();
+        t.match(await snapshotOf(fixture), { startId: "all", endId: "all" });
         t.same(await content("a", id("once")), streamResult("done", "closed"));
         const others = [
           content("c", id("all")),

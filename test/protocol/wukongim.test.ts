@@ -13,7 +13,7 @@ const SNAPSHOT: StreamSnapshot = {
 };
 
 t.test(
-  "the events of a stream's text have the stream's clientMsgNo as their id, and other events have their own id",
+  "content has the stream's clientMsgNo as its id, and so have a start and an end without an id of the producer",
   async (t) => {
     const event: ChannelEvent = {
       ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
@@ -22,6 +22,10 @@ t.test(
       stream: undefined,
     };
     t.equal(clientEvent(event).id, "s-1");
+    for (const type of ["___TextMessageStart", "___TextMessageEnd"]) {
+      t.equal(clientEvent({ ...event, type }).id, "s-1");
+      t.equal(clientEvent({ ...event, type, hasGivenId: true }).id, "e-1");
+    }
     t.equal(clientEvent({ ...event, type: "___ToolCallArgs" }).id, "e-1");
     t.equal(clientEvent({ ...event, type: "order.paid" }).id, "e-1");
   },
@@ -37,6 +41,11 @@ t.test("the events of an ended stream include its end, whatever its final state"
   t.same(typesOf("active"), startAndText);
   for (const state of ["closed", "cancelled", "interrupted"] as const)
     t.same(typesOf(state), [...startAndText, ["s-1", "___TextMessageEnd", ""]]);
+  const ended = { ...SNAPSHOT, state: "closed", startId: "a", endId: "b" } as const;
+  t.same(
+    snapshotEvents(ended).map(({ id }) => id),
+    ["a", "s-1", "b"],
+  );
 });
 
 t.test(

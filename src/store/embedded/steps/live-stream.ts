@@ -68,7 +68,7 @@ export class LiveStream {
   readonly #offsets: number[] = [];
   readonly #notes: StreamNote[] = [];
   readonly #ids = new Map<string, RememberedId>();
-  #startData = "";
+  #start: StreamEvent | undefined;
   #end: StreamEvent | undefined;
   #snapshotBytes = 0;
   #memory = STREAM_BYTES;
@@ -122,7 +122,7 @@ export class LiveStream {
     const textOffset = this.#text.length;
     this.#offsets.push(textOffset);
     if (type === STREAM_CONTENT) this.#text += data;
-    else if (type === STREAM_START) this.#startData = data;
+    else if (type === STREAM_START) this.#start = event;
     else if (type === STREAM_END) this.#end = event;
     else {
       const id = eventId ?? defaultEventId(index);
@@ -140,7 +140,8 @@ export class LiveStream {
     const textOffset = this.#offsets.pop() ?? 0;
     if (type === STREAM_CONTENT) this.#text = this.#text.slice(0, textOffset);
     else if (type === STREAM_END) this.#end = undefined;
-    else if (type !== STREAM_START) this.#notes.pop();
+    else if (type === STREAM_START) this.#start = undefined;
+    else this.#notes.pop();
     this.#forgetId(event);
     this.#snapshotBytes -= snapshotBytes(event);
     this.#memory -= eventBytes(event);
@@ -198,6 +199,7 @@ export class LiveStream {
       data,
       timestampMs,
       eventId: eventId ?? defaultEventId(index),
+      hasGivenId: eventId !== undefined,
       stream: {
         messageSeq,
         index,
@@ -210,6 +212,7 @@ export class LiveStream {
 
   #createSnapshot(): StreamSnapshot {
     const nextIndex = Math.max(this.#shown, 0);
+    const start = nextIndex > 0 ? this.#start : undefined;
     const end = this.isEndedBefore(nextIndex) ? this.#end : undefined;
     const { key, channel, fromUid, clientMsgNo } = this.head;
     const { messageId, messageSeq } = this.head;
@@ -218,8 +221,10 @@ export class LiveStream {
       state: stateAfter(end?.ending),
       text: this.#text.slice(0, this.textOffset(nextIndex)),
       nextIndex,
-      startData: nextIndex > 0 ? this.#startData : "",
+      startData: start?.data ?? "",
       endData: end?.data,
+      startId: start?.eventId,
+      endId: end?.eventId,
       notes: this.#notes.filter((note) => note.index < nextIndex),
     };
   }

@@ -63,9 +63,10 @@ export class StreamRows {
     const { streamParts, streamsActive } = this.#tables;
     const { head, channel, ending } = stream;
     if (ending === undefined) throw new BrokerError("internal");
-    const { text, nextIndex, startData, endData, notes } = stream.snapshot();
+    const { text, nextIndex, startData, endData, startId, endId, notes } = stream.snapshot();
     const code = endingCode(ending);
-    const fields = [text, nextIndex, startData, endData, notes.map(toFields)];
+    const ids = [startId ?? null, endId ?? null];
+    const fields = [text, nextIndex, startData, endData, notes.map(toFields), ...ids];
     void streams.put(key, [VERSION, code, ...fields]);
     const { offsets, marks } = stream.trace();
     void streamTraces.put(key, [VERSION, packOffsets(offsets), [...marks].flat()]);
@@ -140,7 +141,8 @@ export class StreamRows {
   snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;
-    const [code, text, nextIndex, startData, endData, notes] = fieldsOf(row, VERSION);
+    const [code, text, nextIndex, startData, endData, notes, ...ids] = fieldsOf(row, VERSION);
+    const [startId, endId] = ids as (string | null)[]; // written by `#putEnded`
     const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = head;
     return {
       ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
@@ -149,6 +151,8 @@ export class StreamRows {
       nextIndex: Number(nextIndex),
       startData: String(startData),
       endData: String(endData),
+      startId: startId ?? undefined,
+      endId: endId ?? undefined,
       notes: (notes as NoteFields[]).map(toNote), // written by `#putEnded`
     };
   }

@@ -16,6 +16,8 @@
 --                           w   1 if a viewer stopped it, else absent
 --                           sd  data of the start
 --                           ed  data of the end, absent while it is active
+--                           si  id of the start, absent if the producer chose none
+--                           ei  id of the end, absent if the producer chose none
 --                           f   frame of its last event, only if its topics are in other slots
 --   streamText      STRING  the text, absent if it is empty
 --   streamOffsets   STRING  u32 big-endian for each event: UTF-16 units of text before it
@@ -58,15 +60,18 @@ end
 --   8  data of the end, false if there is none
 --   9  text
 --   10 notes
+--   11 id of the start, false if the producer chose none
+--   12 id of the end, false if the producer chose none
 local function stream_snapshot(head, client_msg_no, known_version)
   local keys = stream_keys(head, client_msg_no)
-  local fields = redis.call('HMGET', keys.stream, 'h', 'i', 'q', 'e', 'n', 'sd', 'ed', 'a', 'b')
+  local fields = redis.call('HMGET', keys.stream, 'h', 'i', 'q', 'e', 'n', 'sd', 'ed', 'a', 'b', 'si', 'ei')
   if not fields[1] then return false end
   local version = stream_version(fields[2], fields[5], fields[8], fields[9])
   if version == known_version then return { version } end
   return {
     version, fields[1], fields[2], fields[3], fields[4], fields[5], fields[6], fields[7],
     redis.call('GET', keys.text) or '', redis.call('LRANGE', keys.notes, 0, -1),
+    fields[10], fields[11],
   }
 end
 

@@ -65,7 +65,7 @@ end
 --   state  state of the stream after the event
 local function add_event(call, stream, event)
   local index, keys = stream.next, stream.keys
-  local id = cmsgpack.pack(event.id ~= '' and event.id or int(index))
+  local id = cmsgpack.pack(event.id)
   local pub = redis.call('HINCRBY', call.head, 'pub', 1)
   local frame = event_frame(pub, stream.seq, index, stream.units, event.state, stream.head .. id .. event.tail)
   redis.call('APPEND', keys.offsets, struct.pack('>I4', stream.units))
@@ -73,9 +73,12 @@ local function add_event(call, stream, event)
     redis.call('APPEND', keys.text, event.data)
     stream.units = stream.units + event.units
   elseif event.kind == 'n' then
-    redis.call('RPUSH', keys.notes, '\150' .. cmsgpack.pack(index) .. cmsgpack.pack(stream.units) .. id .. event.tail)
+    redis.call('RPUSH', keys.notes, '\150' .. cmsgpack.pack(index) .. cmsgpack.pack(stream.units) .. (event.id ~= '' and id or cmsgpack.pack(int(index))) .. event.tail)
   elseif event.kind == 'e' then
     redis.call('HSET', keys.stream, 'ed', event.data)
+  end
+  if event.id ~= '' and (event.kind == 's' or event.kind == 'e') then
+    redis.call('HSET', keys.stream, event.kind .. 'i', event.id)
   end
   if event.mark ~= '' and redis.call('HSETNX', keys.event_ids, event.id, event.mark) == 0 then
     redis.call('HSET', keys.event_ids, event.id, '') -- different events share the id

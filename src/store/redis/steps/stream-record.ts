@@ -54,6 +54,7 @@ export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const fields = reply as readonly (Buffer | null)[]; // as `stream_snapshot` specifies
   const [, head, id, seq, stateAt, next, startData, endData, text] = fields;
   const notes = fields[9] as unknown as readonly Buffer[];
+  const [startId, endId] = fields.slice(10);
   const state = STREAM_STATES[Number(stateAt)];
   if (state === undefined) throw newer(`state ${String(stateAt)}`);
   return {
@@ -65,6 +66,8 @@ export function decodeSnapshot(reply: unknown): StreamSnapshot {
     nextIndex: Number(next),
     startData: String(startData),
     endData: endData === null ? undefined : String(endData),
+    startId: startId?.toString(),
+    endId: endId?.toString(),
     notes: notes.map(decodeNote),
   };
 }
