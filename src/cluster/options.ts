@@ -12,6 +12,11 @@ export const clusterOptions = Type.Object(
       description:
         "Time without a heartbeat after which a node counts as dead and its sessions count as offline. A node sends a heartbeat every 500 ms, or four times within this time if that is more often.",
     }),
+    acceptNewTimings: Type.Boolean({
+      default: false,
+      description:
+        "Whether this node may start although a live node has another value of cluster.deadAfterMs, redis.timeoutMs or store.dedupeWindowS. Every node then uses the larger value until all have the same. For changing these settings node by node.",
+    }),
     clientAddress: Type.String({
       default: "",
       maxLength: 512,

@@ -79,7 +79,7 @@ interface CallOptions extends SendOptions {
 export class RedisLink {
   readonly keys: Keys;
   readonly isCluster: boolean;
-  readonly settings: RedisSettings;
+  #settings: RedisSettings;
   readonly #database: number;
   readonly #ports: LinkPorts;
   #client: RedisClient;
@@ -99,7 +99,7 @@ export class RedisLink {
   #drained: (() => void) | undefined;
 
   constructor(settings: RedisSettings, ports: LinkPorts) {
-    this.settings = settings;
+    this.#settings = settings;
     this.#database = databaseOf(settings);
     this.keys = new Keys(settings.prefix, this.#database);
     this.isCluster = isClustered(settings);
@@ -130,6 +130,15 @@ export class RedisLink {
    */
   #route(key: string | undefined): Redis {
     return this.#primaries?.connectionFor(key) ?? (this.#client as Redis);
+  }
+
+  get settings(): RedisSettings {
+    return this.#settings;
+  }
+
+  /** Changes `redis.timeoutMs` for the calls that begin from now on. */
+  setTimeoutMs(timeoutMs: number): void {
+    this.#settings = { ...this.#settings, timeoutMs };
   }
 
   get isUp(): boolean {
@@ -295,7 +304,7 @@ export class RedisLink {
       if (script?.isWriting)
         args.push(this.#deadline(server, options) ?? (await this.#awaitDeadline(server, options)));
       const loading = script && this.#load(script, server, options);
-      sent = sendCommand(server, command, args, options);
+      sent = sendCommand(server, command, args, { ...options, timeoutMs });
       if (loading !== undefined) await Promise.all([loading, sent.promise]);
       return await sent.promise;
     } catch (error) {

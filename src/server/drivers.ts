@@ -6,11 +6,13 @@ import type { Clock, Cluster, Store, Throttle } from "../broker/ports.ts";
 import type { NodeDetails } from "../cluster/node-description.ts";
 import { heartbeatMs } from "../cluster/options.ts";
 import { createRedisCluster } from "../cluster/redis/cluster.ts";
+import { Agreement } from "../cluster/redis/nodes/agreement.ts";
 import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
 import { createRedisThrottle } from "../cluster/redis/throttle.ts";
 import { createRedisTopics } from "../cluster/redis/topics/topics.ts";
 import { LocalThrottle, SingleNode } from "../cluster/single.ts";
 import type { Config } from "../config/schema.ts";
+import { sharedSettings } from "../config/shared-settings.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import { RedisLink } from "../redis/link.ts";
@@ -153,12 +155,35 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     subscribes: true,
   });
   const common = { link, clock: link.now, onError };
-  const { dedupeWindowS, retentionS, maxChannelMessages } = config.store;
+  const clusterLog = roomLogger(logger, "cluster");
+  const agreement = new Agreement({
+    timings: {
+      "cluster.deadAfterMs": config.cluster.deadAfterMs,
+      "redis.timeoutMs": config.redis.timeoutMs,
+      "store.dedupeWindowS": config.store.dedupeWindowS,
+    },
+    settings: sharedSettings(config),
+    acceptsNewTimings: config.cluster.acceptNewTimings,
+    onChange(timings, areEqual) {
+      link.setTimeoutMs(timings["redis.timeoutMs"]);
+      if (areEqual) clusterLog.info({ timings }, "All nodes have the same timings now");
+      else
+        clusterLog.warn(
+          { timings },
+          "Nodes have different timings, so each uses the larger value until all have the same",
+        );
+    },
+    onDifferences: (differences) =>
+      clusterLog.warn({ differences }, "Other nodes have other settings"),
+  });
+  const { retentionS, maxChannelMessages } = config.store;
   const store = createRedisStore({
     ...common,
     steadyClock: () => performance.now(),
     limits: {
-      dedupeWindowS,
+      get dedupeWindowS() {
+        return agreement.timings["store.dedupeWindowS"];
+      },
       retentionS,
       maxChannelMessages,
       sweepIntervalMs: config.store.sweepIntervalMs,
@@ -180,7 +205,6 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
       resubscribed: (topics) => resubscribed.add(topics),
     },
   });
-  const clusterLog = roomLogger(logger, "cluster");
   const clockCheck = new ClockCheck({
     clock: Date.now,
     onLargeOffset(offsetMs) {
@@ -202,7 +226,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     topics,
     about,
     heartbeatMs: heartbeatMs(deadAfterMs),
-    deadAfterMs,
+    agreement,
     onNewIncarnation: ports.onNewIncarnation,
     startClockComparison: () => clockCheck.startComparison(),
   });

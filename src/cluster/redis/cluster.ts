@@ -31,7 +31,7 @@ export interface ClusterTopics
 export interface RedisClusterPorts
   extends Pick<
     RegistryPorts,
-    "heartbeatMs" | "deadAfterMs" | "startClockComparison" | "onNewIncarnation" | "onError"
+    "heartbeatMs" | "agreement" | "startClockComparison" | "onNewIncarnation" | "onError"
   > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;

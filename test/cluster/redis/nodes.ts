@@ -16,6 +16,7 @@ import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore } from "../../../src/store/redis/store.ts";
 import { type RedisServer, redisSettings } from "../../support/redis.ts";
+import { agreementOf } from "./agreement.ts";
 import { type PlainTopics, plainTopics } from "./plain-topics.ts";
 
 export const HEARTBEAT_MS = 100;
@@ -41,10 +42,10 @@ export interface TestNode {
 
 export interface NodeOptions
   extends Partial<
-    Pick<RedisClusterPorts, "heartbeatMs" | "deadAfterMs"> &
-      Pick<SessionDirectoryPorts, "recheckMs">
+    Pick<RedisClusterPorts, "heartbeatMs"> & Pick<SessionDirectoryPorts, "recheckMs">
   > {
   readonly nodeId?: string;
+  readonly deadAfterMs?: number;
   readonly settings?: Partial<RedisSettings>;
   readonly clock?: () => number;
 }
@@ -74,7 +75,7 @@ export async function createNode(
   const cluster = createRedisCluster({
     ...{ link, topics, onError },
     heartbeatMs: options.heartbeatMs ?? HEARTBEAT_MS,
-    deadAfterMs: options.deadAfterMs ?? DEAD_AFTER_MS,
+    agreement: agreementOf(options.deadAfterMs ?? DEAD_AFTER_MS),
     about: {
       ...{ ...about, startedAtMs: 7 },
       isDraining: () => node.isDraining,

@@ -309,7 +309,7 @@ function manualSubscriptions(channels: Channels): Subscriptions {
   return new Subscriptions({
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
     ...{ channels, clock: () => TIME_MS, nameOf: (topic) => topic },
-    ...{ unsubscribeDelayMs: 1000, maxDelayedUnsubscribes: 100, timeoutMs: 5000 },
+    ...{ unsubscribeDelayMs: 1000, maxDelayedUnsubscribes: 100, timeoutMs: () => 5000 },
     ...{ onError() {}, onRestored() {}, judgeUsers: async () => [] },
   });
 }

@@ -8,6 +8,7 @@ import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
+import { agreementOf } from "./agreement.ts";
 
 export interface WholeNode {
   readonly cluster: Cluster;
@@ -49,7 +50,8 @@ export async function startWholeNode(
     ...{ link, nodeId, clock, onError, unsubscribeDelayMs: 1000, feed: store },
   });
   const cluster = createRedisCluster({
-    ...{ link, topics, heartbeatMs, deadAfterMs, onError },
+    ...{ link, topics, heartbeatMs, onError },
+    agreement: agreementOf(deadAfterMs),
     startClockComparison: () => () => {}, // these tests do not compare clocks
     about: {
       ...{ nodeId, clientAddress: "", version: "1.2.3" },

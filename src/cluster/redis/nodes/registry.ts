@@ -10,16 +10,19 @@ import type { MaybePromise } from "../../../lib/maybe-promise.ts";
 import { isRejected } from "../../../redis/errors.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
+import type { Agreement, SharedSettings, Timings } from "./agreement.ts";
 
 const heartbeat = loadScript(new URL("./lua/heartbeat.lua", import.meta.url));
 const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));
+const peers = loadScript(new URL("./lua/peers.lua", import.meta.url));
 
 export interface RegistryPorts {
   readonly link: RedisLink;
   readonly nodeId: string;
   readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
-  readonly deadAfterMs: number;
+  /** Settings in which the nodes agree, among them the time until a silent node is dead. */
+  readonly agreement: Agreement;
   /**
    * Called before each heartbeat. If the heartbeat is confirmed, the returned function is called
    * with Redis' time.
@@ -44,7 +47,12 @@ const MAX_KNOWN_DEAD = 1000;
 /** Options of heartbeats. A busy node, or one that has just reconnected, must not look dead. */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 
-type LiveNodes = ReadonlyMap<Incarnation, NodeInfo>;
+/** What a node announces with each heartbeat. */
+interface Announcement extends NodeInfo {
+  readonly timings: Timings;
+}
+
+type LiveNodes = ReadonlyMap<Incarnation, Announcement>;
 
 /** Reply of `lua/heartbeat.lua`. `taken` means that another node with this node id is live. */
 type HeartbeatReply =
@@ -52,19 +60,23 @@ type HeartbeatReply =
   | {
       readonly verdict: "ok";
       readonly live: LiveNodes;
+      /** Empty unless the heartbeat was the first one of an incarnation. */
+      readonly settings: ReadonlyMap<Incarnation, SharedSettings>;
       /** Redis' clock, Unix milliseconds. */
       readonly redisMs: number;
     };
 
 export class Registry {
   readonly #ports: RegistryPorts;
-  /** Names of the keys beats, nodes and clock, see `lua/heartbeat.lua`. */
+  /** Names of the keys beats, nodes, settings and clock, see `lua/heartbeat.lua`. */
   readonly #keys: readonly string[];
   /** `evicted` means that this node was declared dead and another node with its id is live. */
   #status: "new" | "living" | "evicted" | "closed" = "new";
   #incarnation: Incarnation = "";
   #nextIncarnation: Incarnation;
   #live: LiveNodes = new Map();
+  /** Settings of the live nodes, as of the first heartbeat of this incarnation. */
+  #settings: ReadonlyMap<Incarnation, SharedSettings> = new Map();
   /** Time at which the last confirmed heartbeat was sent, as `performance.now()`. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
   /** Time at which the last confirmed heartbeat was sent, Unix milliseconds by Redis' clock. */
@@ -79,7 +91,9 @@ export class Registry {
   constructor(ports: RegistryPorts) {
     this.#ports = ports;
     this.#nextIncarnation = newIncarnation(ports.nodeId);
-    this.#keys = ["beats", "nodes", "clock"].map((part) => ports.link.keys.shared(part));
+    this.#keys = ["beats", "nodes", "settings", "clock"].map((part) =>
+      ports.link.keys.shared(part),
+    );
   }
 
   /** Sets the listener. Must be called before `start`. */
@@ -101,7 +115,7 @@ export class Registry {
   assertBeating(): void {
     this.assertLiving();
     const silentMs = Math.floor(performance.now() - this.#confirmedMs);
-    if (silentMs > this.#ports.deadAfterMs)
+    if (silentMs > this.#deadAfterMs)
       throw new BrokerError("unavailable", {
         message: `No heartbeat of this node has reached Redis for ${silentMs} ms, so the other nodes may consider it dead. Check the connection to Redis.`,
       });
@@ -113,7 +127,7 @@ export class Registry {
    */
   silentSinceMs(): number | undefined {
     const isMember = this.#status === "living" || this.#status === "evicted";
-    const { deadAfterMs } = this.#ports;
+    const deadAfterMs = this.#deadAfterMs;
     const isSilent =
       performance.now() - this.#confirmedMs > deadAfterMs &&
       performance.now() - this.#refusedMs > deadAfterMs;
@@ -136,11 +150,14 @@ export class Registry {
 
   /**
    * Joins the cluster. If a node with the same id is live, waits for it to be declared dead. Throws
-   * an Error with a message for the operator if that node stays live.
+   * an Error with a message for the operator if that node stays live, or if a live node has other
+   * timings and this one must not start with them.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
-    const { heartbeatMs, deadAfterMs, nodeId } = this.#ports;
+    const { heartbeatMs, nodeId } = this.#ports;
+    const dead = await this.#checkPeers();
+    const deadAfterMs = this.#deadAfterMs;
     const deadline = performance.now() + 2 * deadAfterMs + 2 * heartbeatMs;
     while ((await this.#enter()) !== "ok") {
       if (performance.now() > deadline)
@@ -150,6 +167,7 @@ export class Registry {
       await new Promise((resolve) => setTimeout(resolve, heartbeatMs));
     }
     if (this.#isClosed) return;
+    await this.#checkLive(dead);
     this.#timer = setInterval(() => {
       this.refresh().catch((error: unknown) => this.#reportFailure(error));
     }, heartbeatMs);
@@ -168,8 +186,75 @@ export class Registry {
     if (!wasMember) return;
     const { link } = this.#ports;
     await link
-      .run(leave, this.#keys.slice(0, 2), [this.#incarnation], VITAL)
+      .run(leave, this.#keys.slice(0, 3), [this.#incarnation], VITAL)
       .catch((error: unknown) => this.#reportFailure(error));
+  }
+
+  get #deadAfterMs(): number {
+    return this.#ports.agreement.timings["cluster.deadAfterMs"];
+  }
+
+  /**
+   * Compares the timings of this node with those of all others, before the first heartbeat, which
+   * could declare nodes with other timings dead. A node that differs and sends no heartbeat within
+   * its own `cluster.deadAfterMs` is dead. Returns the incarnations that are. Throws the refusal if
+   * a node that differs sends a heartbeat.
+   */
+  async #checkPeers(): Promise<ReadonlySet<Incarnation>> {
+    const { agreement, heartbeatMs } = this.#ports;
+    const dead = new Set<Incarnation>();
+    const firstBeats = new Map<Incarnation, string>();
+    for (;;) {
+      const differing: Incarnation[] = [];
+      const timings: Timings[] = [];
+      for (const { incarnation, node, beat, silentMs } of await this.#peers()) {
+        const isDead = silentMs > node.timings["cluster.deadAfterMs"];
+        if (isDead) dead.add(incarnation);
+        else timings.push(node.timings);
+        const refusal = agreement.refusal(node.nodeId, node.timings);
+        if (refusal === undefined || isDead) continue;
+        if ((firstBeats.get(incarnation) ?? beat) !== beat && !agreement.acceptsNewTimings)
+          throw refusal;
+        firstBeats.set(incarnation, beat);
+        differing.push(incarnation);
+      }
+      agreement.update(timings);
+      if (differing.length === 0 || agreement.acceptsNewTimings || this.#isClosed) return dead;
+      await new Promise((resolve) => setTimeout(resolve, heartbeatMs));
+    }
+  }
+
+  /**
+   * Compares this node with the nodes that its first heartbeat has found live, some of which may
+   * have started at the same time. Leaves the cluster and throws the refusal if one has other timings.
+   */
+  async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
+    const { agreement } = this.#ports;
+    for (const [incarnation, { nodeId, timings }] of this.#live) {
+      const refusal = dead.has(incarnation) ? undefined : agreement.refusal(nodeId, timings);
+      if (refusal === undefined || agreement.acceptsNewTimings) continue;
+      await this.close();
+      throw refusal;
+    }
+    const others = [...this.#settings].flatMap(([incarnation, settings]) => {
+      const node = incarnation === this.#incarnation ? undefined : this.#live.get(incarnation);
+      return node === undefined ? [] : [[node.nodeId, settings] as const];
+    });
+    agreement.compare(new Map(others));
+  }
+
+  /** Returns all incarnations but this one, with their last heartbeats. */
+  async #peers() {
+    const { link } = this.#ports;
+    const reply = await link.run(peers, this.#keys.slice(0, 2), [], VITAL);
+    return (reply as readonly (readonly Buffer[])[]).map(
+      ([incarnation, description, beat, silentMs]) => ({
+        incarnation: String(incarnation),
+        node: JSON.parse(String(description)) as Announcement,
+        beat: String(beat),
+        silentMs: Number(silentMs),
+      }),
+    );
   }
 
   /** Sends a heartbeat and reads the live nodes. Concurrent calls share one round trip. */
@@ -224,10 +309,11 @@ export class Registry {
     incarnation: Incarnation,
     mode: "enter" | "beat",
   ): Promise<HeartbeatReply["verdict"]> {
-    const { link, nodeId, describe, deadAfterMs, startClockComparison } = this.#ports;
+    const { link, nodeId, describe, agreement, startClockComparison } = this.#ports;
     // Later versions may add fields, which readers ignore.
-    const description = JSON.stringify(describe());
-    const args = [incarnation, nodeId, description, deadAfterMs, mode];
+    const description = JSON.stringify({ ...describe(), timings: agreement.own });
+    const settings = mode === "enter" ? JSON.stringify(agreement.settings) : "";
+    const args = [incarnation, nodeId, description, this.#deadAfterMs, mode, settings];
     const compareClock = startClockComparison();
     const [sentMs, sentAtMs] = [performance.now(), link.now()];
     const reply = parseReply(await this.#run(args, sentMs));
@@ -241,6 +327,8 @@ export class Registry {
     if (this.#isClosed) return "ok";
     const previous = [...this.#live.keys()];
     this.#live = reply.live;
+    if (mode === "enter") this.#settings = reply.settings;
+    agreement.update([...reply.live.values()].map(({ timings }) => timings));
     this.#status = "living";
     this.#listener.onBeat(isNew);
     if (previous.some((node) => !reply.live.has(node))) this.#listener.onDeath();
@@ -276,14 +364,26 @@ function newIncarnation(nodeId: string): Incarnation {
 }
 
 function parseReply(reply: unknown): HeartbeatReply {
-  const [verdictText, nodes = [], redisMs] = reply as [Buffer, Buffer[]?, number?];
+  const [verdictText, nodes = [], redisMs, settings = []] = reply as [
+    Buffer,
+    Buffer[]?,
+    number?,
+    Buffer[]?,
+  ];
   const verdict = verdictText.toString() as HeartbeatReply["verdict"];
   if (verdict !== "ok") return { verdict };
-  const live = new Map<Incarnation, NodeInfo>();
-  for (let at = 0; at + 1 < nodes.length; at += 2)
-    live.set(
-      String(nodes[at]),
-      JSON.parse(String(nodes[at + 1])) as NodeInfo, // written by `describe` of that node
-    );
-  return { verdict, live, redisMs: Number(redisMs) };
+  return {
+    verdict,
+    live: parsePairs<Announcement>(nodes),
+    redisMs: Number(redisMs),
+    settings: parsePairs<SharedSettings>(settings),
+  };
+}
+
+/** Parses incarnations, each followed by JSON that `#exchange` of its node has written. */
+function parsePairs<Value>(pairs: readonly Buffer[]): ReadonlyMap<Incarnation, Value> {
+  const values = new Map<Incarnation, Value>();
+  for (let at = 0; at + 1 < pairs.length; at += 2)
+    values.set(String(pairs[at]), JSON.parse(String(pairs[at + 1])) as Value);
+  return values;
 }

@@ -23,7 +23,7 @@ interface SubscriptionsPorts {
   readonly unsubscribeDelayMs: number;
   readonly maxDelayedUnsubscribes: number;
   /** Maximum time that a caller waits for a lost topic, milliseconds. */
-  readonly timeoutMs: number;
+  readonly timeoutMs: () => number;
   /** Returns the users that could not be checked, see `ResyncHandler`. */
   readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, message: string) => void;
@@ -221,7 +221,7 @@ export class Subscriptions {
     entry.restored ??= deferred();
     const { promise } = entry.restored;
     const { timeoutMs } = this.#ports;
-    await within(promise, timeoutMs, "the lost topic was not restored in time");
+    await within(promise, timeoutMs(), "the lost topic was not restored in time");
     if (!entry.isOpen) throw new BrokerError("unavailable");
   }
 

@@ -32,8 +32,7 @@ const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   const { link, feed, clock, nodeId, unsubscribeDelayMs, metrics } = ports;
-  const { isCluster, settings } = link;
-  const { timeoutMs } = settings;
+  const { isCluster } = link;
   const limits = { ...TOPICS_LIMITS, ...ports.limits };
   const onError = rateLimited(ports.onError);
   const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
@@ -100,7 +99,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     },
     judgeUsers: (uids) => resync.judgeUsers(uids),
     nameOf: (topic) => link.keys.topic(topic),
-    timeoutMs,
+    timeoutMs: () => link.settings.timeoutMs,
   });
 
   function deliver(event: ClusterEvent): void {
@@ -125,7 +124,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     const group = groupOf(key);
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
-      await within(judged, timeoutMs, "the access of users was not checked in time");
+      await within(judged, link.settings.timeoutMs, "the access of users was not checked in time");
       // Afterwards, the events that ended sessions before this check have arrived.
       await subscriber.mark();
     }
@@ -148,7 +147,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     channels.closeGaps();
     await within(
       subscriptions.settled().then(() => catchUpQueue.settled()),
-      timeoutMs,
+      link.settings.timeoutMs,
       "the missed publications were not read in time",
     );
   }

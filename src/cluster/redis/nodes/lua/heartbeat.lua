@@ -5,6 +5,7 @@
 --
 -- KEYS   beats        ZSET: incarnation -> time of its last heartbeat, milliseconds
 --        nodes        HASH: incarnation -> description of its node
+--        settings     HASH: incarnation -> JSON of the settings of its node
 --        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
 --                           resumed  time of the first heartbeat after half of `silence` without
 --                                    any heartbeat, or after Redis' clock was set back
@@ -13,11 +14,14 @@
 --        description  JSON, see NodeInfo
 --        silence      milliseconds without a heartbeat after which an incarnation is dead
 --        mode         'enter' for a new incarnation, 'beat' for a known one
--- Reply  {'ok', {incarnation, description, ...}, now}  the live incarnations and Redis' time
+--        settings     JSON, only for 'enter'
+-- Reply  {'ok', {incarnation, description, ...}, now, {incarnation, settings, ...}}
+--                                                      the live incarnations and Redis' time; the
+--                                                      settings only for 'enter'
 --        {'dead'}                                      'beat': the incarnation is not live
 --        {'taken'}                                     'enter': another incarnation of the node id
 --                                                      is live
-local beats, nodes, clock = KEYS[1], KEYS[2], KEYS[3]
+local beats, nodes, settings, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local incarnation, node, silence, mode = ARGV[1], ARGV[2], tonumber(ARGV[4]), ARGV[5]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -45,9 +49,14 @@ if mode == 'enter' then
   for _, other in ipairs(redis.call('ZRANGE', beats, 0, -1)) do
     if other ~= incarnation and string.match(other, '^(.*):[^:]*$') == node then return { 'taken' } end
   end
+  -- Other scripts remove dead incarnations from `nodes` only.
+  for _, past in ipairs(redis.call('HKEYS', settings)) do
+    if redis.call('HEXISTS', nodes, past) == 0 then redis.call('HDEL', settings, past) end
+  end
+  redis.call('HSET', settings, incarnation, ARGV[6])
 elseif not redis.call('ZSCORE', beats, incarnation) then
   return { 'dead' }
 end
 redis.call('ZADD', beats, int(now), incarnation)
 redis.call('HSET', nodes, incarnation, ARGV[3])
-return { 'ok', redis.call('HGETALL', nodes), now }
+return { 'ok', redis.call('HGETALL', nodes), now, mode == 'enter' and redis.call('HGETALL', settings) or {} }

@@ -1,0 +1,94 @@
+// The settings in which all nodes of a cluster must agree, as this node and the others announce
+// them. While they differ, every node uses the larger value of each. State: the values in use.
+
+/** Settings that are held equal, by their names in the configuration. */
+export interface Timings {
+  readonly "cluster.deadAfterMs": number;
+  readonly "redis.timeoutMs": number;
+  readonly "store.dedupeWindowS": number;
+}
+
+/** Settings that should be equal, by their names in the configuration. */
+export type SharedSettings = Readonly<Record<string, unknown>>;
+
+interface AgreementPorts {
+  /** The values of this node's configuration. */
+  readonly timings: Timings;
+  readonly settings: SharedSettings;
+  /** True if this node may start although a live node has other timings. */
+  readonly acceptsNewTimings: boolean;
+  /** Called when the values in use have changed. `areEqual` is false while nodes differ. */
+  readonly onChange?: (timings: Timings, areEqual: boolean) => void;
+  /** Called once, at the start, with the settings in which other nodes differ. */
+  readonly onDifferences?: (differences: readonly Difference[]) => void;
+}
+
+interface Difference {
+  readonly key: string;
+  readonly here: unknown;
+  readonly there: unknown;
+  readonly node: string;
+}
+
+const KEYS = ["cluster.deadAfterMs", "redis.timeoutMs", "store.dedupeWindowS"] as const;
+
+export class Agreement {
+  readonly #ports: AgreementPorts;
+  #timings: Timings;
+
+  constructor(ports: AgreementPorts) {
+    this.#ports = ports;
+    this.#timings = ports.timings;
+  }
+
+  /** The values in use. */
+  get timings(): Timings {
+    return this.#timings;
+  }
+
+  /** The values of this node's configuration, which it announces. */
+  get own(): Timings {
+    return this.#ports.timings;
+  }
+
+  get settings(): SharedSettings {
+    return this.#ports.settings;
+  }
+
+  get acceptsNewTimings(): boolean {
+    return this.#ports.acceptsNewTimings;
+  }
+
+  /** Takes the larger value of each setting, of this node and of the other live nodes. */
+  update(others: readonly Timings[]): void {
+    const all = [this.own, ...others];
+    const larger = Object.fromEntries(
+      KEYS.map((key) => [key, Math.max(...all.map((timings) => timings[key]))]),
+    ) as unknown as Timings;
+    const isSame = KEYS.every((key) => larger[key] === this.#timings[key]);
+    this.#timings = larger;
+    const areEqual = all.every((timings) => KEYS.every((key) => timings[key] === larger[key]));
+    if (!isSame) this.#ports.onChange?.(larger, areEqual);
+  }
+
+  /** Returns an error if another node has other timings, `undefined` if it has the same. */
+  refusal(node: string, timings: Timings): Error | undefined {
+    const key = KEYS.find((name) => timings[name] !== this.own[name]);
+    if (key === undefined) return undefined;
+    const there = timings[key];
+    return new Error(
+      `${key} is ${this.own[key]} here and ${there} on the live node ${JSON.stringify(node)}, but must be equal on all nodes. Set it to ${there}, or change it node by node with cluster.acceptNewTimings (JINDOU_CLUSTER_ACCEPT_NEW_TIMINGS) set to true`,
+    );
+  }
+
+  /** Reports in which settings the nodes differ from this one. */
+  compare(others: ReadonlyMap<string, SharedSettings>): void {
+    const differences: Difference[] = [];
+    // A node of another version lacks a setting.
+    for (const [node, settings] of others)
+      for (const [key, here] of Object.entries(this.settings))
+        if (key in settings && JSON.stringify(settings[key]) !== JSON.stringify(here))
+          differences.push({ key, here, there: settings[key], node });
+    if (differences.length > 0) this.#ports.onDifferences?.(differences);
+  }
+}

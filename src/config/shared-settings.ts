@@ -1,0 +1,30 @@
+// Selects the settings that all nodes of a cluster should have in common. Pure.
+
+import { CONFIG_KEYS, type Config } from "./schema.ts";
+
+/** Sections and keys that describe one process, its machine or its place in the network. */
+const OF_ONE_NODE = [
+  ...["api.listen", "api.tls", "api.trustedProxies", "api.maxFollowers", "api.maxPendingBodyBytes"],
+  ...["client.listen", "client.tls", "client.trustedProxies", "client.maxConnections"],
+  ...["cluster.acceptNewTimings", "cluster.clientAddress", "drain", "log", "migrate", "node"],
+  ...["redis.caFile", "redis.cluster", "redis.maxInFlight", "redis.prefix", "redis.sentinelName"],
+  ...["sockets", "start", "store.durability", "store.maxMemtableBytes", "store.path"],
+];
+/** Keys that are compared on their own, because they must be equal. */
+const HELD_EQUAL = ["cluster.deadAfterMs", "redis.timeoutMs", "store.dedupeWindowS"];
+const EXCLUDED = [...OF_ONE_NODE, ...HELD_EQUAL];
+
+/** Returns the values of the settings by their names, without secrets. */
+export function sharedSettings(config: Config): Readonly<Record<string, unknown>> {
+  const keys = CONFIG_KEYS.filter(
+    ({ name, secret }) =>
+      !secret && !EXCLUDED.some((key) => name === key || name.startsWith(`${key}.`)),
+  );
+  return Object.fromEntries(keys.map(({ name, path }) => [name, valueAt(config, path)]));
+}
+
+function valueAt(config: Config, path: readonly string[]): unknown {
+  let value: unknown = config;
+  for (const name of path) value = (value as Readonly<Record<string, unknown>>)[name];
+  return value;
+}

@@ -1,0 +1,16 @@
+// Creates the agreement of a test node that always uses its own timings. Tests freeze a node by
+// giving it longer ones than the others have.
+
+import { Agreement } from "../../../src/cluster/redis/nodes/agreement.ts";
+
+class OwnTimings extends Agreement {
+  override update(): void {}
+}
+
+export function agreementOf(deadAfterMs: number): Agreement {
+  const timings = {
+    ...{ "cluster.deadAfterMs": deadAfterMs, "redis.timeoutMs": 3000 },
+    "store.dedupeWindowS": 86_400,
+  };
+  return new OwnTimings({ timings, settings: {}, acceptsNewTimings: true });
+}
