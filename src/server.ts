@@ -48,6 +48,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   async function open(): Promise<ListenerPorts> {
     node.status = "starting";
     assertClock();
+    node.metrics.eventLoop.start();
     const { managers: accounts, admin } = config;
     // Configured accounts can be loaded without the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();
@@ -146,6 +147,7 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   for (const listener of listeners) listener.close();
   await node.cluster.close();
   await node.drivers.close();
+  node.metrics.eventLoop.stop();
   node.status = "closed";
 }
 

@@ -3,6 +3,7 @@
 // metrics. Counting must neither allocate nor throw.
 
 import type { Registry } from "prom-client";
+import { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, createRegistry, Family, Histogram } from "./registry.ts";
 import { DURATION_BOUNDS_S, METRICS, type MetricKey, type MetricRow } from "./table.ts";
 
@@ -57,17 +58,21 @@ export interface Metrics {
   readonly families: Families;
   /** Registry whose `metrics()` returns the page of `GET /metrics`. */
   readonly registry: Registry;
+  /** Measures nothing until it is started. */
+  readonly eventLoop: Pick<EventLoopLag, "start" | "stop">;
 }
 
 export function createMetrics(build: { readonly version: string }): Metrics {
   const families = createFamilies();
   families.build.of(build.version, process.version).set(1);
-  const registry = createRegistry(Object.values(families));
+  const eventLoop = new EventLoopLag();
+  const registry = createRegistry(Object.values(families), eventLoop);
   return {
     gateway: gatewayMetrics(families),
     api: apiMetrics(families),
     families,
     registry,
+    eventLoop,
   };
 }
 

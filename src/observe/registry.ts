@@ -5,6 +5,7 @@
 // nodes.
 
 import { collectDefaultMetrics, type Metric, Registry } from "prom-client";
+import type { EventLoopLag } from "./event-loop-lag.ts";
 import type { MetricRow } from "./table.ts";
 
 export class Cell {
@@ -98,7 +99,16 @@ export class Family<Series> {
  */
 const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
 
-export function createRegistry(families: Iterable<Family<Cell> | Family<Histogram>>): Registry {
+/**
+ * Interval of prom-client's monitor of the event loop, which cannot be left out: the longest that a
+ * timer may have, so that the monitor never wakes the process. `EventLoopLag` replaces its gauges.
+ */
+const NEVER_MS = 2 ** 31 - 1;
+
+export function createRegistry(
+  families: Iterable<Family<Cell> | Family<Histogram>>,
+  eventLoop: Pick<EventLoopLag, "register">,
+): Registry {
   const registry = new Registry();
   for (const family of families) {
     const { name, help, kind } = family.row;
@@ -112,7 +122,8 @@ export function createRegistry(families: Iterable<Family<Cell> | Family<Histogra
     // metric classes.
     registry.registerMetric(source as unknown as Metric);
   }
-  collectDefaultMetrics({ register: registry });
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
+  eventLoop.register(registry);
   for (const name of MISNAMED) registry.removeSingleMetric(name);
   return registry;
 }

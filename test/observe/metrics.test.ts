@@ -1,5 +1,6 @@
 // Tests of the metrics page after the gateway and the API have reported events.
 
+import { setTimeout as pause } from "node:timers/promises";
 import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
 import { MAX_SERIES } from "../../src/observe/registry.ts";
 import { METRICS } from "../../src/observe/table.ts";
@@ -48,6 +49,23 @@ t.test(
     t.equal(samples.get(build), 1);
     t.type(samples.get("nodejs_eventloop_lag_seconds"), "number");
     t.ok(samples.has("process_resident_memory_bytes"));
+  },
+);
+
+t.test(
+  "the event-loop lag shows a turn that blocked the loop, until the scrape after it",
+  async (t) => {
+    const metrics = createMetrics({ version: "1" });
+    metrics.eventLoop.start();
+    t.teardown(() => metrics.eventLoop.stop());
+    const endMs = performance.now() + 200;
+    while (performance.now() < endMs); // blocks the loop
+    await pause(0);
+    const samples = await samplesOf(metrics);
+    for (const part of ["max_", "p99_", "mean_", ""])
+      t.ok(Number(samples.get(`nodejs_eventloop_lag_${part}seconds`)) > 0.1, part);
+    const laterSamples = await samplesOf(metrics);
+    t.equal(laterSamples.get("nodejs_eventloop_lag_max_seconds"), 0);
   },
 );
 
