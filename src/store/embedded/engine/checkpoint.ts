@@ -29,6 +29,8 @@ const PUTS_PER_CLOCK_READ = 16;
  */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
+/** Time between two checks while the memtable is empty. Its first record ends the wait. */
+const REST_MS = 1000;
 
 interface CheckpointState {
   /** WAL position before which the database contains every record. */
@@ -78,7 +80,11 @@ interface CheckpointPorts extends FlushPorts {
 
 export class Checkpoint {
   readonly #ports: CheckpointPorts;
+  readonly #checkMs: number;
   #timer: NodeJS.Timeout | undefined;
+  /** True while the next check is later than usual, because the memtable was empty. */
+  #isResting = false;
+  #lastRunAtMs = performance.now();
   #running: Promise<void> | undefined;
   #dropping: Promise<void> | undefined;
   /** First segment that is neither deleted nor being deleted. */
@@ -88,6 +94,7 @@ export class Checkpoint {
 
   constructor(ports: CheckpointPorts) {
     this.#ports = ports;
+    this.#checkMs = Math.min(ports.intervalMs, MAX_CHECK_MS);
   }
 
   get isFailing(): boolean {
@@ -121,19 +128,30 @@ export class Checkpoint {
   }
 
   start(): void {
-    const checkMs = Math.min(this.#ports.intervalMs, MAX_CHECK_MS);
-    let lastRunAt = performance.now();
-    this.#timer = setInterval(() => {
-      const isDue = performance.now() - lastRunAt >= this.#ports.intervalMs;
-      if (this.#running !== undefined) return;
-      // After a failure, the next attempt waits for the interval. While the disk is full, an
-      // immediate attempt would fail too.
-      const isUrgent = this.#ports.memtable.needsFlush && !this.#failing;
-      if (!isDue && !isUrgent) return;
-      lastRunAt = performance.now();
+    this.#ports.memtable.onFirstRecord(() => {
+      if (this.#isResting) this.#checkAfter(this.#checkMs);
+    });
+    this.#checkAfter(this.#checkMs);
+  }
+
+  #checkAfter(delayMs: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#check(), delayMs).unref();
+    this.#isResting = delayMs > this.#checkMs;
+  }
+
+  #check(): void {
+    const { memtable, intervalMs } = this.#ports;
+    const nowMs = performance.now();
+    const isDue = nowMs - this.#lastRunAtMs >= intervalMs;
+    // After a failure, the next attempt waits for the interval. While the disk is full, an
+    // immediate attempt would fail too.
+    const isUrgent = memtable.needsFlush && !this.#failing;
+    if (this.#running === undefined && (isDue || isUrgent)) {
+      this.#lastRunAtMs = nowMs;
       void this.run();
-    }, checkMs);
-    this.#timer.unref();
+    }
+    this.#checkAfter(memtable.records > 0 ? this.#checkMs : Math.max(REST_MS, intervalMs));
   }
 
   /**
@@ -151,7 +169,8 @@ export class Checkpoint {
   }
 
   async close(): Promise<void> {
-    clearInterval(this.#timer);
+    clearTimeout(this.#timer);
+    this.#isResting = false;
     await this.#running;
     await this.#dropping;
   }

@@ -27,8 +27,10 @@ const GROWTH_BYTES = 4 * MIB;
 const MIN_ROOM_BYTES = 2 * MIB;
 /** Free bytes of the disk that are kept for the WAL. */
 const WAL_BYTES = 2 * MIB;
-/** Interval at which the disk is measured. */
+/** Interval at which the disk is measured while there are writes or little space. */
 const LOOK_MS = 50;
+/** Interval at which the disk is measured while nothing is written and the disk has space. */
+const REST_MS = 500;
 /** Time without progress after which a transaction counts as hanging. */
 const HANG_MS = 8000;
 const RETRY_AFTER_MS = 5000;
@@ -73,6 +75,8 @@ export class DiskSpace {
   /** Number of measurements, each with an open transaction, since a transaction last settled. */
   #looksWithoutProgress = 0;
   #failure: BrokerError | undefined;
+  /** True while there are no writes, so that the disk is measured less often. */
+  #isResting = false;
 
   constructor(ports: DiskSpacePorts) {
     this.#ports = ports;
@@ -90,6 +94,11 @@ export class DiskSpace {
 
   /** True if new data is rejected with `disk_full`. */
   get isFull(): boolean {
+    if (this.#isResting) this.#wake();
+    return this.#hasNoRoom;
+  }
+
+  get #hasNoRoom(): boolean {
     if (!this.#isTight) return false;
     return this.#freeBytes < WAL_BYTES || this.#roomBytes < this.#neededBytes();
   }
@@ -99,17 +108,32 @@ export class DiskSpace {
     this.#users = users;
     this.#fd = openSync(join(this.#ports.folder, DATA_FILE), "r+");
     await this.look();
-    this.#timer = setInterval(() => {
+    this.#lookAfter(LOOK_MS);
+  }
+
+  #lookAfter(delayMs: number): void {
+    this.#timer = setTimeout(() => {
       this.look().then(
         () => this.#measured(undefined),
         (error: Error) => this.#measured(error), // a file system error
       );
-    }, LOOK_MS).unref();
+      const hasRecords = (this.#users?.memtable.records ?? 0) > 0;
+      this.#isResting = !this.#isTight && !hasRecords && this.#openTransactions === 0;
+      this.#lookAfter(this.#isResting ? REST_MS : LOOK_MS);
+    }, delayMs).unref();
+  }
+
+  /** Ends a rest. The disk is measured before the records of the call that ended it are flushed. */
+  #wake(): void {
+    this.#isResting = false;
+    clearTimeout(this.#timer);
+    this.#lookAfter(0);
   }
 
   /** Safe to call twice. */
   async close(): Promise<void> {
-    clearInterval(this.#timer);
+    clearTimeout(this.#timer);
+    this.#isResting = false;
     await this.#growing;
     if (this.#fd !== undefined) closeSync(this.#fd);
     this.#fd = undefined;
@@ -118,8 +142,9 @@ export class DiskSpace {
   /** Throws `disk_full` if there may be too little space, and `unavailable` after `fail`. */
   assertRoom(purpose: Purpose): void {
     if (this.#failure !== undefined) throw this.#failure;
+    if (this.#isResting) this.#wake();
     if (!this.#isTight) return;
-    const isRejected = purpose === "store" ? this.isFull : this.#roomBytes < MIN_ROOM_BYTES;
+    const isRejected = purpose === "store" ? this.#hasNoRoom : this.#roomBytes < MIN_ROOM_BYTES;
     if (isRejected) throw diskFull();
   }
 
@@ -216,7 +241,7 @@ export class DiskSpace {
   }
 
   #report(): void {
-    const { isFull } = this;
+    const isFull = this.#hasNoRoom;
     if (isFull === this.#wasFull) return;
     this.#wasFull = isFull;
     this.#users?.onChange(isFull, this.#freeBytes);

@@ -76,6 +76,7 @@ export class Memtable {
   readonly #newestByHash = new Map<number, MemtableRecord>();
   #records = 0;
   #bytes = 0;
+  #onFirstRecord = () => {};
 
   constructor(loadRow: (key: ChannelKey) => ChannelRow | undefined, limits: MemtableLimits) {
     this.#loadRow = loadRow;
@@ -84,6 +85,11 @@ export class Memtable {
 
   get records(): number {
     return this.#records;
+  }
+
+  /** Sets the callback for each record that is added to the empty memtable. */
+  onFirstRecord(callback: () => void): void {
+    this.#onFirstRecord = callback;
   }
 
   get bytes(): number {
@@ -178,6 +184,7 @@ export class Memtable {
   }
 
   retain(bytes: number): void {
+    if (this.#records === 0) this.#onFirstRecord();
     this.#records++;
     this.#bytes += bytes;
   }
