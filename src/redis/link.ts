@@ -155,6 +155,14 @@ export class RedisLink {
    */
   readonly now = (): number => this.#clocks.redisNow();
 
+  /**
+   * Records the time that a single server read (Unix milliseconds) for a reply that has just
+   * arrived, so that the server need not be asked for it. Ignored on a Redis Cluster.
+   */
+  recordTime(serverMs: number): void {
+    if (!this.isCluster) this.#clocks.record(this.#route(undefined), serverMs);
+  }
+
   get inFlight(): number {
     return this.#inFlight;
   }

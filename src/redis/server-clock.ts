@@ -1,8 +1,8 @@
 // The clock of each Redis server as this node knows it. Asks every primary for its TIME at a fixed
-// interval and estimates the server's clock between two replies by the monotonic clock. The clock
-// of this machine is not used: it may differ from Redis' clock and may jump. State: the newest
-// samples of each connection, the difference between Redis' clock and the monotonic clock, and the
-// timer.
+// interval, unless the reply to another call had the time, and estimates the server's clock between
+// two replies by the monotonic clock. The clock of this machine is not used: it may differ from
+// Redis' clock and may jump. State: the newest samples of each connection, the difference between
+// Redis' clock and the monotonic clock, and the timer.
 
 import type { Redis } from "ioredis";
 import { LATEST_TIME_MS } from "../broker/model.ts";
@@ -20,8 +20,8 @@ interface Sample {
  * too early.
  */
 const SAMPLES = 3;
-/** Number of times a server is asked within `maxAgeMs`. */
-const SAMPLES_PER_AGE = 5;
+/** Number of samples of a server within `maxAgeMs`. */
+const SAMPLES_PER_AGE = 4;
 /** Change of the difference between Redis' clock and the monotonic clock that counts as a step. */
 const MIN_STEP_MS = 1000;
 /** Bounds of the interval between two TIME requests to a server. */
@@ -62,7 +62,9 @@ export class ServerClocks {
       MAX_INTERVAL_MS,
     );
     this.#timer ??= setInterval(() => {
-      for (const server of this.#ports.servers()) void this.#askOnce(server);
+      const freshMs = performance.now() - intervalMs;
+      for (const server of this.#ports.servers())
+        if (this.#newestMs(server) < freshMs) void this.#askOnce(server);
     }, intervalMs).unref();
   }
 
@@ -96,6 +98,15 @@ export class ServerClocks {
       throw new UnusableRedis(
         `its clock shows ${new Date(serverMs).toISOString()}. A time after 2080 is not used for message ids. Set the clock of its machine`,
       );
+    this.record(server, serverMs);
+  }
+
+  /**
+   * Records the time that a server read (Unix milliseconds) for a reply that has just arrived.
+   * Ignores a time that is too late to be used.
+   */
+  record(server: Redis, serverMs: number): void {
+    if (serverMs > LATEST_TIME_MS) return;
     let samples = this.#samples.get(server);
     if (samples === undefined) {
       // The samples are dropped, because the next connection may lead to another server.
@@ -139,9 +150,14 @@ export class ServerClocks {
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
     const nowMs = performance.now();
-    const newestMs = samples?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
-    if (samples === undefined || nowMs - newestMs > this.#ports.maxAgeMs) return undefined;
+    if (samples === undefined || nowMs - this.#newestMs(server) > this.#ports.maxAgeMs)
+      return undefined;
     return nowMs + offsetOf(samples);
+  }
+
+  /** Returns the time at which the newest sample arrived, by the monotonic clock. */
+  #newestMs(server: Redis): number {
+    return this.#samples.get(server)?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
   }
 
   /**

@@ -319,6 +319,7 @@ export class Registry {
     const reply = parseReply(await this.#run(args, sentMs));
     if (reply.verdict !== "ok") return reply.verdict;
     compareClock(reply.redisMs);
+    link.recordTime(reply.redisMs);
     this.#confirmedMs = sentMs;
     this.#confirmedAtMs = sentAtMs;
     const isNew = this.#incarnation !== incarnation;

@@ -11,7 +11,6 @@ import type { AppendResult, CommandDraft } from "../../../broker/ports.ts";
 import { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { isUnanswered } from "../../../redis/errors.ts";
-import { BUCKETS } from "../../../redis/keys.ts";
 import { commandFrame } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import {
@@ -27,6 +26,7 @@ import {
   put,
   readPendingCopies,
 } from "./command-steps.ts";
+import { ALL_BUCKETS, bucketsWithWork } from "./sweep-buckets.ts";
 
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
@@ -259,7 +259,9 @@ export class Commands {
     };
     const context = { silent: new Set(), isStopped, report };
     const semaphore = new Semaphore(BUCKETS_AT_ONCE);
-    const sweeps = Array.from({ length: BUCKETS }, (_, bucket) =>
+    const { link } = this.#ports;
+    const buckets = link.isCluster ? ALL_BUCKETS : await bucketsWithWork(link, "commands");
+    const sweeps = buckets.map((bucket) =>
       semaphore.run(() => this.#sweepBucket(bucket, context).catch(report)),
     );
     await Promise.all(sweeps);

@@ -3,10 +3,10 @@
 // in Redis. Any node may sweep, and two nodes may do so at once, because each script processes a
 // single channel. State: the timer and the sweep in progress.
 
-import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
+import { ALL_BUCKETS, bucketsWithWork, type ScoreRange } from "./sweep-buckets.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
@@ -23,7 +23,6 @@ const MAX_VISIT_INTERVAL_MS = 86_400_000;
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
 type ClockAt = (server: Server) => number | Promise<number>;
-type ScoreRange = readonly [from: string, to: string];
 
 /** Further work of each sweep. It must end early when `isStopped` returns true. */
 type SweepTask = (isStopped: () => boolean) => Promise<unknown>;
@@ -93,13 +92,13 @@ export class Sweep {
   }
 
   async #sweep(clockAt: ClockAt): Promise<number> {
-    const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
-      this.#sweepBucket(bucket, clockAt),
-    );
-    const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(buckets);
-    // If no bucket succeeded, the store's clock is wrong or Redis is unreachable, and the tasks
+    const buckets = await this.#dueBuckets(clockAt);
+    const sweeps = buckets.map((bucket) => this.#sweepBucket(bucket, clockAt));
+    const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(sweeps);
+    // If every bucket failed, the store's clock is wrong or Redis is unreachable, and the tasks
     // would fail too.
-    const anySucceeded = results.some(({ status }) => status === "fulfilled");
+    const anySucceeded =
+      results.length === 0 || results.some(({ status }) => status === "fulfilled");
     let removed = 0;
     for (const result of results)
       if (result.status === "fulfilled") removed += Number(result.value);
@@ -110,6 +109,13 @@ export class Sweep {
     return removed;
   }
 
+  async #dueBuckets(clockAt: ClockAt): Promise<readonly number[]> {
+    const { link } = this.#ports;
+    if (link.isCluster) return ALL_BUCKETS;
+    const nowMs = await clockAt(link.primaryOf(link.keys.bucket("due", 0)));
+    return bucketsWithWork(link, "due", this.#rangesAt(nowMs));
+  }
+
   async #sweepBucket(bucket: number, clockAt: ClockAt): Promise<number> {
     const { link } = this.#ports;
     const due = link.keys.bucket("due", bucket);
@@ -117,9 +123,9 @@ export class Sweep {
     let removed = 0;
     let channels: readonly string[];
     do {
-      channels = await this.#channelsIn(due, ["-inf", `${nowMs}`]);
-      const outdated = this.#outdatedRange(nowMs);
-      if (outdated !== undefined) channels = channels.concat(await this.#channelsIn(due, outdated));
+      channels = [];
+      for (const range of this.#rangesAt(nowMs))
+        channels = channels.concat(await this.#channelsIn(due, range));
       for (const key of channels) {
         if (this.#isStopped) return removed;
         removed += await this.#reclaim(key, due, nowMs);
@@ -129,13 +135,14 @@ export class Sweep {
   }
 
   /**
-   * Returns the scores in `due` of channels that were added when no limits or higher limits were
-   * set. Returns `undefined` if no limits are set now.
+   * Returns the scores in `due` of channels that must be processed. The second range is that of
+   * channels that were added when no limits or higher limits were set.
    */
-  #outdatedRange(nowMs: number): ScoreRange | undefined {
+  #rangesAt(nowMs: number): readonly ScoreRange[] {
     const { retentionS, maxChannelMessages } = this.#ports.limits;
-    if (maxChannelMessages > 0) return [`(${nowMs + MAX_VISIT_INTERVAL_MS}`, "+inf"];
-    return retentionS > 0 ? ["+inf", "+inf"] : undefined;
+    const past: ScoreRange = ["-inf", `${nowMs}`];
+    if (maxChannelMessages > 0) return [past, [`(${nowMs + MAX_VISIT_INTERVAL_MS}`, "+inf"]];
+    return retentionS > 0 ? [past, ["+inf", "+inf"]] : [past];
   }
 
   async #channelsIn(due: string, [from, to]: ScoreRange): Promise<readonly string[]> {

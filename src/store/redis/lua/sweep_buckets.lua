@@ -1,0 +1,24 @@
+-- Finds the keys of a sweep that have work. Reads only.
+--
+-- KEYS
+--   one key per bucket, all of them sorted sets or all of them streams
+-- ARGV
+--   pairs of scores: a sorted set has work if one of its scores is in one of these ranges. Without
+--   ARGV, a key has work if it exists.
+-- Reply
+--   positions of the keys that have work, from 1
+local found = {}
+
+local function has_score(key)
+  for at = 1, #ARGV, 2 do
+    if redis.call('ZCOUNT', key, ARGV[at], ARGV[at + 1]) > 0 then return true end
+  end
+  return false
+end
+
+for at, key in ipairs(KEYS) do
+  local has_work
+  if ARGV[1] then has_work = has_score(key) else has_work = redis.call('EXISTS', key) == 1 end
+  if has_work then found[#found + 1] = at end
+end
+return found

@@ -1,0 +1,28 @@
+// Finds the buckets that a sweep must process, so that a sweep of an idle store costs one call. No
+// state.
+
+import { BUCKETS } from "../../../redis/keys.ts";
+import type { RedisLink } from "../../../redis/link.ts";
+import { loadScript } from "../../../redis/script.ts";
+import { lua } from "../ports.ts";
+
+export type ScoreRange = readonly [from: string, to: string];
+
+const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
+
+/** On a Redis Cluster, each bucket needs its own call, so a sweep processes all of them. */
+export const ALL_BUCKETS = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
+
+/**
+ * Returns the buckets of a single server whose key `part` exists or, with `ranges`, is a sorted set
+ * with a score in one of them. Rejects like `RedisLink.run`.
+ */
+export async function bucketsWithWork(
+  link: RedisLink,
+  part: string,
+  ranges: readonly ScoreRange[] = [],
+): Promise<readonly number[]> {
+  const keys = ALL_BUCKETS.map((bucket) => link.keys.bucket(part, bucket));
+  const positions = (await link.run(SWEEP_BUCKETS, keys, ranges.flat())) as readonly number[];
+  return positions.map((position) => position - 1);
+}
