@@ -11,6 +11,7 @@ import { connections } from "./connections.ts";
 import { fanout } from "./fanout.ts";
 import { formats } from "./formats.ts";
 import { http } from "./http.ts";
+import { idle } from "./idle.ts";
 import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
 import { storeAppend } from "./store-append.ts";
@@ -28,6 +29,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   socketSend,
   stream,
   connections,
+  idle,
   storeAppend,
   cluster,
   redisRestart,
@@ -51,7 +53,7 @@ Options:
   --quick           only check that everything works; the results are meaningless
   --help            show this text
 
-Needs Linux and a C compiler (cc). cluster and redis-restart also need redis-server.
+Needs Linux and a C compiler (cc). cluster, idle and redis-restart also need redis-server.
 docs/benchmarks.md describes what is measured and how.
 `;
 

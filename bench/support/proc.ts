@@ -1,6 +1,6 @@
 // Reads the memory and CPU time of a process from /proc (Linux).
 
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 
 /** Clock ticks per second in /proc, which is 100 on all current Linux systems. */
 const TICKS_PER_SECOND = 100;
@@ -18,4 +18,16 @@ export function cpuSeconds(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+}
+
+/**
+ * Returns the processor time of all current threads of the process, in steps of a nanosecond. The
+ * time of a thread that ended is lost.
+ */
+export function threadSeconds(pid: number): number {
+  const folder = `/proc/${pid}/task`;
+  const times = readdirSync(folder).map((thread) =>
+    Number(readFileSync(`${folder}/${thread}/schedstat`, "utf8").split(" ")[0]),
+  );
+  return times.reduce((sum, ns) => sum + ns, 0) / 1e9;
 }

@@ -67,7 +67,7 @@ interface StreamPorts extends SendTerms {
 }
 
 /** Maximum time between two searches for silent streams. */
-const MAX_SWEEP_MS = 500;
+const MAX_SWEEP_MS = 1000;
 
 export function createStreams(ports: StreamPorts): Streams {
   const { store, publisher, clock, limits } = ports;

@@ -13,7 +13,7 @@ interface SystemAccountPorts {
   readonly refreshMs?: number;
 }
 
-const REFRESH_MS = 1000;
+const REFRESH_MS = 2000;
 
 export class SystemAccounts {
   readonly #ports: SystemAccountPorts;
