@@ -12,6 +12,7 @@ import {
   LABEL_PATTERN,
   OPTIONAL_ID_PATTERN,
   OPTIONAL_LABEL_PATTERN,
+  WELL_FORMED_PATTERN,
 } from "./fields.ts";
 
 /**
@@ -180,8 +181,9 @@ const OPTIONAL_ID_MESSAGE =
 const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [ID_PATTERN, ID_MESSAGE],
   [OPTIONAL_ID_PATTERN, OPTIONAL_ID_MESSAGE],
-  [LABEL_PATTERN, "must be 1 to 128 characters long"],
-  [OPTIONAL_LABEL_PATTERN, "must be at most 128 characters long"],
+  [LABEL_PATTERN, "must be 1 to 128 characters long and well-formed Unicode"],
+  [OPTIONAL_LABEL_PATTERN, "must be at most 128 characters long and well-formed Unicode"],
+  [WELL_FORMED_PATTERN, "must be well-formed Unicode"],
 ]);
 
 /** Returns the first problem of each invalid field. Never quotes the value in the request. */

@@ -3,14 +3,15 @@
 import { type Static, Type } from "typebox";
 import type { Managers } from "../broker/managers.ts";
 import type { HttpRequest } from "../transport/types.ts";
+import { LABEL_PATTERN, WELL_FORMED_PATTERN } from "./fields.ts";
 import { bearerToken } from "./guard.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
 export const loginBody = Type.Object(
   {
-    username: Type.String({ minLength: 1, maxLength: 128 }),
-    password: Type.String({ minLength: 1, maxLength: 1024 }),
+    username: Type.String({ pattern: LABEL_PATTERN }),
+    password: Type.String({ minLength: 1, maxLength: 1024, pattern: WELL_FORMED_PATTERN }),
   },
   {
     title: "LoginRequest",

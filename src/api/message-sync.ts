@@ -12,7 +12,7 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "../broker/model.ts";
-import { channelId, channelType, id, LOBBY, OPTIONAL_ID_PATTERN } from "./fields.ts";
+import { channelId, channelType, id, LABEL_PATTERN, LOBBY, OPTIONAL_ID_PATTERN } from "./fields.ts";
 import { messageJson } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 
@@ -78,7 +78,7 @@ export const syncBodies = {
       ),
       message_ids: Type.Optional(Type.Array(seq("Id of a message"), { maxItems: MAX_LOOKUPS })),
       client_msg_nos: Type.Optional(
-        Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
+        Type.Array(Type.String({ pattern: LABEL_PATTERN }), {
           maxItems: MAX_LOOKUPS,
           description: `client_msg_no of a message. The search covers the newest ${MAX_SEARCHED_MESSAGES} messages, up to ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
         }),

@@ -5,7 +5,7 @@ import { DEVICE_FLAGS } from "../broker/model.ts";
 import { MAX_SYSTEM_UIDS } from "../broker/ports.ts";
 import type { SystemAccounts } from "../broker/system-accounts.ts";
 import type { Users } from "../broker/users.ts";
-import { flag, id, MAX_LOOKUP_UIDS, uids } from "./fields.ts";
+import { flag, id, MAX_LOOKUP_UIDS, uids, WELL_FORMED_PATTERN } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
@@ -19,6 +19,7 @@ export const userBodies = {
       token: Type.String({
         minLength: 1,
         maxLength: 4096,
+        pattern: WELL_FORMED_PATTERN,
         description: "Token with which the user's client will connect",
       }),
       device_flag: Type.Enum([0, 1, 2], {

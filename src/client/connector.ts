@@ -5,6 +5,7 @@
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { encodeOperation } from "../protocol/native/client-encode.ts";
 import { NATIVE_VERSION } from "../protocol/native/ops.ts";
+import { utf8 } from "../protocol/native/writer.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 import type { ClientEvents, Status } from "./api.ts";
 import {
@@ -262,16 +263,15 @@ export class Connector {
 }
 
 function pointsWithin(points: readonly ResumePoint[], maxBytes: number): readonly ResumePoint[] {
-  const encoder = new TextEncoder();
   let bytes = 0;
   return points.filter(({ channel }) => {
-    bytes += RESUME_POINT_BYTES + encoder.encode(channel.id).length;
+    bytes += RESUME_POINT_BYTES + utf8.encode(channel.id).length;
     return bytes <= maxBytes;
   });
 }
 
 function connectFailure({ code }: ConnectionEnd): JindouError {
-  const message = `The connection was closed with code ${code} before a session was open`;
+  const message = `Closed with code ${code} before a session was open`;
   return new JindouError("connection_lost", { message });
 }
 

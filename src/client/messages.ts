@@ -9,6 +9,7 @@ import {
   channelSeenBy,
   type Message,
 } from "../broker/model.ts";
+import { utf8 } from "../protocol/native/writer.ts";
 import type { Command, Content, ConversationView, ReceivedMessage, SendOptions } from "./api.ts";
 import type { Request } from "./connection.ts";
 import { JindouError } from "./errors.ts";
@@ -26,9 +27,7 @@ export function draftOf(
   checkNames("send", options, SEND_OPTIONS);
   const { expireS = 0 } = options;
   if (!Number.isSafeInteger(expireS) || expireS < 0)
-    throw new JindouError("bad_request", {
-      message: "expireS must be a whole number of seconds (0 means never)",
-    });
+    throw new JindouError("bad_request", { message: "expireS must be whole seconds" });
   return {
     kind: "send",
     channel: { id, type },
@@ -45,15 +44,13 @@ export function draftOf(
   };
 }
 
-const ENCODER = new TextEncoder();
-
 /**
  * Encodes the content. Copies bytes, because the app may change them while the message is queued.
  */
 function payloadOf(content: string | Content | Uint8Array): Uint8Array {
   if (content instanceof Uint8Array) return content.slice();
   const body = typeof content === "string" ? { type: 1, content } : content;
-  return ENCODER.encode(JSON.stringify(body));
+  return utf8.encode(JSON.stringify(body));
 }
 
 export function messageKey(uid: string, channel: ChannelRef, clientMsgNo: string): string {

@@ -219,7 +219,21 @@ t.test(
     await t.rejects(client.history(TEAM, { fromSeq: -1 }), {
       code: "bad_request",
     });
+    for (const text of ["half \ud83d", "half \ud83c", "\udc00"]) {
+      const calls = [
+        () => client.send(TEAM, "x", { clientMsgNo: text }),
+        () => client.send(TEAM, "x", { tagKey: text }),
+        () => client.streamOf(TEAM, text),
+      ];
+      for (const call of calls) await t.rejects(call(), { code: "bad_request" });
+    }
+    const legal = "\ufffd \ud83d\ude00";
+    const sent = client.send(TEAM, "x", { clientMsgNo: legal });
+    t.match(await server.received("send"), { clientMsgNo: legal });
     t.equal(server.sockets.length, 1);
+    const rejected = t.rejects(sent, { code: "closed" });
+    await client.close();
+    await rejected;
   },
 );
 

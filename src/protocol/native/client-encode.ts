@@ -1,8 +1,8 @@
 // Encodes operations, for clients (SDK and tests); the server does not use this file. Values are
-// not checked, because the server checks them; only a number that cannot be encoded throws a
-// RangeError. Browser-safe.
+// not checked, because the server checks them; only a number or a text that cannot be encoded
+// throws a RangeError. Browser-safe.
 
-import type { ChannelRef } from "../../broker/model.ts";
+import { type ChannelRef, isWellFormed } from "../../broker/model.ts";
 import type { ConversationChange, Operation } from "../protocol.ts";
 import { CLIENT_OPS, CONVERSATION_CHANGES, FLAG_BITS } from "./ops.ts";
 import { FrameWriter, textBytes } from "./writer.ts";
@@ -96,8 +96,11 @@ function maxBytes(field: Field): number {
 }
 
 function write(writer: FrameWriter, field: Field): void {
-  if (typeof field === "string") writer.text(field);
-  else if (typeof field === "number") writer.uint(field);
+  if (typeof field === "string") {
+    // UTF-8 would replace a lone surrogate, so that different names become one.
+    if (!isWellFormed(field)) throw new RangeError("A text has a lone surrogate");
+    writer.text(field);
+  } else if (typeof field === "number") writer.uint(field);
   else if (typeof field === "boolean") writer.bool(field);
   else if (field instanceof Uint8Array) writer.bin(field);
   else if (field === undefined) writer.nil();

@@ -9,7 +9,7 @@ const SLAB_BYTES = 16 * 1024;
 const MAX_LOOP_LENGTH = 32;
 
 const NO_BYTES = new Uint8Array(0);
-const utf8 = new TextEncoder();
+export const utf8 = new TextEncoder();
 
 export function textBytes(text: string): number {
   return text.length * 3 + 5;
