@@ -1,7 +1,7 @@
 // The call /message/sendbatch, which sends one personal message to each of many users.
 
 import { type Static, Type } from "typebox";
-import { BrokerError, type ErrorCode } from "../broker/errors.ts";
+import { BrokerError, ERRORS, type ErrorCode } from "../broker/errors.ts";
 import type { Messages, SendInput } from "../broker/messages.ts";
 import { PERSON_CHANNEL } from "../broker/model.ts";
 import { id } from "./fields.ts";
@@ -13,6 +13,15 @@ const MAX_CONCURRENT_SENDS = 200;
 /** Errors that are the same for all users and occur before anything is sent. */
 const MESSAGE_ERRORS: ReadonlySet<ErrorCode> = new Set(["bad_payload", "too_large", "bad_request"]);
 
+/** Schema of recipients of which some may be impossible uids. The reply names them. */
+export const batchUids = (maxSubscribers: number) =>
+  Type.Array(Type.String(), {
+    minItems: 1,
+    maxItems: maxSubscribers,
+    description:
+      "Users who receive the message, each as a personal message. An impossible uid is returned in fail_uids",
+  });
+
 export const sendBatchBody = (maxSubscribers: number) =>
   Type.Object(
     {
@@ -22,11 +31,7 @@ export const sendBatchBody = (maxSubscribers: number) =>
         description: "Standard base64 of the JSON content",
       }),
       from_uid: id("Sender"),
-      subscribers: Type.Array(id("User id"), {
-        minItems: 1,
-        maxItems: maxSubscribers,
-        description: "Users who receive the message, each as a personal message",
-      }),
+      subscribers: batchUids(maxSubscribers),
       header: Type.Optional(header),
     },
     {
@@ -92,7 +97,8 @@ async function sendToEach(
       const { reason: error } = result;
       if (!(error instanceof BrokerError) || MESSAGE_ERRORS.has(error.code)) throw error;
       failures.fail_uids.push(batch[index] ?? "");
-      failures.reason.push(error.message);
+      // Only the id of the recipient can be wrong here: the schema has checked the sender's.
+      failures.reason.push(error.code === "bad_id" ? ERRORS.bad_id.message : error.message);
     }
   }
   return failures;

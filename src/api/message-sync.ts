@@ -12,7 +12,14 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "../broker/model.ts";
-import { channelId, channelType, id, LABEL_PATTERN, LOBBY, OPTIONAL_ID_PATTERN } from "./fields.ts";
+import {
+  channelId,
+  channelType,
+  id,
+  LOBBY,
+  OPTIONAL_ID_PATTERN,
+  WELL_FORMED_PATTERN,
+} from "./fields.ts";
 import { messageJson } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 
@@ -34,6 +41,21 @@ const loginUid = Type.Optional(
   }),
 );
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
+
+/**
+ * A number of which some are impossible here, for example the id of a message on another server,
+ * which may have 19 digits. Nothing is found for those.
+ */
+const digits = (description: string) =>
+  Type.Unsafe<number | string>({ type: ["number", "string"], description });
+
+/** Returns the numbers that this server can have given. */
+function possibleNumbers(values: readonly (number | string)[] = []): readonly number[] {
+  const numbers = values.map((value) =>
+    typeof value === "string" && !/^\d{1,16}$/.test(value) ? Number.NaN : Number(value),
+  );
+  return numbers.filter((number) => Number.isSafeInteger(number) && number >= 0);
+}
 
 export const syncBodies = {
   messages: Type.Object(
@@ -74,11 +96,15 @@ export const syncBodies = {
       channel_id: channelId,
       channel_type: channelType,
       message_seqs: Type.Optional(
-        Type.Array(seq("Sequence number of a message"), { maxItems: MAX_LOOKUPS }),
+        Type.Array(digits("Sequence number of a message"), { maxItems: MAX_LOOKUPS }),
       ),
-      message_ids: Type.Optional(Type.Array(seq("Id of a message"), { maxItems: MAX_LOOKUPS })),
+      message_ids: Type.Optional(
+        Type.Array(digits("Id of a message, also as a string of digits"), {
+          maxItems: MAX_LOOKUPS,
+        }),
+      ),
       client_msg_nos: Type.Optional(
-        Type.Array(Type.String({ pattern: LABEL_PATTERN }), {
+        Type.Array(Type.String({ pattern: WELL_FORMED_PATTERN }), {
           maxItems: MAX_LOOKUPS,
           description: `client_msg_no of a message. The search covers the newest ${MAX_SEARCHED_MESSAGES} messages, up to ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
         }),
@@ -154,8 +180,8 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
 
     async find(body: Body<"find">) {
       const { messages: matches, more } = await messages.find(viewOf(body), {
-        seqs: body.message_seqs ?? [],
-        ids: body.message_ids ?? [],
+        seqs: possibleNumbers(body.message_seqs),
+        ids: possibleNumbers(body.message_ids),
         clientMsgNos: body.client_msg_nos ?? [],
         maxBytes: MAX_PAGE_BYTES,
       });

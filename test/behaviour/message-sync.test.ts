@@ -75,6 +75,36 @@ t.test(
 );
 
 t.test(
+  "POST /messages finds those of its numbers and names that exist [decisions: Values that clients really send]",
+  async (t) => {
+    const alice = world.name("alice");
+    const channel = await world.newGroup([alice]);
+    const { body: sent } = await world.send(alice, channel, "x", { client_msg_no: "c1" });
+    // Written as text, because JavaScript cannot represent a number of 19 digits.
+    const find = async (fields: string) => {
+      const place = JSON.stringify(wire(channel)).slice(0, -1);
+      const reply = await fetch(`http://127.0.0.1:${world.apiPort}/messages`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: `${place},${fields}}`,
+      });
+      const { messages = [] } = (await reply.json()) as { messages?: SyncedMessage[] };
+      return [reply.status, seqsOf(messages)];
+    };
+    const id = sent.message_id;
+    for (const fields of [
+      `"message_ids":[1234567890123456789,${id},18446744073709551615]`,
+      `"message_ids":["${id}","1234567890123456789","x","",-1,1.5]`,
+      `"message_seqs":[1,9223372036854775807,-1]`,
+      `"client_msg_nos":["","c1","${"x".repeat(200)}"]`,
+    ])
+      t.same(await find(fields), [200, [1]], fields.slice(0, 60));
+    t.same(await find('"message_ids":[1234567890123456789]'), [200, []]);
+    t.same(await find(`"message_ids":[true]`), [400, []]);
+  },
+);
+
+t.test(
   "POST /message/sync lists commands until they are acknowledged on the socket or over HTTP [issue: message/sync]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
@@ -121,5 +151,32 @@ t.test(
     });
     t.same(await untilReceived(client, 1), ["to all"]);
     t.match(client.messages[0], { fromUid: alice });
+  },
+);
+
+t.test(
+  "POST /message/sendbatch names impossible uids in fail_uids and sends to the others [decisions: Values that clients really send]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const client = await world.join(t, bob);
+    const impossible = ["a@b", "", "x".repeat(129), "a#b", "\ud800"];
+    const { status, body } = await world.call("/message/sendbatch", {
+      from_uid: alice,
+      subscribers: [...impossible, bob],
+      payload: btoa('{"type":1,"content":"to bob"}'),
+    });
+    t.equal(status, 200);
+    t.same(body.fail_uids, impossible);
+    t.match(body.reason, Array(impossible.length).fill(/must have 1 to 128 characters/));
+    t.same(await untilReceived(client, 1), ["to bob"]);
+    for (const wrong of [{ from_uid: "a@b" }, { subscribers: [5, bob] }, { payload: "e30=" }])
+      t.match(
+        await world.refusal("/message/sendbatch", {
+          ...{ from_uid: alice, subscribers: [bob], payload: btoa('{"type":1}') },
+          ...wrong,
+        }),
+        /^400 bad_/,
+        "an error of the message itself refuses the whole call",
+      );
   },
 );

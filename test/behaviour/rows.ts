@@ -176,6 +176,7 @@ export const DECISION_ROWS = [
   // Migration
   "Migration",
   "Paging of conversations",
+  "Values that clients really send",
 ] as const;
 
 /** Rows of issues 2 to 4 that are in neither document. */
