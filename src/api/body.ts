@@ -34,11 +34,12 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
  * Returns a reader that applies, in order, the check of the content type, UTF-8 decoding, JSON
- * parsing, `adapt`, `precheck` and the schema.
+ * parsing, the removal of `null` in optional fields, `adapt`, `precheck` and the schema.
  */
 export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
+  const nullRule = nullRuleOf(schema);
   return (request, adapt) => {
     if (!isJson(request.headers["content-type"] ?? ""))
       return { refusal: edgeReply("unsupported_media_type") };
@@ -54,6 +55,7 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
     } catch {
       return refuse("The body is not valid JSON"); // the message of the parser would quote the body
     }
+    value = withoutNulls(nullRule, value, adapt !== undefined);
     if (adapt !== undefined) value = adapt(value);
     const refusal = precheck?.(value);
     if (refusal !== undefined) return { refusal };
@@ -62,6 +64,46 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
     const ignored = ignoredFields(fields, value);
     return ignored === undefined ? result : { ...result, ignored };
   };
+}
+
+/** What `null` means in a value. */
+interface NullRule {
+  /** True if the value is a field that may be absent. */
+  readonly isOptional: boolean;
+  /** True if the value may be an empty list. */
+  readonly isList: boolean;
+  /** Rules of the fields of an object, with their names. */
+  readonly fields: readonly (readonly [string, NullRule])[];
+}
+
+function nullRuleOf(schema: TSchema): NullRule {
+  const properties = Type.IsObject(schema) ? Object.entries(schema.properties) : [];
+  return {
+    isOptional: Type.IsOptional(schema),
+    isList: Type.IsArray(schema) && !("minItems" in schema && Number(schema.minItems) > 0),
+    fields: properties.map(([name, inner]) => [name, nullRuleOf(inner)]),
+  };
+}
+
+/**
+ * Returns `value` without the optional fields that are `null`. If `hasNullLists` is true, `null`
+ * becomes an empty list where one is allowed. Returns `value` itself if nothing changes.
+ */
+function withoutNulls(rule: NullRule, value: unknown, hasNullLists: boolean): unknown {
+  if (value === null) return hasNullLists && rule.isList ? [] : null;
+  if (typeof value !== "object" || rule.fields.length === 0 || Array.isArray(value)) return value;
+  let copy: Map<string, unknown> | undefined;
+  for (const [name, field] of rule.fields) {
+    const before = Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
+    if (typeof before !== "object") continue;
+    const isAbsent = before === null && field.isOptional;
+    const after = isAbsent ? undefined : withoutNulls(field, before, hasNullLists);
+    if (after === before) continue;
+    copy ??= new Map(Object.entries(value));
+    if (isAbsent) copy.delete(name);
+    else copy.set(name, after);
+  }
+  return copy === undefined ? value : Object.fromEntries(copy);
 }
 
 /** Maximum number of ignored fields that a reply names. Further ignored fields are only counted. */

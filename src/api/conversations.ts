@@ -23,11 +23,6 @@ const MAX_CONVERSATIONS = 10_000;
 const CURSOR_HEADER = "jindou-cursor";
 const MAX_RECENTS = 200;
 const MAX_SEQS_LENGTH = 131_072;
-/**
- * Pattern of `last_msg_seqs`. It checks only the last entry: ids may contain `|` and `:`, so a
- * pattern cannot find the ends of the other entries.
- */
-const SEQS_PATTERN = "^(?:[^@#&\\p{Cc}\\p{Cs}]+:\\d{1,3}:\\d{1,16}\\|?)?$";
 
 const target = {
   uid: id("User of the conversation"),
@@ -52,10 +47,9 @@ export const conversationBodies = {
       last_msg_seqs: Type.Optional(
         Type.String({
           maxLength: MAX_SEQS_LENGTH,
-          pattern: SEQS_PATTERN,
           default: "",
           description:
-            "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages",
+            "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages. An entry that cannot be read is skipped",
         }),
       ),
       msg_count: Type.Optional(

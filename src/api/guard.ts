@@ -28,7 +28,7 @@ export type Guard = (
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
 const CREDENTIAL_NEEDED =
-  "A valid credential is required: send Authorization: Bearer <token from /manager/login>, or the static API token in the header token";
+  "A valid credential is required: send Authorization: Bearer <token> with a token from /manager/login or the static API token, or the static API token in the header token";
 
 const NOT_FROM_PAGES =
   "Calls without a credential are rejected if they come from a web page or name another host; use the host 127.0.0.1 or localhost, or send a credential";
@@ -45,11 +45,15 @@ export function createGuard(options: {
   const isFromPage = createPageCheck();
   const expectedHash = staticToken === "" ? undefined : hashToken(staticToken);
 
+  function isStaticToken(token: string): boolean {
+    // The hashes have equal lengths, as the comparison in constant time requires.
+    return expectedHash !== undefined && hashesEqual(hashToken(token), expectedHash);
+  }
+
   function staticTokenOf(request: HttpRequest): "absent" | "right" | "wrong" {
     const { token = "" } = request.headers;
     if (expectedHash === undefined || token === "") return "absent";
-    // The hashes have equal lengths, as the comparison in constant time requires.
-    return hashesEqual(hashToken(token), expectedHash) ? "right" : "wrong";
+    return isStaticToken(token) ? "right" : "wrong";
   }
 
   function refusePage(request: HttpRequest): HttpReply | undefined {
@@ -71,7 +75,10 @@ export function createGuard(options: {
     const token = access === "bearer" ? "absent" : staticTokenOf(request);
     if (token === "right") return undefined;
     const bearer = bearerToken(request);
-    if (bearer !== undefined) return authorizeBearer(bearer, access);
+    if (bearer !== undefined)
+      return access !== "bearer" && isStaticToken(bearer)
+        ? undefined
+        : authorizeBearer(bearer, access);
     const isAnonymousAllowed = !requiresCredential && token === "absent" && access !== "bearer";
     if (!isAnonymousAllowed) return unauthorized();
     return refusePage(request);

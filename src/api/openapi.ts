@@ -73,7 +73,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
         bearer: {
           type: "http",
           scheme: "bearer",
-          description: "Access token issued by POST /manager/login",
+          description: "Access token issued by POST /manager/login, or the static API token",
         },
         staticToken: {
           type: "apiKey",

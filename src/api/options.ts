@@ -20,7 +20,7 @@ export const apiOptions = Type.Object(
       maxLength: 4096,
       secret: true,
       description:
-        "Static API token that backends send in the header `token`. It has every permission. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
+        "Static API token that backends send in the header `token`, or as a Bearer token in the header `Authorization`. It has every permission. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
     }),
     dialect: Type.Enum(["jindou", "wukongim"], {
       default: "jindou",

@@ -14,7 +14,7 @@ import { channelBodies, createChannelCalls, createListCalls, LISTS } from "./cha
 import type { Dialect } from "./dialect.ts";
 import { errorReply, HTTP_STATUS } from "./errors.ts";
 import { flag } from "./fields.ts";
-import { createSendBatch } from "./message-batch.ts";
+import { batchUids, createSendBatch } from "./message-batch.ts";
 import { createMessageCalls, sendBody } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import * as replies from "./reply-schemas.ts";
@@ -94,7 +94,7 @@ type Shape = (reply: HttpReply, nowMs: number) => HttpReply;
 
 /** Conversions of successful replies that have another shape in this dialect, by path. */
 const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
-  ["/message/send", (reply) => ({ ...reply, body: `${SUCCESS},"data":${reply.body}}` })],
+  ["/message/send", sentReply],
   [
     "/manager/login",
     (reply, nowMs) => {
@@ -107,6 +107,16 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
     },
   ],
 ]);
+
+/**
+ * Returns the result both under `data` and at the top level, because public backends read either.
+ * The result of a command to subscribers is only under `data`.
+ */
+function sentReply(reply: HttpReply): HttpReply {
+  const data = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
+  const top = data.startsWith('{"message_id":') ? `,${data.slice(1, -1)}` : "";
+  return { ...reply, body: `${SUCCESS}${top},"data":${data}}` };
+}
 
 const errorBody = Type.Object(
   {
@@ -128,6 +138,9 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
     Type.Object(
       {
         status,
+        message_id: Type.Optional(replies.sentBody.properties.message_id),
+        message_seq: Type.Optional(replies.sentBody.properties.message_seq),
+        client_msg_no: Type.Optional(replies.sentBody.properties.client_msg_no),
         data: Type.Union([
           Type.Object(replies.sentBody.properties, {
             additionalProperties: false,
@@ -407,6 +420,7 @@ function sendRow(messages: Messages, maxSubscribers: number, table: readonly Api
         ...properties,
         channel_id: Type.Optional(channel_id),
         channel_type: Type.Optional(channel_type),
+        subscribers: Type.Optional(batchUids(maxSubscribers)),
       },
       { title: "SendRequest" },
     ),

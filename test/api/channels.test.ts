@@ -66,7 +66,7 @@ for (const path of ["/channel", "/channel/info"])
       const api = await startApi();
       const names = ["ban", "disband", "send_ban", "allow_stranger", "large"];
       for (const name of names)
-        for (const value of [2, -1, 0.5, true, "1", null]) {
+        for (const value of [2, -1, 0.5, true, "1"]) {
           const body = { ...GROUP, [name]: value };
           const { status, json } = await inject(api, `POST ${path}`, { body });
           t.equal(status, 400, `${name} ${value} is rejected`);
@@ -90,7 +90,6 @@ t.test(
       [tooMany, "subscribers"],
       [["a", ""], "subscribers.1"],
       ["a", "subscribers"],
-      [null, "subscribers"],
     ]) {
       const { status, json } = await inject(api, "POST /channel", {
         body: { ...GROUP, subscribers },

@@ -210,7 +210,7 @@ t.test("/conversation/sync rejects an invalid field of a body and names it", asy
     [{ version: "1" }, "version"],
     [{ version: 1.5 }, "version"],
     [{ only_unread: true }, "only_unread"],
-    [{ last_msg_seqs: "lobby" }, "last_msg_seqs"],
+    [{ last_msg_seqs: 1 }, "last_msg_seqs"],
     [{ exclude_channel_types: 1 }, "exclude_channel_types"],
   ] as const)
     t.equal((await sync(api, body)).details?.[0]?.path, path, path);

@@ -175,7 +175,6 @@ t.test("POST /event rejects an invalid field of a body and names it", async (t) 
     [{ event: [] }, "event"],
     [{ event: { type: 5 } }, "event.type"],
     [{ event: { ...event, data: { a: 1 } } }, "event.data"],
-    [{ event: { ...event, data: null } }, "event.data"],
     [{ event: { ...event, timestamp: -1 } }, "event.timestamp"],
     [{ event: { ...event, timestamp: 1.5 } }, "event.timestamp"],
     [{ event: { ...event, timestamp: "1" } }, "event.timestamp"],

@@ -126,6 +126,25 @@ t.test(
   },
 );
 
+t.test(
+  "the static token also authorizes calls as a Bearer token, and a wrong one is rejected with 401 [decisions: Values that clients really send]",
+  async (t) => {
+    const api = await startApi({ requiresCredential: true, staticToken: "s3cret" });
+    const read = (authorization: string, target = "GET /metrics") =>
+      inject(api, target, { headers: { authorization } });
+    t.equal((await read("Bearer s3cret")).status, 200);
+    t.equal((await read("bearer s3cret")).status, 200);
+    for (const wrong of ["Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "s3cret"])
+      t.equal((await read(wrong)).status, 401, wrong);
+    t.equal((await read("Bearer s3cret", "POST /manager/logout")).status, 401);
+    const access = await api.login();
+    t.equal((await read(access)).status, 200, "an access token still authorizes");
+    const local = await startApi({ staticToken: "" });
+    const empty = await inject(local, "GET /metrics", { headers: { authorization: "Bearer " } });
+    t.equal(empty.status, 401, "an empty static token is no credential");
+  },
+);
+
 const GROUP = { channel_id: "g", channel_type: 2 };
 const CONVERSATION = { uid: "u", ...GROUP };
 const ALL_MANAGERS = ["admin", "ops", "view"];

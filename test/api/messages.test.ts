@@ -163,7 +163,6 @@ t.test(
       [{ channel_type: 3 }, "channel_type"],
       [{ channel_type: "2" }, "channel_type"],
       [{ header: [] }, "header"],
-      [{ header: null }, "header"],
       [{ header: { no_persist: 2 } }, "header.no_persist"],
       [{ header: { red_dot: true } }, "header.red_dot"],
       [{ header: { sync_once: "1" } }, "header.sync_once"],

@@ -43,13 +43,48 @@ t.test(
   },
 );
 
-t.test("a send returns the message ids in the field `data` in the wukongim dialect", async (t) => {
-  const api = await start();
-  t.same((await inject(api, "POST /message/send", { body: SEND })).json, {
-    status: 200,
-    data: { message_id: 7, message_seq: 3, client_msg_no: "c1" },
-  });
-});
+t.test(
+  "a send returns the message ids at the top level and in the field `data` in the wukongim dialect",
+  async (t) => {
+    const api = await start();
+    const ids = { message_id: 7, message_seq: 3, client_msg_no: "c1" };
+    t.same((await inject(api, "POST /message/send", { body: SEND })).json, {
+      ...{ status: 200, ...ids, data: ids },
+    });
+  },
+);
+
+t.test(
+  "null is an empty list in the wukongim dialect, if the list may be empty [decisions: Values that clients really send]",
+  async (t) => {
+    const channel = { channel_id: "g1", channel_type: 2 };
+    for (const [path, body, expected] of [
+      ["/channel/whitelist_set", { ...channel, uids: null }, []],
+      ["/channel/blacklist_set", { ...channel, uids: null }, []],
+      ["/channel/subscriber_add", { ...channel, reset: 1, subscribers: null }, []],
+      ["/user/systemuids_add", { uids: null }, []],
+      ["/user/onlinestatus", null, undefined],
+      ["/route/batch", null, undefined],
+    ] as const) {
+      const api = await start();
+      t.equal((await inject(api, `POST ${path}`, { body })).status, 200, path);
+      if (expected !== undefined)
+        t.ok(
+          api.calls.some(({ args }) => args.some((arg) => JSON.stringify(arg).includes("[]"))),
+          `${path} was called with an empty list`,
+        );
+    }
+    for (const path of ["/channel/whitelist_add", "/channel/subscriber_remove"]) {
+      const body = { ...channel, uids: null, subscribers: null };
+      const { status } = await inject(await start(), `POST ${path}`, { body });
+      t.equal(status, 400, `${path} needs at least one user`);
+    }
+    const { status } = await inject(await startApi(), "POST /channel/whitelist_set", {
+      body: { ...channel, uids: null },
+    });
+    t.equal(status, 400, "the default dialect requires a list");
+  },
+);
 
 t.test(
   "in the wukongim dialect, an error caused by the caller is answered with 400, `msg` and `status`",

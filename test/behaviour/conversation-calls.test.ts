@@ -136,6 +136,56 @@ t.test(
 );
 
 t.test(
+  "POST /conversation/sync counts a version far in the future as 0, and skips entries of last_msg_seqs that cannot be read [decisions: Values that clients really send]",
+  async (t) => {
+    const [alice, bob] = names("alice", "bob");
+    for (const n of range(1, 3)) await world.send(bob, person(alice), `m${n}`, RED);
+    const [{ version }] = await sync(alice);
+    const day = 86_400_000;
+    const counts = async (versions: readonly number[]) => {
+      const lists = versions.map((version) => sync(alice, { version }));
+      return (await Promise.all(lists)).map(({ length }) => length);
+    };
+    t.same(await counts([version + 1, version + day - 60_000]), [0, 0]);
+    t.same(await counts([version + day + 600_000, version * 1e6, 2 ** 63, 1e300]), [1, 1, 1, 1]);
+    for (const last_msg_seqs of [
+      `${alice}:1:undefined|${bob}:1:2`,
+      `${bob}:1:2|${alice}:1:NaN`,
+      `|${bob}:1:2|`,
+      `x|${bob}:1:2|:::`,
+    ]) {
+      const [{ recents }] = await sync(alice, { msg_count: 9, last_msg_seqs });
+      t.equal(recents.length, 1, last_msg_seqs);
+    }
+    for (const last_msg_seqs of [`${bob}:1:undefined`, "nonsense", "\u0000@:1:1", null]) {
+      const [{ recents }] = await sync(alice, { msg_count: 9, last_msg_seqs });
+      t.equal(recents.length, 3, `${last_msg_seqs}`);
+    }
+    for (const name of ["version", "msg_count", "only_unread", "exclude_channel_types", "page"])
+      t.equal((await sync(alice, { [name]: null })).length, 1, `${name} null`);
+  },
+);
+
+t.test(
+  "the messages in recents have the fields of /channel/messagesync [issue: conversation/sync]",
+  async (t) => {
+    const fixture = await createFixture(t, world);
+    await fixture.start("s1");
+    await fixture.addText("s1", "so far");
+    const { uid } = fixture.bob;
+    for (const isEnded of [false, true]) {
+      if (isEnded) await fixture.post("s1", "___TextMessageEnd", "");
+      const [{ channel_id, channel_type, recents }] = await sync(uid, { msg_count: 1 });
+      const body = { login_uid: uid, channel_id, channel_type };
+      const { messages } = await world.ok("/channel/messagesync", body);
+      t.same({ ...recents[0], channel_id }, { ...messages[0], channel_id });
+      const { setting, stream_data, end } = recents[0];
+      t.same([setting, atob(stream_data), end], [2, "so far", isEnded ? 1 : undefined]);
+    }
+  },
+);
+
+t.test(
   "POST /conversations/clearUnread marks every message as read [issue: clearUnread]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");

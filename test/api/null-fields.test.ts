@@ -1,0 +1,84 @@
+// A field that is null counts as absent if it is optional. Checked for every optional field of every
+// call in the OpenAPI document, because serializers write unset fields as null [decisions: Values
+// that clients really send].
+
+import { t } from "../support/suite.ts";
+import { dereferenced, type OpenApi } from "./document.ts";
+import { inject, startApi } from "./harness.ts";
+
+interface Request {
+  readonly target: string;
+  readonly schema: OpenApi;
+  readonly example: OpenApi;
+}
+
+/** Yields the optional fields of an object schema and of the objects in it. */
+function* optionalPaths(schema: OpenApi, path: readonly string[] = []): Generator<string[]> {
+  for (const [name, property] of Object.entries<OpenApi>(schema.properties ?? {})) {
+    if (!schema.required?.includes(name)) yield [...path, name];
+    yield* optionalPaths(property, [...path, name]);
+  }
+}
+
+function* requiredPaths(schema: OpenApi, path: readonly string[] = []): Generator<string[]> {
+  for (const [name, property] of Object.entries<OpenApi>(schema.properties ?? {})) {
+    if (!schema.required?.includes(name)) continue;
+    yield [...path, name];
+    yield* requiredPaths(property, [...path, name]);
+  }
+}
+
+/** Returns a copy of the body with null at the path, or without the field. */
+function changed(body: OpenApi, [name = "", ...rest]: readonly string[], isNull: boolean): object {
+  const { [name]: inner, ...others } = body;
+  if (rest.length > 0) return { ...others, [name]: changed(inner ?? {}, rest, isNull) };
+  return isNull ? { ...others, [name]: null } : others;
+}
+
+const defaultDocument = (await inject(await startApi(), "GET /openapi.json")).json;
+
+/** Returns the example of the default dialect, for the schemas that have no example. */
+function exampleOf(path: string): OpenApi {
+  const { schema } = defaultDocument.paths[path].post.requestBody.content["application/json"];
+  return dereferenced(schema, defaultDocument).examples[0];
+}
+
+function requestsIn(document: OpenApi): readonly Request[] {
+  return Object.entries<OpenApi>(document.paths).flatMap(([path, { post }]) => {
+    const content = post?.requestBody?.content["application/json"];
+    if (content === undefined) return [];
+    const schema = dereferenced(content.schema, document);
+    return [{ target: `POST ${path}`, schema, example: schema.examples?.[0] ?? exampleOf(path) }];
+  });
+}
+
+for (const dialect of ["jindou", "wukongim"] as const)
+  t.test(
+    `null in an optional field counts as an absent field in the dialect ${dialect}`,
+    async (t) => {
+      const document = (await inject(await startApi({ dialect }), "GET /openapi.json")).json;
+      let fields = 0;
+      for (const { target, schema, example } of requestsIn(document))
+        for (const path of optionalPaths(schema)) {
+          fields += 1;
+          const [api, other] = [await startApi({ dialect }), await startApi({ dialect })];
+          const reply = await inject(api, target, { body: changed(example, path, true) });
+          const expected = await inject(other, target, { body: changed(example, path, false) });
+          t.equal(reply.status, expected.status, `${target} ${path.join(".")}`);
+          t.same(api.calls, other.calls, `${target} is called without ${path.join(".")}`);
+        }
+      t.ok(fields > 30, `${fields} optional fields`);
+    },
+  );
+
+t.test("null in a required field is rejected, and the error names the field", async (t) => {
+  const document = (await inject(await startApi(), "GET /openapi.json")).json;
+  for (const { target, schema, example } of requestsIn(document))
+    for (const path of requiredPaths(schema)) {
+      const api = await startApi();
+      const { json } = await inject(api, target, { body: changed(example, path, true) });
+      t.equal(json.status, 400, `${target} ${path.join(".")}`);
+      if (json.code !== "event_type_empty") t.equal(json.details[0]?.path, path.join("."));
+      t.same(api.calls, []);
+    }
+});
