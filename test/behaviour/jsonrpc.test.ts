@@ -256,3 +256,136 @@ t.test(
     t.same(resumed.all("message"), [], "no missed message is pushed as a live one");
   },
 );
+
+/** Objects that `JSON.parse` and `JSON.stringify` would change. */
+const OBJECT_TEXTS = [
+  '{"type":1,"id":1234567890123456789,"big":1e400,"cut":0.1234567890123456789012,"one":1.0,"zero":-0}',
+  '{ "type" : 1 ,\t"2":0,"1":0,\r\n"2":"twice" }',
+  '{"type":2,"\\u0074ype":1,"half":"\\ud83d","slash":"\\/","é":"\\u00e9","text":"}]{\\"payload\\":"}',
+  '{"type":1,"__proto__":{"a":[[],{},[{"b":"\\\\"}]]},"content":"漢😀"}',
+];
+
+for (const form of ["extended", "WuKongIM's"])
+  t.test(
+    `a payload that is an object keeps its bytes in ${form} form, live, in history and over HTTP [decisions: A payload's text]`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const channel = await world.newGroup([ann, ben]);
+      const fields = `"channelId":"${channel.id}","channelType":2`;
+      await world.register(ann);
+      const reader = await world.join(t, ben);
+      const client = await openJsonRpc(t, { port: world.clientPort });
+      const login = { uid: ann, token: `token-${ann}`, deviceId: "d" };
+      await client.request("connect", { ...login, ...(form === "extended" && { protocol: 1 }) });
+      for (const [at, text] of OBJECT_TEXTS.entries()) {
+        const params = `{"payload":{"type":3},${fields}, "payload" :\n${text} ,"clientMsgNo":"${at}"}`;
+        const request = `{"params":{"payload":"other"},"id":"${at}","method":"send","params": ${params}}`;
+        const { result } = await client.exchange(`${at}`, request);
+        t.equal(result?.messageSeq, at + 1, text);
+      }
+      await reader.ping();
+      const texts = (list: readonly { payload: Uint8Array | string }[]) =>
+        list.map(({ payload }) =>
+          Buffer.from(
+            payload as string,
+            typeof payload === "string" ? "base64" : undefined,
+          ).toString(),
+        );
+      t.same(texts(reader.messages), OBJECT_TEXTS, "live");
+      t.same(texts((await reader.history(channel)).messages), OBJECT_TEXTS, "in history");
+      const query = `channel_id=${channel.id}&channel_type=2&limit=10`;
+      const { body } = await world.call(`/channel/messages?${query}`);
+      t.same(texts(body.messages), OBJECT_TEXTS, "over HTTP");
+    },
+  );
+
+t.test(
+  "an object payload counts with all its bytes and all its levels, also those of duplicate keys",
+  async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ann, ben]);
+    await world.register(ann);
+    const client = await openJsonRpc(t, { port: world.clientPort });
+    await client.request("connect", {
+      uid: ann,
+      token: `token-${ann}`,
+      protocol: 1,
+    });
+    const fields = `"channelId":"${channel.id}","channelType":2`;
+    const send = async (payload: string) => {
+      const request = `{"id":"p","method":"send","params":{${fields},"payload":${payload}}}`;
+      const { result, error } = await client.exchange("p", request);
+      return result === undefined ? error.data.name : "sent";
+    };
+    const nested = (levels: number) => `${"[".repeat(levels)}${"]".repeat(levels)}`;
+    const sized = (bytes: number) => `{"type":1${" ".repeat(bytes - 10)}}`;
+    t.equal(await send(`{"type":1,"a":${nested(99)}}`), "sent");
+    t.equal(await send(`{"type":1,"a":${nested(100)}}`), "bad_request");
+    t.equal(await send(`{"type":1,"a":${nested(100)},"a":1}`), "bad_request");
+    t.equal(await send(sized(65_536)), "sent");
+    t.equal(await send(sized(65_537)), "too_large");
+    t.equal(await send("[1]"), "bad_request");
+    t.equal(await send('{"type":1.5}'), "bad_payload");
+  },
+);
+
+const REFUSED = /^bad_(request|id)$/;
+
+const refusal = (request: Promise<Json>): Promise<string> =>
+  request.then(
+    () => "accepted",
+    (error) => error.data.name,
+  );
+
+t.test(
+  "a name with half of a surrogate pair is refused in every request, and U+FFFD is legal",
+  async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ann, ben]);
+    await world.register(ann);
+    const client = await openJsonRpc(t, { port: world.clientPort });
+    await client.request("connect", {
+      uid: ann,
+      token: `token-${ann}`,
+      protocol: 1,
+    });
+    const target = { channelId: channel.id, channelType: 2 };
+    const message = { ...target, payload: { type: 1 } };
+    for (const half of ["a \ud83d", "a \ud83c", "\udc00 a"]) {
+      const requests: [string, Json][] = [
+        ["send", { ...message, clientMsgNo: half }],
+        ["send", { ...message, tagKey: half }],
+        ["send", { ...message, streamNo: half }],
+        ["send", { ...message, channelId: half }],
+        ["stream", { ...target, clientMsgNo: half }],
+        ["cancel", { ...target, clientMsgNo: half }],
+        ["history", { ...target, channelId: half, limit: 1 }],
+        ["presence", { uids: [half] }],
+        ["watch", { uids: [half] }],
+      ];
+      for (const [method, params] of requests)
+        t.match(await refusal(client.request(method, params)), REFUSED, method);
+      for (const other of [{ uid: half }, { token: half }, { deviceId: half }]) {
+        const login = { uid: ann, token: "t", protocol: 1, ...other };
+        const stranger = await openJsonRpc(t, { port: world.clientPort });
+        t.match(await refusal(stranger.request("connect", login)), REFUSED, "connect");
+      }
+      const event = { type: "order", data: "" };
+      const bodies: [string, object][] = [
+        ["/event", { event: { ...event, id: half } }],
+        ["/event", { event: { ...event, data: half } }],
+        ["/event", { event: { ...event, type: half } }],
+        ["/event", { event, client_msg_no: half }],
+        ["/user/token", { uid: "u", device_flag: 1, token: half }],
+        ["/manager/login", { username: half, password: "p" }],
+        ["/manager/login", { username: "u", password: half }],
+      ];
+      for (const [path, body] of bodies) {
+        const common = { from_uid: ann, client_msg_no: "n", ...wire(channel) };
+        t.equal((await world.call(path, { ...common, ...body })).status, 400, path);
+      }
+    }
+    const sent = await client.request("send", { ...message, clientMsgNo: "a \ufffd" });
+    t.equal(sent.messageSeq, 1);
+  },
+);

@@ -3,8 +3,8 @@
 
 const MAX_DOCUMENTS = 100;
 
-/** A parsed JSON document, `undefined` if the text is not valid JSON. */
-export type Document = { readonly value: unknown } | undefined;
+/** A JSON document and its text, `undefined` if the text is not valid JSON. */
+export type Document = { readonly value: unknown; readonly text: string } | undefined;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -40,7 +40,7 @@ function readEach(text: string): readonly Document[] {
 
 function parse(text: string): Document {
   try {
-    return { value: JSON.parse(text) };
+    return { value: JSON.parse(text), text };
   } catch {
     return undefined;
   }

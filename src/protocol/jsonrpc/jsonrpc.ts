@@ -150,15 +150,15 @@ class JsonRpcCodec implements Codec {
       const problem = "The message is not valid JSON in UTF-8";
       return this.#malformed(RPC_CODES.parseError, problem, undefined);
     }
-    const { value } = document;
+    const { value, text } = document;
     if (!isJsonObject(value)) {
       const problem = "A request must be a JSON object, and batches are not supported";
       return this.#malformed(RPC_CODES.invalidRequest, problem, undefined);
     }
-    return this.#readRequest(value);
+    return this.#readRequest(value, text);
   }
 
-  #readRequest(request: JsonObject): Operation | FrameError | undefined {
+  #readRequest(request: JsonObject, text: string): Operation | FrameError | undefined {
     const { jsonrpc, method, id: rawId } = request;
     const id = idOf(request);
     const invalid = (problem: string) => this.#malformed(RPC_CODES.invalidRequest, problem, id);
@@ -179,16 +179,19 @@ class JsonRpcCodec implements Codec {
     const { params = {} } = request;
     if (!isJsonObject(params))
       return this.#malformed(RPC_CODES.invalidParams, "params must be an object", id);
-    return this.#readParams(params, { id, method }, handler.read);
+    return this.#readParams(
+      new Params(params, this.#lastRef + 1, text),
+      { id, method },
+      handler.read,
+    );
   }
 
   #readParams(
-    fields: JsonObject,
+    params: Params,
     { id, method }: Pick<OpenRequest, "id" | "method">,
     read: Method["read"],
   ): Operation | FrameError | undefined {
-    const ref = this.#lastRef + 1;
-    const params = new Params(fields, ref);
+    const { ref } = params;
     try {
       if (method === "connect") this.#form ??= wantsExtended(params) ? "extended" : "wukongim";
       else if (this.#form === undefined) throw params.refusal("not_connected", "");

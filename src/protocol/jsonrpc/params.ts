@@ -11,11 +11,10 @@ import {
   MAX_ID_LENGTH,
   PERSON_CHANNEL,
 } from "../../broker/model.ts";
+import { fieldText } from "../../lib/json-text.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/**
- * Maximum nesting depth of an object payload. JSON.stringify overflows the stack at large depths.
- */
+/** Maximum nesting depth of an object payload. Parsers of clients overflow at large depths. */
 const MAX_DEPTH = 100;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -25,16 +24,19 @@ export function isJsonObject(value: unknown): value is JsonObject {
 }
 
 export class Params {
+  readonly ref: Ref;
   readonly #fields: JsonObject;
-  readonly #ref: Ref;
+  readonly #request: string;
 
-  constructor(fields: JsonObject, ref: Ref) {
+  /** `request` is the text of the whole request, from which `payload` reads. */
+  constructor(fields: JsonObject, ref: Ref, request = "{}") {
     this.#fields = fields;
-    this.#ref = ref;
+    this.ref = ref;
+    this.#request = request;
   }
 
   refusal(code: ErrorCode, message: string): FrameError {
-    return new FrameError(code, this.#ref, message);
+    return new FrameError(code, this.ref, message);
   }
 
   has(name: string): boolean {
@@ -114,7 +116,7 @@ export class Params {
   /** Returns the fields of a nested object. A missing object counts as an empty one. */
   object(name: string): Params {
     const value = this.#value(name) ?? {};
-    if (isJsonObject(value)) return new Params(value, this.#ref);
+    if (isJsonObject(value)) return new Params(value, this.ref);
     throw this.#mismatch(name, "an object");
   }
 
@@ -122,7 +124,7 @@ export class Params {
   objects(name: string, max: number): readonly Params[] {
     if (!this.has(name)) return [];
     return this.#list(name, max).map((value) => {
-      if (isJsonObject(value)) return new Params(value, this.#ref);
+      if (isJsonObject(value)) return new Params(value, this.ref);
       throw this.#mismatch(name, "a list of objects");
     });
   }
@@ -142,12 +144,13 @@ export class Params {
   }
 
   /**
-   * Reads a payload: bytes in standard base64, or a JSON object, whose JSON text is the payload.
+   * Reads a payload: bytes in standard base64, or a JSON object, whose text in the request is the
+   * payload, unchanged [decisions: A payload's text].
    */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =
-      typeof value === "string" ? this.#base64(value, maxBytes) : this.#objectText(value);
+      typeof value === "string" ? this.#base64(value, maxBytes) : this.#objectText(value, maxBytes);
     if (bytes.length <= maxBytes) return bytes;
     throw this.#tooLarge(maxBytes);
   }
@@ -160,10 +163,13 @@ export class Params {
     throw this.#mismatch("payload", "standard base64, or an object");
   }
 
-  #objectText(value: unknown): Uint8Array {
-    if (!isJsonObject(value) || isDeeper(value, MAX_DEPTH))
+  #objectText(value: unknown, maxBytes: number): Uint8Array {
+    const params = isJsonObject(value) ? fieldText(this.#request, "params") : undefined;
+    const payload = params && fieldText(params.text, "payload");
+    if (payload === undefined || payload.depth > MAX_DEPTH)
       throw this.#mismatch("payload", `base64, or an object of at most ${MAX_DEPTH} levels`);
-    return new Uint8Array(Buffer.from(JSON.stringify(value)));
+    if (payload.text.length > maxBytes) throw this.#tooLarge(maxBytes);
+    return new Uint8Array(Buffer.from(payload.text));
   }
 
   #tooLarge(maxBytes: number): FrameError {
@@ -194,10 +200,4 @@ export class Params {
 
 function isUint(value: unknown, max = Number.MAX_SAFE_INTEGER): value is number {
   return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max;
-}
-
-function isDeeper(value: unknown, levels: number): boolean {
-  if (typeof value !== "object" || value === null) return false;
-  if (levels === 0) return true;
-  return Object.values(value).some((child) => isDeeper(child, levels - 1));
 }
