@@ -6,11 +6,10 @@ import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";
 import { isReply, UnusableRedis } from "./errors.ts";
 import type { Keys } from "./keys.ts";
-import { WIRE_VERSION } from "./wire.ts";
 
 const MIN_MAJOR = 7;
-/** Oldest format this build reads. Format 1 had no batches of frames and was never released. */
-const OLDEST_FORMAT = 2;
+/** Format of the keys and of the frames that nodes publish. */
+const FORMAT = 3;
 
 /**
  * Returns warnings for the operator about the configuration of the server, none if the server does
@@ -41,7 +40,7 @@ export async function checkServer(
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<void> {
   const key = keys.shared("format");
-  const ours = `jindou ${WIRE_VERSION}`;
+  const ours = `jindou ${FORMAT}`;
   await client.set(key, ours, "NX");
   const isText = (await client.type(key)) === "string";
   const mark = isText ? await client.get(key) : null;
@@ -50,13 +49,13 @@ export async function assertFormat(client: RedisClient, keys: Keys): Promise<voi
     throw new UnusableRedis(
       `the key ${JSON.stringify(key)} belongs to another program. Set another redis.prefix`,
     );
-  if (Number(format) < OLDEST_FORMAT)
+  if (Number(format) < FORMAT)
     throw new UnusableRedis(
-      `Redis holds data of format ${format}, but the oldest format this build reads is ${OLDEST_FORMAT}. Stop all nodes, and start them on an empty Redis or with another redis.prefix`,
+      `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Stop all nodes, and start them on an empty Redis or with another redis.prefix`,
     );
-  if (Number(format) > WIRE_VERSION)
+  if (Number(format) > FORMAT)
     throw new UnusableRedis(
-      `Redis holds data of format ${format}, but the newest format this build reads is ${WIRE_VERSION}. Start the newer build`,
+      `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Start the newer build`,
     );
 }
 

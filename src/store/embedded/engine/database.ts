@@ -120,7 +120,7 @@ export function openEnvironment(folder: string): RootDatabase {
   });
 }
 
-/** Throws `internal` if the data format is newer than `format`. */
+/** Throws `internal` if the data has another format than `format`. */
 export function openDatabase(
   folder: string,
   format: number,
@@ -152,12 +152,12 @@ export function binaryTable({ env }: Database, name: string): BinaryTable {
   return env.openDB({ name, encoding: "binary", keyEncoding: "binary" });
 }
 
-function assertFormat(format: Stored | undefined, newestFormat: number): void {
-  if (format === undefined) return;
-  const [version] = format;
-  if (typeof version === "number" && version <= newestFormat) return;
+function assertFormat(stored: Stored | undefined, format: number): void {
+  if (stored === undefined) return;
+  const [version] = stored;
+  if (version === format) return;
   throw new BrokerError("internal", {
-    message: `The data has format ${version}, but this build reads formats up to ${newestFormat}. Start the newer build that wrote it.`,
+    message: `The data has format ${version}, but this build reads only format ${format}. Start the build that wrote the data, or set store.path to another folder.`,
   });
 }
 
