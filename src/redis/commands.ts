@@ -59,6 +59,7 @@ const SCRATCH_CALLS = [
   "XTRIM @ MAXLEN 0",
   "ZADD @ XX 1 m",
   "ZCARD @",
+  "ZCOUNT @ 0 0",
   "ZRANGE @ 0 0",
   "ZRANGEBYSCORE @ 0 0",
   "ZREM @ m",

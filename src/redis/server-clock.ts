@@ -168,7 +168,8 @@ export class ServerClocks {
   async ensure(server: Redis): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, REPLY_MS);
+      // After a long turn the timer fires before the replies that have arrived are read.
+      timer = setTimeout(() => setImmediate(resolve), REPLY_MS);
     });
     await Promise.race([this.#askUntilKnown(server), timeout]);
     clearTimeout(timer);
