@@ -11,11 +11,16 @@ import {
   isTransient,
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
-import { type Codec, FrameError, type Operation, type Ref } from "../protocol/protocol.ts";
+import {
+  type Codec,
+  FrameError,
+  type Greeting,
+  type Operation,
+  type Ref,
+} from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
 import {
   admit,
-  type Connect,
   createSession,
   type OpeningContext,
   planJoin,
@@ -27,6 +32,7 @@ import {
   ConnectionRate,
   connecting,
   frameCost,
+  type GreetingBytes,
   joining,
   REFUSED_WORK,
   type UserRates,
@@ -43,6 +49,7 @@ export interface ClientContext {
     readonly maxInFlightOperations: number;
   };
   readonly rates: UserRates;
+  readonly greetings: GreetingBytes;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
@@ -83,10 +90,12 @@ export class Client implements ConnectionHandler {
     this.#metrics().frameIn(data.length);
     const nowMs = now();
     const waitMs = this.#rate.frame(data.length, nowMs);
-    if (waitMs > 0 && this.#rate.isExhausted) return this.end("rate_limited");
+    if (waitMs > 0 && (this.#rate.isExhausted || this.#status !== "open"))
+      return this.end("rate_limited");
     try {
       const codec = typeof this.#codec === "function" ? this.#codec(data, isText) : this.#codec;
       this.#codec = codec;
+      if (this.#status !== "open") return this.#receiveConnect(codec, data, isText, nowMs);
       if (waitMs > 0) {
         for (const ref of codec.refsOf(data, isText)) this.#error(ref, "rate_limited", { waitMs });
         return;
@@ -100,6 +109,26 @@ export class Client implements ConnectionHandler {
     } catch (error) {
       this.#rejectFrame(error);
     }
+  }
+
+  /**
+   * Handles data of a client whose credential is not known yet. Its cost is bounded by the codec,
+   * and its bytes by a budget of the client's network.
+   */
+  #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
+    const { greetings, rates } = this.#context;
+    const networkWaitMs = greetings.take(this.#connection.remoteAddress, data.length, nowMs);
+    if (networkWaitMs > 0) {
+      this.#error(0, "rate_limited", { waitMs: networkWaitMs });
+      return this.end("rate_limited");
+    }
+    const connect = codec.decodeConnect(data, isText);
+    if (connect === undefined) return;
+    if (this.#status !== "greeting") throw new FrameError("not_connected", connect.ref, "");
+    const waitMs = rates.waitMs(connect.uid, nowMs);
+    if (waitMs === 0) return void this.#open(connect, data.length);
+    this.#error(connect.ref, "rate_limited", { waitMs });
+    this.end("rate_limited");
   }
 
   drained(): void {
@@ -147,18 +176,8 @@ export class Client implements ConnectionHandler {
   }
 
   #handle(operation: Operation, bytes: number, nowMs: number): void {
-    if (this.#isOver()) return;
-    if (this.#status === "open" && this.#session !== undefined)
-      this.#operate(this.#session, operation, bytes, nowMs);
-    else if (this.#status === "greeting" && operation.kind === "connect") {
-      const waitMs = this.#context.rates.waitMs(operation.uid, nowMs);
-      if (waitMs === 0) return void this.#open(operation, bytes);
-      this.#error(operation.ref, "rate_limited", { waitMs });
-      this.end("rate_limited");
-    } else {
-      this.#error(operation.ref, "not_connected");
-      this.end("protocol_error");
-    }
+    if (this.#isOver() || this.#session === undefined) return;
+    this.#operate(this.#session, operation, bytes, nowMs);
   }
 
   #operate(session: Session, operation: Operation, bytes: number, nowMs: number): void {
@@ -206,7 +225,7 @@ export class Client implements ConnectionHandler {
     if (charged > REFUSED_WORK) this.#rate.charge(REFUSED_WORK - charged);
   }
 
-  async #open(connect: Connect, bytes: number): Promise<void> {
+  async #open(connect: Greeting, bytes: number): Promise<void> {
     const { opening, rates } = this.#context;
     if (typeof this.#codec === "function") return; // cannot happen: a codec decoded the CONNECT
     const wire = { connection: this.#connection, codec: this.#codec };
@@ -223,19 +242,22 @@ export class Client implements ConnectionHandler {
       if (opened.kind === "ended") return this.end(opened.reason);
       const { record, name, groups } = opened;
       this.#record = record;
-      const cost = frameCost(bytes) + connecting(connect.resume.length);
       this.#rate.join(rates.enter(record.uid, now()));
       session.rate = this.#rate;
+      this.#context.greetings.refund(this.#connection.remoteAddress, bytes);
+      const points = connect.accept();
+      const cost = frameCost(bytes) + connecting(points.length);
       this.#chargeConnect(cost);
       this.#connection.authenticated();
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
-      const request = { candidates: groups, points: connect.resume };
+      const request = { candidates: groups, points };
       const plan = await opening.inTurn(() => planJoin(session, request, opening));
       this.#chargeConnect(joining(plan.groups));
       await welcome(session, { name, ref: connect.ref, plan }, opening);
     } catch (error) {
+      if (error instanceof FrameError) return this.#rejectFrame(error);
       const ended = isTransient(error) ? await this.#endReason() : undefined;
       if (ended !== undefined) return this.end(ended);
       if (this.#isOver() && error instanceof BrokerError) return;
@@ -295,7 +317,7 @@ export class Client implements ConnectionHandler {
     }
     const { code, ref, message } = error;
     this.#error(ref, code, { message });
-    if (error.fatal || this.#status === "greeting") this.end("protocol_error");
+    if (error.fatal || this.#status !== "open") this.end("protocol_error");
   }
 
   #error(

@@ -12,7 +12,7 @@ import type { GatewayMetrics } from "../observe/metrics.ts";
 import type {
   Codec,
   ConnectionLimits,
-  Operation,
+  Greeting,
   Ref,
   ResumePoint,
   ResumeResult,
@@ -25,8 +25,6 @@ import type { Hub } from "./hub.ts";
 import { type InboxPorts, pullInbox } from "./inbox.ts";
 import type { SessionResync } from "./resync.ts";
 import { Session } from "./session.ts";
-
-export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
 export interface PlanPorts {
   readonly store: Pick<ChannelStore, "groupsAmong"> &
@@ -90,7 +88,7 @@ interface JoinRequest {
 }
 
 export function createSession(
-  connect: Connect,
+  connect: Greeting,
   wire: { readonly connection: Connection; readonly codec: Codec },
   context: OpeningContext,
 ): Session {
@@ -111,7 +109,7 @@ export function createSession(
  */
 export async function admit(
   session: Session,
-  connect: Connect,
+  connect: Greeting,
   context: OpeningContext,
 ): Promise<OpenResult> {
   const { hub, sessions, directory } = context;

@@ -81,7 +81,7 @@ export const clientOptions = Type.Object(
         "Time after which a peer that neither sends data nor answers pings is disconnected. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
     }),
     maxFrameBytes: Type.Integer({
-      default: 131_072,
+      default: 163_840,
       minimum: 1024,
       maximum: 16_777_216,
       unit: "bytes",

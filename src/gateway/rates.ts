@@ -6,6 +6,8 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
+import { networkOf } from "../lib/network.ts";
 import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 
 /** Number of rows that can be read and encoded with the work of one frame. */
@@ -203,6 +205,40 @@ export class UserRates {
       const isOver = this.#absent.size > MAX_ABSENT_USERS;
       if (isOver || rate.isFull(nowMs)) this.#absent.delete(uid);
     }
+  }
+}
+
+/** First frames up to this size are not counted: a connection costs more than its scan. */
+const FREE_GREETING_BYTES = 8192;
+/**
+ * Budget of a network for larger first frames. A hundred clients with a thousand resume points each
+ * can log in at the same time.
+ */
+const GREETING_LIMIT: RateLimit = { perSecond: 2 * 1024 * 1024, burst: 16 * 1024 * 1024 };
+const MAX_NETWORKS = 10_000;
+
+/**
+ * Limits the bytes that a client network sends before a login
+ * [decisions: Limits that hold under attack, Before a credential is known]. Bytes of accepted
+ * logins do not count, so that a network with many clients is not limited.
+ */
+export class GreetingBytes {
+  readonly #budgets = new BoundedMap<string, TokenBucket>(MAX_NETWORKS);
+
+  /** Charges the bytes and returns 0, or returns the milliseconds to wait and charges nothing. */
+  take(address: string, bytes: number, nowMs: number): number {
+    if (bytes <= FREE_GREETING_BYTES) return 0;
+    const network = networkOf(address);
+    const budget = this.#budgets.get(network) ?? new TokenBucket(GREETING_LIMIT, nowMs);
+    const waitMs = budget.waitMs(nowMs, Math.min(bytes, GREETING_LIMIT.burst));
+    if (waitMs === 0) budget.charge(bytes);
+    this.#budgets.renew(network, budget);
+    return waitMs;
+  }
+
+  /** Returns the bytes of an accepted login to the budget. */
+  refund(address: string, bytes: number): void {
+    if (bytes > FREE_GREETING_BYTES) this.#budgets.get(networkOf(address))?.charge(-bytes);
   }
 }
 

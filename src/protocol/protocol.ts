@@ -144,6 +144,15 @@ export type Operation =
   | { readonly kind: "ping"; readonly ref: Ref }
   | { readonly kind: "disconnect"; readonly ref: Ref };
 
+/** CONNECT of a client whose credential has not been checked yet. */
+export interface Greeting extends Omit<Extract<Operation, { readonly kind: "connect" }>, "resume"> {
+  /**
+   * Does the work of the CONNECT that must not be done for strangers, and returns the resume
+   * points. Must be called once, after the credential was accepted. Throws FrameError.
+   */
+  accept(): readonly ResumePoint[];
+}
+
 /** Same as `ConversationChange` of the broker's ports, which this folder may not import. */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
@@ -343,6 +352,12 @@ export interface Codec {
    * the data.
    */
   decode(data: Uint8Array, isText: boolean): readonly (Operation | FrameError)[];
+  /**
+   * Reads data of a client whose credential is not known yet. The cost is bounded: resume points
+   * are skipped and keys are not agreed until `accept`. Returns `undefined` if no CONNECT is
+   * complete. Throws FrameError for everything else, except packets that the wire format ignores.
+   */
+  decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
   /**
    * Returns the refs of the requests in a frame that is refused as a whole. Reads no more of the
    * frame than needed. Throws FrameError.

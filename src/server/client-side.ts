@@ -10,7 +10,7 @@ import type { ClientContext } from "../gateway/client.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
 import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
-import { UserRates, type WorkLimits } from "../gateway/rates.ts";
+import { GreetingBytes, UserRates, type WorkLimits } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
@@ -202,6 +202,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       maxInFlightOperations: client.maxInFlightSends,
     },
     rates: new UserRates(workLimits(client)),
+    greetings: new GreetingBytes(),
     onError: bugLog(node),
   };
 }

@@ -10,7 +10,7 @@ import { OPERATIONS } from "../wire/native-samples.ts";
  * Default of `client.maxFrameBytes`. The transport closes a connection that sends more, without a
  * close frame.
  */
-export const MAX_FRAME_BYTES = 131_072;
+export const MAX_FRAME_BYTES = 163_840;
 
 const packr = new Packr({ useRecords: false, variableMapSize: true });
 

@@ -149,7 +149,7 @@ t.test(
     t.equal(connack.nodeId, second.nodeId);
     t.match(connack, { version: 1, resume: [] });
     t.same(connack.limits, {
-      maxFrameBytes: 131_072,
+      maxFrameBytes: 163_840,
       maxPayloadBytes: 65_536,
       idleTimeoutS: 120,
       maxFramesPerSecond: 500,

@@ -3,7 +3,12 @@
 
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
-import { ConnectionRate, UserRates, type WorkLimits } from "../../src/gateway/rates.ts";
+import {
+  ConnectionRate,
+  GreetingBytes,
+  UserRates,
+  type WorkLimits,
+} from "../../src/gateway/rates.ts";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
 import type { Codec, Operation } from "../../src/protocol/protocol.ts";
@@ -72,6 +77,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
       acknowledges: false,
       refsOf: () => [0],
       decode: () => [next],
+      decodeConnect: () => ({ ...CONNECT, accept: () => [] }),
       encodeReply: (reply) => encodeReply(reply),
       encodePush: (push) => codec.encodePush(push),
     }),
@@ -109,6 +115,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
       operations,
       limits: { authTimeoutMs: 60_000, maxInFlightOperations: 10_000 },
       rates,
+      greetings: new GreetingBytes(),
       onError: (error) => world.bugs.push(error),
     },
   );

@@ -89,6 +89,10 @@ export class CountingCodec implements Codec {
     throw new BrokerError("internal", { message: "Only pushes are tested" });
   }
 
+  decodeConnect(): never {
+    throw new Error("nothing is decoded");
+  }
+
   encodeReply(reply: Reply): string {
     return JSON.stringify({ format: this.format, kind: "reply", reply });
   }

@@ -17,6 +17,7 @@ import {
   type Operation,
   type Ref,
   type RequestLimits,
+  type ResumePoint,
 } from "../protocol.ts";
 import { RECEIPT_BIT, SIGNAL_BIT } from "../wukongim.ts";
 import type { Params } from "./params.ts";
@@ -75,15 +76,17 @@ function readConnect({ params, ref, limits, isExtended }: MethodInput): Operatio
     flag: readDeviceFlag(params),
     deviceId: params.optionalId("deviceId"),
     level: isExtended ? readDeviceLevel(params) : undefined,
-    resume: isExtended
-      ? params.objects("resume", limits.maxResumePoints).map((point) => ({
-          channel: point.channel(),
-          lastSeq: point.uint("lastSeq"),
-          lastId: point.uint("lastId", Number.MAX_SAFE_INTEGER, 0),
-        }))
-      : [],
+    resume: isExtended ? readResumePoints(params, limits) : [],
     session: isExtended ? params.text("session", MAX_SESSION_LENGTH, "") : "",
   };
+}
+
+export function readResumePoints(params: Params, limits: RequestLimits): readonly ResumePoint[] {
+  return params.objects("resume", limits.maxResumePoints).map((point) => ({
+    channel: point.channel(),
+    lastSeq: point.uint("lastSeq"),
+    lastId: point.uint("lastId", Number.MAX_SAFE_INTEGER, 0),
+  }));
 }
 
 function readVersion(params: Params): number {

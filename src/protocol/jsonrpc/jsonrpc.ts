@@ -7,17 +7,26 @@ import {
   type Codec,
   FrameError,
   type Frames,
+  type Greeting,
   type Operation,
   type Protocol,
   type Push,
   type Ref,
   type Reply,
   type RequestLimits,
+  type ResumePoint,
 } from "../protocol.ts";
-import { EXTENDED_VERSION, METHODS, type Method, wantsExtended } from "./decode.ts";
+import {
+  EXTENDED_VERSION,
+  METHODS,
+  type Method,
+  readResumePoints,
+  wantsExtended,
+} from "./decode.ts";
 import { type Document, readDocuments } from "./documents.ts";
 import { encodeExtended, errorResponse, resultOf, resultResponse } from "./encode.ts";
 import { RPC_CODES, type RpcCode } from "./errors.ts";
+import { GREETING_TOO_COMPLEX, MAX_GREETING_BYTES, scanFirstMessage } from "./first-message.ts";
 import { isJsonObject, type JsonObject, Params } from "./params.ts";
 import { type EchoedFields, encodeWukongim, headerFlags, wukongimResult } from "./wukongim.ts";
 
@@ -41,7 +50,7 @@ export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   return {
     name: SUBPROTOCOL,
     speaks(data) {
-      const first = data.find((byte) => !BLANKS.includes(byte));
+      const first = data.subarray(0, MAX_GREETING_BYTES).find((byte) => !BLANKS.includes(byte));
       return first === OPEN_OBJECT;
     },
     open: () => new JsonRpcCodec(limits),
@@ -91,6 +100,29 @@ class JsonRpcCodec implements Codec {
       if (request !== undefined) requests.push(request);
     }
     return requests;
+  }
+
+  decodeConnect(data: Uint8Array): Greeting {
+    const message = scanFirstMessage(data);
+    if (message === undefined)
+      throw this.#malformed(RPC_CODES.invalidRequest, GREETING_TOO_COMPLEX, undefined);
+    const request = this.#read(message.document);
+    if (request instanceof FrameError) throw request;
+    if (request?.kind !== "connect")
+      throw new FrameError("not_connected", request?.ref ?? 0, "The first request must be connect");
+    const { resume, ...connect } = request;
+    const { resumeText } = message;
+    const isSkipped = resumeText !== undefined && this.#form === "extended";
+    const accept = () => (isSkipped ? this.#readResume(resumeText, connect.ref) : resume);
+    return { ...connect, accept };
+  }
+
+  #readResume(text: Uint8Array, ref: Ref): readonly ResumePoint[] {
+    const [document, ...others] = readDocuments(text);
+    if (document === undefined || others.length > 0)
+      throw new FrameError("bad_request", ref, "resume is not valid JSON in UTF-8");
+    const params = new Params({ resume: document.value }, ref);
+    return readResumePoints(params, this.#limits);
   }
 
   refsOf(data: Uint8Array): readonly Ref[] {

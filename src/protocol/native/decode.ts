@@ -16,6 +16,7 @@ import {
 import {
   type ConversationChange,
   FrameError,
+  type Greeting,
   MAX_CONVERSATIONS,
   MAX_SESSION_LENGTH,
   MAX_TOKEN_LENGTH,
@@ -50,6 +51,35 @@ export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Oper
     const operation = readOperation({ reader, limits, copier, ref }, op);
     reader.finish();
     return operation;
+  };
+}
+
+const nothing = () => undefined;
+
+/**
+ * Returns a decoder for the first frame of a client. It skips the resume points, and does not read
+ * bytes after the known fields. `accept` decodes a copy of the whole frame with `decode`.
+ */
+export function createConnectDecoder(
+  limits: RequestLimits,
+  decode: (data: Uint8Array) => Operation,
+): (data: Uint8Array) => Greeting {
+  const copier = new PayloadCopier();
+  return (data) => {
+    const reader = new FrameReader(data);
+    const { op, ref } = readHead(reader);
+    if (op !== CLIENT_OPS.connect) throw reader.refusal("not_connected", "");
+    const context = { reader, limits, copier, ref };
+    const fields = readCredential(context);
+    if (!reader.absent())
+      reader.list("resume", limits.maxResumePoints, () => reader.tuple("resume point", nothing));
+    const session = readSession(reader);
+    const frame = new Uint8Array(data); // a copy, because the frame's memory is reused
+    const accept = () => {
+      const connect = decode(frame);
+      return connect.kind === "connect" ? connect.resume : [];
+    };
+    return { ...fields, session, accept };
   };
 }
 
@@ -107,7 +137,21 @@ function readOperation(context: RequestContext, op: number): Operation {
 }
 
 function readConnect(context: RequestContext): Operation {
-  const { reader, limits, ref } = context;
+  const { reader, limits } = context;
+  return {
+    ...readCredential(context),
+    resume: reader.absent()
+      ? []
+      : reader.list("resume", limits.maxResumePoints, () =>
+          reader.tuple("resume point", () => readResumePoint(context)),
+        ),
+    session: readSession(reader),
+  };
+}
+
+/** Reads the fields of CONNECT that precede the resume points. */
+function readCredential(context: RequestContext) {
+  const { reader, ref } = context;
   const version = reader.uint("version");
   // checked first, because another version may have other fields
   if (version !== NATIVE_VERSION)
@@ -124,13 +168,11 @@ function readConnect(context: RequestContext): Operation {
     flag: readDeviceFlag(reader),
     deviceId: reader.absent() ? "" : readDeviceId(context),
     level: reader.absent() ? undefined : readDeviceLevel(reader),
-    resume: reader.absent()
-      ? []
-      : reader.list("resume", limits.maxResumePoints, () =>
-          reader.tuple("resume point", () => readResumePoint(context)),
-        ),
-    session: reader.absent() ? "" : reader.text("session", MAX_SESSION_LENGTH),
-  };
+  } as const;
+}
+
+function readSession(reader: FrameReader): string {
+  return reader.absent() ? "" : reader.text("session", MAX_SESSION_LENGTH);
 }
 
 function readSend(context: RequestContext): Operation {

@@ -10,7 +10,7 @@ import {
   type Reply,
   type RequestLimits,
 } from "../protocol.ts";
-import { createDecoder, decodeRef } from "./decode.ts";
+import { createConnectDecoder, createDecoder, decodeRef } from "./decode.ts";
 import { createEncoder } from "./encode.ts";
 import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "./ops.ts";
 
@@ -28,6 +28,7 @@ interface NativeProtocol extends Protocol {
 
 export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   const decode = createDecoder(limits);
+  const decodeConnect = createConnectDecoder(limits, decode);
   const encoder = createEncoder();
   const codec: NativeCodec = {
     format: NATIVE_SUBPROTOCOL,
@@ -37,6 +38,10 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
     decode(data, isText) {
       requireBinary(isText);
       return [decode(data)];
+    },
+    decodeConnect(data, isText) {
+      requireBinary(isText);
+      return decodeConnect(data);
     },
     refsOf(data, isText) {
       requireBinary(isText);

@@ -223,6 +223,7 @@ export class FrameReader {
   #skipRemaining(): void {
     while (this.#remaining > 0) {
       const token = this.#token("field");
+      if (token < 0x80) continue; // fast, because a frame may consist of small integers
       const count = this.#arrayHeader(token);
       if (count === undefined) this.#skipScalar(token);
       else this.#remaining += count;
@@ -230,11 +231,10 @@ export class FrameReader {
   }
 
   #skipScalar(token: number): void {
-    if (token < 0x80 || token >= 0xe0) return;
-    if (token === NIL || token === 0xc2 || token === 0xc3) return;
-    if (token >= 0xa0 && token <= 0xbf) this.#advance(token & 31);
-    else if (token >= 0xc4 && token <= 0xc6) this.#advance(this.#unsigned(1 << (token - 0xc4)));
-    else if (token >= 0xd9 && token <= 0xdb) this.#advance(this.#unsigned(1 << (token - 0xd9)));
+    if (token >= 0xe0 || token === NIL || token === 0xc2 || token === 0xc3) return;
+    if (token >= 0xc4 && token <= 0xc6) this.#advance(this.#unsigned(1 << (token - 0xc4)));
+    else if (token <= 0xbf || (token >= 0xd9 && token <= 0xdb))
+      this.#advance(this.#textHeader(token, "field"));
     else if (this.#number(token) === undefined) throw this.#foreignType();
   }
 }

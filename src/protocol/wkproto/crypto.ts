@@ -28,15 +28,20 @@ export interface ServerKeys {
   readonly salt: string;
 }
 
+/** Returns true if the text is a public key in base64. Computes nothing with the key. */
+export function isPublicKey(base64: string): boolean {
+  if (base64.length !== 44 || !BASE64.test(base64)) return false;
+  return Buffer.from(base64, "base64").length === KEY_BYTES;
+}
+
 /**
- * Returns the keys for the client and the cipher. Returns `undefined` if the client's key is
- * malformed or leads to a predictable secret.
+ * Returns the keys for the client and the cipher. `clientKey` must be a public key in base64.
+ * Returns `undefined` if it leads to a predictable secret. Takes almost a millisecond.
  */
 export function agree(
   clientKey: string,
 ): { readonly keys: ServerKeys; readonly cipher: PayloadCipher } | undefined {
   const publicKey = publicKeyOf(clientKey);
-  if (publicKey === undefined) return undefined;
   const keyPair = generateKeyPairSync("x25519");
   const secret = secretOf(keyPair.privateKey, publicKey);
   if (secret === undefined) return undefined;
@@ -51,11 +56,8 @@ export function agree(
   };
 }
 
-function publicKeyOf(base64: string): KeyObject | undefined {
-  if (base64.length !== 44 || !BASE64.test(base64)) return undefined;
-  const bytes = Buffer.from(base64, "base64");
-  if (bytes.length !== KEY_BYTES) return undefined;
-  const x = bytes.toString("base64url");
+function publicKeyOf(base64: string): KeyObject {
+  const x = Buffer.from(base64, "base64").toString("base64url");
   const key = { kty: "OKP", crv: "X25519", x };
   return createPublicKey({ key, format: "jwk" });
 }

@@ -17,6 +17,7 @@ import {
   type Codec,
   FrameError,
   type Frames,
+  type Greeting,
   MAX_TOKEN_LENGTH,
   type Operation,
   type Protocol,
@@ -34,7 +35,7 @@ import {
   SIGNAL_BIT,
   snapshotEvents,
 } from "../wukongim.ts";
-import { agree, type PayloadCipher, pad, type ServerKeys } from "./crypto.ts";
+import { agree, isPublicKey, type PayloadCipher, pad, type ServerKeys } from "./crypto.ts";
 import {
   type ConnectPacket,
   readClientSeq,
@@ -71,6 +72,7 @@ interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLe
 /** Maximum number of packets that are not requests in one WebSocket message. */
 const MAX_IGNORED_PACKETS = 100;
 const NO_FRAMES: Frames = [];
+const BAD_KEY = "clientKey must be an X25519 public key in base64";
 
 /**
  * A ref holds the fields of a request that its reply repeats. Requests without a reply have ref 0.
@@ -137,6 +139,7 @@ class WkprotoCodec implements Codec {
   #version = NEWEST_VERSION;
   #uid = "";
   #clientTimestamp = 0n;
+  #clientKey = "";
   #cipher: PayloadCipher | undefined;
   /** Keys to send in CONNACK, `undefined` once CONNACK was sent. */
   #keys: ServerKeys | undefined;
@@ -174,6 +177,26 @@ class WkprotoCodec implements Codec {
       requests.push(this.#framingError(error));
     }
     return requests;
+  }
+
+  decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined {
+    const [request] = this.decode(data, isText);
+    if (request instanceof FrameError) throw request;
+    if (request?.kind === "connect") return { ...request, accept: () => this.#agreeKeys() };
+    return undefined; // `decode` refuses all other requests before the login
+  }
+
+  /**
+   * Agrees keys with the client if messages are encrypted. Returns the resume points: none. Throws
+   * FrameError.
+   */
+  #agreeKeys(): readonly [] {
+    if (!this.isPrivate) return [];
+    const agreement = agree(this.#clientKey);
+    if (agreement === undefined) throw refusedConnect(BAD_KEY);
+    this.#cipher = agreement.cipher;
+    this.#keys = agreement.keys;
+    return [];
   }
 
   refsOf(data: Uint8Array, isText: boolean): readonly Ref[] {
@@ -217,6 +240,8 @@ class WkprotoCodec implements Codec {
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
     // during the login, only timers of the client send packets, and they will send them again
     if (this.#status === "connecting") return undefined;
+    if (this.#status === "new" && type !== PACKETS.connect)
+      throw new FrameError("malformed_frame", 0, "The first packet must be a CONNECT", true);
     switch (type) {
       case PACKETS.connect:
         if (this.#status !== "new") return undefined;
@@ -256,11 +281,8 @@ class WkprotoCodec implements Codec {
     if (packet.token.length > MAX_TOKEN_LENGTH) return refusedConnect("token is too long");
     if (flag === undefined) return refusedConnect("deviceFlag must be 0, 1 or 2");
     if (this.isPrivate) {
-      const agreement = agree(packet.clientKey);
-      if (agreement === undefined)
-        return refusedConnect("clientKey must be an X25519 public key in base64");
-      this.#cipher = agreement.cipher;
-      this.#keys = agreement.keys;
+      if (!isPublicKey(packet.clientKey)) return refusedConnect(BAD_KEY);
+      this.#clientKey = packet.clientKey;
     }
     return {
       kind: "connect",

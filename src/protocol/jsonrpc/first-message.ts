@@ -1,0 +1,131 @@
+// Reads the first message of a client without parsing its resume points. `JSON.parse` can need more
+// than 10 ms for a malicious message, but the duration of this scan depends only on the size, and
+// only a short text with few names is parsed
+// [decisions: Limits that hold under attack, Before a credential is known].
+
+import { type Document, readDocuments } from "./documents.ts";
+
+/** Maximum size of the message without the list of resume points. */
+export const MAX_GREETING_BYTES = 8192;
+const MAX_NAMES = 64;
+const MAX_DEPTH = 6;
+/** Maximum number of objects and lists in `resume`. Unknown fields of a point may contain some. */
+const MAX_BRACKETS = 10_000;
+
+export const GREETING_TOO_COMPLEX = `The first message must be one connect request of at most ${MAX_GREETING_BYTES} bytes and ${MAX_NAMES} names, not counting resume, with at most ${MAX_DEPTH} levels`;
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COLON = 0x3a;
+const OPEN_ARRAY = 0x5b;
+const SPACE = 0x20;
+/** `{` and `[` differ only in this bit, and so do `}` and `]`. */
+const BRACKET_BIT = 0x20;
+const OPEN = 0x7b;
+const CLOSE = 0x7d;
+const PARAMS = Buffer.from('"params"');
+const RESUME = Buffer.from('"resume"');
+/** Value that replaces the skipped resume points. */
+const NO_POINTS = Buffer.from("[]");
+
+interface FirstMessage {
+  /** The request, in which the list of resume points is empty if `resumeText` is present. */
+  readonly document: Document;
+  /** JSON text of the resume points. A copy of the message's bytes. */
+  readonly resumeText: Uint8Array | undefined;
+}
+
+/** Returns `undefined` if the message exceeds a limit. */
+export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
+  const short: Uint8Array[] = [];
+  let resumeText: Uint8Array | undefined;
+  let copiedTo = 0;
+  let skipped = 0;
+  let depth = 0;
+  let names = 0;
+  let isInParams = false;
+  let at = 0;
+  while (at < data.length) {
+    if (at - skipped > MAX_GREETING_BYTES) return undefined;
+    const byte = data[at] ?? 0;
+    if (byte !== QUOTE) {
+      if ((byte | BRACKET_BIT) === OPEN) depth += 1;
+      else if ((byte | BRACKET_BIT) === CLOSE) depth -= 1;
+      if (depth > MAX_DEPTH) return undefined;
+      at += 1;
+      continue;
+    }
+    const end = endOfString(data, at);
+    const colon = skipSpace(data, end);
+    if (data[colon] !== COLON) {
+      at = end;
+      continue;
+    }
+    names += 1;
+    if (names > MAX_NAMES) return undefined;
+    if (depth === 1) isInParams = equals(data, at, end, PARAMS);
+    const isResume = isInParams && depth === 2 && equals(data, at, end, RESUME);
+    at = skipSpace(data, colon + 1);
+    if (!isResume || data[at] !== OPEN_ARRAY) continue;
+    const listEnd = endOfList(data, at, MAX_DEPTH - depth);
+    if (listEnd === undefined) return undefined;
+    short.push(data.subarray(copiedTo, at), NO_POINTS);
+    resumeText = new Uint8Array(data.subarray(at, listEnd));
+    skipped += listEnd - at;
+    copiedTo = listEnd;
+    at = listEnd;
+  }
+  if (data.length - skipped > MAX_GREETING_BYTES) return undefined;
+  const text = copiedTo === 0 ? data : Buffer.concat([...short, data.subarray(copiedTo)]);
+  const [document, ...others] = readDocuments(text);
+  return others.length > 0 ? undefined : { document, resumeText };
+}
+
+/**
+ * Returns the index after the list at `from`, or the end of the data if the list is incomplete.
+ * Returns `undefined` if the list has more than `maxDepth` levels or `MAX_BRACKETS` objects and
+ * lists.
+ */
+function endOfList(data: Uint8Array, from: number, maxDepth: number): number | undefined {
+  let depth = 0;
+  let brackets = 0;
+  const { length } = data;
+  for (let at = from; at < length; at++) {
+    const byte = data[at] as number; // within bounds; the loop runs once per byte
+    if (byte < OPEN_ARRAY) {
+      if (byte === QUOTE) at = endOfString(data, at) - 1;
+      continue;
+    }
+    const bracket = byte | BRACKET_BIT;
+    if (bracket === OPEN) {
+      depth += 1;
+      brackets += 1;
+      if (depth > maxDepth || brackets > MAX_BRACKETS) return undefined;
+    } else if (bracket === CLOSE) {
+      depth -= 1;
+      if (depth === 0) return at + 1;
+    }
+  }
+  return length;
+}
+
+/** Returns the index after the string at `from`, or the end of the data if it is incomplete. */
+function endOfString(data: Uint8Array, from: number): number {
+  const { length } = data;
+  for (let at = from + 1; at < length; at++) {
+    const byte = data[at];
+    if (byte === QUOTE) return at + 1;
+    if (byte === BACKSLASH) at += 1;
+  }
+  return length;
+}
+
+function skipSpace(data: Uint8Array, from: number): number {
+  let at = from;
+  while (at < data.length && (data[at] ?? 0) <= SPACE) at += 1;
+  return at;
+}
+
+function equals(data: Uint8Array, from: number, to: number, name: Uint8Array): boolean {
+  return to - from === name.length && name.every((byte, i) => data[from + i] === byte);
+}
