@@ -204,12 +204,13 @@ function adapt(path: string, body: unknown): unknown {
   return DEFAULTS.get(path)?.(fields) ?? fields;
 }
 
-function tolerant(body: Fields): Fields {
+function tolerant(body: Fields, isHeader = false): Fields {
   const fields: (readonly [string, unknown])[] = [];
   for (const [name, value] of Object.entries(body)) {
     if (value === null) continue;
     if (FLAGS.has(name) && Number.isInteger(value)) fields.push([name, value === 1 ? 1 : 0]);
-    else if (name === "header" && isRecord(value)) fields.push([name, tolerant(value)]);
+    else if (name === "header" && isRecord(value) && !isHeader)
+      fields.push([name, tolerant(value, true)]);
     else fields.push([name, value]);
   }
   return Object.fromEntries(fields);

@@ -71,3 +71,28 @@ t.test(
     t.same(body, [record, record]);
   },
 );
+
+t.test(
+  "a body with deeply nested objects is not answered with 500 in the wukongim dialect",
+  async (t) => {
+    const nested = (unit: string, depth: number) =>
+      `${unit.repeat(depth)}1${(unit.startsWith("[") ? "]" : "}").repeat(depth)}`;
+    const values = [nested('{"header":', 20_000), nested('{"ban":', 20_000), nested("[", 20_000)];
+    const to = `"channel_id":"${world.name("bob")}","channel_type":1`;
+    for (const path of ["/message/send", "/channel", "/event", "/message/sendbatch"])
+      for (const field of ["header", "payload", "subscribers", "x"])
+        for (const value of values) {
+          const response = await fetch(`http://127.0.0.1:${world.apiPort}${path}`, {
+            method: "POST",
+            headers: { "content-type": "application/json" },
+            body: `{"from_uid":"ann",${to},"client_msg_no":"n","${field}":${value}}`,
+          });
+          const { status } = response;
+          const text = await response.text();
+          t.ok(
+            status < 500,
+            `${path} with ${value.slice(0, 10)} in ${field}: ${status} ${text.slice(0, 80)}`,
+          );
+        }
+  },
+);
