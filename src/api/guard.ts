@@ -33,7 +33,20 @@ const CREDENTIAL_NEEDED =
 const NOT_FROM_PAGES =
   "Calls without a credential are rejected if they come from a web page or name another host; use the host 127.0.0.1 or localhost, or send a credential";
 
-export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host"];
+const NOT_THROUGH_PROXIES =
+  "Calls without a credential are rejected if a proxy forwarded them, because the proxy may be reachable from other machines; send a credential, and set api.token or auth.api = required";
+
+/** Headers with which a proxy marks a call. */
+const PROXY_HEADERS = [
+  "forwarded",
+  "x-forwarded-for",
+  "x-forwarded-host",
+  "x-forwarded-proto",
+  "x-real-ip",
+  "via",
+];
+
+export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host", ...PROXY_HEADERS];
 
 /** Creates a guard that rejects invalid or insufficient credentials even if none is required. */
 export function createGuard(options: {
@@ -81,6 +94,8 @@ export function createGuard(options: {
         : authorizeBearer(bearer, access);
     const isAnonymousAllowed = !requiresCredential && token === "absent" && access !== "bearer";
     if (!isAnonymousAllowed) return unauthorized();
+    if (PROXY_HEADERS.some((name) => (request.headers[name] ?? "") !== ""))
+      return errorReply("forbidden", { message: NOT_THROUGH_PROXIES });
     return refusePage(request);
   };
 }

@@ -118,3 +118,25 @@ for (const [address, settings] of [
       await t.rejects(startWorld(t, settings), ConfigError);
     },
   );
+
+t.test(
+  "a call without a credential that a proxy forwarded is refused with 403, and accepted with a credential [decisions: Who needs it]",
+  async (t) => {
+    const world = await startWorld(t, PASSWORD);
+    const { body } = await world.call("/manager/login", { username: "admin", password: "right" });
+    for (const [name, value] of [
+      ["x-forwarded-for", "203.0.113.7"],
+      ["x-forwarded-host", "chat.example.com"],
+      ["x-forwarded-proto", "https"],
+      ["x-real-ip", "203.0.113.7"],
+      ["forwarded", "for=203.0.113.7"],
+      ["via", "1.1 proxy"],
+    ] as const) {
+      const forwarded = { [name]: value };
+      const refused = await world.call("/user/onlinestatus", [], forwarded);
+      t.match(refused, { status: 403, body: { code: "forbidden" } }, name);
+      const headers = { ...forwarded, authorization: `Bearer ${body.token}` };
+      t.equal((await world.call("/user/onlinestatus", [], headers)).status, 200, name);
+    }
+  },
+);
