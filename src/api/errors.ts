@@ -23,6 +23,7 @@ export const HTTP_STATUS = {
   unauthorized: 401,
   bad_credentials: 401,
   forbidden: 403,
+  banned: 403,
   channel_disbanded: 403,
   channel_banned: 403,
   send_banned: 403,

@@ -16,15 +16,15 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Checks that the viewer may read the channel. Throws `unauthorized`, `not_in_channel`,
-   * `unavailable`, or `rate_limited` after too many wrong tokens from the network of `address`.
+   * Checks that the viewer may read the channel. Throws `unauthorized`, `banned`,
+   * `not_in_channel`, `unavailable`, or `rate_limited` after too many wrong tokens from the network of `address`.
    * Later checks of an open feed pass no `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
 
 interface ViewerPorts {
-  readonly store: Pick<UserStore, "device"> & Pick<ChannelStore, "groupFacts">;
+  readonly store: Pick<UserStore, "device" | "isBanned"> & Pick<ChannelStore, "groupFacts">;
   /** Whether the token is checked. `none` means that any token is accepted. */
   readonly clientAuth: "token" | "none";
   readonly allowsOrigin: (origin: string) => boolean;
@@ -52,6 +52,7 @@ export function createViewers(ports: ViewerPorts): Viewers {
       const { uid } = viewer;
       if (address === undefined) await authenticate(viewer);
       else await tokens.attempt({ address, uid }, () => authenticate(viewer));
+      if (await store.isBanned(uid)) throw new BrokerError("banned");
       if (channel.type !== GROUP_CHANNEL) return; // the viewer's own conversation
       const facts = await store.groupFacts(channel.id, uid);
       if (!facts.isSubscriber) throw new BrokerError("not_in_channel");

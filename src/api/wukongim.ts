@@ -6,7 +6,7 @@ import { type Static, type TSchema, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
-import { GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
+import { GROUP_CHANNEL, PERSON_CHANNEL, SECONDARY_DEVICE, SYSTEM_UID } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import type { Users } from "../broker/users.ts";
 import type { HttpReply } from "../transport/types.ts";
@@ -18,11 +18,11 @@ import { batchUids, createSendBatch } from "./message-batch.ts";
 import { createMessageCalls, sendBody } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import * as replies from "./reply-schemas.ts";
-import { type ApiRoute, type Outcome, postRoute } from "./route.ts";
+import { type ApiRoute, type Outcome, postRoute, type RouteReply } from "./route.ts";
 import { userBodies } from "./users.ts";
 
 interface WukongimPorts {
-  readonly users: Pick<Users, "liveSessions">;
+  readonly users: Users;
   readonly messages: Messages;
   readonly channels: Channels;
   readonly clock: Clock;
@@ -32,7 +32,8 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
   return {
     rows(table) {
       const ownRows = [
-        ...channelRows(ports.channels, maxSubscribers, table),
+        ...channelRows(ports, maxSubscribers, table),
+        tokenRow(ports, table),
         sendRow(ports.messages, maxSubscribers, table),
         onlineStatusRow(ports.users, table),
       ];
@@ -269,8 +270,50 @@ function isEmpty(value: unknown): boolean {
 /** Values of absent flags. `disband` is not listed because it cannot be undone. */
 const NO_FLAGS = { ban: 0, send_ban: 0, allow_stranger: 0, large: 0 } as const;
 
+/** Statuses of a reply that refuses the token of an account. The HTTP status is 200. */
+const ACCOUNT_STATUS = { banned: 19, disbanded: 24 } as const;
+
+/** Creates the row that sets a token, unless the account is banned or disbanded. */
+function tokenRow(
+  { users, channels }: Pick<WukongimPorts, "users" | "channels">,
+  table: readonly ApiRoute[],
+): ApiRoute {
+  async function isDisbanded(uid: string): Promise<boolean> {
+    try {
+      return (await channels.state({ id: uid, type: PERSON_CHANNEL })).info.disband;
+    } catch (error) {
+      if (!hasCode(error, "channel_not_found")) throw error;
+      return false;
+    }
+  }
+
+  return postRoute({
+    ...docsOf("/user/token", table),
+    summary: "Sets the token of a user for a type of device, unless the account is banned",
+    success: {
+      description: "200, or the reason for which nothing was done: 19 banned, 24 disbanded",
+      body: Type.Object(
+        { status: Type.Enum([200, ...Object.values(ACCOUNT_STATUS)], { type: "integer" }) },
+        { title: "TokenResult", examples: [{ status: 200 }] },
+      ),
+    },
+    body: userBodies.token,
+    async handle(body) {
+      const { uid, token, device_flag: flag, device_level: level = SECONDARY_DEVICE } = body;
+      if (await users.isBanned(uid)) return accountReply("banned");
+      if (await isDisbanded(uid)) return accountReply("disbanded");
+      await users.setToken({ uid, token, flag, level });
+      return okReply();
+    },
+  });
+}
+
+function accountReply(state: keyof typeof ACCOUNT_STATUS): HttpReply {
+  return jsonReply(JSON.stringify({ status: ACCOUNT_STATUS[state] }));
+}
+
 function channelRows(
-  channels: Channels,
+  { channels, users }: Pick<WukongimPorts, "channels" | "users">,
   maxSubscribers: number,
   table: readonly ApiRoute[],
 ): readonly ApiRoute[] {
@@ -286,20 +329,36 @@ function channelRows(
 
   /**
    * Creates the channel. If it exists, adds the subscribers and sets the flags. Absent flags become
-   * 0, except `disband`.
+   * 0, except `disband`. `ban` of a personal channel also bans the account of its owner.
    */
-  async function upsert(body: Static<typeof create>) {
+  async function upsert(body: Static<typeof create>): Promise<RouteReply> {
+    const { channel_id: id, channel_type: type } = body;
+    const isNew = await isCreated(body);
+    if (!isNew) {
+      await channels.addSubscribers({ id, type }, body.subscribers ?? [], {
+        membership: "permanent",
+        reset: body.reset === 1,
+      }); // throws if the channel is disbanded
+      await calls.update({ ...NO_FLAGS, ...body });
+    }
+    if (type === PERSON_CHANNEL) await updateBan(id, body.ban === 1);
+    return okReply();
+  }
+
+  /** Returns false if the channel exists already. */
+  async function isCreated(body: Static<typeof create>): Promise<boolean> {
     try {
-      return await calls.create(body);
+      await calls.create(body);
+      return true;
     } catch (error) {
       if (!hasCode(error, "channel_exists")) throw error;
+      return false;
     }
-    const channel = { id: body.channel_id, type: body.channel_type };
-    await channels.addSubscribers(channel, body.subscribers ?? [], {
-      membership: "permanent",
-      reset: body.reset === 1,
-    }); // throws if the channel is disbanded
-    return calls.update({ ...NO_FLAGS, ...body });
+  }
+
+  /** A repeated ban ends sessions again, which an earlier call may have failed to end. */
+  async function updateBan(uid: string, isBanned: boolean): Promise<void> {
+    if (isBanned || (await users.isBanned(uid))) await users.setBan(uid, isBanned);
   }
 
   /** Runs `call`. If the channel does not exist, creates it and runs `call` again. */

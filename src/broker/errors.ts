@@ -28,6 +28,7 @@ export const ERRORS = {
     retry: false,
   },
   unauthorized: { message: "A valid credential is required", retry: false },
+  banned: { message: "The account is banned", retry: false },
   bad_credentials: {
     message: "Invalid username or password",
     retry: false,
@@ -165,17 +166,18 @@ export const CLOSE_REASONS = {
   slow_reader: { code: 4001, message: "The client reads too slowly" },
   replaced: { code: 4202, message: "The device opened a newer session" },
   rate_limited: { code: 4100, message: "Too many frames" },
-  auth_timeout: { code: 4101, message: "No connect frame was received in time" },
+  auth_timeout: { code: 4101, message: "No connect frame in time" },
   unavailable: { code: 4102, message: "The node cannot serve sessions now" },
   kicked: {
     code: 4200,
     message: "Another main device logged in, or a backend ended the session",
   },
   auth_failed: { code: 4201, message: "The credential is not valid" },
-  token_changed: { code: 4203, message: "The device's token was changed" },
+  token_changed: { code: 4203, message: "The token was changed" },
   logged_out: { code: 4204, message: "The device was logged out" },
   protocol_error: { code: 4205, message: "The client violated the protocol" },
   goodbye: { code: 4206, message: "The client ended the session" },
+  banned: { code: 4207, message: "The account is banned" },
 } as const satisfies Record<string, { readonly code: number; readonly message: string }>;
 
 export type CloseReason = keyof typeof CLOSE_REASONS;
@@ -187,4 +189,5 @@ export type CloseReason = keyof typeof CLOSE_REASONS;
 export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<CloseReason>([
   "goodbye",
   "logged_out",
+  "banned",
 ]);

@@ -45,6 +45,13 @@ export interface UserStore {
    * for at least a day.
    */
   putDevice(device: Device): Promise<Device | undefined>;
+  /** Returns true if the account is banned. Always false in a store that does not judge bans. */
+  isBanned(uid: string): Promise<boolean>;
+  /**
+   * Bans the account or ends its ban. If the store judges bans, every later login and confirmation
+   * of a banned user is refused as `banned`.
+   */
+  putBan(uid: string, isBanned: boolean): Promise<void>;
   /**
    * Returns the state of each user, in order. Comparing it with an earlier state is cheaper than
    * reading all groups and inboxes again.

@@ -48,7 +48,7 @@ export interface Sessions {
    * Opens a session. A login of a main device ends the user's other main sessions of that flag as
    * `kicked`, and sessions of the same device as `replaced` [decisions: Kick rule]. A session that
    * continues an earlier one ends it without being a new login [decisions: resume is no login].
-   * Throws `unauthorized`, `reserved_uid`, `bad_id` or `unavailable`.
+   * Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
 }
@@ -85,6 +85,7 @@ export function createSessions(
             message: "uid, device flag and token do not match",
           });
         case "refused":
+          if (result.reason === "banned") throw new BrokerError("banned");
           return { kind: "ended", reason: result.reason };
         case "entered": {
           const { session, order, groups } = result;

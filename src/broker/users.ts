@@ -39,6 +39,10 @@ export interface Users {
   /** Returns, for each user in order, the sessions on live nodes. Duplicates are included. */
   liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]>;
   devices(uid: string): Promise<readonly Device[]>;
+  /** Returns true if the account is banned [decisions: A banned account]. */
+  isBanned(uid: string): Promise<boolean>;
+  /** Bans the account and ends its sessions and its readers of streams, or ends the ban. */
+  setBan(uid: string, isBanned: boolean): Promise<void>;
   /** Ends a session on any node as `kicked`. Has no effect if there is no such session. */
   kick(uid: string, sessionId: string): Promise<void>;
 }
@@ -119,6 +123,19 @@ export function createUsers(ports: {
       assertId(uid, "uid");
       const devices = await Promise.all(DEVICE_FLAGS.map((flag) => store.device(uid, flag)));
       return devices.filter((device) => device !== undefined);
+    },
+
+    async isBanned(uid) {
+      assertId(uid, "uid");
+      return store.isBanned(uid);
+    },
+
+    async setBan(uid, isBanned) {
+      assertId(uid, "uid");
+      await store.putBan(uid, isBanned);
+      if (!isBanned) return;
+      await recheck(uid);
+      await endSessions(uid, "banned", () => true);
     },
 
     async kick(uid, sessionId) {

@@ -180,7 +180,6 @@ interface MissedQuery {
 
 const FIRST_PAGE_SIZE = 50;
 const PAGE_SIZE = 500;
-const MAX_CONVERSATIONS = 10_000;
 const HISTORY_PAGE_SIZE = 200;
 const MAX_HISTORY_PAGES = 10;
 
@@ -191,8 +190,8 @@ const MAX_HISTORY_PAGES = 10;
 async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChannel> {
   const { ask, sinceId, all, hasCursor } = query;
   let cursor: string | undefined;
-  for (let count = 0; count < MAX_CONVERSATIONS; ) {
-    const limit = count === 0 ? FIRST_PAGE_SIZE : PAGE_SIZE;
+  let limit = FIRST_PAGE_SIZE;
+  do {
     const page = await ask({ kind: "conversations", limit, cursor });
     for (const conversation of page.conversations) {
       const { channel, headSeq, last } = conversation;
@@ -204,10 +203,9 @@ async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChan
         yield { channel, afterSeq, headSeq };
       }
     }
-    count += limit;
     cursor = page.cursor;
-    if (!cursor) return;
-  }
+    limit = PAGE_SIZE;
+  } while (cursor);
 }
 
 /** Returns the seq before the first missed message, at most `MAX_HISTORY_PAGES` pages back. */

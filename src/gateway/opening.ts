@@ -330,6 +330,8 @@ export function refusalReason(error: unknown): CloseReason {
     case "bad_id":
     case "bad_request":
       return "auth_failed";
+    case "banned":
+      return "banned";
     case "rate_limited":
       return "rate_limited";
     default:

@@ -22,11 +22,12 @@ import {
 } from "../store/embedded/steps/channel-tables.ts";
 import { commandOf, expiryOf, readState } from "../store/embedded/steps/inbox-rows.ts";
 import { ownerOf } from "../store/embedded/steps/managers.ts";
+import { BAN } from "../store/embedded/steps/users.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
 import * as managers from "../store/redis/steps/managers.ts";
 import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
-import { encodeDevice } from "../store/redis/steps/users.ts";
+import { BAN_FIELD, encodeDevice } from "../store/redis/steps/users.ts";
 import {
   type CountedKind,
   fact,
@@ -89,15 +90,16 @@ function userTables(
   { link: { keys }, clock }: MoveContext,
 ): readonly MoveTable[] {
   return [
-    table<[uid: string, flag: DeviceFlag], Stored>(
+    table<[uid: string, flag: DeviceFlag | typeof BAN], Stored>(
       ["user", "devices"],
       tables.devices,
       ({ key: [uid, flag], value }) => {
-        const [level, hash] = fieldsOf(value) as [DeviceLevel, Uint8Array]; // the format of the row
         const key = keys.user("devices", uid);
-        const device = encodeDevice({ level, tokenHash: hash });
+        const [level, hash] = fieldsOf(value) as [DeviceLevel, Uint8Array]; // the format of the row
+        const item =
+          flag === BAN ? [BAN_FIELD, "1"] : [flag, encodeDevice({ level, tokenHash: hash })];
         return {
-          facts: [fact("HSET", key, [flag, device])],
+          facts: [fact("HSET", key, item)],
           ...{ counts: ["devices"], sizes: [["devices", key]] },
         };
       },

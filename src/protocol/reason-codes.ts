@@ -25,6 +25,8 @@ const REASONS = {
 export const SUCCESS_REASON = REASONS.success;
 /** Reason code of a disconnect after which the client must not reconnect. */
 export const KICKED_REASON = REASONS.kicked;
+/** Reason code of a disconnect of a banned account. The client must not reconnect. */
+export const BANNED_REASON = REASONS.banned;
 
 /** Reason of each error code. The system error, which clients may retry, is used if none fits. */
 const BY_CODE = {
@@ -35,6 +37,7 @@ const BY_CODE = {
   too_large: REASONS.payloadDecode,
   reserved_uid: REASONS.authFailed,
   unauthorized: REASONS.authFailed,
+  banned: REASONS.banned,
   bad_credentials: REASONS.authFailed,
   forbidden: REASONS.notAllowedToSend,
   too_many_attempts: REASONS.rateLimited,

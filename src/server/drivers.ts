@@ -69,6 +69,11 @@ export function maxStreamBytes({ streams, client }: Config): number {
   return Math.min(streams.maxStreamBytes, share);
 }
 
+/** Only WuKongIM's `ban` also bans the account [decisions: A banned account]. */
+function judgesBans({ api }: Config): boolean {
+  return api.dialect === "wukongim";
+}
+
 function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   const { config, logger, about, onLost, newStore } = ports;
   const { families } = ports.metrics;
@@ -89,6 +94,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     maxActiveStreamBytes: streams.maxActiveBytes,
     maxInbox: commands.maxInbox,
     inboxTtlS: commands.expireS,
+    judgesBans: judgesBans(config),
     publisher: cluster,
     clock: clock.now,
     steadyClock: () => performance.now(),
@@ -180,6 +186,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const store = createRedisStore({
     ...common,
     steadyClock: () => performance.now(),
+    judgesBans: judgesBans(config),
     limits: {
       get dedupeWindowS() {
         return agreement.timings["store.dedupeWindowS"];

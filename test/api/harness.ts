@@ -46,6 +46,8 @@ export interface StubState {
   /** Error that the next calls throw, `undefined` for none. */
   failure: unknown;
   presence: readonly Presence[];
+  /** Whether every account is banned. */
+  isBanned: boolean;
   /** Sessions of every user. */
   sessions: readonly SessionRecord[];
   devices: readonly Device[];
@@ -113,6 +115,7 @@ export async function startApi(
     calls: [],
     failure: undefined,
     presence: [],
+    isBanned: false,
     sessions: [],
     devices: [],
     connections: [],
@@ -187,6 +190,8 @@ function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "l
       liveSessions: record("liveSessions", () => [state.sessions]),
       devices: record("devices", () => state.devices),
       kick: record("kick", nothing),
+      isBanned: async () => state.isBanned,
+      setBan: record("setBan", nothing),
     },
     systemAccounts: {
       list: record("systemUids", () => ["bot"]),

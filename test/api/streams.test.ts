@@ -119,6 +119,7 @@ t.test("GET /channel/messages returns a message together with its stream", async
 const CAROL = { uid: "carol", flag: 1 as const };
 const viewers = createViewers({
   store: {
+    isBanned: async () => false,
     device: async (uid, flag) =>
       uid === CAROL.uid && flag === CAROL.flag
         ? { uid, flag, level: 0, tokenHash: hashToken("carols") }
@@ -199,6 +200,7 @@ t.test(
   async (t) => {
     const anyToken = createViewers({
       store: {
+        isBanned: async () => false,
         device: async () => undefined,
         groupFacts: () => ({
           ...{ info: undefined, isSubscriber: true },

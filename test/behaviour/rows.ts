@@ -176,6 +176,7 @@ export const DECISION_ROWS = [
   // Migration
   "Migration",
   "Paging of conversations",
+  "A banned account",
   "Values that clients really send",
 ] as const;
 

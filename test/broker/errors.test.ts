@@ -38,6 +38,7 @@ const RANGES: Readonly<Record<CloseReason, "at once" | "later" | "never">> = {
   logged_out: "never",
   protocol_error: "never",
   goodbye: "never",
+  banned: "never",
 };
 
 t.test("the range of a close code determines whether and when clients reconnect", async (t) => {

@@ -58,6 +58,7 @@ t.test(
       [4202, "replaced"],
       [4203, "token_changed"],
       [4204, "logged_out"],
+      [4207, "banned"],
       [4205, "protocol_error"],
       [4299, "protocol_error"],
     ] as const;

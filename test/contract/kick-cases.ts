@@ -78,6 +78,7 @@ export const OTHER_FLAG_OUTCOME = STAYS;
  * | `confirm <name>`                                    | the node confirms the session      |
  * | `token <t> <level>`                                 | the device of flag 0 is registered |
  * | `logout <level>`                                    | the token of the device is removed |
+ * | `ban`, `unban`                                      | the account is banned, or no more  |
  *
  * A login returns `entered`, `entered as <name>` if it has the order of that login, `refused
  * <reason>` or `unauthorized`. `confirm` returns `confirmed` or `refused <reason>`.
@@ -234,6 +235,32 @@ export const KICK_CASES: readonly KickCase[] = [
         ["d: main continues c", "entered as c", "c replaced"],
       ],
       remaining: "d",
+    }),
+  ),
+  ...(["main", "secondary"] as const).map(
+    (level): KickCase => ({
+      title: `a banned account has no ${level} session until the ban ends, and then its sessions can be continued`,
+      lines: [
+        ["token t1 main"],
+        [`a: ${level} d1`, "entered"],
+        [`e: ${level} web`, "entered"],
+        ["ban"],
+        ["b: main d1", "refused banned"],
+        [`b: ${level} d1 continues a`, "refused banned"],
+        ["b: main d2 token t1", "refused banned"],
+        ["b: main d2 token wrong", "unauthorized"],
+        ["confirm a", "refused banned"],
+        ["end a banned", "done", "a banned"],
+        ["end e banned", "done", "e banned"],
+        ["confirm e", "refused banned"],
+        ["ban"],
+        ["unban"],
+        ["unban"],
+        [`c: ${level} d1 continues a`, "entered as a"],
+        ["d: secondary", "entered"],
+        ["confirm c", "confirmed"],
+      ],
+      remaining: "c d",
     }),
   ),
   {

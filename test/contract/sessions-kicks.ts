@@ -175,6 +175,10 @@ class User {
         await store.putDevice({ uid: this.uid, flag: 0, level, tokenHash });
         return "done";
       }
+      case "ban":
+      case "unban":
+        await store.putBan(this.uid, kind === "ban");
+        return "done";
       case "confirm": {
         const login = this.#login(name);
         const { cluster } = this.#nodes[0];

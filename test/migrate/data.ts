@@ -82,6 +82,8 @@ async function people(store: Store): Promise<void> {
   await store.putDevice({
     ...{ uid: DAVE, flag: 1, level: 0, tokenHash: new Uint8Array() },
   });
+  await store.putBan(DAVE, true);
+  await store.putBan(ODD, true);
   await store.putPasswordOnce("admin", { passwordHash: "scrypt$1$2$3$a$b" });
   await store.changeSystemUids("add", [DAVE, ODD]);
   const until = Date.UTC(2040, 0, 2);
@@ -226,6 +228,7 @@ async function personPicture(store: Store, uid: string) {
   const open = await store.personalStreamsOf(uid);
   return {
     ...{ uid, heads },
+    isBanned: await store.isBanned(uid),
     devices: await Promise.all(([0, 1, 2] as const).map((flag) => store.device(uid, flag))),
     groups: [...(await store.groupsOf(uid))].sort(),
     facts: await Promise.all([

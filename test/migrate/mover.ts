@@ -58,7 +58,7 @@ export async function redisStore(
     ...{ name: "look", onError },
   });
   const store = createRedisStore({
-    ...{ link, clock, onError, limits: LIMITS },
+    ...{ link, clock, onError, limits: LIMITS, judgesBans: true },
   });
   await store.start();
   t.teardown(async () => {

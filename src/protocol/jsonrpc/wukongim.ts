@@ -5,7 +5,7 @@
 import { CLOSE_REASONS, type CloseReason } from "../../broker/errors.ts";
 import { type ChannelRef, type Message, SYSTEM_UID } from "../../broker/model.ts";
 import type { Frames, Push, Reply } from "../protocol.ts";
-import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
+import { BANNED_REASON, KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
 import {
   type ClientEvent,
   clientEvent,
@@ -22,25 +22,26 @@ const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
 
 /**
- * For each close reason, whether `disconnect` is sent before the connection is closed. Clients
- * treat every disconnect as a kick and do not reconnect. A client whose connect was refused has
- * already received the error, and a session that was replaced by a newer session of the same device
- * ends without a notification.
+ * For each close reason, the reason code of the `disconnect` that is sent before the connection is
+ * closed, 0 if none is sent. Clients treat every disconnect as a kick and do not reconnect. A client
+ * whose connect was refused has already received the error, and a session that was replaced by a
+ * newer session of the same device ends without a notification.
  */
-const IS_KICK = {
-  draining: false,
-  slow_reader: false,
-  replaced: false,
-  rate_limited: false,
-  auth_timeout: false,
-  unavailable: false,
-  kicked: true,
-  auth_failed: false,
-  token_changed: true,
-  logged_out: true,
-  protocol_error: false,
-  goodbye: false,
-} as const satisfies Record<CloseReason, boolean>;
+const DISCONNECT_REASONS = {
+  draining: 0,
+  slow_reader: 0,
+  replaced: 0,
+  rate_limited: 0,
+  auth_timeout: 0,
+  unavailable: 0,
+  kicked: KICKED_REASON,
+  auth_failed: 0,
+  token_changed: KICKED_REASON,
+  logged_out: KICKED_REASON,
+  protocol_error: 0,
+  goodbye: 0,
+  banned: BANNED_REASON,
+} as const satisfies Record<CloseReason, number>;
 
 export interface EchoedFields {
   readonly header: HeaderFlags | undefined;
@@ -95,13 +96,11 @@ export function encodeWukongim(push: Push): Frames {
       return eventNotification(clientEvent(push.event));
     case "stream":
       return snapshotEvents(push.snapshot).map(eventNotification);
-    case "disconnect":
-      return IS_KICK[push.reason]
-        ? notification("disconnect", {
-            reasonCode: KICKED_REASON,
-            reason: CLOSE_REASONS[push.reason].message,
-          })
-        : [];
+    case "disconnect": {
+      const reasonCode = DISCONNECT_REASONS[push.reason];
+      const reason = CLOSE_REASONS[push.reason].message;
+      return reasonCode === 0 ? [] : notification("disconnect", { reasonCode, reason });
+    }
     case "conversation":
     case "presence":
       return [];

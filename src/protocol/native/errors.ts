@@ -12,6 +12,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   too_large: 0,
   reserved_uid: 0,
   unauthorized: 0,
+  banned: 0,
   bad_credentials: 0,
   forbidden: 0,
   too_many_attempts: 0,
@@ -54,6 +55,7 @@ export const WIRE_REASONS = {
   logged_out: "logged_out",
   protocol_error: "protocol_error",
   goodbye: "goodbye",
+  banned: "banned",
 } as const satisfies Record<CloseReason, string>;
 
 const CODES: ReadonlyMap<string, ErrorCode> = new Map(

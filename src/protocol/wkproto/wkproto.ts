@@ -26,7 +26,7 @@ import {
   type Reply,
   type RequestLimits,
 } from "../protocol.ts";
-import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
+import { BANNED_REASON, KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
 import {
   type ClientEvent,
   clientEvent,
@@ -104,6 +104,7 @@ const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   logged_out: KICKED_REASON,
   protocol_error: reasonOf("malformed_frame"),
   goodbye: 0,
+  banned: BANNED_REASON,
 };
 
 /** Creates the protocol. A CONNECT as the first packet selects it if no subprotocol was chosen. */

@@ -57,6 +57,8 @@ export interface EmbeddedOptions {
   readonly maxActiveStreamBytes: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
+  /** True if banned accounts cannot log in. The default is false. */
+  readonly judgesBans?: boolean;
   readonly publisher: Publisher;
   readonly clock: Clock;
   /** Clock for the silence of streams, in milliseconds from any origin. Default: `clock`. */
@@ -289,7 +291,7 @@ async function openOwned(
     inboxTtlMs: options.inboxTtlS * 1000,
   });
   const logins = createNewestLogins(tables, clock);
-  const users = createUsers({ ...shared, logins });
+  const users = createUsers({ ...shared, logins, judgesBans: options.judgesBans ?? false });
   const headSeq = history.headSeq.bind(history);
   const channels = createChannels({ ...shared, headSeq });
   const sessions = createSessions({ ...shared, users, channels, logins });

@@ -69,7 +69,12 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     start: lifecycle.start,
     close: lifecycle.close,
     ping: () => use(ping),
-    ...whileRunning(lifecycle, (store) => store.users, ["device", "putDevice"]),
+    ...whileRunning(lifecycle, (store) => store.users, [
+      "device",
+      "putDevice",
+      "isBanned",
+      "putBan",
+    ]),
     ...whileRunning(lifecycle, (store) => store.sessions, [
       "login",
       "removeSession",

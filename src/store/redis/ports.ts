@@ -68,6 +68,7 @@
 //
 //   key or field    type     content                               present
 //   devices         HASH     flag: device (`users.ts`)             if a device is registered
+//     ban           1                                              if the account is banned
 //   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
 //                            last added to this index              user
 //   peers           ZSET     peer uid, scored by the approximate   for at least all peers with whom
@@ -125,6 +126,8 @@ export interface RedisStorePorts {
   /** Clock for idle limits, in milliseconds from any origin. Default: `clock`. */
   readonly steadyClock?: Clock;
   readonly limits: RedisStoreLimits;
+  /** True if banned accounts cannot log in. The default is false. */
+  readonly judgesBans?: boolean;
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**

@@ -39,6 +39,7 @@ export async function startWholeNode(
   const onError = () => {}; // these tests stop servers
   const link = new RedisLink(settings, { name: nodeId, onError });
   const store = createRedisStore({
+    judgesBans: true,
     ...{ link, clock, onError },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },

@@ -39,6 +39,7 @@ export function storeIn(path: string, over: Partial<EmbeddedOptions> = {}): Embe
     maxActiveStreamBytes: 268_435_456,
     maxInbox: 1000,
     inboxTtlS: 604_800,
+    judgesBans: true,
     publisher: { publish() {} },
     clock: Date.now,
     onError(error, what) {

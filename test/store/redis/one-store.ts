@@ -37,6 +37,7 @@ export async function openStore(
   });
   const time = { nowMs: Date.UTC(2040, 0, 1) };
   const store = createRedisStore({
+    judgesBans: true,
     ...{ link, onError, clock: () => time.nowMs },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1_000_000 },

@@ -35,7 +35,10 @@ export interface Tables extends Database {
   readonly listSizes: Table<Stored, (string | number)[]>;
   /** [uid, group id] → newest seq of the group when the user joined. */
   readonly groups: Table<Stored, string[]>;
-  /** [uid, flag] → level and token hash of the device. */
+  /**
+   * [uid, flag] → level and token hash of the device. [uid, "ban"] → only a version: the account is
+   * banned.
+   */
   readonly devices: Table<Stored, (string | number)[]>;
   /** [uid, flag] → newest main login and the time until which it is kept. */
   readonly logins: Table<Stored, (string | number)[]>;

@@ -54,7 +54,9 @@ export function decideLogin(
     if (newest !== undefined && newest.order >= order) {
       const isLater = newest.order > order;
       if (isLater && !isSameDevice(session, newest)) return { kind: "refused", reason: "kicked" };
-      if (newest.ended !== undefined) return { kind: "refused", reason: newest.ended };
+      // A login that a ban ended can be continued after the ban.
+      if (newest.ended !== undefined && newest.ended !== "banned")
+        return { kind: "refused", reason: newest.ended };
       order = newest.order;
     }
     for (const existing of entries) {

@@ -37,7 +37,7 @@ type EnteredResult = Extract<LoginResult, { readonly kind: "entered" }>;
 
 interface SessionPorts {
   readonly tables: Tables;
-  readonly users: Pick<UserStore, "device">;
+  readonly users: Pick<UserStore, "device" | "isBanned">;
   readonly channels: Pick<ChannelStore, "groupsOf">;
   readonly logins: NewestLogins;
   readonly lock: KeyedLock;
@@ -123,7 +123,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
   /** Decides whether the session may continue. A session that is not in memory was ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
-    const reason = endedByDevice(session, device);
+    const isBanned = await users.isBanned(session.uid);
+    const reason = isBanned ? "banned" : endedByDevice(session, device);
     if (reason !== undefined) {
       await evict(session, reason);
       return { kind: "refused", reason };
@@ -145,6 +146,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
       const device = tokenHash === undefined ? undefined : await users.device(uid, flag);
       const level = levelOf(requested, tokenHash, device);
       if (level === undefined) return { kind: "unauthorized" };
+      if (await users.isBanned(uid)) return { kind: "refused", reason: "banned" };
       const session = level === requested.level ? requested : { ...requested, level };
       const newest = newestOf(session);
       const entries = entriesOf(uid).filter((other) => other.session.sessionId !== sessionId);

@@ -17,6 +17,9 @@ const VERSION = 1;
 /** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
+/** Last part of the key of a user's ban in the table `devices`, where devices have their flag. */
+export const BAN = "ban";
+
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
@@ -25,11 +28,13 @@ export function createUsers({
   lock,
   logins,
   clock,
+  judgesBans,
 }: {
   readonly tables: Tables;
   readonly lock: KeyedLock;
   readonly logins: NewestLogins;
   readonly clock: Clock;
+  readonly judgesBans: boolean;
 }): Omit<UserStore, "userStates"> {
   const read = (uid: string, flag: DeviceFlag): Device | undefined => {
     const stored = tables.devices.get([uid, flag]);
@@ -39,6 +44,24 @@ export function createUsers({
     async device(uid, flag) {
       return read(uid, flag);
     },
+
+    async isBanned(uid) {
+      return judgesBans && tables.devices.get([uid, BAN]) !== undefined;
+    },
+
+    // Serialised with the user's logins: when this call is answered, every login that was accepted
+    // before the ban is visible.
+    putBan: (uid, isBanned) =>
+      lock.run(userLock(uid), () =>
+        transact(
+          tables,
+          () => {
+            if (isBanned) void tables.devices.put([uid, BAN], [VERSION]);
+            else void tables.devices.remove([uid, BAN]);
+          },
+          isBanned ? "store" : "reclaim",
+        ),
+      ),
 
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;

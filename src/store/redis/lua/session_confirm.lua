@@ -6,6 +6,7 @@
 --   `sessions` of each session's user
 -- ARGV
 --   1  incarnation
+--   2  `judge` if sessions of banned accounts are refused, else `ignore`
 --   then for each session
 --      uid
 --      sessionId
@@ -19,7 +20,7 @@
 -- Reply
 --   for each session one of
 --     {'confirmed'}
---     {'refused', reason}   a later session, `session_end.lua` or its device ended the session
+--     {'refused', reason}   a later session, `session_end.lua`, its device or a ban ended the session
 --     {'failed', error}
 local FIELDS = 9
 
@@ -56,7 +57,7 @@ end
 
 local function confirm(user, session)
   local entry = read_entry(user, session.id)
-  local reason = device_end_reason(user, session)
+  local reason = ARGV[2] == 'judge' and is_banned(user) and 'banned' or device_end_reason(user, session)
   if reason then
     if entry then remove_entry(user, entry, reason) end
     return { 'refused', reason }
@@ -84,7 +85,7 @@ end
 
 local replies = {}
 for position, key in ipairs(KEYS) do
-  local at = 1 + (position - 1) * FIELDS
+  local at = 2 + (position - 1) * FIELDS
   local session = {
     incarnation = ARGV[1], id = ARGV[at + 2], flag = tonumber(ARGV[at + 3]), level = tonumber(ARGV[at + 4]), device = ARGV[at + 5],
     tag = ARGV[at + 6], token = ARGV[at + 7], since = tonumber(ARGV[at + 8]), order = tonumber(ARGV[at + 9]),

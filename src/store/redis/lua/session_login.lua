@@ -18,6 +18,7 @@
 --   10  `token` if the device must have the token (the session then gets the device's level), else
 --       `none`
 --   11  hash of the token, '' with `none`
+--   12  `judge` if a banned account is refused, else `ignore`
 -- Reply
 --   one of
 --     {'entered', since, order, level, group ids in the user's index}
@@ -34,6 +35,7 @@ if ARGV[10] == 'token' then
   if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end
   session.level = device.level
 end
+if ARGV[12] == 'judge' and is_banned(user) then return { 'refused', 'banned' } end
 local is_main = session.level == 1
 local newest = is_main and read_login(user, ARGV[4]) or nil
 
@@ -58,7 +60,8 @@ if order and order > math.max(NOW, last_order) then order = nil end
 if order and is_main then
   if newest and newest.order >= order then
     if newest.order > order and not same_device(session, newest) then return { 'refused', 'kicked' } end
-    if newest.ended ~= '' then return { 'refused', newest.ended } end
+    -- A login that a ban ended can be continued after the ban.
+    if newest.ended ~= '' and newest.ended ~= 'banned' then return { 'refused', newest.ended } end
     order = newest.order
   end
   for _, old in ipairs(others) do

@@ -29,6 +29,7 @@
 --                   sessions.
 --                   If there are more than 100 fields, the oldest field of a session is removed.
 --   devices   HASH  flag: device (`users.ts`)
+--                   `ban`: present while the account is banned
 --
 -- The numbers since, order and expires are strings, because JSON encoded in Lua keeps only 14
 -- digits of a number.
@@ -172,6 +173,8 @@ local function read_device(user, flag)
   if device:byte(1) ~= DEVICE_FORMAT then error('the format ' .. device:byte(1) .. ' of a device is unknown', 0) end
   return { level = device:byte(2), hash = device:sub(3) }
 end
+
+local function is_banned(user) return redis.call('HEXISTS', user.devices, 'ban') == 1 end
 
 local function same_device(first, second)
   return first.device ~= '' and first.device == second.device

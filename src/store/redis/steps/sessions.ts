@@ -33,7 +33,11 @@ const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
 const END = loadScript(lua("session_end"), ...SESSION_RULES);
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
-export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): SessionStore {
+export function createRedisSessions({
+  link,
+  judgesBans = false,
+}: Pick<RedisStorePorts, "link" | "judgesBans">): SessionStore {
+  const judgement = judgesBans ? "judge" : "ignore";
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a slot of its own
 
@@ -43,7 +47,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]> {
     const keys = sessions.map(({ session }) => keyOf(session.uid));
-    const args = [incarnation, ...sessions.flatMap(confirmArgs)];
+    const args = [incarnation, judgement, ...sessions.flatMap(confirmArgs)];
     try {
       const replies = await link.run(CONFIRM, keys, args);
       return (replies as (readonly Buffer[])[]).map(readConfirmation);
@@ -64,7 +68,7 @@ export function createRedisSessions({ link }: Pick<RedisStorePorts, "link">): Se
         [keyOf(uid)],
         [
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
-          ...[order, label, tokenHash === undefined ? "none" : "token", token],
+          ...[order, label, tokenHash === undefined ? "none" : "token", token, judgement],
         ],
       )) as [Buffer, ...Buffer[]]; // only the fifth item, the groups, is a list
       const result = kind.toString() as LoginResult["kind"];

@@ -1,5 +1,5 @@
 // Users in Redis: their devices, in one HASH per user (field: flag; value: format, level and token
-// hash), and functions that read their group indexes and newest inboxSeqs. State: the reads in
+// hash), their bans (field `ban` of the same HASH), and functions that read their group indexes and newest inboxSeqs. State: the reads in
 // progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
@@ -11,6 +11,8 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 import { SESSION_RULES } from "./sessions.ts";
 
 const FORMAT = 1;
+/** Field of a banned account in the HASH of its devices. */
+export const BAN_FIELD = "ban";
 const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
@@ -26,7 +28,8 @@ const STATES_IN_FLIGHT = 256;
 export function createRedisUsers({
   link,
   waitForReplicas,
-}: Pick<RedisStorePorts, "link" | "waitForReplicas">): UserStore {
+  judgesBans = false,
+}: Pick<RedisStorePorts, "link" | "waitForReplicas" | "judgesBans">): UserStore {
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // each user is in a slot of its own
   const reads = new Semaphore(STATES_IN_FLIGHT);
 
@@ -57,6 +60,18 @@ export function createRedisUsers({
       const oldDevice = await link.run(PUT, [key], args);
       await waitForReplicas(key);
       return deviceOf(uid, flag, oldDevice);
+    },
+
+    async isBanned(uid) {
+      if (!judgesBans) return false;
+      return (await link.call("hexists", link.keys.user("devices", uid), BAN_FIELD)) === 1;
+    },
+
+    async putBan(uid, isBanned) {
+      const key = link.keys.user("devices", uid);
+      if (isBanned) await link.write("hset", key, BAN_FIELD, "1");
+      else await link.write("hdel", key, BAN_FIELD);
+      await waitForReplicas(key);
     },
 
     async userStates(uids) {
