@@ -4,7 +4,7 @@
 
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";
-import { isReply, UnusableRedis } from "./errors.ts";
+import { isReply, RedisAway, UnusableRedis } from "./errors.ts";
 import type { Keys } from "./keys.ts";
 
 const MIN_MAJOR = 7;
@@ -13,7 +13,8 @@ const FORMAT = 3;
 
 /**
  * Returns warnings for the operator about the configuration of the server, none if the server does
- * not let this node read it. Throws an `UnusableRedis` if this build cannot use the server.
+ * not let this node read it. Throws an `UnusableRedis` if this build cannot use the server, and a
+ * `RedisAway` if the server is a replica.
  */
 export async function checkServer(
   server: Redis | RedisClient,
@@ -31,7 +32,19 @@ export async function checkServer(
     );
   if (info.includes("redis_mode:cluster") && !isCluster)
     throw new UnusableRedis("Redis is a Cluster. Set redis.cluster (JINDOU_REDIS_CLUSTER) to true");
+  if (!isCluster) assertPrimary(info);
   return warningsOf(info);
+}
+
+/**
+ * Throws a `RedisAway` if INFO shows a replica. A replica may accept writes, but it deletes them
+ * when it next synchronizes with its primary. A replica of a Cluster redirects every call.
+ */
+export function assertPrimary(info: string): void {
+  if (!/^role:slave\b/m.test(info)) return;
+  throw new RedisAway(
+    "the server is a replica, and a replica deletes what it stores when it synchronizes with its primary. Set redis.url (JINDOU_REDIS_URL) to the primary, or make this server the primary with REPLICAOF NO ONE",
+  );
 }
 
 /**

@@ -22,10 +22,11 @@ import {
   asBrokerError,
   isMissingScript,
   isUnanswered,
+  RedisAway,
   startFailure,
   UnusableRedis,
 } from "./errors.ts";
-import { assertFormat, checkServer } from "./format.ts";
+import { assertFormat, assertPrimary, checkServer } from "./format.ts";
 import { Keys } from "./keys.ts";
 import { Connections, cannotRun } from "./lost-connection.ts";
 import { Primaries } from "./primaries.ts";
@@ -43,6 +44,10 @@ const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 /** Default of `maxClockAgeMs`. */
 const MAX_CLOCK_AGE_MS = 2000;
+/** Time between two checks of what may change while the connection stays open. */
+const WATCH_MS = 1000;
+/** Address of a server at the start of an error message. `/readyz` does not show it. */
+const ADDRESS = /^at \S+ /;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
 interface LinkPorts {
@@ -97,6 +102,12 @@ export class RedisLink {
   #preparing: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
   #drained: (() => void) | undefined;
+  /** Why a server that is reachable cannot be used, `undefined` if it can or is not reachable. */
+  #refusal: string | undefined;
+  /** True if the next attempt needs a new connection, which may lead to the primary. */
+  #isReplica = false;
+  #isWatching = false;
+  #watchTimer: NodeJS.Timeout | undefined;
 
   constructor(settings: RedisSettings, ports: LinkPorts) {
     this.#settings = settings;
@@ -217,6 +228,7 @@ export class RedisLink {
     if (this.#isClosed) return; // closed while connecting
     this.#primaries?.watch();
     this.#clocks.watch();
+    if (!this.isCluster) this.#watchTimer = setInterval(() => this.#watch(), WATCH_MS).unref();
     this.#setStatus("up");
   }
 
@@ -229,12 +241,16 @@ export class RedisLink {
       await new Promise<void>((resolve) => {
         this.#drained = resolve; // every call settles after its timeout at the latest
       });
+    clearInterval(this.#watchTimer);
     this.#primaries?.close();
     this.#clocks.close();
     this.#client.disconnect();
   }
 
+  /** Throws `unavailable` if Redis cannot be used, with the reason if the operator must act. */
   async ping(): Promise<void> {
+    if (this.#status === "down" && this.#refusal !== undefined)
+      throw new BrokerError("unavailable", { message: `Redis cannot be used: ${this.#refusal}` });
     await this.call("ping");
   }
 
@@ -433,9 +449,15 @@ export class RedisLink {
     if (this.#status === "closed") return;
     this.#setStatus("down");
     this.#preparing ??= this.#prepare()
-      .then(() => this.#setStatus("up"))
+      .then(() => {
+        this.#refusal = undefined;
+        this.#setStatus("up");
+      })
       .catch((error: unknown) => {
-        this.#report(error, "Redis is reachable again but cannot be used yet");
+        const isRefused = error instanceof RedisAway || error instanceof UnusableRedis;
+        this.#isReplica = error instanceof RedisAway;
+        this.#refusal = isRefused ? error.message.replace(ADDRESS, "") : undefined;
+        this.#report(error, "Redis is reachable but cannot be used yet");
         setTimeout(() => this.#retry(), 1000).unref();
       })
       .finally(() => {
@@ -444,7 +466,22 @@ export class RedisLink {
   }
 
   #retry(): void {
-    if (this.#status === "down" && this.#client.status === "ready") this.#reopen();
+    if (this.#status !== "down" || this.#client.status !== "ready") return;
+    if (this.#isReplica) this.#client.disconnect(true);
+    else this.#reopen();
+  }
+
+  /** Checks that the server has not become a replica, which may accept writes and lose them. */
+  async #watch(): Promise<void> {
+    if (this.#status !== "up" || this.#isWatching) return;
+    this.#isWatching = true;
+    try {
+      assertPrimary(String(await send(this.#route(undefined), "info", ["replication"], {})));
+    } catch (error) {
+      if (error instanceof RedisAway) this.#reopen(); // the calls report other errors
+    } finally {
+      this.#isWatching = false;
+    }
   }
 
   #connectNode(node: Redis): void {

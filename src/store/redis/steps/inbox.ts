@@ -40,7 +40,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
         // end of the inbox.
         from = last.inboxSeq + 1;
       }
-      await link.ping(); // throws if Redis is unreachable, so that the inbox does not look empty
+      await link.call("ping"); // throws if Redis is unreachable, so that the inbox does not look empty
       return [];
     },
 
