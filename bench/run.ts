@@ -21,6 +21,7 @@ import { buildCommit, buildHere, commitOf, ROOT } from "./support/builds.ts";
 import { hotSpots } from "./support/profile.ts";
 import { table } from "./support/table.ts";
 import { Workbench } from "./support/workbench.ts";
+import { userGroups } from "./user-groups.ts";
 
 const BENCHMARKS: readonly Benchmark[] = [
   http,
@@ -29,6 +30,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   socketSend,
   stream,
   connections,
+  userGroups,
   idle,
   storeAppend,
   cluster,
@@ -53,7 +55,7 @@ Options:
   --quick           only check that everything works; the results are meaningless
   --help            show this text
 
-Needs Linux and a C compiler (cc). cluster, idle and redis-restart also need redis-server.
+Needs Linux and a C compiler (cc). cluster, idle, user-groups and redis-restart also need redis-server.
 docs/benchmarks.md describes what is measured and how.
 `;
 

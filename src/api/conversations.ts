@@ -151,8 +151,10 @@ export function createConversationCalls(
       const from = Math.max(0, page - 1) * pageSize;
       const range = { cursor: cursor || undefined, limit: from + pageSize };
       const selection = await conversations.select(uid, filterOf(body), range);
+      const { last_msg_seqs: seqs = "" } = body;
+      const lastSeqs = readLastSeqs(seqs, seqs === "" ? [] : selection.channels());
       const list = await writeList(messages, selection.heads.slice(from), {
-        ...{ uid, limit, lastSeqs: readLastSeqs(body.last_msg_seqs ?? "", selection.channels) },
+        ...{ uid, limit, lastSeqs },
         isWhole: page > 0,
       });
       const reply = jsonReply(list.json);

@@ -6,6 +6,7 @@
 import { createHash } from "node:crypto";
 import { BrokerError } from "./errors.ts";
 import type { Conversation, ConversationHead } from "./model.ts";
+import type { ConversationSelection } from "./ports.ts";
 
 /** Conversations of a user for one page, and how to continue after a part of them. */
 export interface Selection {
@@ -18,7 +19,7 @@ export interface Selection {
   cursorAfter(count: number, returned?: readonly Conversation[]): string | undefined;
 }
 
-interface SelectionQuery {
+export interface SelectionQuery {
   readonly uid: string;
   /** Only conversations that changed at this time or later. Ignored if there is a cursor. */
   readonly sinceMs: number;
@@ -26,6 +27,9 @@ interface SelectionQuery {
   readonly cursor: string | undefined;
   readonly lookBackMs: number;
 }
+
+/** Where a page begins. */
+type PageStart = Pick<Position, "sinceMs" | "beforeId">;
 
 type State = ConversationHead | Conversation;
 
@@ -56,12 +60,23 @@ const HEAD_BYTES = 1 + CHECK_BYTES + NUMBERS * 8;
 const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4) / 3);
 
 /**
- * Selects a page of `heads`, which must be sorted by the newest message, newest first. Throws
- * `bad_cursor` if the cursor cannot be read or belongs to another user.
+ * Returns where the page begins. Throws `bad_cursor` if the cursor cannot be read or belongs to
+ * another user.
  */
-export function selectPage(heads: readonly ConversationHead[], query: SelectionQuery): Selection {
+export function startOf({ uid, sinceMs, cursor }: SelectionQuery): PageStart {
+  return cursor ? readCursor(cursor, uid) : { sinceMs, beforeId: Number.MAX_SAFE_INTEGER };
+}
+
+/**
+ * Selects a page of `heads`, which must be sorted by the newest message, newest first. Returns
+ * `undefined` if `heads` is not complete and has too few conversations for the page. Throws like
+ * `startOf`.
+ */
+export function selectPage(
+  { heads, isComplete, newestChangeMs: nowMs }: Omit<ConversationSelection, "channels">,
+  query: SelectionQuery,
+): Selection | undefined {
   const { uid, limit, lookBackMs } = query;
-  const nowMs = heads.reduce((latest, { changedAtMs }) => Math.max(latest, changedAtMs), 0);
   const position = query.cursor
     ? readCursor(query.cursor, uid)
     : {
@@ -72,6 +87,7 @@ export function selectPage(heads: readonly ConversationHead[], query: SelectionQ
         prints: new Set<string>(),
       };
   const { unchanged, changed } = remaining(heads, position);
+  if (!isComplete && unchanged.length <= limit) return undefined;
   const all = [...unchanged, ...changed];
   return {
     heads: all.slice(0, limit),

@@ -3,7 +3,7 @@
 // that wait for their turn.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
-import { type Selection, selectPage } from "./conversation-pages.ts";
+import { type Selection, type SelectionQuery, selectPage, startOf } from "./conversation-pages.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
@@ -34,7 +34,7 @@ interface ConversationPage {
   readonly conversations: readonly Conversation[];
   /** Cursor of the next page, `undefined` if this is the last page. */
   readonly cursor: string | undefined;
-  /** Number of conversations that were sorted to find this page. */
+  /** Number of conversations that were read to find this page. */
   readonly readCount: number;
 }
 
@@ -47,8 +47,8 @@ export interface ConversationFilter {
 }
 
 interface FilteredSelection extends Selection {
-  /** Channels of all conversations of the user, including those that do not pass the filter. */
-  readonly channels: readonly ChannelRef[];
+  /** Returns the channels of all conversations, including those that do not pass the filter. */
+  channels(): readonly ChannelRef[];
 }
 
 /**
@@ -56,6 +56,8 @@ interface FilteredSelection extends Selection {
  * ahead is not from this store, for example because it has another unit.
  */
 const MAX_VERSION_AHEAD_MS = 86_400_000;
+/** Factor by which the number of requested conversations grows if a filter rejects many. */
+const COUNT_GROWTH = 4;
 
 /** Use cases of conversations. All methods throw `bad_id` for an invalid id. */
 export interface Conversations {
@@ -110,23 +112,38 @@ export function createConversations({
     return turns.run(uid, build);
   }
 
-  const allHeads = async (uid: string) => newestFirst(await store.conversationsOf(uid));
-
   /** Returns the lowest `changedAtMs` that is after `version`. */
-  function sinceMsOf(version: number, heads: readonly ConversationHead[]): number {
-    const newestMs = heads.reduce(
-      (latest, { changedAtMs }) => Math.max(latest, changedAtMs),
-      clock(),
-    );
-    return version > newestMs + MAX_VERSION_AHEAD_MS ? 0 : Math.max(0, version - lookBackMs);
+  async function sinceMsOf(uid: string, version: number): Promise<number> {
+    const isAhead = (newestMs: number) => version > newestMs + MAX_VERSION_AHEAD_MS;
+    if (isAhead(clock())) {
+      const newest = { sinceMs: 0, count: 1, beforeId: Number.MAX_SAFE_INTEGER };
+      const { newestChangeMs } = await store.newestConversations(uid, newest);
+      if (isAhead(newestChangeMs)) return 0;
+    }
+    return Math.max(0, version - lookBackMs);
+  }
+
+  /**
+   * Selects a page. Asks the store for more conversations as long as too few of them pass the
+   * filter.
+   */
+  async function pageOf(query: SelectionQuery, passes: (head: ConversationHead) => boolean) {
+    const { uid, limit } = query;
+    const start = startOf(query);
+    for (let count = limit + 1; ; count *= COUNT_GROWTH) {
+      const list = await store.newestConversations(uid, { ...start, count });
+      const heads = list.heads.filter(passes);
+      const selection = selectPage({ ...list, heads }, query);
+      if (selection !== undefined) return { selection, list };
+    }
   }
 
   async function list(
     uid: string,
     { cursor, limit, maxBytes }: ConversationRange,
   ): Promise<ConversationPage> {
-    const sorted = await allHeads(uid);
-    const selection = selectPage(sorted, { uid, sinceMs: 0, limit, cursor, lookBackMs });
+    const query = { uid, sinceMs: 0, limit, cursor, lookBackMs };
+    const { selection, list } = await pageOf(query, () => true);
     const channels = selection.heads.map(({ channel }) => channel);
     const page = await store.readConversations(uid, channels, { limit, maxBytes });
     const last = page.conversations.at(-1)?.channel;
@@ -138,7 +155,7 @@ export function createConversations({
       // Sorted again, because newer messages may have been stored between the two reads.
       conversations: newestFirst(page.conversations),
       cursor: selection.cursorAfter(count, page.conversations),
-      readCount: sorted.length,
+      readCount: list.heads.length,
     };
   }
 
@@ -147,14 +164,12 @@ export function createConversations({
 
     select: (uid, { version, onlyUnread, excludedTypes }, { cursor, limit }) =>
       inTurn(uid, async () => {
-        const heads = await allHeads(uid);
-        const matches = heads.filter(
-          ({ unread, channel }) =>
-            (!onlyUnread || unread > 0) && !excludedTypes.includes(channel.type),
-        );
-        const sinceMs = sinceMsOf(version, heads);
-        const selection = selectPage(matches, { uid, sinceMs, limit, cursor, lookBackMs });
-        return { ...selection, channels: heads.map(({ channel }) => channel) };
+        const sinceMs = await sinceMsOf(uid, version);
+        const passes = ({ unread, channel }: ConversationHead) =>
+          (!onlyUnread || unread > 0) && !excludedTypes.includes(channel.type);
+        const query = { uid, sinceMs, limit, cursor, lookBackMs };
+        const { selection, list } = await pageOf(query, passes);
+        return { ...selection, channels: list.channels };
       }),
 
     async change({ uid, origin }, channel, change) {

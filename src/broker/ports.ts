@@ -369,6 +369,29 @@ export interface ConversationSlice {
   readonly more: boolean;
 }
 
+/** Part of a user's conversations. */
+export interface ConversationRange {
+  /** Only conversations that changed at this time (Unix milliseconds) or later. 0 means all. */
+  readonly sinceMs: number;
+  /** Number of conversations, the newest of those whose newest message has an id below `beforeId`. */
+  readonly count: number;
+  readonly beforeId: number;
+}
+
+export interface ConversationSelection {
+  /** Without content, newest message first. May contain conversations outside the range. */
+  readonly heads: readonly ConversationHead[];
+  /** True if `heads` has all conversations that changed since `sinceMs`, whatever their number. */
+  readonly isComplete: boolean;
+  /**
+   * Time (Unix milliseconds) that is not before any change of the user's conversations so far.
+   * Later changes are not before it, except as `lookBackMs` of the driver says.
+   */
+  readonly newestChangeMs: number;
+  /** Returns the channels of all conversations of the user, and maybe groups the user has left. */
+  channels(): readonly ChannelRef[];
+}
+
 /**
  * Conversations of users. A user has a conversation for each group in `groupsOf`, and for each
  * personal channel with a stored message from or to the user. Storing a message writes nothing per
@@ -385,8 +408,11 @@ export interface ConversationSlice {
  * is always 0 and no position is stored.
  */
 export interface ConversationStore {
-  /** Returns the conversations with a visible message in no particular order, without content. */
-  conversationsOf(uid: string): Promise<readonly ConversationHead[]>;
+  /**
+   * Selects conversations with a visible message, and reads as few of the others as it can. Returns
+   * at least those of the range.
+   */
+  newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection>;
   /**
    * Returns the conversations of `channels` that have a visible message, in order. Stops after
    * `limit`, or before the content exceeds `maxBytes`, but always returns the first conversation.

@@ -6,6 +6,7 @@ import type { Store } from "../../src/broker/ports.ts";
 import { crc32 } from "../../src/lib/crc32.ts";
 import { ALL, draftOf, earlierResult, group } from "../contract/store-fixture.ts";
 import { hashOf } from "../migrate/data.ts";
+import { conversationsOf } from "../support/conversation-list.ts";
 
 export interface Size {
   readonly messages: number;
@@ -89,7 +90,7 @@ export async function checksums(store: Store, size: Size): Promise<ReadonlyMap<s
     const uid = uidOf(i);
     const device = await store.device(uid, 0);
     const isListed = i % LISTED_EVERY === 0;
-    const listed = isListed ? await store.conversationsOf(uid) : [];
+    const listed = isListed ? await conversationsOf(store, uid) : [];
     const heads = listed.map(({ channel, headSeq, readSeq, unread }) =>
       [channel.id, headSeq, readSeq, unread].join(" "),
     );

@@ -234,8 +234,18 @@ function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "l
     conversations: {
       select: createConversations({
         store: {
-          conversationsOf: record("heads", () => state.conversations.filter(isHead)),
-          ...{ readConversations: unused, conversation: unused, changeConversation: unused },
+          newestConversations: record("heads", () => {
+            const heads = state.conversations
+              .filter(isHead)
+              .sort((a, b) => b.last.messageId - a.last.messageId);
+            return {
+              ...{ heads, isComplete: true },
+              newestChangeMs: Math.max(0, ...heads.map(({ changedAtMs }) => changedAtMs)),
+              channels: () => heads.map(({ channel }) => channel),
+            };
+          }),
+          ...{ readConversations: unused },
+          ...{ conversation: unused, changeConversation: unused },
         },
         publisher: { announce: unused },
         clock: () => 0,

@@ -23,6 +23,7 @@ const ROWS = {
   "socket-send": 2,
   stream: 4,
   connections: 2,
+  "user-groups": 12,
   idle: 2,
   "store-append": 12,
   cluster: 26,

@@ -3,6 +3,7 @@
 import type { Test } from "tap";
 import type { ChannelRef, Conversation, ConversationHead } from "../../src/broker/model.ts";
 import type { ConversationChange, MessageDraft } from "../../src/broker/ports.ts";
+import { conversationsOf } from "../support/conversation-list.ts";
 import { draftOf, type FixtureFactory, group, type StoreFixture } from "./store-fixture.ts";
 
 /** The group that `withGroup` creates. */
@@ -71,7 +72,7 @@ export const UNBOUNDED = { limit: 1000, maxBytes: 1_000_000_000 };
 
 /** Returns the channel ids of the user's conversations, newest message first. */
 export const conversationIds = async ({ store }: StoreFixture, uid: string) =>
-  newestFirst(await store.conversationsOf(uid)).map((c) => c.channel.id);
+  newestFirst(await conversationsOf(store, uid)).map((c) => c.channel.id);
 
 export function newestFirst(heads: readonly ConversationHead[]): readonly ConversationHead[] {
   return heads.toSorted(

@@ -11,6 +11,7 @@ import type {
   MessageStore,
   StreamStore,
 } from "../../src/broker/ports.ts";
+import { conversationsOf } from "../support/conversation-list.ts";
 import type { Random } from "../support/random.ts";
 import { newestFirst, UNBOUNDED } from "./conversation-fixture.ts";
 import type { ConversationModel, ConversationState } from "./conversation-model.ts";
@@ -162,7 +163,7 @@ export class ConversationPair {
   async #compareUser(uid: string): Promise<boolean> {
     const { model } = this.#options;
     const store = this.#options.store();
-    const heads = newestFirst(await store.conversationsOf(uid));
+    const heads = newestFirst(await conversationsOf(store, uid));
     const expected = model.list(uid, CHANNELS);
     if (!this.#expectSame(heads.map(stateOf), expected, `the list of ${uid} is that of the model`))
       return false;

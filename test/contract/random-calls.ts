@@ -2,6 +2,7 @@
 // users, channels and names, so that the calls affect each other. It keeps the channels and logins
 // that earlier calls have used.
 
+import { isDeepStrictEqual } from "node:util";
 import {
   type ChannelKey,
   type ChannelRef,
@@ -22,6 +23,7 @@ import type {
   Store,
 } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
+import { conversationsIn, conversationsOf, inRange } from "../support/conversation-list.ts";
 import type { Random } from "../support/random.ts";
 import { ALL, draftOf, group, person, type StoreFixture, seqsOf } from "./store-fixture.ts";
 import { commandOf } from "./store-inbox-fixture.ts";
@@ -298,8 +300,12 @@ export class RandomCalls {
       limit,
       maxBytes: this.#random.pick([1, Number.MAX_SAFE_INTEGER]),
     };
-    return stepOf(`conversations ${uid} ${textOf(bounds)}`, async (store) => [
-      byChannel(await store.conversationsOf(uid)),
+    const count = 1 + this.#random.below(4);
+    const [skipped, sinceAt] = [this.#random.below(4), this.#random.below(4)];
+    const page = { count, skipped, sinceAt };
+    return stepOf(`conversations ${uid} ${textOf({ ...bounds, ...page })}`, async (store) => [
+      await isPageRight(store, uid, page),
+      byChannel(await conversationsOf(store, uid)),
       await store.readConversations(uid, CHANNELS, bounds),
       await Promise.all(CHANNELS.map((channel) => store.conversation(uid, channel))),
     ]);
@@ -590,4 +596,22 @@ const hashOf = (token: string): Uint8Array =>
 async function sessionsById(store: Store, uid: string) {
   const [sessions = []] = await store.sessionsOf([uid]);
   return sessions.toSorted((a, b) => (a.session.sessionId < b.session.sessionId ? -1 : 1));
+}
+
+/**
+ * Reads a page that begins after `skipped` conversations and has no change before that of the
+ * conversation at `sinceAt`. Returns whether a list of all conversations has the same ones. The
+ * order of messages in two channels may differ between stores.
+ */
+async function isPageRight(
+  store: Store,
+  uid: string,
+  { count, skipped, sinceAt }: Readonly<Record<"count" | "skipped" | "sinceAt", number>>,
+) {
+  const all = await conversationsOf(store, uid);
+  const sinceMs = sinceAt === 0 ? 0 : (all[sinceAt]?.changedAtMs ?? 0);
+  const beforeId = all[skipped]?.last.messageId ?? Number.MAX_SAFE_INTEGER;
+  const range = { sinceMs, count, beforeId };
+  const page = await conversationsIn(store, uid, range);
+  return isDeepStrictEqual(page, inRange(all, range));
 }

@@ -2,7 +2,8 @@
 
 import type { Test } from "tap";
 import { channelKey, type StreamSnapshot } from "../../src/broker/model.ts";
-import type { MessageDraft } from "../../src/broker/ports.ts";
+import type { ConversationRange, MessageDraft } from "../../src/broker/ports.ts";
+import { conversationsIn, conversationsOf } from "../support/conversation-list.ts";
 import {
   changeConversation,
   conversationIds,
@@ -59,6 +60,56 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
+    "a range of conversations is right after every kind of change, before and after a restart",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      const { store } = fixture;
+      const ids = ["a", "b", "c", "d", "e", "f"];
+      for (const id of ids) {
+        await store.createChannel(group(id), ["bob", "alice"]);
+        await send(fixture, 1, { channel: { id, type: 2 } });
+        fixture.nowMs += 10;
+      }
+      const newest = async (count: number, over: Partial<ConversationRange> = {}) => {
+        const range = { sinceMs: 0, beforeId: Number.MAX_SAFE_INTEGER, count, ...over };
+        return (await conversationsIn(fixture.store, "bob", range)).map(
+          ({ channel }) => channel.id,
+        );
+      };
+      const to = (id: string) => ({ id, type: 2 }) as const;
+      t.same(await newest(2), ["f", "e"]);
+      await send(fixture, 1, { channel: to("a") });
+      t.same(await newest(2), ["a", "f"], "a message raises its group");
+      await send(fixture, 1, { channel: personalChannel("bob") });
+      t.same(await newest(2), ["alice", "a"], "the first message of a user is in the list");
+      await store.changeConversation("bob", to("a"), { kind: "delete" });
+      t.same(await newest(2), ["alice", "f"], "a deleted conversation is not in it");
+      await store.removeSubscribers(group("f"), ["bob"], "permanent");
+      t.same(await newest(2), ["alice", "e"], "a group that the user left is not in it");
+      await store.updateChannel(group("e"), { disband: true });
+      t.same(await newest(2), ["alice", "d"], "a disbanded group is not in it");
+      await store.addSubscribers(group("f"), ["bob"], { membership: "permanent", reset: false });
+      t.same(await newest(3), ["alice", "f", "d"], "a group that the user joined is in it");
+      await send(fixture, 1, { channel: to("c"), expireS: 5 });
+      t.same(await newest(2), ["c", "alice"]);
+      fixture.nowMs += 6000;
+      t.same(await newest(2), ["alice", "f"], "an expired message does not count");
+      t.same(await newest(9), ["alice", "f", "d", "c", "b"]);
+      const sinceMs = fixture.nowMs;
+      await store.changeConversation("bob", to("b"), { kind: "read", seq: 1 });
+      const check = async () => {
+        t.same(await newest(9, { sinceMs }), ["b"], "only what changed since then");
+        const [, second] = await conversationsOf(fixture.store, "bob");
+        const beforeId = second?.last.messageId ?? 0;
+        t.same(await newest(2, { beforeId }), ["d", "c"], "the range continues");
+      };
+      await check();
+      await fixture.reopen();
+      await check();
+    },
+  );
+
+  t.test(
     "unstored messages and commands neither create a conversation nor become the last message of one",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
@@ -91,7 +142,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
         t.equal(conversation?.changedAtMs, conversation?.last?.timestampMs);
         const list = await fixture.store.readConversations("bob", [G], UNBOUNDED);
         t.same(list, { conversations: [conversation], more: false });
-        const [head] = await fixture.store.conversationsOf("bob");
+        const [head] = await conversationsOf(fixture.store, "bob");
         const { timestampMs } = conversation?.last ?? {};
         const last = { messageId, messageSeq: 2, clientMsgNo: "last" };
         t.same(head, { ...conversation, last: { ...last, timestampMs } });

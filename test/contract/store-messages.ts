@@ -3,6 +3,7 @@
 import type { Test } from "tap";
 import { channelKey, clientMsgNoOf } from "../../src/broker/model.ts";
 import type { MessageDraft } from "../../src/broker/ports.ts";
+import { conversationsOf } from "../support/conversation-list.ts";
 import { ALL, draftOf, type FixtureFactory, retryOf, seqsOf } from "./store-fixture.ts";
 
 export async function appending(t: Test, createFixture: FixtureFactory): Promise<void> {
@@ -64,7 +65,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
         const range = { limit: 10, maxBytes: 10_000 };
         const [history, heads, page] = await Promise.all([
           fixture.store.readMessages("1:alice@bob", ALL),
-          fixture.store.conversationsOf("bob"),
+          conversationsOf(fixture.store, "bob"),
           fixture.store.readConversations("alice", [channel], range),
         ]);
         return {

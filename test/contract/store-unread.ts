@@ -4,6 +4,7 @@
 import type { Test } from "tap";
 import { type ChannelRef, STREAM_START } from "../../src/broker/model.ts";
 import type { ConversationChange } from "../../src/broker/ports.ts";
+import { conversationsOf } from "../support/conversation-list.ts";
 import { numbersOf } from "./conversation-fixture.ts";
 import { draftOf, type FixtureFactory, group, type StoreFixture } from "./store-fixture.ts";
 import { commandOf } from "./store-inbox-fixture.ts";
@@ -184,7 +185,7 @@ class CaseRunner {
     const uid = this.#uid(name);
     const channel = this.#channel(other);
     const conversation = await store.conversation(uid, channel);
-    const head = (await store.conversationsOf(uid)).find(
+    const head = (await conversationsOf(store, uid)).find(
       (entry) => entry.channel.id === channel.id,
     );
     const listed = conversation?.last === undefined ? undefined : positionText(conversation);

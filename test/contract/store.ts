@@ -103,7 +103,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     store.appendCommand(commandOf()),
     store.readInbox("alice", 0, { limit: 1, maxBytes: 1 }),
     store.acknowledgeCommands("alice", [1]),
-    store.conversationsOf("alice"),
+    store.newestConversations("alice", { sinceMs: 0, count: 1, beforeId: 1 }),
     store.readConversations("alice", [], { limit: 1, maxBytes: 1 }),
     store.changeConversation("alice", group("g"), { kind: "delete" }),
     store.channel(group("g")),

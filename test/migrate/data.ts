@@ -19,6 +19,7 @@ import {
   person,
   TEMPORARY,
 } from "../contract/store-fixture.ts";
+import { conversationsOf } from "../support/conversation-list.ts";
 
 export const UIDS = ["alice", "bob", "carol", "日本:}語", "dave smith"];
 const [ALICE = "", BOB = "", CAROL = "", ODD = "", DAVE = ""] = UIDS;
@@ -220,7 +221,7 @@ function keysOf(): string[] {
 }
 
 async function personPicture(store: Store, uid: string) {
-  const heads = [...(await store.conversationsOf(uid))];
+  const heads = [...(await conversationsOf(store, uid))];
   const name = ({ channel }: { readonly channel: ChannelRef }) => `${channel.type}:${channel.id}`;
   heads.sort((a, b) => (name(a) < name(b) ? -1 : 1));
   const refs = heads.map(({ channel }) => channel);

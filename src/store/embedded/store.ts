@@ -115,7 +115,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "interruptStreams",
     ]),
     ...whileRunning(lifecycle, (store) => store.conversations, [
-      "conversationsOf",
+      "newestConversations",
       "readConversations",
       "conversation",
       "changeConversation",

@@ -8,6 +8,7 @@ import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { ConversationModel, type HistoryLimits } from "../../contract/conversation-model.ts";
 import { ConversationPair } from "../../contract/conversation-pair.ts";
 import { draftOf, group } from "../../contract/store-fixture.ts";
+import { conversationsOf } from "../../support/conversation-list.ts";
 import { Random } from "../../support/random.ts";
 import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
@@ -109,12 +110,12 @@ t.test("personal channels in the data of an older build are listed", async (t) =
   await env.openDB({ name: "meta" }).remove("peersComplete");
   await env.close();
   const store = await openStore(t, path);
-  t.equal((await store.conversationsOf("a")).length, 1500);
+  t.equal((await conversationsOf(store, "a")).length, 1500);
   t.same(
-    (await store.conversationsOf("peer-7")).map((c) => c.channel),
+    (await conversationsOf(store, "peer-7")).map((c) => c.channel),
     [{ id: "a", type: 1 }],
   );
-  t.same(await store.conversationsOf("g"), []);
+  t.same(await conversationsOf(store, "g"), []);
 });
 
 t.test("each personal channel is listed once, whether or not it is in the database", async (t) => {
@@ -127,7 +128,7 @@ t.test("each personal channel is listed once, whether or not it is in the databa
       }),
     );
   const listedIds = async () =>
-    new Set((await store.conversationsOf("a")).map(({ channel }) => channel.id));
+    new Set((await conversationsOf(store, "a")).map(({ channel }) => channel.id));
   for (const [stored, all] of [
     [0, 1],
     [128, 129],
@@ -136,7 +137,7 @@ t.test("each personal channel is listed once, whether or not it is in the databa
     await talk(0, stored);
     await store.checkpoint();
     await talk(Math.max(0, stored - 5), all);
-    const { length } = await store.conversationsOf("a");
+    const { length } = await conversationsOf(store, "a");
     t.equal(length, all, `${stored} of ${all} channels are in the database`);
     t.equal((await listedIds()).size, all, "no channel is listed twice");
   }

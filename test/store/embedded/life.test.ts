@@ -2,6 +2,7 @@
 
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
+import { conversationsOf } from "../../support/conversation-list.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, testFolder } from "./folder.ts";
 
@@ -19,7 +20,7 @@ t.test(
     await store.checkpoint();
     const order: string[] = [];
     const lists = Array.from({ length: 6 }, async () => {
-      const { length } = await store.conversationsOf("u");
+      const { length } = await conversationsOf(store, "u");
       order.push(`listed ${length}`);
     });
     await nextTurn();
@@ -28,12 +29,12 @@ t.test(
       await closing;
       order.push("closed");
     });
-    t.equal(await codeOf(store.conversationsOf("u")), "unavailable");
+    t.equal(await codeOf(conversationsOf(store, "u")), "unavailable");
     await Promise.all([...lists, ...closed]);
     const listed = Array.from({ length: 6 }, () => "listed 3000");
     t.same(order, [...listed, "closed", "closed"]);
     await store.start();
-    t.equal((await store.conversationsOf("u")).length, 3000);
+    t.equal((await conversationsOf(store, "u")).length, 3000);
   },
 );
 

@@ -13,6 +13,7 @@ import {
   UNBOUNDED,
 } from "../../contract/conversation-fixture.ts";
 import { codeOf, draftOf, group } from "../../contract/store-fixture.ts";
+import { conversationsOf } from "../../support/conversation-list.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type ConversationOptions, openConversations } from "./conversation-store.ts";
 
@@ -77,7 +78,7 @@ async function counting(t: Test, url: string): Promise<void> {
     await store.append(
       draftOf({ fromUid: uid, channel: personalChannel(peer), clientMsgNo, payload }),
     );
-    const [head] = await store.conversationsOf(peer);
+    const [head] = await conversationsOf(store, peer);
     t.match(head, { unread: 1, last: { clientMsgNo, messageSeq: 1 } });
     const conversation = await store.conversation(peer, personalChannel(uid));
     t.same([conversation?.last?.fromUid, conversation?.last?.payload.length], [uid, 65_536]);
@@ -98,7 +99,7 @@ async function lists(t: Test, url: string): Promise<void> {
     });
     await Promise.all(sends);
     const before = await sentBytes(link);
-    const heads = await store.conversationsOf("bob");
+    const heads = await conversationsOf(store, "bob");
     const sent = (await sentBytes(link)) - before;
     t.same(heads.map(({ channel }) => channel.id).sort(), [...ids].sort());
     t.equal(
@@ -124,14 +125,14 @@ async function peers(t: Test, url: string): Promise<void> {
       const send = () => store.append(draftOf({ channel: personalChannel("bob") }));
       await send();
       await store.changeConversation("bob", personalChannel("alice"), DELETE);
-      t.same(await store.conversationsOf("bob"), []);
+      t.same(await conversationsOf(store, "bob"), []);
       t.equal(await index(), 1, "a message that one user deleted stays for others");
       await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
-      t.same(await store.conversationsOf("bob"), []);
+      t.same(await conversationsOf(store, "bob"), []);
       t.equal(await index(), 0);
       time.nowMs += 1;
       await send();
-      const [head] = await store.conversationsOf("bob");
+      const [head] = await conversationsOf(store, "bob");
       t.match(head, { headSeq: 2, readSeq: 1, unread: 1, deletedSeq: 1 });
       t.same(problems, []);
     },
@@ -157,9 +158,9 @@ async function peers(t: Test, url: string): Promise<void> {
         time.nowMs += laterMs;
         await send();
       };
-      t.same(await store.conversationsOf("bob"), []);
+      t.same(await conversationsOf(store, "bob"), []);
       t.equal(await peers(), 1, `the peer is kept if the message is ${laterMs} ms later`);
-      t.match(await store.conversationsOf("bob"), [{ unread: 1 }]);
+      t.match(await conversationsOf(store, "bob"), [{ unread: 1 }]);
       const sent = await store.personalChannelsSince("bob", time.nowMs);
       t.same(sent, ["1:alice@bob"]);
       await store.changeConversation("bob", personalChannel("alice"), readUpTo(1000));
@@ -208,7 +209,7 @@ async function waiting(t: Test, url: string): Promise<void> {
       await server.stop("SIGKILL");
       const calls = [
         store.conversation("bob", G),
-        store.conversationsOf("bob"),
+        conversationsOf(store, "bob"),
         store.readConversations("bob", [G], UNBOUNDED),
         store.changeConversation("bob", G, DELETE),
         store.personalChannelsSince("bob", 0),

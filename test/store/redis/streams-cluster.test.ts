@@ -14,6 +14,7 @@ import {
   producer,
   streamResult,
 } from "../../contract/store-stream-fixture.ts";
+import { conversationsOf } from "../../support/conversation-list.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { createNode, freshPrefix, listenTo } from "./stream-nodes.ts";
 
@@ -163,7 +164,7 @@ t.test("the indexes of both users are written before a personal stream starts", 
   });
   t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
   t.same(await indexedStreams("alice"), WITH_BOB);
-  t.same(await alice.store.conversationsOf("alice"), []);
+  t.same(await conversationsOf(alice.store, "alice"), []);
   t.same(await peers("alice"), "", "an empty channel is removed from the peers again");
 });
 

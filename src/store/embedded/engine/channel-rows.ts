@@ -6,7 +6,7 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";
 import type { Tables } from "./tables.ts";
 
-const ROW_VERSION = 2;
+const ROW_VERSION = 3;
 const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
 /** Size of a channel number. Numbers are big-endian, so that keys sort by number. */
@@ -17,6 +17,8 @@ export interface ChannelRow {
   readonly head: number;
   /** Value of `counted` in the newest message's record (see record.ts), 0 in rows of version 1. */
   readonly counted: number;
+  /** Id of the newest message, 0 if there is none, `Infinity` in rows of versions 1 and 2. */
+  readonly newestId: number;
 }
 
 export class ChannelRows {
@@ -34,11 +36,12 @@ export class ChannelRows {
   get(key: ChannelKey): ChannelRow | undefined {
     const row = this.#tables.heads.get(key);
     if (row === undefined) return undefined;
-    const [number, head, counted] = fieldsOf(row, ROW_VERSION);
+    const [number, head, counted, newestId] = fieldsOf(row, ROW_VERSION);
     return {
       number: Number(number),
       head: Number(head),
       counted: Number(counted ?? 0),
+      newestId: Number(newestId ?? Number.POSITIVE_INFINITY),
     };
   }
 
@@ -63,8 +66,8 @@ export class ChannelRows {
   }
 
   put(key: ChannelKey, row: ChannelRow): void {
-    const { number, head, counted } = row;
-    void this.#tables.heads.put(key, [ROW_VERSION, number, head, counted]);
+    const { number, head, counted, newestId } = row;
+    void this.#tables.heads.put(key, [ROW_VERSION, number, head, counted, newestId]);
   }
 }
 

@@ -83,9 +83,9 @@ export function phases(
  * be found. Without the newest seq, a seq could be assigned twice.
  */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
-  for (const { channel, head, counted } of channels) {
+  for (const { channel, head, counted, newestId } of channels) {
     const { key, number } = channel;
-    rows.put(key, { number, head, counted });
+    rows.put(key, { number, head, counted, newestId });
     conversationRows.putChannel(key);
     yield;
   }

@@ -6,13 +6,22 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import { hashText } from "../../../lib/text-hash.ts";
 import type { ChannelRow } from "./channel-rows.ts";
 import type { EncodedRecord } from "./log-rows.ts";
-import { CLIENT_MSG_NO, FROM_UID, peekCounted, peekText, type StoredRecord } from "./record.ts";
+import {
+  CLIENT_MSG_NO,
+  FROM_UID,
+  peekCounted,
+  peekId,
+  peekText,
+  type StoredRecord,
+} from "./record.ts";
 
 /**
  * Number of channels in memory above which channels without records are dropped, oldest first. Such
  * channels are kept only for their heads. Loading a dropped channel again takes one database read.
  */
 const MAX_IDLE_CHANNELS = 100_000;
+/** Maximum number of channels whose newest message is kept for lists. */
+const MAX_NEWEST = 500_000;
 /**
  * Record lists shorter than this are immutable and have no spare capacity, because most channels
  * have few records between two checkpoints. Records are added to longer lists in place.
@@ -40,6 +49,10 @@ export interface MemtableChannel {
   counted: number;
   head: number;
   headCounted: number;
+  /** Id of the message with the seq `head`, see `ChannelRow.newestId`. */
+  newestId: number;
+  /** Shared copy of `newestId`, `undefined` if no list uses it. */
+  newest: NewestMessage | undefined;
   /** Committed messages that the database does not have, in the order of seqs and without gaps. */
   log: readonly MemtableRecord[];
   dedupeOnly: readonly MemtableRecord[];
@@ -51,8 +64,16 @@ export interface ChannelFlush {
   readonly channel: MemtableChannel;
   readonly head: number;
   readonly counted: number;
+  readonly newestId: number;
   readonly log: readonly MemtableRecord[];
   readonly dedupeOnly: readonly MemtableRecord[];
+}
+
+/** Newest committed message of a channel. The memtable keeps it up to date. */
+export interface NewestMessage {
+  readonly key: ChannelKey;
+  /** 0 if the channel has no message, `Infinity` if the id is not known or no longer kept. */
+  id: number;
 }
 
 interface MemtableLimits {
@@ -74,6 +95,7 @@ export class Memtable {
   /** Channels with committed records. Channels of the current flush come first. */
   readonly #dirty: MemtableChannel[] = [];
   readonly #newestByHash = new Map<number, MemtableRecord>();
+  readonly #newest = new Map<ChannelKey, NewestMessage>();
   #records = 0;
   #bytes = 0;
   #onFirstRecord = () => {};
@@ -112,7 +134,7 @@ export class Memtable {
   channel(key: ChannelKey): MemtableChannel {
     const loaded = this.#channels.get(key);
     if (loaded !== undefined) return loaded;
-    const { number = 0, head = 0, counted = 0 } = this.#loadRow(key) ?? {};
+    const { number = 0, head = 0, counted = 0, newestId = 0 } = this.#loadRow(key) ?? {};
     const channel: MemtableChannel = {
       key,
       number,
@@ -120,6 +142,8 @@ export class Memtable {
       counted,
       head,
       headCounted: counted,
+      newestId,
+      newest: this.#newest.get(key),
       log: NO_RECORDS,
       dedupeOnly: NO_RECORDS,
       uncommitted: 0,
@@ -130,6 +154,32 @@ export class Memtable {
 
   peek(key: ChannelKey): MemtableChannel | undefined {
     return this.#channels.get(key);
+  }
+
+  /**
+   * Returns the newest message of the channel, which later messages update. `row` reads the row of
+   * a channel that is not in memory.
+   */
+  newestOf(key: ChannelKey, row: () => ChannelRow | undefined): NewestMessage {
+    const existing = this.#newest.get(key);
+    if (existing !== undefined) return existing;
+    const channel = this.#channels.get(key);
+    const newest = { key, id: (channel ?? row())?.newestId ?? 0 };
+    if (channel !== undefined) channel.newest = newest;
+    this.#newest.set(key, newest);
+    if (this.#newest.size > MAX_NEWEST) this.#dropNewest();
+    return newest;
+  }
+
+  /** Drops the oldest entry. Lists that still have it must not trust its id. */
+  #dropNewest(): void {
+    for (const [key, dropped] of this.#newest) {
+      dropped.id = Number.POSITIVE_INFINITY;
+      this.#newest.delete(key);
+      const channel = this.#channels.get(key);
+      if (channel !== undefined) channel.newest = undefined;
+      return;
+    }
   }
 
   /** Returns the newest record with this key, committed or not, `undefined` if there is none. */
@@ -206,6 +256,8 @@ export class Memtable {
     if (messageSeq <= channel.head) return;
     channel.head = messageSeq;
     channel.headCounted = peekCounted(bytes, start).counted;
+    channel.newestId = peekId(bytes, start);
+    if (channel.newest !== undefined) channel.newest.id = channel.newestId;
   }
 
   /** Returns all committed records, including those of an earlier checkpoint that failed. */
@@ -214,6 +266,7 @@ export class Memtable {
       channel,
       head: channel.head,
       counted: channel.headCounted,
+      newestId: channel.newestId,
       log: frozen(channel.log),
       dedupeOnly: frozen(channel.dedupeOnly),
     }));

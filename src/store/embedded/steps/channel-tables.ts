@@ -87,6 +87,9 @@ export class ChannelTables {
 
   #groupLists = new BoundedMap<string, readonly string[]>(MAX_CACHED_USERS);
   #pendingChanges = 0;
+  /** Users whose memberships the running step has changed. */
+  #changedUids = new Set<string>();
+  #onMembershipChange = (_uid: string) => {};
 
   constructor(tables: Tables) {
     this.#tables = tables;
@@ -101,6 +104,16 @@ export class ChannelTables {
     return this.#pendingChanges === 0 ? this.#groupLists : undefined;
   }
 
+  /** True while a change is in progress, during which a read may return either state. */
+  get isChanging(): boolean {
+    return this.#pendingChanges > 0;
+  }
+
+  /** Sets the callback for each user who joined or left a group, called after the change. */
+  onMembershipChange(callback: (uid: string) => void): void {
+    this.#onMembershipChange = callback;
+  }
+
   /**
    * Runs a step inside a transaction. The step may change the channel, which is not cached
    * meanwhile.
@@ -110,10 +123,16 @@ export class ChannelTables {
     changing.set(id, (changing.get(id) ?? 0) + 1);
     this.#cache[type].delete(id);
     this.#pendingChanges += 1;
+    const changedUids = new Set<string>();
+    const runStep = () => {
+      this.#changedUids = changedUids;
+      return step();
+    };
     try {
-      return await transact(this.#tables, step);
+      return await transact(this.#tables, runStep);
     } finally {
       this.#pendingChanges -= 1;
+      for (const uid of changedUids) this.#onMembershipChange(uid);
       this.#groupLists = new BoundedMap(MAX_CACHED_USERS);
       const remaining = (changing.get(id) ?? 1) - 1;
       if (remaining > 0) changing.set(id, remaining);
@@ -240,11 +259,17 @@ export class ChannelTables {
       if (after === 0) void members.remove(key);
       else void members.put(key, [VERSION, after]);
       if (type !== GROUP_CHANNEL) continue;
+      this.#changedUids.add(uid);
       if (before === 0) void groups.put([uid, id], [GROUP_VERSION, headSeq]);
       if (after > 0) continue;
       void groups.remove([uid, id]);
       void positions.remove(positionKey(uid, `${type}:${id}`));
     }
+  }
+
+  /** Includes disbanded groups. The caller may await other work between two groups. */
+  *groupIdsOf(uid: string): Generator<string> {
+    for (const { second } of rowsOf(this.#tables.groups, uid)) yield second;
   }
 
   /** Skips disbanded groups. The caller may await other work between two groups. */

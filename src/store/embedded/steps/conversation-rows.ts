@@ -47,6 +47,7 @@ export class ConversationRows {
   /** Peers of each user in personal channels that may have no row yet. */
   readonly #unstoredPeers = new Map<string, Set<string>>();
   readonly #unstoredKeys = new Set<ChannelKey>();
+  #onNewPeer = (_uid: string) => {};
 
   constructor(tables: Tables) {
     this.#tables = tables;
@@ -73,6 +74,11 @@ export class ConversationRows {
     await commit(tables, () => void tables.meta.put(PEERS_COMPLETE, [VERSION]));
   }
 
+  /** Sets the callback for each user with a new personal channel. */
+  onNewPeer(callback: (uid: string) => void): void {
+    this.#onNewPeer = callback;
+  }
+
   /** Called when a channel without a row is loaded into memory. */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
@@ -82,6 +88,7 @@ export class ConversationRows {
       const peers = this.#unstoredPeers.get(uid);
       if (peers === undefined) this.#unstoredPeers.set(uid, new Set([peer]));
       else peers.add(peer);
+      this.#onNewPeer(uid);
     }
   }
 
@@ -221,6 +228,24 @@ export interface Position {
 
 export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
+}
+
+/**
+ * Yields the channels in which the user set a position, with the time of the newest change. The
+ * caller may await other work between two channels.
+ */
+export function* changedPositions(
+  { positions }: PositionTable,
+  uid: string,
+): Generator<{ readonly key: ChannelKey; readonly changedAtMs: number }> {
+  for (const { second: key, value } of rowsOf(positions, uid))
+    yield { key, changedAtMs: Number(fieldsOf(value, POSITION_VERSION)[3]) };
+}
+
+/** Returns the other user of the personal channel. */
+export function peerOf(key: ChannelKey, uid: string): string {
+  const [first = "", second = ""] = pairOf(key) ?? [];
+  return first === uid ? second : first;
 }
 
 /** Returns `undefined` if the user never set a position or has left the group since then. */

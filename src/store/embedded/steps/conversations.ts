@@ -3,6 +3,7 @@
 // state.
 
 import {
+  type ChannelKey,
   type ChannelRef,
   type Conversation,
   type ConversationHead,
@@ -13,46 +14,110 @@ import {
 } from "../../../broker/model.ts";
 import type {
   ConversationChange,
+  ConversationRange,
+  ConversationSelection,
   ConversationSlice,
   ConversationStore,
 } from "../../../broker/ports.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { transact } from "../engine/database.ts";
+import type { NewestMessage } from "../engine/memtable.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { ChannelTables } from "./channel-tables.ts";
-import { type ConversationRows, putLastChangeId, putPosition } from "./conversation-rows.ts";
+import {
+  type ConversationRows,
+  changedPositions,
+  lastChangeId,
+  peerOf,
+  putLastChangeId,
+  putPosition,
+} from "./conversation-rows.ts";
 import {
   type ConversationRef,
   type ConversationStatePorts,
   ConversationStates,
 } from "./conversation-state.ts";
+import { UserChannels } from "./user-channels.ts";
 
 interface ConversationPorts extends ConversationStatePorts {
   readonly tables: Tables;
   readonly channelTables: ChannelTables;
   readonly conversationRows: ConversationRows;
   readonly ids: { next(nowMs: number): number };
+  readonly appends: {
+    /** Upper bound of the ids of committed messages. */
+    readonly newestId: number;
+  };
 }
+
+const GROUP_PREFIX = `${GROUP_CHANNEL}:`;
 
 export class Conversations implements ConversationStore {
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
+  readonly #userChannels: UserChannels;
+  #lastChangeId: number;
 
   constructor(ports: ConversationPorts) {
     this.#ports = ports;
     this.#states = new ConversationStates(ports);
+    this.#userChannels = new UserChannels(ports);
+    this.#lastChangeId = lastChangeId(ports.tables);
   }
 
-  async conversationsOf(uid: string): Promise<readonly ConversationHead[]> {
-    const heads: ConversationHead[] = [];
+  /**
+   * Computes conversations in the order of the newest messages of their channels, until the newest
+   * message of no further channel is newer than that of the last conversation in the range.
+   */
+  async newestConversations(
+    uid: string,
+    { sinceMs, count, beforeId }: ConversationRange,
+  ): Promise<ConversationSelection> {
+    // Read before the channels, so that a later change does not come before it.
+    const newestChangeMs = messageTimeMs(
+      Math.max(this.#ports.appends.newestId, this.#lastChangeId),
+    );
+    const channels = await this.#userChannels.of(uid);
+    const selection = {
+      newestChangeMs,
+      channels: () => channels.map(({ key }) => channelOf(key, uid)),
+    };
+    const candidates = new Candidates(await this.#changedSince(uid, sinceMs, channels));
     const slice = new TimeSlice();
-    for (const ref of this.#refsOf(uid)) {
-      if (slice.shouldYield()) await slice.yield();
-      const head = this.#states.head(ref);
-      if (head !== undefined) heads.push(head);
+    let heads: readonly ConversationHead[] = [];
+    for (let size = count; !candidates.areDone; size *= 2) {
+      const more: ConversationHead[] = [];
+      for (const { key } of candidates.next(size)) {
+        if (slice.shouldYield()) await slice.yield();
+        const ref = this.#refTo(uid, channelOf(key, uid));
+        const head = ref && this.#states.head(ref);
+        if (head !== undefined && head.changedAtMs >= sinceMs) more.push(head);
+      }
+      heads = newestFirst([...heads, ...more]);
+      const inRange = heads.findIndex(({ last }) => last.messageId < beforeId);
+      const last = inRange === -1 ? undefined : heads[inRange + count - 1];
+      if (last !== undefined && !candidates.areDone && candidates.newestId <= last.last.messageId)
+        return { ...selection, heads, isComplete: false };
     }
-    return heads;
+    return { ...selection, heads, isComplete: true };
+  }
+
+  async #changedSince(
+    uid: string,
+    sinceMs: number,
+    channels: readonly NewestMessage[],
+  ): Promise<readonly NewestMessage[]> {
+    if (sinceMs === 0) return channels.filter(({ id }) => id > 0);
+    const positions = new Set<ChannelKey>();
+    const slice = new TimeSlice();
+    for (const { key, changedAtMs } of changedPositions(this.#ports.tables, uid)) {
+      if (slice.shouldYield()) await slice.yield();
+      if (changedAtMs >= sinceMs) positions.add(key);
+    }
+    return channels.filter(
+      ({ id, key }) => id > 0 && (messageTimeMs(id) >= sinceMs || positions.has(key)),
+    );
   }
 
   async readConversations(
@@ -113,21 +178,10 @@ export class Conversations implements ConversationStore {
     // or message.
     const changeId = ids.next(clock());
     putLastChangeId(tables, changeId);
+    this.#lastChangeId = changeId;
     const changedAtMs = messageTimeMs(changeId);
     const position = { readSeq, deletedSeq, headAtChange: head, changedAtMs };
     putPosition(tables, ref, position);
-  }
-
-  *#refsOf(uid: string): Generator<ConversationRef> {
-    const { channelTables, conversationRows } = this.#ports;
-    for (const { id, joinSeq } of channelTables.groupsOf(uid)) {
-      const channel: ChannelRef = { id, type: GROUP_CHANNEL };
-      const isLarge = channelTables.row(channel)?.info.large === true;
-      const key = channelKey(channel, uid);
-      yield { uid, channel, key, isLarge, joinSeq };
-    }
-    for (const peer of conversationRows.peersOf(uid))
-      yield personalRef(uid, { id: peer, type: PERSON_CHANNEL });
   }
 
   /** Returns `undefined` if the user is not a member of the group or the group is disbanded. */
@@ -148,4 +202,53 @@ function personalRef(uid: string, { id, type }: ChannelRef): ConversationRef {
   const channel = { id, type };
   const key = channelKey(channel, uid);
   return { uid, channel, key, isLarge: false, joinSeq: 0 };
+}
+
+function channelOf(key: ChannelKey, uid: string): ChannelRef {
+  return key.startsWith(GROUP_PREFIX)
+    ? { id: key.slice(GROUP_PREFIX.length), type: GROUP_CHANNEL }
+    : { id: peerOf(key, uid), type: PERSON_CHANNEL };
+}
+
+function newestFirst(heads: ConversationHead[]): ConversationHead[] {
+  return heads.sort((a, b) => b.last.messageId - a.last.messageId);
+}
+
+/**
+ * Channels in the order of their newest messages, newest first. Sorts only the part that is needed.
+ * Messages that arrive meanwhile do not change the order.
+ */
+class Candidates {
+  readonly #channels: readonly NewestMessage[];
+  readonly #ids: Float64Array;
+  readonly #ascendingIds: Float64Array;
+  #returned = 0;
+
+  constructor(channels: readonly NewestMessage[]) {
+    this.#channels = channels;
+    this.#ids = Float64Array.from(channels, ({ id }) => id);
+    this.#ascendingIds = this.#ids.toSorted();
+  }
+
+  get areDone(): boolean {
+    return this.#returned === this.#ids.length;
+  }
+
+  /** Id of the newest message in the channels that `next` has not returned, 0 if there are none. */
+  get newestId(): number {
+    return this.#ascendingIds[this.#ids.length - this.#returned - 1] ?? 0;
+  }
+
+  /** Returns at least the next `count` channels. */
+  next(count: number): readonly NewestMessage[] {
+    const end = this.#ids.length - this.#returned;
+    const highest = this.#ascendingIds[end - 1] ?? 0;
+    const lowest = this.#ascendingIds[Math.max(0, end - count)] ?? 0;
+    const channels = this.#channels.filter((_, at) => {
+      const id = this.#ids[at] ?? 0;
+      return id >= lowest && id <= highest;
+    });
+    this.#returned += channels.length;
+    return channels;
+  }
 }

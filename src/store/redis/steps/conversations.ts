@@ -148,27 +148,43 @@ export function createRedisConversations(
     }
   }
 
+  async function conversationsOf(uid: string): Promise<readonly ConversationHead[]> {
+    const [groups, people] = await Promise.all([
+      groupsOf(uid),
+      peers(uid, "0", "-1", "WITHSCORES"),
+    ]);
+    const heads: ConversationHead[] = [];
+    const semaphore = new Semaphore(STATES_IN_FLIGHT);
+    const read = (channel: ChannelRef, peer?: Peer) =>
+      semaphore.run(async () => {
+        const { head, isEmpty } = await readHead(uid, channel);
+        if (head !== undefined) heads.push(head);
+        else if (isEmpty && peer !== undefined) await removePeer(uid, peer);
+      });
+    const reads = groups.map((id) => read({ id, type: GROUP_CHANNEL }));
+    for (let at = 0; at + 1 < people.length; at += 2) {
+      const peer = { uid: String(people[at]), score: String(people[at + 1]) };
+      reads.push(read(channelWith(peer), peer));
+    }
+    await Promise.all(reads);
+    return heads;
+  }
+
   return {
-    async conversationsOf(uid) {
-      const [groups, people] = await Promise.all([
-        groupsOf(uid),
-        peers(uid, "0", "-1", "WITHSCORES"),
-      ]);
-      const heads: ConversationHead[] = [];
-      const semaphore = new Semaphore(STATES_IN_FLIGHT);
-      const read = (channel: ChannelRef, peer?: Peer) =>
-        semaphore.run(async () => {
-          const { head, isEmpty } = await readHead(uid, channel);
-          if (head !== undefined) heads.push(head);
-          else if (isEmpty && peer !== undefined) await removePeer(uid, peer);
-        });
-      const reads = groups.map((id) => read({ id, type: GROUP_CHANNEL }));
-      for (let at = 0; at + 1 < people.length; at += 2) {
-        const peer = { uid: String(people[at]), score: String(people[at + 1]) };
-        reads.push(read(channelWith(peer), peer));
-      }
-      await Promise.all(reads);
-      return heads;
+    async newestConversations(uid, { sinceMs }) {
+      const heads = (await conversationsOf(uid)).toSorted(
+        (a, b) => b.last.messageId - a.last.messageId,
+      );
+      const newestChangeMs = heads.reduce(
+        (latest, { changedAtMs }) => Math.max(latest, changedAtMs),
+        0,
+      );
+      return {
+        heads: heads.filter(({ changedAtMs }) => changedAtMs >= sinceMs),
+        isComplete: true,
+        newestChangeMs,
+        channels: () => heads.map(({ channel }) => channel),
+      };
     },
 
     async readConversations(uid, channels, { limit, maxBytes }): Promise<ConversationSlice> {

@@ -1,0 +1,35 @@
+// Reads conversations of a store as tests compare them.
+
+import type { ConversationHead } from "../../src/broker/model.ts";
+import type { ConversationRange, ConversationStore } from "../../src/broker/ports.ts";
+
+type Lists = Pick<ConversationStore, "newestConversations">;
+
+/** Returns all conversations of the user with a visible message, newest message first. */
+export async function conversationsOf(
+  store: Lists,
+  uid: string,
+): Promise<readonly ConversationHead[]> {
+  const all = { sinceMs: 0, count: Infinity, beforeId: Number.MAX_SAFE_INTEGER };
+  return (await store.newestConversations(uid, all)).heads;
+}
+
+/** Returns exactly the conversations of the range, newest message first. */
+export async function conversationsIn(
+  store: Lists,
+  uid: string,
+  range: ConversationRange,
+): Promise<readonly ConversationHead[]> {
+  const { heads } = await store.newestConversations(uid, range);
+  return inRange(heads, range);
+}
+
+/** Returns the conversations of the range, of `heads` with all conversations. */
+export function inRange(
+  heads: readonly ConversationHead[],
+  { sinceMs, count, beforeId }: ConversationRange,
+): readonly ConversationHead[] {
+  return heads
+    .filter(({ changedAtMs, last }) => changedAtMs >= sinceMs && last.messageId < beforeId)
+    .slice(0, count);
+}
