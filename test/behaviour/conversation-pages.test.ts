@@ -80,11 +80,10 @@ t.test(
     t.same(new Set(listed), new Set(peers));
     t.equal(listed.length, peers.length);
     t.equal(headers.get("jindou-cursor"), null);
+    const versions: number[] = body.map(({ version }: { version: number }) => version);
     t.same(
-      body.map(({ timestamp }: { timestamp: number }) => timestamp),
-      body
-        .map(({ timestamp }: { timestamp: number }) => timestamp)
-        .toSorted((a: number, b: number) => b - a),
+      versions,
+      versions.toSorted((a, b) => b - a),
       "the conversation with the newest message comes first",
     );
     for (const zero of [
