@@ -393,7 +393,7 @@ function openWal(
   const { tables, owner } = ports;
   const folder = join(path, WAL_FOLDER);
   const state = readCheckpointState(tables);
-  const position = state?.position ?? { segment: 1, offset: 0 };
+  const position = state?.position ?? { segment: 1, offset: 0, synced: false, boot: UNKNOWN_BOOT };
   const boot = bootId()?.replaceAll("-", "") ?? UNKNOWN_BOOT;
   const recovery = replay(folder, position, { ...ports, boot });
   reportTruncation(recovery, onError);

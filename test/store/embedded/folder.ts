@@ -123,6 +123,11 @@ export async function crashedCopy(
   return copy;
 }
 
+/** Makes the checkpoint look as if it was stored in another boot of the machine. */
+export function inAnotherBoot(meta: Map<string, unknown[]>): void {
+  meta.set("journal", [...(meta.get("journal") ?? []).slice(0, 5), "f".repeat(32)]);
+}
+
 /**
  * Copies the folder. If the store renames or deletes a WAL file meanwhile, the copy is repeated.
  */

@@ -1,7 +1,8 @@
 // The restart after every state that a crash can leave, and after damage that must not be hidden.
 
+import { spawnSync } from "node:child_process";
 import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import type { Test } from "tap";
 import { crc32 } from "../../../src/lib/crc32.ts";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
@@ -9,7 +10,15 @@ import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/
 import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
-import { crashedCopy, openStore, seqsIn, storeIn, testFolder, walFiles } from "./folder.ts";
+import {
+  crashedCopy,
+  inAnotherBoot,
+  openStore,
+  seqsIn,
+  storeIn,
+  testFolder,
+  walFiles,
+} from "./folder.ts";
 
 const numbered = (i: number) =>
   draftOf({
@@ -63,7 +72,7 @@ t.test(
     for (let size = lastStart; size < content.length; size++) {
       writeFileSync(file, content.subarray(0, size));
       let records = 0;
-      const position = { segment: 1, offset: 0 };
+      const position = { segment: 1, offset: 0, synced: false, boot: UNKNOWN_BOOT };
       const recovery = recover(folder, position, {
         boot: UNKNOWN_BOOT,
         record: () => void records++,
@@ -218,6 +227,68 @@ t.test("a missing WAL file prevents a start, even if later files are empty", asy
   });
 });
 
+type Loss = (file: string) => void;
+
+const losses: Readonly<Record<string, Loss>> = {
+  "a missing folder": (file) => rmSync(dirname(file), { recursive: true }),
+  "a missing file": (file) => rmSync(file),
+  "an empty file": (file) => truncateSync(file),
+  "only the header": (file) => truncateSync(file, SEGMENT_HEADER_BYTES),
+  "only zeros": (file) => writeFileSync(file, Buffer.alloc(statSync(file).size)),
+};
+
+t.test(
+  "a start is refused if the WAL lacks the end that the database refers to, until the operator accepts the loss",
+  async (t) => {
+    for (const durability of ["process", "disk"] as const)
+      for (const [name, lose] of Object.entries(losses)) {
+        const path = testFolder(t);
+        const store = await openStore(t, path, { durability });
+        for (let i = 1; i <= 3; i++) await store.append(numbered(i));
+        await store.checkpoint();
+        await store.append(numbered(4));
+        const reboots = durability === "disk" ? inAnotherBoot : undefined;
+        const copy = await crashedCopy(t, path, reboots);
+        const [file = ""] = walFiles(copy);
+        lose(file);
+        for (let attempt = 1; attempt <= 2; attempt++)
+          await t.rejects(
+            storeIn(copy).start(),
+            { code: "internal", message: /00000001\.log .*the database refers to its byte \d+/ },
+            `${name}, ${durability}, attempt ${attempt}`,
+          );
+        const { message } = await storeIn(copy)
+          .start()
+          .then(
+            () => new Error("the store started"),
+            (error: Error) => error,
+          );
+        const [, size] = /truncate -s (\d+) /.exec(message) ?? [];
+        spawnSync("truncate", ["-s", `${size}`, file]);
+        const accepted = await openStore(t, copy);
+        t.same(await seqsIn(accepted), [1, 2, 3], name);
+        t.equal((await accepted.append(numbered(5))).messageSeq, 4);
+      }
+  },
+);
+
+t.test(
+  "a WAL that a power loss shortened or removed does not prevent a start with durability process",
+  async (t) => {
+    for (const [name, lose] of Object.entries(losses)) {
+      const path = testFolder(t);
+      const store = await openStore(t, path);
+      for (let i = 1; i <= 3; i++) await store.append(numbered(i));
+      await store.checkpoint();
+      const copy = await crashedCopy(t, path, inAnotherBoot);
+      lose(onlyFile(copy));
+      const reopened = await openStore(t, copy, { onError() {} });
+      t.same(await seqsIn(reopened), [1, 2, 3], name);
+      t.equal((await reopened.append(numbered(4))).messageSeq, 4);
+    }
+  },
+);
+
 t.test("a WAL of an older build, without boot ids, can be opened", async (t) => {
   const path = await crashedWith(t, 3);
   const file = onlyFile(path);
@@ -326,7 +397,7 @@ t.test("no seq is assigned twice if the database is ahead of an empty WAL", asyn
   const store = await openStore(t, path);
   for (let i = 1; i <= 3; i++) await store.append(numbered(i));
   await store.checkpoint();
-  const copy = await crashedCopy(t, path);
+  const copy = await crashedCopy(t, path, inAnotherBoot);
   // A power loss removed the content of the page cache.
   truncateSync(onlyFile(copy), SEGMENT_HEADER_BYTES);
   const reopened = await openStore(t, copy);

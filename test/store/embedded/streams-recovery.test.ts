@@ -12,7 +12,7 @@ import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
-import { ALL, crashedCopy, openStore, testFolder, walFiles } from "./folder.ts";
+import { ALL, crashedCopy, inAnotherBoot, openStore, testFolder, walFiles } from "./folder.ts";
 
 const NOW_MS = Date.UTC(2026, 0, 1);
 const OPTIONS = { clock: () => NOW_MS };
@@ -179,7 +179,7 @@ t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
   for (const act of STORY) await act(store);
   const expected = await readEverything(store);
   await store.checkpoint();
-  const copy = await crashedCopy(t, path);
+  const copy = await crashedCopy(t, path, inAnotherBoot);
   const [file] = walFiles(copy);
   // A power loss removed the content of the page cache.
   truncateSync(file ?? "", SEGMENT_HEADER_BYTES);
@@ -235,7 +235,7 @@ t.test(
     const beforeCheckpoint = await crashedCopy(t, path);
     await store.checkpoint();
     const repeated = await crashedCopy(t, path, withoutCheckpoint);
-    const ahead = await crashedCopy(t, path);
+    const ahead = await crashedCopy(t, path, inAnotherBoot);
     truncateSync(walFiles(ahead)[0] ?? "", SEGMENT_HEADER_BYTES);
     const halfAhead = await crashedCopy(t, path, withoutCheckpoint);
     truncateSync(walFiles(halfAhead)[0] ?? "", half);

@@ -13,7 +13,7 @@ import type { Clock } from "../../../broker/ports.ts";
 import { awaitFlush, commit, fieldsOf } from "./database.ts";
 import { assignNumbers, type FlushPorts, finishFlush, phases, startFlush } from "./flush.ts";
 import type { ChannelFlush } from "./memtable.ts";
-import type { WalPosition } from "./segment.ts";
+import type { StoredPosition, WalPosition } from "./segment.ts";
 import type { Tables } from "./tables.ts";
 import type { Wal } from "./wal.ts";
 
@@ -34,7 +34,7 @@ const REST_MS = 1000;
 
 interface CheckpointState {
   /** WAL position before which the database contains every record. */
-  readonly position: WalPosition;
+  readonly position: StoredPosition;
   /** Message ids that are assigned after a restart must be higher than this one. */
   readonly lastMessageId: number;
 }
@@ -43,16 +43,21 @@ interface CheckpointState {
 export function readCheckpointState(tables: Tables): CheckpointState | undefined {
   const stored = tables.meta.get(STATE);
   if (stored === undefined) return undefined;
-  const [segment, offset, lastMessageId] = fieldsOf(stored, STATE_VERSION);
+  const [segment, offset, lastMessageId, synced, boot] = fieldsOf(stored, STATE_VERSION);
   return {
-    position: { segment: Number(segment), offset: Number(offset) },
+    position: {
+      segment: Number(segment),
+      offset: Number(offset),
+      synced: synced === true,
+      boot: String(boot),
+    },
     lastMessageId: Number(lastMessageId),
   };
 }
 
 function putCheckpointState(tables: Tables, { position, lastMessageId }: CheckpointState): void {
-  const { segment, offset } = position;
-  const value = [STATE_VERSION, segment, offset, lastMessageId];
+  const { segment, offset, synced, boot } = position;
+  const value = [STATE_VERSION, segment, offset, lastMessageId, synced, boot];
   void tables.meta.put(STATE, value);
 }
 
@@ -120,7 +125,7 @@ export class Checkpoint {
     const { tables, wal, ids } = this.#ports;
     const segment = wal.position.segment + 1;
     const state = {
-      position: { segment, offset: 0 },
+      position: { segment, offset: 0, ...wal.writer },
       lastMessageId: ids.floor,
     };
     await this.#putState(state);
@@ -187,7 +192,7 @@ export class Checkpoint {
   }
 
   async #flushMemtable(isFirst: boolean): Promise<void> {
-    const { memtable, appends, ids, dedupe, clock } = this.#ports;
+    const { memtable, appends, wal, ids, dedupe, clock } = this.#ports;
     const { conversationRows } = this.#ports;
     const nowMs = clock();
     const mustRotate = dedupe.isRotationDue(nowMs);
@@ -197,7 +202,7 @@ export class Checkpoint {
       return;
     }
     const state = {
-      position: appends.turn.committedEnd,
+      position: { ...appends.turn.committedEnd, ...wal.writer },
       lastMessageId: ids.floor,
     };
     const flush = startFlush(this.#ports);

@@ -1,9 +1,10 @@
 // Reads the WAL after a restart, from the last checkpoint on. No state. An unfinished last write
 // was not acknowledged, so it is truncated. If valid data follows a damaged place, acknowledged
-// messages are lost and the start is refused. The exception is a power loss with `durability =
+// messages are lost and the start is refused. The same applies if the segment of the checkpoint is
+// missing or ends before it. The exception is a power loss with `durability =
 // process`, which does not promise to survive one: the valid data before the damaged place is used.
 
-import { readFileSync, truncateSync } from "node:fs";
+import { readFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -13,9 +14,10 @@ import {
   readSegmentHeader,
   SEGMENT_HEADER_BYTES,
   SEGMENT_VERSION,
+  type SegmentWriter,
+  type StoredPosition,
   segmentName,
   UNKNOWN_BOOT,
-  type WalPosition,
 } from "./segment.ts";
 
 export interface Recovery {
@@ -57,7 +59,12 @@ interface Truncation {
  * than a power loss, if the header of a file is damaged, or if a file has a newer format. Rethrows
  * the errors of `target`.
  */
-export function recover(folder: string, position: WalPosition, target: RecoveryTarget): Recovery {
+export function recover(
+  folder: string,
+  position: StoredPosition,
+  target: RecoveryTarget,
+): Recovery {
+  assertComplete(folder, position, target.boot);
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
   const truncations: Truncation[] = [];
   let isDataLost = false;
@@ -71,6 +78,11 @@ export function recover(folder: string, position: WalPosition, target: RecoveryT
     const segment = readSegment(join(folder, segmentName(index)));
     const { path, bytes, header } = segment;
     const start = header?.size ?? 0;
+    if (index === position.segment && position.offset > 0 && header === undefined) {
+      if (bytes.length === position.offset) continue; // made by the command in `lostError`
+      if (!mayHaveLostData(position, target.boot))
+        throw lostError(path, "contains only zeros", position.offset);
+    }
     let isFollowed = isAfterGap;
     if (fault === undefined) {
       const from = index === position.segment ? position.offset : 0;
@@ -86,7 +98,7 @@ export function recover(folder: string, position: WalPosition, target: RecoveryT
     }
     if (!isFollowed) continue;
     for (const suspect of [faulty ?? segment, segment])
-      if (!mayHaveLostData(suspect, target.boot)) throw fault;
+      if (!mayHaveLostData(suspect.header, target.boot)) throw fault;
     isDataLost = true;
   }
   for (const { segment, from } of truncations) {
@@ -140,10 +152,34 @@ function holdsFrame({ bytes, header }: SegmentFile, from: number): boolean {
  * True if the segment was written without waiting for the disk, during an earlier boot of the
  * machine. False if one of the boot ids is unknown.
  */
-function mayHaveLostData({ header }: SegmentFile, boot: string): boolean {
-  if (header === undefined || header.synced) return false;
-  if (header.boot === UNKNOWN_BOOT || boot === UNKNOWN_BOOT) return false;
-  return header.boot !== boot;
+function mayHaveLostData(writer: SegmentWriter | undefined, boot: string): boolean {
+  if (writer === undefined || writer.synced) return false;
+  if (writer.boot === UNKNOWN_BOOT || boot === UNKNOWN_BOOT) return false;
+  return writer.boot !== boot;
+}
+
+/**
+ * Throws `internal` if the segment of the checkpoint does not have the bytes before the checkpoint.
+ * Messages after it were then in the lost bytes, and their numbers would be assigned again.
+ */
+function assertComplete(folder: string, position: StoredPosition, boot: string): void {
+  const { segment, offset } = position;
+  // A clean stop stores the next segment, which does not exist, with the offset 0.
+  if (offset === 0 || mayHaveLostData(position, boot)) return;
+  const path = join(folder, segmentName(segment));
+  const size = statSync(path, { throwIfNoEntry: false })?.size;
+  if (size === undefined) throw lostError(path, "is missing", offset);
+  if (size < offset) throw lostError(path, `has only ${size} bytes`, offset);
+}
+
+/**
+ * Returns the error for a segment that lacks bytes before the checkpoint. The command in the message
+ * makes a file of exactly `offset` bytes, which `recover` accepts.
+ */
+function lostError(path: string, fault: string, offset: number): BrokerError {
+  return new BrokerError("internal", {
+    message: `The WAL file ${path} ${fault}, but the database refers to its byte ${offset}. Acknowledged messages that are only in this file would be lost, and their numbers would be assigned again. Restore the data folder from a copy, or run truncate -s ${offset} ${path} to accept the loss, and start again.`,
+  });
 }
 
 function missingError(path: string): BrokerError {

@@ -13,7 +13,7 @@ import {
   STREAM_RECORD,
 } from "./record.ts";
 import { type Recovery, recover } from "./recover.ts";
-import type { WalPosition } from "./segment.ts";
+import type { StoredPosition } from "./segment.ts";
 
 interface ReplayPorts {
   readonly memtable: Memtable;
@@ -36,7 +36,7 @@ interface ReplayResult extends Recovery {
  */
 export function replay(
   folder: string,
-  position: WalPosition,
+  position: StoredPosition,
   { memtable, live, owner, boot }: ReplayPorts,
 ): ReplayResult {
   let lastMessageId = 0;

@@ -46,6 +46,9 @@ export function isSegmentName(name: string): boolean {
   return /^\d{8,}\.log$/.test(name);
 }
 
+/** Position in the WAL that the database stores, and the writer of the segment. */
+export interface StoredPosition extends WalPosition, SegmentWriter {}
+
 /** Returns the numbers of the segments in ascending order. */
 export function listSegments(folder: string): number[] {
   return readdirSync(folder)
@@ -54,7 +57,7 @@ export function listSegments(folder: string): number[] {
     .sort((a, b) => a - b);
 }
 
-interface SegmentWriter {
+export interface SegmentWriter {
   /** True if each frame was on the disk before it was acknowledged. */
   readonly synced: boolean;
   /** Id of the boot of the machine, 32 hex digits, or `UNKNOWN_BOOT` if the system has none. */

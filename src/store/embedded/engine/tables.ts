@@ -11,7 +11,7 @@ import {
 } from "./database.ts";
 
 /** Newest data format that this build reads, and the format that it writes. */
-export const DATA_FORMAT = 5;
+export const DATA_FORMAT = 6;
 
 /**
  * Maximum lengths, in UTF-16 units, of a channel key and of a label (a uid, a channel id or another

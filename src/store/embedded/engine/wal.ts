@@ -11,6 +11,7 @@ import { createFile } from "./private-files.ts";
 import {
   listSegments,
   newSegmentHeader,
+  type SegmentWriter,
   sealFrame,
   segmentName,
   type WalPosition,
@@ -21,7 +22,7 @@ export interface WalFiles {
   writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
   fdatasync(fd: number, done: (error: Error | null) => void): void;
-  /** Waits until the file names in the folder that is open as `fd` are on the disk. */
+  /** Waits until the file, or the file names in the folder, that is open as `fd` is on the disk. */
   fsyncSync(fd: number): void;
 }
 
@@ -63,7 +64,7 @@ const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 export class Wal {
   readonly #folder: string;
   readonly #segmentBytes: number;
-  readonly #writer: Pick<WalOptions, "synced" | "boot">;
+  readonly #writer: SegmentWriter;
   readonly #owner: WalOptions["owner"];
   readonly #onError: WalOptions["onError"];
   readonly #files: WalFiles;
@@ -78,7 +79,7 @@ export class Wal {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
     this.#rollAt = options.segmentBytes;
-    this.#writer = options;
+    this.#writer = { synced: options.synced, boot: options.boot };
     this.#owner = options.owner;
     this.#onError = options.onError;
     this.#files = options.files ?? fs;
@@ -89,6 +90,10 @@ export class Wal {
   /** Error with which every write fails, `undefined` if writes can succeed. */
   get broken(): Error | undefined {
     return this.#broken;
+  }
+
+  get writer(): SegmentWriter {
+    return this.#writer;
   }
 
   get position(): WalPosition {
@@ -207,7 +212,10 @@ export class Wal {
     const segment: OpenSegment = { index, fd, salt, end: 0 };
     try {
       this.#writeAtEnd(segment, header);
-      if (this.#writer.synced) this.#syncFolder();
+      if (this.#writer.synced) {
+        this.#files.fsyncSync(fd); // a checkpoint may refer to the header before the first frame
+        this.#syncFolder();
+      }
     } catch (error) {
       fs.closeSync(fd);
       fs.rmSync(path, { force: true });
