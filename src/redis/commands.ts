@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Redis } from "ioredis";
 import { duplicate, send } from "./client.ts";
-import { UnusableRedis } from "./errors.ts";
+import { NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.ts";
 
 /**
  * Every command that scripts run, and commands that the node runs outside of scripts. Each call
@@ -77,11 +77,7 @@ export const SCRIPT_COMMANDS: readonly string[] = SCRATCH_CALLS.map(
 const PROBE = readFileSync(new URL("./lua/probe.lua", import.meta.url), "utf8");
 const PROBE_SHA = createHash("sha1").update(PROBE).digest("hex");
 
-// Parts of error replies that Redis repeats until the operator removes their cause.
 const UNKNOWN_COMMAND = /unknown (redis )?command/i;
-const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
-const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
-const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;
 
 interface ProbeOptions {
   /** A key in a slot of the server that is used for nothing else. */

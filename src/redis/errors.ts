@@ -7,6 +7,11 @@ import { messageOf } from "../observe/error-fields.ts";
 const UNABLE_NOW =
   /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE|NOAUTH|WRONGPASS|NOPERM)\b/;
 
+// Parts of the error replies to a user without a right, in scripts and outside, of all versions.
+export const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
+export const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
+export const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;
+
 /** Error reply to a script if some of its keys are in a slot that is moving to another server. */
 const SLOT_MOVING = /\bScript attempted to access a non local key\b/;
 
@@ -66,6 +71,12 @@ function refusal(text: string): UnusableRedis {
   return new UnusableRedis(`${text}. Check redis.url and the configuration of Redis`);
 }
 
+/** Returns true if Redis replied that the user of the connection lacks a right. */
+export function isDenied(error: unknown): boolean {
+  const cause = error instanceof BrokerError ? error.cause : error;
+  return isReply(cause) && [NO_COMMAND, NO_KEY, NO_TOPIC].some((part) => part.test(cause.message));
+}
+
 export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
@@ -96,14 +107,15 @@ export function isReply(cause: unknown): cause is Error {
 
 /**
  * Converts an error into a `BrokerError`: `unavailable` for every failure of the connection and for
- * a server that cannot run the command now, `too_late` for a write that arrived after its deadline,
+ * a server that cannot run the command now or not for this user, `too_late` for a write that arrived after its deadline,
  * `internal` for a command or script that is wrong.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
   if (cause instanceof Error && cause.message.startsWith("LATE"))
     return new BrokerError("too_late", { cause });
-  return isReply(cause) && !UNABLE_NOW.test(cause.message) && !SLOT_MOVING.test(cause.message)
+  const isWrong = isReply(cause) && !UNABLE_NOW.test(cause.message);
+  return isWrong && !SLOT_MOVING.test(cause.message) && !isDenied(cause)
     ? new BrokerError("internal", { cause })
     : new BrokerError("unavailable", { cause });
 }

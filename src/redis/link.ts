@@ -20,6 +20,8 @@ import {
 import { assertCommands } from "./commands.ts";
 import {
   asBrokerError,
+  errorOfReply,
+  isDenied,
   isMissingScript,
   isUnanswered,
   RedisAway,
@@ -107,6 +109,8 @@ export class RedisLink {
   /** True if the next attempt needs a new connection, which may lead to the primary. */
   #isReplica = false;
   #isWatching = false;
+  /** Time of the last check after a denied call, as `performance.now()`. */
+  #rightsCheckedMs = Number.NEGATIVE_INFINITY;
   #watchTimer: NodeJS.Timeout | undefined;
 
   constructor(settings: RedisSettings, ports: LinkPorts) {
@@ -287,6 +291,13 @@ export class RedisLink {
     return this.#send(command, [...args], {});
   }
 
+  /** Converts an error that a script caught and returned in its reply. */
+  readonly errorOf = (text: string): BrokerError => {
+    const error = errorOfReply(text);
+    if (isDenied(error)) this.#checkRights();
+    return error;
+  };
+
   /**
    * Counts a piece of work as one call in flight until `release` is called. Used for work that is
    * sent later, together with other work, in one call with `isGathered`. Throws `unavailable` or
@@ -334,6 +345,7 @@ export class RedisLink {
     } catch (error) {
       this.#primaries?.reportError(error);
       if (isMissingScript(error)) this.#reloadScripts(server);
+      if (isDenied(error)) this.#checkRights();
       const brokerError = asBrokerError(error);
       // The server's clock may have been set forward. The next deadline needs its new time.
       if (brokerError.code === "too_late" && server !== undefined) void this.#clocks.ensure(server);
@@ -444,6 +456,20 @@ export class RedisLink {
     });
   }
 
+  /**
+   * Checks after a denied call which rights the user has lost. If it lacks any, the link is down
+   * until they are granted.
+   */
+  #checkRights(): void {
+    const now = performance.now();
+    if (this.#status !== "up" || now - this.#rightsCheckedMs < WATCH_MS) return;
+    this.#rightsCheckedMs = now;
+    const servers = this.primaries().filter(({ status }) => status === "ready");
+    Promise.all(servers.map((server) => this.#assertCommands(server))).catch((error: unknown) => {
+      if (error instanceof UnusableRedis) this.#reopen(); // other errors are those of the network
+    });
+  }
+
   /** Checks the data after a reconnect, because it may belong to another program. */
   #reopen(): void {
     if (this.#status === "closed") return;
@@ -479,6 +505,7 @@ export class RedisLink {
       assertPrimary(String(await send(this.#route(undefined), "info", ["replication"], {})));
     } catch (error) {
       if (error instanceof RedisAway) this.#reopen(); // the calls report other errors
+      if (isDenied(error)) this.#checkRights();
     } finally {
       this.#isWatching = false;
     }

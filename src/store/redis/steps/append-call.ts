@@ -3,7 +3,7 @@
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
-import { asBrokerError, errorOfReply } from "../../../redis/errors.ts";
+import { asBrokerError } from "../../../redis/errors.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import type { Arg } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
@@ -145,10 +145,14 @@ export interface AppendReply {
   readonly errors: readonly BrokerError[];
 }
 
-export function readReply(reply: unknown, messages: number): AppendReply {
+export function readReply(
+  reply: unknown,
+  messages: number,
+  errorOf: (text: string) => BrokerError,
+): AppendReply {
   // See the header of `append.lua`.
   const [bytes = NOTHING, ...texts] = (Array.isArray(reply) ? reply : [reply]) as Buffer[];
-  const errors = texts.map((text) => errorOfReply(String(text)));
+  const errors = texts.map((text) => errorOf(String(text)));
   const end = messages * RESULT_BYTES;
   return {
     results: bytes.subarray(0, end),

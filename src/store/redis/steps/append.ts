@@ -170,7 +170,7 @@ export class Appends {
       isGathered: true,
       timeoutMs: this.#timeLeft(channels[0] ?? []),
     });
-    return readReply(reply, messages);
+    return readReply(reply, messages, link.errorOf);
   }
 
   /** Returns the milliseconds left until the oldest call has waited for `redis.timeoutMs`. */

@@ -5,8 +5,8 @@
 import type { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, expiresAtMs, userTopic } from "../../../broker/model.ts";
 import type { CommandDraft } from "../../../broker/ports.ts";
-import { errorOfReply } from "../../../redis/errors.ts";
 import { bucketOf, type Keys } from "../../../redis/keys.ts";
+import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
@@ -114,7 +114,7 @@ export async function accept(
   const [, messageId] = result;
   if (result[0] === 0) {
     const [, , dropped, cause, hasPendingCopies] = result;
-    const failure = failureOf(cause);
+    const failure = failureOf(link, cause);
     return { kind: "new", messageId, dropped, failure, hasPendingCopies: hasPendingCopies === 1 };
   }
   const [, , messageSeq, publicationSeq, pendingEntry] = result;
@@ -139,7 +139,7 @@ export async function put(
   ]);
   // See the header of `command_put.lua`.
   const [dropped, cause] = reply as [number, Buffer];
-  return { dropped, failure: failureOf(cause) };
+  return { dropped, failure: failureOf(ports.link, cause) };
 }
 
 export function pendingCopiesOf(keys: Keys, key: ChannelKey): string {
@@ -225,6 +225,6 @@ function usersOf(keys: Keys, uids: readonly string[]): readonly string[] {
   return uids.flatMap((uid) => [uid, keys.topic(userTopic(uid))]);
 }
 
-function failureOf(cause: Buffer): BrokerError | undefined {
-  return cause.length === 0 ? undefined : errorOfReply(String(cause));
+function failureOf(link: RedisLink, cause: Buffer): BrokerError | undefined {
+  return cause.length === 0 ? undefined : link.errorOf(String(cause));
 }

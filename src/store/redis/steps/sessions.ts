@@ -13,7 +13,8 @@ import {
   type SessionEntry,
   type SessionStore,
 } from "../../../broker/ports.ts";
-import { asBrokerError, errorOfReply } from "../../../redis/errors.ts";
+import { asBrokerError } from "../../../redis/errors.ts";
+import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
@@ -50,7 +51,7 @@ export function createRedisSessions({
     const args = [incarnation, judgement, ...sessions.flatMap(confirmArgs)];
     try {
       const replies = await link.run(CONFIRM, keys, args);
-      return (replies as (readonly Buffer[])[]).map(readConfirmation);
+      return (replies as (readonly Buffer[])[]).map((reply) => readConfirmation(link, reply));
     } catch (cause) {
       const error = asBrokerError(cause);
       return sessions.map(() => ({ kind: "failed", error }));
@@ -123,11 +124,14 @@ function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[]
   return [uid, sessionId, ...recordArgs(session), token, since, order];
 }
 
-function readConfirmation([result, detail]: readonly Buffer[]): Confirmation {
+function readConfirmation(
+  { errorOf }: Pick<RedisLink, "errorOf">,
+  [result, detail]: readonly Buffer[],
+): Confirmation {
   const kind = String(result) as Confirmation["kind"];
   if (kind === "refused") return refusal(detail);
   if (kind === "confirmed") return { kind };
-  return { kind, error: errorOfReply(String(detail)) };
+  return { kind, error: errorOf(String(detail)) };
 }
 
 function refusal(reason: Buffer | undefined) {
