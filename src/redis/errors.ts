@@ -93,7 +93,7 @@ export function isUnanswered(error: unknown): boolean {
  * Returns true if Redis replied that it cannot run the command now. Returns false if the command
  * was not sent, was not answered, or was too late.
  */
-export function isRejected(error: unknown): boolean {
+export function isRejected(error: unknown): error is BrokerError {
   return isUnavailable(error) && isReply(error.cause);
 }
 

@@ -83,6 +83,10 @@ export class Registry {
   #confirmedAtMs = 0;
   /** Time at which the last heartbeat that Redis rejected was sent, as `performance.now()`. */
   #refusedMs = Number.NEGATIVE_INFINITY;
+  /** Reply with which Redis rejected the last heartbeat, `undefined` if it did not. */
+  #refusal: string | undefined;
+  /** True if a rejection was reported since the last confirmed heartbeat. */
+  #isRefusalReported = false;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
   #timer: NodeJS.Timeout | undefined;
@@ -115,6 +119,10 @@ export class Registry {
   assertBeating(): void {
     this.assertLiving();
     const silentMs = Math.floor(performance.now() - this.#confirmedMs);
+    if (silentMs > this.#deadAfterMs && this.#refusal !== undefined)
+      throw new BrokerError("unavailable", {
+        message: `Redis has rejected the heartbeats of this node for ${silentMs} ms: ${this.#refusal}. Calls are refused until Redis accepts writes again.`,
+      });
     if (silentMs > this.#deadAfterMs)
       throw new BrokerError("unavailable", {
         message: `No heartbeat of this node has reached Redis for ${silentMs} ms, so the other nodes may consider it dead. Check the connection to Redis.`,
@@ -321,6 +329,8 @@ export class Registry {
     compareClock(reply.redisMs);
     link.recordTime(reply.redisMs);
     this.#confirmedMs = sentMs;
+    this.#refusal = undefined;
+    this.#isRefusalReported = false;
     this.#confirmedAtMs = sentAtMs;
     const isNew = this.#incarnation !== incarnation;
     const wasMember = this.#incarnation !== "";
@@ -344,7 +354,8 @@ export class Registry {
     } catch (error) {
       // A Redis that rejects a heartbeat, for example because its memory is full, also rejects the
       // heartbeats of the other nodes, so no node declares another node dead.
-      if (isRejected(error)) this.#refusedMs = sentMs;
+      this.#refusal = isRejected(error) ? refusalOf(error) : undefined;
+      if (this.#refusal !== undefined) this.#refusedMs = sentMs;
       throw error;
     }
   }
@@ -353,11 +364,24 @@ export class Registry {
     return this.#status === "closed";
   }
 
-  /** Reports an error unless it is transient. The link reports that Redis is unreachable. */
+  /**
+   * Reports an error unless it is transient, and the first rejection after a confirmed heartbeat.
+   * The link reports that Redis is unreachable.
+   */
   #reportFailure(error: unknown): void {
+    if (isRejected(error) && !this.#isRefusalReported) {
+      this.#isRefusalReported = true;
+      this.#ports.onError(error, "Redis rejects the heartbeats of this node; trying again");
+    }
     if (isTransient(error)) return;
     this.#ports.onError(error, "Could not write the heartbeat to Redis; trying again");
   }
+}
+
+/** Returns Redis' reply without the place in the script. */
+function refusalOf({ cause }: BrokerError): string {
+  const text = cause instanceof Error ? cause.message : String(cause);
+  return text.replace(/ script: [0-9a-f]{40}.*$/, "").replace(/\.$/, "");
 }
 
 function newIncarnation(nodeId: string): Incarnation {

@@ -1,0 +1,36 @@
+// A node whose Redis can be reached but rejects writes. The operator sees Redis' reason.
+
+import { setTimeout as pause } from "node:timers/promises";
+import t from "tap";
+import { spawnBroker } from "../support/broker.ts";
+import { startRedis } from "../support/redis.ts";
+
+const REFUSALS = [
+  { name: "maxmemory", refusing: "1mb", accepting: "0", reason: "OOM command not allowed" },
+  { name: "min-replicas-to-write", refusing: "1", accepting: "0", reason: "NOREPLICAS" },
+];
+
+t.test("a node that Redis refuses to write for logs and returns Redis' reason", async (t) => {
+  const redis = await startRedis(t);
+  const client = redis.client();
+  const broker = await spawnBroker(t, {
+    JINDOU_REDIS_URL: redis.url,
+    JINDOU_LOG_LEVEL: "info",
+    JINDOU_CLUSTER_DEAD_AFTER_MS: "500",
+  });
+  for (const { name, refusing, accepting, reason } of REFUSALS) {
+    await client.call("CONFIG", "SET", name, refusing);
+    let error = "";
+    while (!error.includes("rejected the heartbeats")) {
+      await pause(50);
+      error = String((await broker.call("/readyz")).body.error);
+    }
+    t.match(error, `ms: ${reason}`);
+    t.notMatch(error, "script:");
+    await client.call("CONFIG", "SET", name, accepting);
+    while ((await broker.call("/readyz")).status !== 200) await pause(50);
+  }
+  const lines = broker.output().split("\n");
+  for (const { reason } of REFUSALS)
+    t.equal(lines.filter((line) => /heartbeats/.test(line) && line.includes(reason)).length, 1);
+});
