@@ -12,6 +12,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   truncateSync,
@@ -19,6 +20,7 @@ import {
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { draftOf } from "../contract/store-fixture.ts";
 import { storeIn } from "../store/embedded/folder.ts";
@@ -110,6 +112,37 @@ t.test("--new-store does not touch a folder that another process uses", async (t
   t.match(sentences, [/is in use by another process/]);
   t.same(readdirSync(path).sort(), ["heartbeat", "journal", "lmdb"]);
   await node.kill();
+});
+
+t.test("a node ends if its database file is replaced or overwritten", async (t) => {
+  const other = await stoppedFolder(t);
+  const replaced = await stoppedFolder(t);
+  const first = await spawnBroker(t, {}, replaced);
+  const copy = join(await tempFolder(t), "data.mdb");
+  cpSync(dataFile(other), copy);
+  renameSync(copy, dataFile(replaced));
+  t.same(await first.exited, { code: 1, signal: null });
+  t.match(first.output(), /data\.mdb was replaced by another file/);
+
+  const overwritten = await stoppedFolder(t);
+  const second = await spawnBroker(t, {}, overwritten);
+  overwrite(dataFile(overwritten), 0, readFileSync(dataFile(other)));
+  t.same(await second.exited, { code: 1, signal: null });
+  t.match(second.output(), /database was overwritten/);
+});
+
+t.test("a node whose database file was moved away is not ready until it is back", async (t) => {
+  const path = await stoppedFolder(t);
+  const node = await spawnBroker(t, {}, path);
+  const status = async () => (await node.call("/readyz")).status;
+  const becomes = async (expected: number) => {
+    while ((await status()) !== expected) await pause(100);
+  };
+  renameSync(dataFile(path), join(path, "data.mdb"));
+  await becomes(503);
+  renameSync(join(path, "data.mdb"), dataFile(path));
+  await becomes(200);
+  t.equal(await node.terminate(), 0);
 });
 
 t.test("a first start that died early does not prevent the next one", async (t) => {

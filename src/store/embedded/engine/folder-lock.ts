@@ -12,9 +12,11 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync, readlinkSync, statSync } from "node:fs";
 import { hostname } from "node:os";
+import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { TransactionFlags } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
+import { DATA_FILE, DATABASE_FOLDER } from "./data-folder.ts";
 import { type Database, fieldsOf } from "./database.ts";
 import { Heartbeat } from "./heartbeat.ts";
 
@@ -61,6 +63,9 @@ type Liveness = "running" | "ended" | "unknown";
 export class FolderLock {
   readonly #tables: Database;
   readonly #folder: string;
+  readonly #file: string;
+  /** Device and inode of the database file that this process has open. */
+  readonly #fileId: string;
   readonly #heartbeat: Heartbeat;
   readonly #owner: Owner;
   readonly #onLost: (error: BrokerError) => void;
@@ -69,10 +74,15 @@ export class FolderLock {
   #confirmedAt = Number.NEGATIVE_INFINITY;
   #lost: BrokerError | undefined;
 
-  /** `onLost` is called once if another process acquires the folder. It must end the process. */
+  /**
+   * Must be called when the database has just been opened. `onLost` is called once if another
+   * process acquires the folder or the database file is replaced. It must end the process.
+   */
   constructor(tables: Database, folder: string, onLost: (error: BrokerError) => void) {
     this.#tables = tables;
     this.#folder = folder;
+    this.#file = join(folder, DATABASE_FOLDER, DATA_FILE);
+    this.#fileId = idOf(this.#file);
     this.#onLost = onLost;
     const token = randomBytes(12).toString("hex");
     this.#heartbeat = new Heartbeat(folder, token);
@@ -190,18 +200,40 @@ export class FolderLock {
         cause,
       });
     }
+    this.#assertFileInPlace();
     const { env, meta } = this.#tables;
     env.resetReadTxn(); // the open read transaction may be older than a pause of this process
     if (readOwner(meta)?.token !== this.#owner.token) throw this.#markLost();
     this.#confirmedAt = startedAt;
   }
 
-  #markLost(): BrokerError {
+  /**
+   * Throws `unavailable` if the path of the database file does not lead to the open file. Everything
+   * written to the open file would be lost at the end of the process. If there is no file at all, the
+   * process does not end, because the open file could then not be copied from /proc.
+   */
+  #assertFileInPlace(): void {
+    let id: string;
+    try {
+      id = idOf(this.#file);
+    } catch (cause) {
+      throw new BrokerError("unavailable", {
+        message: `The database ${this.#file} cannot be found. Put the file back.`,
+        cause,
+      });
+    }
+    if (id === this.#fileId) return;
+    throw this.#markLost(
+      `The database ${this.#file} was replaced by another file while this process used it. This process ends now, because its writes would be lost. Stop the broker before you restore a copy, and restore the whole folder.`,
+    );
+  }
+
+  #markLost(
+    message = `Another process acquired the data folder ${this.#folder} while this process was paused, or its database was overwritten with another one. This process ends now.`,
+  ): BrokerError {
     if (this.#lost !== undefined) return this.#lost;
     clearInterval(this.#timer);
-    this.#lost = new BrokerError("unavailable", {
-      message: `Another process acquired the data folder ${this.#folder} while this process was paused. This process ends now.`,
-    });
+    this.#lost = new BrokerError("unavailable", { message });
     this.#onLost(this.#lost);
     return this.#lost;
   }
@@ -277,8 +309,13 @@ function isRunning(pid: number): boolean {
 
 /** Returns the scope of this process for the data folder `path` (see `Owner`). */
 export function scopeOf(path: string): string {
+  return `${bootId() ?? hostname()} ${pidNamespace()} ${idOf(path)}`;
+}
+
+/** Returns the device and the inode of a file or folder. Throws a file system error on failure. */
+function idOf(path: string): string {
   const { dev, ino } = statSync(path);
-  return `${bootId() ?? hostname()} ${pidNamespace()} ${dev}:${ino}`;
+  return `${dev}:${ino}`;
 }
 
 function pidNamespace(): string {
