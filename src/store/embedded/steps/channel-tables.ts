@@ -1,6 +1,6 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
 // The write methods must be called inside a transaction. A change of a channel drops its cache
-// entry and all cached group lists. No rule is checked here.
+// entry and the cached group lists that it concerns. No rule is checked here.
 
 import {
   type ChannelInfo,
@@ -9,6 +9,7 @@ import {
   GROUP_CHANNEL,
 } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
+import { KeptLists } from "../../../lib/kept-lists.ts";
 import {
   endOfPrefix,
   fieldsOf,
@@ -26,8 +27,8 @@ const GROUP_VERSION = 2;
 /** Maximum number of cached channels per type. */
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
-/** Maximum number of cached group lists. */
-const MAX_CACHED_USERS = 1024;
+/** Maximum total length of the cached group lists. Each element takes 8 bytes. */
+const MAX_CACHED_GROUPS = 2_000_000;
 
 /**
  * `PERMANENT` and `TEMPORARY` are kinds of membership (table `members`), `DENYLIST` and `ALLOWLIST`
@@ -70,6 +71,15 @@ interface CachedChannel {
   readonly bits: BoundedMap<string, number>;
 }
 
+/** Changes that concern lists of groups. */
+interface ListChanges {
+  /** Users who joined or left a group. */
+  readonly uids: Set<string>;
+  hasDisbanded: boolean;
+}
+
+const newStep = (): ListChanges => ({ uids: new Set(), hasDisbanded: false });
+
 export class ChannelTables {
   readonly #tables: Tables;
   readonly #cache: Record<ChannelType, BoundedMap<string, CachedChannel>> = {
@@ -85,28 +95,14 @@ export class ChannelTables {
     2: new Map(),
   };
 
-  #groupLists = new BoundedMap<string, readonly string[]>(MAX_CACHED_USERS);
-  #pendingChanges = 0;
-  /** Users whose memberships the running step has changed. */
-  #changedUids = new Set<string>();
+  /** Ids of the groups of each user, without disbanded ones. */
+  readonly groupLists = new KeptLists<string>(MAX_CACHED_GROUPS);
+  /** What the running step has changed. */
+  #step: ListChanges = newStep();
   #onMembershipChange = (_uid: string) => {};
 
   constructor(tables: Tables) {
     this.#tables = tables;
-  }
-
-  /**
-   * Cache of group lists, `undefined` while any channel is changing. A caller must get the cache
-   * before it reads a list. A change replaces the cache, so that a list that was read before the
-   * change is not kept.
-   */
-  get groupListCache(): BoundedMap<string, readonly string[]> | undefined {
-    return this.#pendingChanges === 0 ? this.#groupLists : undefined;
-  }
-
-  /** True while a change is in progress, during which a read may return either state. */
-  get isChanging(): boolean {
-    return this.#pendingChanges > 0;
   }
 
   /** Sets the callback for each user who joined or left a group, called after the change. */
@@ -122,22 +118,27 @@ export class ChannelTables {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
     this.#cache[type].delete(id);
-    this.#pendingChanges += 1;
-    const changedUids = new Set<string>();
+    const changes = newStep();
     const runStep = () => {
-      this.#changedUids = changedUids;
+      this.#step = changes;
       return step();
     };
     try {
       return await transact(this.#tables, runStep);
     } finally {
-      this.#pendingChanges -= 1;
-      for (const uid of changedUids) this.#onMembershipChange(uid);
-      this.#groupLists = new BoundedMap(MAX_CACHED_USERS);
+      this.#forgetLists(changes);
       const remaining = (changing.get(id) ?? 1) - 1;
       if (remaining > 0) changing.set(id, remaining);
       else changing.delete(id);
     }
+  }
+
+  #forgetLists({ uids, hasDisbanded }: ListChanges): void {
+    for (const uid of uids) {
+      this.groupLists.forget(uid);
+      this.#onMembershipChange(uid);
+    }
+    if (hasDisbanded) this.groupLists.clear();
   }
 
   /** Passes a snapshot of the committed state to `read`, for reads over several turns. */
@@ -167,6 +168,7 @@ export class ChannelTables {
   }
 
   put({ info, members }: ChannelRecord): void {
+    if (info.disband) this.#step.hasDisbanded = true;
     void this.#tables.channels.put(
       [info.type, info.id],
       [VERSION, info.ban, info.disband, info.sendBan, info.allowStranger, info.large, members],
@@ -259,7 +261,7 @@ export class ChannelTables {
       if (after === 0) void members.remove(key);
       else void members.put(key, [VERSION, after]);
       if (type !== GROUP_CHANNEL) continue;
-      this.#changedUids.add(uid);
+      this.#step.uids.add(uid);
       if (before === 0) void groups.put([uid, id], [GROUP_VERSION, headSeq]);
       if (after > 0) continue;
       void groups.remove([uid, id]);

@@ -112,14 +112,9 @@ export function createChannels({
     publisher.publish({ kind: "removal", channelId, uids });
   }
 
-  /**
-   * Caches short lists, because a login calls this function twice: before and after the node
-   * subscribes to the groups.
-   */
-  async function groupsOf(uid: string): Promise<readonly string[]> {
-    const { groupListCache } = channels;
-    const cached = groupListCache?.get(uid);
-    if (cached !== undefined) return cached;
+  const groupsOf = (uid: string) => channels.groupLists.get(uid, () => readGroupsOf(uid));
+
+  async function readGroupsOf(uid: string): Promise<readonly string[]> {
     const ids: string[] = [];
     const slice = new TimeSlice(undefined, longLists);
     for (const { id } of channels.groupsOf(uid)) {
@@ -127,7 +122,6 @@ export function createChannels({
       if (mustWait || slice.shouldYield()) await slice.yield();
       ids.push(id);
     }
-    if (ids.length <= GROUPS_AT_ONCE) groupListCache?.set(uid, ids);
     return ids;
   }
 

@@ -1,6 +1,5 @@
 // The channels of each user with their newest messages, from which lists of conversations are
-// selected. Lists are read when they are requested and then kept in memory, up to a limit on their
-// total length. A list that is read while it changes is not kept.
+// selected. Owns the lists that are kept in memory.
 
 import {
   type ChannelKey,
@@ -8,6 +7,7 @@ import {
   GROUP_CHANNEL,
   PERSON_CHANNEL,
 } from "../../../broker/model.ts";
+import { KeptLists } from "../../../lib/kept-lists.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { Memtable, NewestMessage } from "../engine/memtable.ts";
@@ -24,38 +24,23 @@ interface UserChannelsPorts {
   readonly rows: Pick<ChannelRows, "get">;
 }
 
-type Channels = readonly NewestMessage[];
-
 export class UserChannels {
   readonly #ports: UserChannelsPorts;
-  /** The least recently used list comes first. */
-  readonly #kept = new Map<string, Channels>();
-  #keptCount = 0;
-  /** Users whose list is being read, with the number of reads. */
-  readonly #reading = new Map<string, number>();
-  /** Users among those whose list has changed meanwhile. */
-  readonly #changed = new Set<string>();
+  readonly #lists = new KeptLists<NewestMessage>(MAX_KEPT);
 
   constructor(ports: UserChannelsPorts) {
     this.#ports = ports;
-    const forget = (uid: string) => this.#forget(uid);
+    const forget = (uid: string) => this.#lists.forget(uid);
     ports.channelTables.onMembershipChange(forget);
     ports.conversationRows.onNewPeer(forget);
   }
 
   /** Returns the user's channels, including disbanded groups and channels without messages. */
-  async of(uid: string): Promise<Channels> {
-    const kept = this.#kept.get(uid);
-    if (kept === undefined) return this.#read(uid);
-    this.#kept.delete(uid);
-    this.#kept.set(uid, kept);
-    return kept;
+  of(uid: string): Promise<readonly NewestMessage[]> {
+    return this.#lists.get(uid, () => this.#read(uid));
   }
 
-  async #read(uid: string): Promise<Channels> {
-    const { channelTables } = this.#ports;
-    const mayKeep = !channelTables.isChanging && !this.#changed.has(uid);
-    this.#reading.set(uid, (this.#reading.get(uid) ?? 0) + 1);
+  async #read(uid: string): Promise<readonly NewestMessage[]> {
     const channels: NewestMessage[] = [];
     const slice = new TimeSlice();
     for (const key of this.#keysOf(uid)) {
@@ -63,14 +48,6 @@ export class UserChannels {
       const row = () => this.#ports.rows.get(key);
       channels.push(this.#ports.memtable.newestOf(key, row));
     }
-    const isCurrent = mayKeep && !this.#changed.has(uid);
-    const reads = (this.#reading.get(uid) ?? 1) - 1;
-    if (reads > 0) this.#reading.set(uid, reads);
-    else {
-      this.#reading.delete(uid);
-      this.#changed.delete(uid);
-    }
-    if (isCurrent) this.#keep(uid, channels);
     return channels;
   }
 
@@ -80,28 +57,5 @@ export class UserChannels {
       yield channelKey({ id, type: GROUP_CHANNEL }, uid);
     for (const peer of conversationRows.peersOf(uid))
       yield channelKey({ id: peer, type: PERSON_CHANNEL }, uid);
-  }
-
-  #keep(uid: string, channels: Channels): void {
-    if (channels.length > MAX_KEPT) return;
-    this.#forgetKept(uid);
-    this.#kept.set(uid, channels);
-    this.#keptCount += channels.length + 1;
-    for (const [oldest] of this.#kept) {
-      if (this.#keptCount <= MAX_KEPT) return;
-      this.#forgetKept(oldest);
-    }
-  }
-
-  #forget(uid: string): void {
-    if (this.#reading.has(uid)) this.#changed.add(uid);
-    this.#forgetKept(uid);
-  }
-
-  #forgetKept(uid: string): void {
-    const kept = this.#kept.get(uid);
-    if (kept === undefined) return;
-    this.#kept.delete(uid);
-    this.#keptCount -= kept.length + 1;
   }
 }

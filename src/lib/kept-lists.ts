@@ -1,0 +1,75 @@
+// Lists that are read when they are needed and kept until they change, up to a limit on their total
+// length. A list that changes while it is read is not kept.
+
+export class KeptLists<Item> {
+  readonly #maxLength: number;
+  /** The least recently used list comes first. */
+  readonly #lists = new Map<string, readonly Item[]>();
+  #length = 0;
+  /** Reads in progress, by the key of their list. */
+  readonly #reads = new Map<string, Read>();
+
+  /** `maxLength` is the maximum number of items of all lists, where a list counts as one more. */
+  constructor(maxLength: number) {
+    this.#maxLength = maxLength;
+  }
+
+  /** Returns the kept list, or else calls `read`, which may be called concurrently. */
+  async get(key: string, read: () => Promise<readonly Item[]>): Promise<readonly Item[]> {
+    const kept = this.#lists.get(key);
+    if (kept !== undefined) {
+      this.#lists.delete(key);
+      this.#lists.set(key, kept);
+      return kept;
+    }
+    const current = this.#reads.get(key) ?? { count: 0, hasChanged: false };
+    this.#reads.set(key, current);
+    current.count++;
+    try {
+      const list = await read();
+      if (!current.hasChanged) this.#keep(key, list);
+      return list;
+    } finally {
+      if (--current.count === 0 && this.#reads.get(key) === current) this.#reads.delete(key);
+    }
+  }
+
+  /** Must be called after the list of this key has changed. */
+  forget(key: string): void {
+    const current = this.#reads.get(key);
+    if (current !== undefined) current.hasChanged = true;
+    this.#reads.delete(key); // a read that begins now sees the change
+    this.#drop(key);
+  }
+
+  /** Must be called after a change that may concern every list. */
+  clear(): void {
+    for (const read of this.#reads.values()) read.hasChanged = true;
+    this.#reads.clear();
+    this.#lists.clear();
+    this.#length = 0;
+  }
+
+  #keep(key: string, list: readonly Item[]): void {
+    this.#drop(key);
+    this.#lists.set(key, list);
+    this.#length += list.length + 1;
+    for (const oldest of this.#lists.keys()) {
+      if (this.#length <= this.#maxLength) return;
+      this.#drop(oldest);
+    }
+  }
+
+  #drop(key: string): void {
+    const list = this.#lists.get(key);
+    if (list === undefined) return;
+    this.#lists.delete(key);
+    this.#length -= list.length + 1;
+  }
+}
+
+interface Read {
+  count: number;
+  /** True if the list changed after one of these reads began. */
+  hasChanged: boolean;
+}
