@@ -203,6 +203,10 @@ export const METRICS = {
 
   redisUp: gauge("redis_up", "1 if Redis accepts commands from this node, otherwise 0"),
   redisInFlight: gauge("redis_commands_in_flight", "Redis commands that wait for a reply"),
+  redisDataLost: counter(
+    "redis_data_lost_total",
+    "Times that this node found that Redis had been emptied while the node ran",
+  ),
   clusterRepairs: counter(
     "cluster_repairs_total",
     "Channels read from Redis because a publication was lost or arrived out of order",

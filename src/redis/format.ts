@@ -2,6 +2,7 @@
 // node writes the program's name and the format number under the key `format`. A node that cannot
 // read the data must not start.
 
+import { randomBytes } from "node:crypto";
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";
 import { isReply, RedisAway, UnusableRedis } from "./errors.ts";
@@ -48,16 +49,17 @@ export function assertPrimary(info: string): void {
 }
 
 /**
- * Marks the prefix as used by Jindou if it has no mark yet. Throws an `UnusableRedis` if this build
+ * Marks the prefix as used by Jindou if it has no mark yet. Returns the
+ * mark, which is another one after Redis was emptied. Throws an `UnusableRedis` if this build
  * cannot use its data.
  */
-export async function assertFormat(client: RedisClient, keys: Keys): Promise<void> {
+export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");
-  const ours = `jindou ${FORMAT}`;
-  await client.set(key, ours, "NX");
+  const id = randomBytes(8).toString("hex"); // differs after Redis was emptied
+  await client.set(key, `jindou ${FORMAT} ${id}`, "NX");
   const isText = (await client.type(key)) === "string";
-  const mark = isText ? await client.get(key) : null;
-  const format = /^jindou (\d+)$/.exec(mark ?? "")?.[1];
+  const mark = (isText ? await client.get(key) : null) ?? "";
+  const format = /^jindou (\d+)(?: [0-9a-f]+)?$/.exec(mark)?.[1];
   if (format === undefined)
     throw new UnusableRedis(
       `the key ${JSON.stringify(key)} belongs to another program. Set another redis.prefix`,
@@ -70,6 +72,7 @@ export async function assertFormat(client: RedisClient, keys: Keys): Promise<voi
     throw new UnusableRedis(
       `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Start the newer build`,
     );
+  return mark;
 }
 
 /** Returns a warning if Redis may evict keys when its memory is full. */

@@ -56,6 +56,8 @@ interface LinkPorts {
   readonly name: string;
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
+  /** Called when Redis was emptied while this node ran. */
+  readonly onDataLoss?: () => void;
   /**
    * Time in milliseconds for which a server's clock counts as known after the last reply to TIME.
    * Nothing is written to a server whose clock is unknown. Default: 2,000.
@@ -109,6 +111,8 @@ export class RedisLink {
   /** True if the next attempt needs a new connection, which may lead to the primary. */
   #isReplica = false;
   #isWatching = false;
+  /** Mark of the data as of the last check. */
+  #mark: string | undefined;
   /** Time of the last check after a denied call, as `performance.now()`. */
   #rightsCheckedMs = Number.NEGATIVE_INFINITY;
   #watchTimer: NodeJS.Timeout | undefined;
@@ -232,7 +236,7 @@ export class RedisLink {
     if (this.#isClosed) return; // closed while connecting
     this.#primaries?.watch();
     this.#clocks.watch();
-    if (!this.isCluster) this.#watchTimer = setInterval(() => this.#watch(), WATCH_MS).unref();
+    this.#watchTimer = setInterval(() => this.#watch(), WATCH_MS).unref();
     this.#setStatus("up");
   }
 
@@ -437,7 +441,7 @@ export class RedisLink {
     const warnings = await checkServer(ready[0] ?? this.#client, this.isCluster);
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
-    await assertFormat(this.#client, this.keys);
+    await this.#checkData();
     for (const warning of warnings)
       this.#ports.onError(new Error(warning), "Redis may evict acknowledged data");
   }
@@ -497,14 +501,34 @@ export class RedisLink {
     else this.#reopen();
   }
 
-  /** Checks that the server has not become a replica, which may accept writes and lose them. */
+  /** Checks the mark of the data. Reports a loss if it is another mark than before. */
+  async #checkData(): Promise<void> {
+    const former = this.#mark;
+    this.#mark = await assertFormat(this.#client, this.keys);
+    if (former === undefined || former === this.#mark) return;
+    this.#ports.onDataLoss?.();
+    this.#report(
+      new Error(
+        "Redis was emptied while this node ran, for example by FLUSHALL or a restart without persistence. The channels, members, tokens and messages stored before are lost. Restore Redis from a backup, or register the channels and tokens again; new messages are numbered from 1. Check that Redis has appendonly yes",
+      ),
+      "Redis lost its data",
+    );
+  }
+
+  /**
+   * Checks that the server has not become a replica, which may accept writes and lose them, and
+   * that it still has the mark of the data.
+   */
   async #watch(): Promise<void> {
     if (this.#status !== "up" || this.#isWatching) return;
     this.#isWatching = true;
     try {
-      assertPrimary(String(await send(this.#route(undefined), "info", ["replication"], {})));
+      if (!this.isCluster)
+        assertPrimary(String(await send(this.#route(undefined), "info", ["replication"], {})));
+      await this.#checkData();
     } catch (error) {
-      if (error instanceof RedisAway) this.#reopen(); // the calls report other errors
+      const isUnusable = error instanceof RedisAway || error instanceof UnusableRedis;
+      if (isUnusable) this.#reopen(); // the calls report other errors
       if (isDenied(error)) this.#checkRights();
     } finally {
       this.#isWatching = false;

@@ -155,8 +155,10 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     else log.error({ err: error }, message);
   };
   const name = `jindou-${nodeId}`;
+  const dataLost = families.redisDataLost.of();
   const link = new RedisLink(config.redis, {
     ...{ name, onError },
+    onDataLoss: () => dataLost.add(),
     maxClockAgeMs: config.cluster.deadAfterMs,
     subscribes: true,
   });
