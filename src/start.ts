@@ -6,7 +6,7 @@ import type { Config } from "./config/schema.ts";
 import { secretsOf, startSummary } from "./config/summary.ts";
 import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
 import { createLogger, type Logger } from "./observe/logger.ts";
-import { StartError } from "./server/start-error.ts";
+import { reasonOf, StartError } from "./server/start-error.ts";
 import { createServer } from "./server.ts";
 import { onStopSignal } from "./signals.ts";
 
@@ -37,6 +37,7 @@ export async function startNode(config: Config, version: string, newStore = fals
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
     logger.fatal({ err }, "The node exits because it must no longer serve");
+    terminal.write(`jindou: ${reasonOf(err)}.\n`);
     process.exit(1);
   };
   const droppedLogLines = () => output.dropped;

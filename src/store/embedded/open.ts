@@ -9,9 +9,15 @@ import type { Clock, Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
 import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
-import { assertUsable, createFolders, DATABASE_FOLDER, WAL_FOLDER } from "./engine/data-folder.ts";
-import { commit, type DatabaseWrites } from "./engine/database.ts";
-import { checkDatabase, damagedDatabase, databaseState } from "./engine/database-check.ts";
+import {
+  assertUsable,
+  createFolders,
+  DATABASE_FOLDER,
+  damagedDatabase,
+  WAL_FOLDER,
+} from "./engine/data-folder.ts";
+import { commit, type DatabaseWrites, isDamage } from "./engine/database.ts";
+import { checkDatabase, databaseState } from "./engine/database-check.ts";
 import { bootId, FolderLock } from "./engine/folder-lock.ts";
 import { Frame } from "./engine/frame.ts";
 import { HEARTBEAT_FILE } from "./engine/heartbeat.ts";
@@ -120,7 +126,7 @@ export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
     return await openOwned(options, tables, owner, release);
   } catch (error) {
     await release();
-    throw error;
+    throw isDamage(error) ? damagedDatabase(options.path, error.message) : error;
   }
 }
 
@@ -442,8 +448,8 @@ function reportTruncation(
   else if (droppedBytes > 0)
     onError(
       new Error(
-        `${droppedBytes} bytes of an unfinished write were removed from the WAL. The write was not acknowledged.`,
+        `${droppedBytes} bytes at the end of the WAL were removed, because the last write was unfinished or damaged.`,
       ),
-      "An unfinished write was removed from the WAL",
+      "An unfinished or damaged last write was removed from the WAL",
     );
 }

@@ -95,7 +95,7 @@ export async function openStore(
 export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   return openStore(t, path, {
     onError(error, what) {
-      if (what !== "An unfinished write was removed from the WAL") throw error;
+      if (what !== "An unfinished or damaged last write was removed from the WAL") throw error;
     },
   });
 }

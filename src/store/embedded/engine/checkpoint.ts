@@ -8,6 +8,7 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
+import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import { awaitFlush, commit, fieldsOf } from "./database.ts";
@@ -228,7 +229,8 @@ export class Checkpoint {
     await commit(tables, () => putCheckpointState(tables, state), "flush");
     tables.env.resetReadTxn();
     const stored = readCheckpointState(tables);
-    if (!isDeepStrictEqual(stored, state)) throw tables.space.fail(LOST_WRITE);
+    if (!isDeepStrictEqual(stored, state))
+      throw tables.space.fail(new BrokerError("unavailable", { message: LOST_WRITE }));
   }
 
   /**

@@ -36,6 +36,14 @@ export function assertUsable(path: string): void {
   });
 }
 
+/** Returns the error with which a damaged database in the data folder `path` is refused. */
+export function damagedDatabase(path: string, fault: string): BrokerError {
+  const file = join(path, DATABASE_FOLDER, DATA_FILE);
+  return new BrokerError("internal", {
+    message: `The database ${file} is damaged: ${fault}. Restore the data folder from a copy. To begin a new store instead, move the folder away.`,
+  });
+}
+
 /** Creates the folders that do not exist. Throws a file system error on failure. */
 export function createFolders(path: string): void {
   makeFolder(path);

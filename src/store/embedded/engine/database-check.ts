@@ -22,7 +22,7 @@ import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { BrokerError } from "../../../broker/errors.ts";
 import { crc32 } from "../../../lib/crc32.ts";
-import { DATA_FILE, DATABASE_FOLDER, isUsed, LOCK_FILE } from "./data-folder.ts";
+import { DATA_FILE, DATABASE_FOLDER, damagedDatabase, isUsed, LOCK_FILE } from "./data-folder.ts";
 import type { WalkReport } from "./database-walk.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";
 import { wasStoppedIn } from "./heartbeat.ts";
@@ -223,14 +223,6 @@ async function runWalk(path: string) {
   const [line, output] = await outputs;
   const report = line === "" ? undefined : (JSON.parse(line) as WalkReport);
   return { signal, report, output };
-}
-
-/** Returns the error with which a damaged database in the data folder `path` is refused. */
-export function damagedDatabase(path: string, fault: string): BrokerError {
-  const file = join(path, DATABASE_FOLDER, DATA_FILE);
-  return new BrokerError("internal", {
-    message: `The database ${file} is damaged: ${fault}. Restore the data folder from a copy. To begin a new store instead, move the folder away.`,
-  });
 }
 
 function cannotOpen(file: string, error: unknown): BrokerError {

@@ -3,8 +3,10 @@
 // `transact` (a step that reads, decides and writes). Otherwise, lmdb starts a transaction itself.
 // If that transaction fails, lmdb rejects promises that nobody awaits.
 
+import { dirname } from "node:path";
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
+import { damagedDatabase } from "./data-folder.ts";
 import { DiskSpace, type Purpose } from "./disk-space.ts";
 
 const FENCE = "owner";
@@ -92,6 +94,7 @@ class Fence {
 
 export interface Database {
   readonly env: RootDatabase;
+  readonly folder: string;
   readonly synced: boolean;
   readonly writes: DatabaseWrites;
   readonly fence: Fence;
@@ -132,7 +135,7 @@ export function openDatabase(
     assertFormat(meta.get("format"), format);
     const fence = new Fence(env.openDB({ name: "fence", useVersions: true }));
     const space = new DiskSpace({ folder, usedBytes: () => usedBytes(env) });
-    return { env, synced, writes, fence, space, meta };
+    return { env, folder, synced, writes, fence, space, meta };
   } catch (error) {
     void env.close();
     throw error;
@@ -176,10 +179,10 @@ export async function commit(
   await write(database, steps, database.fence.write);
 }
 
-type WritableDatabase = Pick<Database, "env" | "writes" | "fence" | "space">;
+type WritableDatabase = Pick<Database, "env" | "folder" | "writes" | "fence" | "space">;
 
 async function write(
-  { env, writes, fence, space }: WritableDatabase,
+  { env, folder, writes, fence, space }: WritableDatabase,
   steps: () => void,
   runTransaction: RunTransaction,
 ): Promise<void> {
@@ -190,7 +193,8 @@ async function write(
   } catch (error) {
     if (error instanceof BrokerError) throw error; // thrown by the step itself
     const cause = await causeOf(error);
-    if (isFailedWrite(cause)) throw space.fail(FAILED_WRITE, cause);
+    if (isDamage(cause)) throw space.fail(damagedDatabase(dirname(folder), cause.message));
+    if (isFailedWrite(cause)) throw space.fail(failedWrite(cause));
     throw new BrokerError("unavailable", { cause });
   } finally {
     space.settle();
@@ -200,6 +204,18 @@ async function write(
 
 const FAILED_WRITE =
   "The database could not be written, and lmdb cannot continue after that. Check the disk, then restart: the WAL still has the unwritten data";
+
+function failedWrite(cause: unknown): BrokerError {
+  return new BrokerError("unavailable", { message: FAILED_WRITE, cause });
+}
+
+/** Errors of LMDB that a damaged file causes: MDB_PAGE_NOTFOUND to MDB_INVALID, MDB_BAD_TXN. */
+const DAMAGE: readonly unknown[] = [-30797, -30796, -30795, -30793, -30782];
+
+/** True if lmdb failed because a page of the database is damaged. */
+export function isDamage(error: unknown): error is Error {
+  return error instanceof Error && "code" in error && DAMAGE.includes(error.code);
+}
 
 /**
  * True if the file system rejected a write (EIO, ENOSPC or EDQUOT) or LMDB failed (its own error

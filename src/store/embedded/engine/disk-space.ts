@@ -159,12 +159,12 @@ export class DiskSpace {
 
   /**
    * Reports that a write to the database failed, was lost or does not finish. Every later write is
-   * rejected with the returned error, and `onFatal` ends the process. Only the first call has an
+   * rejected with the first error, and `onFatal` ends the process. Only the first call has an
    * effect.
    */
-  fail(message: string, cause?: unknown): BrokerError {
+  fail(error: BrokerError): BrokerError {
     if (this.#failure !== undefined) return this.#failure;
-    this.#failure = new BrokerError("unavailable", { message, cause });
+    this.#failure = error;
     this.#users?.onFatal(this.#failure);
     return this.#failure;
   }
@@ -229,7 +229,10 @@ export class DiskSpace {
     this.#looksWithoutProgress++;
     if (this.#looksWithoutProgress * LOOK_MS > HANG_MS)
       this.fail(
-        "The database cannot finish a write, because its disk was full. Free space, then restart",
+        new BrokerError("unavailable", {
+          message:
+            "The database cannot finish a write, because its disk was full. Free space, then restart",
+        }),
       );
   }
 
