@@ -17,7 +17,7 @@ const WATCH_MS = 100;
 
 /** Matches the keys that a Redis without data may contain. */
 const IGNORED_KEYS =
-  /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
+  /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|settings|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
 
 /** The progress of a step, in rows. `total` is approximate. */
 export interface MoveProgress {
