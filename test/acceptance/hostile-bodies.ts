@@ -137,7 +137,6 @@ export const ID_FIELDS: readonly (readonly [string, (id: string) => unknown])[] 
   ["/message/sync", (uid) => ({ uid })],
   ["/message/syncack", (uid) => ({ uid, last_message_seq: 1 })],
   ["/message/sendbatch", (uid) => ({ ...batch(), from_uid: uid })],
-  ["/message/sendbatch", (uid) => ({ ...batch(), subscribers: [uid] })],
   ["/message/send", (uid) => ({ ...message(), from_uid: uid })],
   ["/message/send", (id) => ({ ...message(), channel_id: id })],
   ["/message/send", (id) => ({ ...message(), channel_id: id, channel_type: 1 })],
@@ -160,6 +159,23 @@ const group = (fields: Fields) => ({
 });
 const batch = () => RIGHT_BODIES["/message/sendbatch"];
 const message = () => RIGHT_BODIES["/message/send"];
+
+/**
+ * Returns true if the call may serve the body: clients write optional fields that are not set as
+ * null, and a `version` far in the future counts as 0 [decisions: Values that clients really send].
+ */
+export function mayBeServed(body: string | Uint8Array): boolean {
+  if (typeof body !== "string") return false;
+  try {
+    const parsed = JSON.parse(body) as unknown;
+    if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return false;
+    const { version } = parsed as Fields;
+    const isFar = typeof version === "number" && version > Number.MAX_SAFE_INTEGER;
+    return isFar || /:null[,}]/.test(body);
+  } catch {
+    return false;
+  }
+}
 
 /** Invalid ids. Each breaks a different rule [decisions: Limits]. */
 export const FORBIDDEN_IDS: readonly string[] = [
