@@ -214,7 +214,7 @@ t.test("the metrics count a disconnected slow reader as `slow_reader`", async (t
   const broker = await startBroker(t, {
     JINDOU_AUTH_CLIENTS: "none",
     JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
-    JINDOU_CLIENT_MAX_BUFFERED_BYTES: "131072",
+    JINDOU_CLIENT_MAX_BUFFERED_BYTES: "163840",
   });
   const port = broker.clientPort;
   const endedCount = async (reason: string): Promise<number> => {

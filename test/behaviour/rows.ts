@@ -115,6 +115,7 @@ export const SPEC_ROWS = [
 
 /** Rows of decisions.md. */
 export const DECISION_ROWS = [
+  "A payload's text",
   // Bodies, errors, authentication
   "Success body of writes",
   "Error body",
