@@ -79,6 +79,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
       const to = (id: string) => ({ id, type: 2 }) as const;
       t.same(await newest(2), ["f", "e"]);
       await send(fixture, 1, { channel: to("a") });
+      fixture.nowMs += 10;
       t.same(await newest(2), ["a", "f"], "a message raises its group");
       await send(fixture, 1, { channel: personalChannel("bob") });
       t.same(await newest(2), ["alice", "a"], "the first message of a user is in the list");

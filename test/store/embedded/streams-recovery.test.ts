@@ -245,7 +245,7 @@ t.test(
       await reopened.close();
       const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
       const heads = env.openDB<number[], string>({ name: "heads" });
-      t.same(heads.get(KEY), [2, 1, 12, 6]);
+      t.same(heads.get(KEY)?.slice(0, 4), [3, 1, 12, 6]);
       await env.close();
     }
   },

@@ -42,11 +42,11 @@ t.test(
     const store = await openStore(t, testFolder(t), {
       ...{ durability: "disk", segmentBytes: 1, files: loggedFiles(log).files },
     });
-    t.same(log, ["journal"], "the folder is synced after the first segment is created");
+    t.same(log, ["00000001.log", "journal"], "the first segment and its name are synced");
     for (const segment of ["00000002.log", "00000003.log"]) {
       log.length = 0;
       await store.append(draftOf());
-      t.same(log, ["journal", segment], "the folder is synced, then the segment");
+      t.same(log, [segment, "journal", segment], "header, name and message are synced");
     }
   },
 );
