@@ -334,15 +334,16 @@ export class RedisLink {
     let sent: EncodedCommand | undefined;
     const { timeoutMs = this.settings.timeoutMs } = options;
     const untilMs = performance.now() + timeoutMs;
-    const connection = this.#connections.present;
+    let connection: Connections["present"];
     try {
       const key = args[script === undefined ? 0 : 2];
       server = this.#route(key === undefined ? key : String(key));
       if (options.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
       if (script?.isWriting)
-        args.push(this.#deadline(server, options) ?? (await this.#awaitDeadline(server, options)));
+        args.push(this.#deadline(server, untilMs) ?? (await this.#awaitDeadline(server, untilMs)));
       const loading = script && this.#load(script, server, options);
+      connection = this.#connections.present;
       sent = sendCommand(server, command, args, { ...options, timeoutMs });
       if (loading !== undefined) await Promise.all([loading, sent.promise]);
       return await sent.promise;
@@ -362,20 +363,19 @@ export class RedisLink {
   }
 
   /**
-   * Returns the time, by the server's clock, at which this call is rejected as unanswered.
-   * `undefined` if the server's clock is unknown.
+   * Returns `untilMs` (`performance.now()`) as a time by the server's clock, `undefined` if that
+   * clock is unknown.
    */
-  #deadline(server: Redis, { timeoutMs = this.settings.timeoutMs }: SendOptions) {
+  #deadline(server: Redis, untilMs: number): number | undefined {
     const nowMs = this.#clocks.now(server);
-    return nowMs === undefined ? undefined : nowMs + timeoutMs;
+    return nowMs === undefined ? undefined : nowMs + untilMs - performance.now();
   }
 
   /** Like `#deadline`, but asks the server for its time. Throws `unavailable` without a reply. */
-  async #awaitDeadline(server: Redis, options: SendOptions): Promise<number> {
-    const askedAt = performance.now();
+  async #awaitDeadline(server: Redis, untilMs: number): Promise<number> {
     await this.#clocks.ensure(server);
-    const deadline = this.#deadline(server, options);
-    if (deadline !== undefined) return deadline - (performance.now() - askedAt);
+    const deadline = this.#deadline(server, untilMs);
+    if (deadline !== undefined) return deadline;
     throw new BrokerError("unavailable", {
       message:
         "Redis has not answered for a while, and writes are rejected until it answers. Try again later",
