@@ -49,16 +49,20 @@ export function assertPrimary(info: string): void {
 }
 
 /**
- * Marks the prefix as used by Jindou if it has no mark yet. Returns the
- * mark, which is another one after Redis was emptied. Throws an `UnusableRedis` if this build
- * cannot use its data.
+ * Marks the prefix as used by Jindou if it has no mark yet. Returns the mark, which is another one
+ * after Redis was emptied. Throws an `UnusableRedis` if this build cannot use its data.
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");
   const id = randomBytes(8).toString("hex"); // differs after Redis was emptied
-  await client.set(key, `jindou ${FORMAT} ${id}`, "NX");
-  const isText = (await client.type(key)) === "string";
-  const mark = (isText ? await client.get(key) : null) ?? "";
+  const newMark = `jindou ${FORMAT} ${id}`;
+  const mark = await client.set(key, newMark, "NX", "GET").then(
+    (former) => former ?? newMark,
+    (error: unknown) => {
+      if (isReply(error) && error.message.startsWith("WRONGTYPE")) return "";
+      throw error;
+    },
+  );
   const format = /^jindou (\d+)(?: [0-9a-f]+)?$/.exec(mark)?.[1];
   if (format === undefined)
     throw new UnusableRedis(
