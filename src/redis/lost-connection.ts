@@ -5,6 +5,7 @@
 
 import type { Redis } from "ioredis";
 import { type Deferred, deferred } from "../lib/deferred.ts";
+import { waitAtMost } from "../lib/wait-at-most.ts";
 import { send } from "./client.ts";
 
 interface Connection {
@@ -43,12 +44,8 @@ export async function cannotRun(
   connection: Connection | undefined,
   untilMs: number,
 ): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, Math.max(0, untilMs - performance.now()));
-  });
-  await Promise.race([late, connection?.closed.promise ?? late]);
-  clearTimeout(timer);
+  const closed = connection?.closed.promise ?? new Promise(() => {});
+  await waitAtMost(closed, Math.max(0, untilMs - performance.now()));
 }
 
 /**

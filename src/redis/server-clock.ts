@@ -6,6 +6,7 @@
 
 import type { Redis } from "ioredis";
 import { LATEST_TIME_MS } from "../broker/model.ts";
+import { waitAtMost } from "../lib/wait-at-most.ts";
 import { send } from "./client.ts";
 import { UnusableRedis } from "./errors.ts";
 
@@ -166,13 +167,7 @@ export class ServerClocks {
    * would reject its next call.
    */
   async ensure(server: Redis): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<void>((resolve) => {
-      // After a long turn the timer fires before the replies that have arrived are read.
-      timer = setTimeout(() => setImmediate(resolve), REPLY_MS);
-    });
-    await Promise.race([this.#askUntilKnown(server), timeout]);
-    clearTimeout(timer);
+    await waitAtMost(this.#askUntilKnown(server), REPLY_MS);
   }
 
   /**

@@ -1,6 +1,7 @@
 // Waits at the start of a node until its store can be used, with the API open. Keeps no state.
 
 import { setTimeout as pause } from "node:timers/promises";
+import { waitAtMost } from "../lib/wait-at-most.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { RedisAway } from "../redis/errors.ts";
 import type { Node } from "./node.ts";
@@ -83,16 +84,17 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
  * store can be used. An attempt that takes longer fails with an empty message.
  */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
-  let timer: NodeJS.Timeout | undefined;
+  let failure: unknown = new RedisAway("");
   const attempt = drivers.reach().then(
-    () => undefined,
-    (error: unknown) => error,
+    () => {
+      failure = undefined;
+    },
+    (error: unknown) => {
+      failure = error;
+    },
   );
-  if (leftMs <= 0) return attempt;
-  const limit = new Promise<unknown>((resolve) => {
-    timer = setTimeout(() => resolve(new RedisAway("")), leftMs);
-  });
-  return Promise.race([attempt, limit]).finally(() => clearTimeout(timer));
+  await (leftMs > 0 ? waitAtMost(attempt, leftMs) : attempt);
+  return failure;
 }
 
 function unusable(error: unknown): StartError {
