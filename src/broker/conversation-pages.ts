@@ -28,9 +28,6 @@ export interface SelectionQuery {
   readonly lookBackMs: number;
 }
 
-/** Where a page begins. */
-type PageStart = Pick<Position, "sinceMs" | "beforeId">;
-
 type State = ConversationHead | Conversation;
 
 /** Position in a list of conversations. All times are Unix milliseconds. */
@@ -60,32 +57,23 @@ const HEAD_BYTES = 1 + CHECK_BYTES + NUMBERS * 8;
 const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4) / 3);
 
 /**
- * Returns where the page begins. Throws `bad_cursor` if the cursor cannot be read or belongs to
- * another user.
- */
-export function startOf({ uid, sinceMs, cursor }: SelectionQuery): PageStart {
-  return cursor ? readCursor(cursor, uid) : { sinceMs, beforeId: Number.MAX_SAFE_INTEGER };
-}
-
-/**
- * Selects a page of `heads`, which must be sorted by the newest message, newest first. Returns
- * `undefined` if `heads` is not complete and has too few conversations for the page. Throws like
- * `startOf`.
+ * Selects a page of `heads`, which must be sorted by the newest message, newest first. `start` is
+ * the position of the query's cursor. Returns `undefined` if `heads` is not complete and has too few
+ * conversations for the page.
  */
 export function selectPage(
   { heads, isComplete, newestChangeMs: nowMs }: Omit<ConversationSelection, "channels">,
   query: SelectionQuery,
+  start: Position | undefined,
 ): Selection | undefined {
   const { uid, limit, lookBackMs } = query;
-  const position = query.cursor
-    ? readCursor(query.cursor, uid)
-    : {
-        sinceMs: query.sinceMs,
-        asOfMs: nowMs,
-        printsFromMs: nowMs - lookBackMs,
-        beforeId: Number.MAX_SAFE_INTEGER,
-        prints: new Set<string>(),
-      };
+  const position = start ?? {
+    sinceMs: query.sinceMs,
+    asOfMs: nowMs,
+    printsFromMs: nowMs - lookBackMs,
+    beforeId: Number.MAX_SAFE_INTEGER,
+    prints: new Set<string>(),
+  };
   const { unchanged, changed } = remaining(heads, position);
   if (!isComplete && unchanged.length <= limit) return undefined;
   const all = [...unchanged, ...changed];
@@ -163,16 +151,17 @@ function writeCursor(position: Position, uid: string): string {
   return Buffer.concat([Buffer.of(VERSION), checkOf(uid, content), content]).toString("base64url");
 }
 
-function readCursor(text: string, uid: string): Position {
-  const bytes = Buffer.from(text, "base64url");
+/** Reads a cursor. Throws `bad_cursor` if it cannot be read or belongs to another user. */
+export function positionAt(cursor: string, uid: string): Position {
+  const bytes = Buffer.from(cursor, "base64url");
   const content = bytes.subarray(1 + CHECK_BYTES);
   const printBytes = bytes.length - HEAD_BYTES;
   const isValid =
-    text.length <= MAX_CURSOR_LENGTH &&
+    cursor.length <= MAX_CURSOR_LENGTH &&
     bytes[0] === VERSION &&
     printBytes >= 0 &&
     printBytes % PRINT_BYTES === 0 &&
-    bytes.toString("base64url") === text &&
+    bytes.toString("base64url") === cursor &&
     checkOf(uid, content).equals(bytes.subarray(1, 1 + CHECK_BYTES));
   if (!isValid) throw new BrokerError("bad_cursor");
   const number = (at: number) => content.readDoubleBE(at * 8);

@@ -3,7 +3,12 @@
 // that wait for their turn.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
-import { type Selection, type SelectionQuery, selectPage, startOf } from "./conversation-pages.ts";
+import {
+  positionAt,
+  type Selection,
+  type SelectionQuery,
+  selectPage,
+} from "./conversation-pages.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
@@ -128,12 +133,13 @@ export function createConversations({
    * filter.
    */
   async function pageOf(query: SelectionQuery, passes: (head: ConversationHead) => boolean) {
-    const { uid, limit } = query;
-    const start = startOf(query);
+    const { uid, limit, cursor } = query;
+    const position = cursor ? positionAt(cursor, uid) : undefined;
+    const { sinceMs, beforeId } = position ?? { ...query, beforeId: Number.MAX_SAFE_INTEGER };
     for (let count = limit + 1; ; count *= COUNT_GROWTH) {
-      const list = await store.newestConversations(uid, { ...start, count });
+      const list = await store.newestConversations(uid, { sinceMs, beforeId, count });
       const heads = list.heads.filter(passes);
-      const selection = selectPage({ ...list, heads }, query);
+      const selection = selectPage({ ...list, heads }, query, position);
       if (selection !== undefined) return { selection, list };
     }
   }
