@@ -23,17 +23,19 @@ const FORMER = /^old-\d{8}T\d{9}Z$/;
  * not exist is accepted.
  */
 export function assertUsable(path: string): void {
-  const foreign = isUsed(path) || hasDatabase(path) ? undefined : foreignFile(path);
+  if (hasDatabase(path)) return;
+  if (isUsed(path)) {
+    const file = join(path, DATABASE_FOLDER, DATA_FILE);
+    const fault = statsOf(file) === undefined ? "missing" : "empty";
+    throw new BrokerError("unavailable", {
+      message: `The data folder ${path} was in use before, but its database ${file} is ${fault}. Restore the folder from a copy, mount the right volume, or begin a new store with the command jindou start --new-store.`,
+    });
+  }
+  const foreign = foreignFile(path);
   if (foreign !== undefined)
     throw new BrokerError("unavailable", {
       message: `The folder ${path} contains files of another program, for example ${foreign}. Set store.path to a new or an empty folder.`,
     });
-  if (!isUsed(path) || hasDatabase(path)) return;
-  const file = join(path, DATABASE_FOLDER, DATA_FILE);
-  const fault = statsOf(file) === undefined ? "missing" : "empty";
-  throw new BrokerError("unavailable", {
-    message: `The data folder ${path} was in use before, but its database ${file} is ${fault}. Restore the folder from a copy, mount the right volume, or begin a new store with the command jindou start --new-store.`,
-  });
 }
 
 /** Returns the error with which a damaged database in the data folder `path` is refused. */
