@@ -11,7 +11,7 @@ import {
   MAX_ID_LENGTH,
   PERSON_CHANNEL,
 } from "../../broker/model.ts";
-import { fieldText } from "../../lib/json-text.ts";
+import { fieldText } from "../../lib/json-field.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
 /** Maximum nesting depth of an object payload. Parsers of clients overflow at large depths. */

@@ -12,7 +12,7 @@ const CLOSE_ARRAY = 0x5d;
 const SPACE = 0x20;
 
 /** Text of a value. */
-interface JsonText {
+interface FieldText {
   readonly text: string;
   /** Depth of nested objects and arrays, also in duplicate keys. 0 for any other value. */
   readonly depth: number;
@@ -22,8 +22,8 @@ interface JsonText {
  * Returns the value of the field `name` of the object `text`. If there are several fields of that
  * name, the last one counts, as in `JSON.parse`. Returns `undefined` if there is no such field.
  */
-export function fieldText(text: string, name: string): JsonText | undefined {
-  let field: JsonText | undefined;
+export function fieldText(text: string, name: string): FieldText | undefined {
+  let field: FieldText | undefined;
   let at = skipSpace(text, 0) + 1;
   for (;;) {
     at = skipSpace(text, at);

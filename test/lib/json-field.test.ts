@@ -1,6 +1,6 @@
 // The text of a field in random valid JSON, compared with `JSON.parse`.
 
-import { fieldText } from "../../src/lib/json-text.ts";
+import { fieldText } from "../../src/lib/json-field.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 
