@@ -1,6 +1,6 @@
 // Does the cost of a list of conversations, and of a connect, grow with the number of the user's
-// groups? Users are members of 10, 1,000 or 5,000 groups, each with one message. A measurement visits
-// all users in turn, so that the caches of the server do not hold a single user.
+// groups? Users are members of 10, 1,000 or 5,000 groups, each with one message. A measurement
+// visits all users in turn, so that the caches of the server do not hold a single user.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";

@@ -1,6 +1,6 @@
 // Calls about the conversations of a user, for backends that serve conversation lists to their
-// clients. Requests and replies have the format of WuKongIM. A long list is built in short slices of
-// the event loop.
+// clients. Requests and replies have the format of WuKongIM. A long list is built in short slices
+// of the event loop.
 
 import { type Static, Type } from "typebox";
 import type { ConversationFilter, Conversations } from "../broker/conversations.ts";

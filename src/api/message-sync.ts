@@ -251,8 +251,8 @@ const END_REASONS: Partial<Record<StreamState, number>> = {
 };
 
 /**
- * Returns a message in WuKongIM's format. The channel has the id under which the user `uid` sees it,
- * or without a `uid` the id that the sender used.
+ * Returns a message in WuKongIM's format. The channel has the id under which the user `uid` sees
+ * it, or without a `uid` the id that the sender used.
  */
 export function syncedJson(message: Message, uid: string | undefined) {
   const { topic, ...json } = messageJson(message, uid);

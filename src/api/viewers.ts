@@ -17,8 +17,8 @@ export interface Viewers {
   allowsOrigin(origin: string): boolean;
   /**
    * Checks that the viewer may read the channel. Throws `unauthorized`, `banned`,
-   * `not_in_channel`, `unavailable`, or `rate_limited` after too many wrong tokens from the network of `address`.
-   * Later checks of an open feed pass no `address`.
+   * `not_in_channel`, `unavailable`, or `rate_limited` after too many wrong tokens from the network
+   * of `address`. Later checks of an open feed pass no `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }

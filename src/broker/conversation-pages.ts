@@ -1,7 +1,8 @@
 // Divides a user's conversations into pages that follow each other by a cursor. A cursor holds the
 // time of the first page. The pages go down by the newest message, without the conversations that
 // changed after that time. Those come last, in their new state. So no conversation is missing, and
-// only a conversation that changed comes twice [decisions: Paging of conversations]. Pure functions.
+// only a conversation that changed comes twice [decisions: Paging of conversations]. Pure
+// functions.
 
 import { createHash } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -58,8 +59,8 @@ const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4
 
 /**
  * Selects a page of `heads`, which must be sorted by the newest message, newest first. `start` is
- * the position of the query's cursor. Returns `undefined` if `heads` is not complete and has too few
- * conversations for the page.
+ * the position of the query's cursor. Returns `undefined` if `heads` is not complete and has too
+ * few conversations for the page.
  */
 export function selectPage(
   { heads, isComplete, newestChangeMs: nowMs }: Omit<ConversationSelection, "channels">,

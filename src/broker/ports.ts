@@ -373,7 +373,9 @@ export interface ConversationSlice {
 export interface ConversationRange {
   /** Only conversations that changed at this time (Unix milliseconds) or later. 0 means all. */
   readonly sinceMs: number;
-  /** Number of conversations, the newest of those whose newest message has an id below `beforeId`. */
+  /**
+   * Number of conversations, the newest of those whose newest message has an id below `beforeId`.
+   */
   readonly count: number;
   readonly beforeId: number;
 }

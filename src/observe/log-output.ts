@@ -1,6 +1,7 @@
 // The destination of log lines and of texts for the operator: a file descriptor that is written
 // without blocking the event loop or the exit of the process, even if a pipe, socket or terminal is
-// full because its reader hangs. State: the queue of unwritten lines and the number of dropped lines.
+// full because its reader hangs. State: the queue of unwritten lines and the number of dropped
+// lines.
 
 import { constants, fstatSync, openSync, write, writeSync } from "node:fs";
 import { Socket } from "node:net";

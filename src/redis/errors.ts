@@ -107,8 +107,8 @@ export function isReply(cause: unknown): cause is Error {
 
 /**
  * Converts an error into a `BrokerError`: `unavailable` for every failure of the connection and for
- * a server that cannot run the command now or not for this user, `too_late` for a write that arrived after its deadline,
- * `internal` for a command or script that is wrong.
+ * a server that cannot run the command now or not for this user, `too_late` for a write that
+ * arrived after its deadline, `internal` for a command or script that is wrong.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;

@@ -1,5 +1,6 @@
 // A node without clients hardly uses the processor. Wake-ups are counted, because the processor
-// time of a wake-up depends on what else the machine does. `npm run bench -- idle` measures the time.
+// time of a wake-up depends on what else the machine does. `npm run bench -- idle` measures the
+// time.
 
 import { readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";

@@ -16,7 +16,9 @@ t.setTimeout(300_000);
 
 const LONG_MS = 60_000;
 const SHORT_MS = 400;
-/** A timer counts from the begin of its turn of the event loop, which may be long on a busy machine. */
+/**
+ * A timer counts from the begin of its turn of the event loop, which may be long on a busy machine.
+ */
 const MIN_MS = SHORT_MS / 2;
 const TIMEOUT_MS = 50_000;
 

@@ -1,6 +1,6 @@
-// A field that is null counts as absent if it is optional. Checked for every optional field of every
-// call in the OpenAPI document, because serializers write unset fields as null [decisions: Values
-// that clients really send].
+// A field that is null counts as absent if it is optional. Checked for every optional field of
+// every call in the OpenAPI document, because serializers write unset fields as null [decisions:
+// Values that clients really send].
 
 import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";

@@ -11,7 +11,8 @@ import { type JindouProcess, spawnJindou } from "./jindou.ts";
 
 /**
  * Program that replaces standard output and standard error by the full writing end of a pipe, a
- * socket or a terminal, whose reading end nobody reads, and then runs a command in the same process.
+ * socket or a terminal, whose reading end nobody reads, and then runs a command in the same
+ * process.
  */
 const WITH_FULL_OUTPUT = `
 import os, pty, socket, sys

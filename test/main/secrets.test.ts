@@ -56,7 +56,7 @@ t.test("a start that fails shows no secret", async (t) => {
     "a Redis whose AUTH was renamed": { JINDOU_REDIS_URL: withPassword(renamed.url, "user") },
     "an address that is not encoded": { JINDOU_REDIS_URL: `redis://:${SECRET}@127.0.0.1` },
     "an address with a query": { JINDOU_REDIS_URL: "redis://u:1?hunter2@127.0.0.1" },
-    "a Cluster that is none": {
+    "a single server that is configured as a Cluster": {
       JINDOU_REDIS_URL: withPassword(redis.url, "nobody"),
       JINDOU_REDIS_CLUSTER: "true",
     },

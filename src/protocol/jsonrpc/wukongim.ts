@@ -23,9 +23,9 @@ type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>
 
 /**
  * For each close reason, the reason code of the `disconnect` that is sent before the connection is
- * closed, 0 if none is sent. Clients treat every disconnect as a kick and do not reconnect. A client
- * whose connect was refused has already received the error, and a session that was replaced by a
- * newer session of the same device ends without a notification.
+ * closed, 0 if none is sent. Clients treat every disconnect as a kick and do not reconnect. A
+ * client whose connect was refused has already received the error, and a session that was replaced
+ * by a newer session of the same device ends without a notification.
  */
 const DISCONNECT_REASONS = {
   draining: 0,

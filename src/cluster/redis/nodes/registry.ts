@@ -234,7 +234,8 @@ export class Registry {
 
   /**
    * Compares this node with the nodes that its first heartbeat has found live, some of which may
-   * have started at the same time. Leaves the cluster and throws the refusal if one has other timings.
+   * have started at the same time. Leaves the cluster and throws the refusal if one has other
+   * timings.
    */
   async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
     const { agreement } = this.#ports;

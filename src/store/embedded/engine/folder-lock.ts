@@ -208,9 +208,10 @@ export class FolderLock {
   }
 
   /**
-   * Throws `unavailable` if the path of the database file does not lead to the open file. Everything
-   * written to the open file would be lost at the end of the process. If there is no file at all, the
-   * process does not end, because the open file could then not be copied from /proc.
+   * Throws `unavailable` if the path of the database file does not lead to the open file.
+   * Everything written to the open file would be lost at the end of the process. If there is no
+   * file at all, the process does not end, because the open file could then not be copied from
+   * /proc.
    */
   #assertFileInPlace(): void {
     let id: string;

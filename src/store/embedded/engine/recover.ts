@@ -1,8 +1,8 @@
-// Reads the WAL after a restart, from the last checkpoint on. No state. An unfinished last write
-// was not acknowledged, so it is truncated. If valid data follows a damaged place, acknowledged
-// messages are lost and the start is refused. The same applies if the segment of the checkpoint is
-// missing or ends before it. The exception is a power loss with `durability =
-// process`, which does not promise to survive one: the valid data before the damaged place is used.
+// Reads the WAL after a restart, from the last checkpoint on. No state. A last write that is
+// unfinished or damaged is truncated. If valid data follows a damaged place, acknowledged messages
+// are lost and the start is refused. The same applies if the segment of the checkpoint is missing
+// or ends before it. The exception is a power loss with `durability = process`, which does not
+// promise to survive one: the valid data before the damaged place is used.
 
 import { readFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -173,8 +173,8 @@ function assertComplete(folder: string, position: StoredPosition, boot: string):
 }
 
 /**
- * Returns the error for a segment that lacks bytes before the checkpoint. The command in the message
- * makes a file of exactly `offset` bytes, which `recover` accepts.
+ * Returns the error for a segment that lacks bytes before the checkpoint. The command in the
+ * message makes a file of exactly `offset` bytes, which `recover` accepts.
  */
 function lostError(path: string, fault: string, offset: number): BrokerError {
   return new BrokerError("internal", {

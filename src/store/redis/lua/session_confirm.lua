@@ -20,7 +20,7 @@
 -- Reply
 --   for each session one of
 --     {'confirmed'}
---     {'refused', reason}   a later session, `session_end.lua`, its device or a ban ended the session
+--     {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
 --     {'failed', error}
 local FIELDS = 9
 

@@ -1,6 +1,6 @@
 // Users in Redis: their devices, in one HASH per user (field: flag; value: format, level and token
-// hash), their bans (field `ban` of the same HASH), and functions that read their group indexes and newest inboxSeqs. State: the reads in
-// progress.
+// hash), their bans (field `ban` of the same HASH), and functions that read their group indexes and
+// newest inboxSeqs. State: the reads in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";

@@ -1,8 +1,8 @@
 -- Returns all incarnations that have sent a heartbeat and are not declared dead. Changes nothing.
 --
 -- KEYS   beats, nodes  see heartbeat.lua
--- Reply  for each incarnation: its name, the description of its node, the time of its last heartbeat
---        and the milliseconds since then
+-- Reply  for each incarnation: its name, the description of its node, the time of its last
+--        heartbeat and the milliseconds since then
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local peers = {}
