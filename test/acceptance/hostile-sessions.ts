@@ -7,7 +7,7 @@ import { connect, type Socket } from "node:net";
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { connectFrame } from "./attacker.ts";
-import { OPCODES, webSocketFrame } from "./raw-socket.ts";
+import { OPCODES, upgradeRequest, webSocketFrame } from "./raw-socket.ts";
 
 const READS_AND_BYTES = ["history", "presence", "send", "conversations"] as const;
 const ALL = [...READS_AND_BYTES, "commandack", "command"] as const;
@@ -19,8 +19,6 @@ export const CROWD = "crowd";
 /** Group with a long history. */
 export const ARCHIVE = "archive";
 
-const HANDSHAKE =
-  "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const VOLLEY_BYTES = 32_768;
 const MAX_VOLLEY = 50;
 const MAX_UNSENT_BYTES = 262_144;
@@ -108,7 +106,7 @@ function run(port: number, uid: string, attack: Attack): void {
     socket.on("error", () => undefined); // a `close` event always follows
     socket.on("end", () => socket.destroy());
     socket.on("close", () => setImmediate(open));
-    socket.write(HANDSHAKE);
+    socket.write(upgradeRequest());
   };
   open();
 }

@@ -9,7 +9,7 @@ import t, { type Test } from "tap";
 import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { measureStalls } from "../support/stalls.ts";
 import { volume } from "../support/volume.ts";
-import { OPCODES, webSocketFrame } from "./raw-socket.ts";
+import { OPCODES, upgradeRequest, webSocketFrame } from "./raw-socket.ts";
 
 const CLIENTS = volume(10_000, "JINDOU_TEST_CLIENTS");
 const SLOW_LORIS = volume(10_000, "JINDOU_TEST_SLOW_LORIS");
@@ -114,17 +114,6 @@ interface PeerKind {
 /** Number of peers, or of users to register, that are started together. */
 const BATCH = 100;
 
-const UPGRADE = [
-  "GET / HTTP/1.1",
-  "Host: localhost",
-  "Connection: Upgrade",
-  "Upgrade: websocket",
-  "Sec-WebSocket-Version: 13",
-  "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-  "Sec-WebSocket-Protocol: jindou.jsonrpc.v1",
-  "\r\n",
-].join("\r\n");
-
 /** Opens a peer of each of these kinds, and closes them at the end of the test. */
 async function openPeers(
   t: Test,
@@ -153,7 +142,7 @@ function openPeer(
   const socket = connect({ host: "127.0.0.1", port, localAddress: ADDRESS });
   const peer: Peer = { socket, isUpgraded, status: "opening" };
   let text = "";
-  if (isUpgraded) socket.write(UPGRADE);
+  if (isUpgraded) socket.write(upgradeRequest("jindou.jsonrpc.v1"));
   socket.on("data", (data) => {
     text += data.toString("latin1");
     if (peer.status === "opening" && text.startsWith("HTTP/1.1 101")) {

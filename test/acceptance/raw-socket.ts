@@ -17,16 +17,20 @@ export const OPCODES = {
 export type Ending = number | "cut";
 
 const TIMEOUT_MS = 120_000;
-const HANDSHAKE = [
-  "GET / HTTP/1.1",
-  "Host: localhost",
-  "Connection: Upgrade",
-  "Upgrade: websocket",
-  "Sec-WebSocket-Version: 13",
-  "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-  "",
-  "",
-].join("\r\n");
+
+/** Returns the HTTP request that upgrades a connection to a WebSocket. */
+export function upgradeRequest(subprotocol?: string): string {
+  return [
+    "GET / HTTP/1.1",
+    "Host: localhost",
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    ...(subprotocol === undefined ? [] : [`Sec-WebSocket-Protocol: ${subprotocol}`]),
+    "\r\n",
+  ].join("\r\n");
+}
 
 /** Close codes of the broker's own table. */
 export const BROKER_CODES: ReadonlySet<Ending> = new Set(
@@ -73,8 +77,7 @@ export class RawSocket {
   /** Upgrades the connection to a WebSocket. Rejects if the server refuses. */
   async upgraded(subprotocol?: string): Promise<this> {
     await this.connected();
-    const chosen = subprotocol === undefined ? "" : `Sec-WebSocket-Protocol: ${subprotocol}\r\n`;
-    this.write(HANDSHAKE.replace(/\r\n$/, `${chosen}\r\n`));
+    this.write(upgradeRequest(subprotocol));
     const end = () => this.#received.indexOf("\r\n\r\n");
     await this.#waiters.until("an upgrade", () => end() >= 0 || this.isOver);
     const head = this.#received.subarray(0, end() + 4).toString("latin1");

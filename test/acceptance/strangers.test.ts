@@ -195,7 +195,7 @@ t.test(
 );
 
 t.test(
-  "a network that sends too many bytes before a login is answered `rate_limited`, and small logins from it and other networks are accepted [decisions: Before a credential is known]",
+  "a network that sends too many bytes before a login is closed with 4100, and small logins from it and other networks are accepted [decisions: Before a credential is known]",
   async (t) => {
     const frame = connect(fill("[],", '"resume":[…[]]').slice(0, -300));
     const codes = new Set<number>();

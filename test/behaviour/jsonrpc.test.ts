@@ -299,18 +299,20 @@ for (const form of ["extended", "WuKongIM's"])
     },
   );
 
+/** Connects a member of a new group with the extended form. */
+async function connectMember(t: Test) {
+  const [ann, ben] = [world.name("ann"), world.name("ben")];
+  const channel = await world.newGroup([ann, ben]);
+  await world.register(ann);
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  await client.request("connect", { uid: ann, token: `token-${ann}`, protocol: 1 });
+  return { uid: ann, channel, client };
+}
+
 t.test(
   "an object payload counts with all its bytes and all its levels, also those of duplicate keys",
   async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const channel = await world.newGroup([ann, ben]);
-    await world.register(ann);
-    const client = await openJsonRpc(t, { port: world.clientPort });
-    await client.request("connect", {
-      uid: ann,
-      token: `token-${ann}`,
-      protocol: 1,
-    });
+    const { channel, client } = await connectMember(t);
     const fields = `"channelId":"${channel.id}","channelType":2`;
     const send = async (payload: string) => {
       const request = `{"id":"p","method":"send","params":{${fields},"payload":${payload}}}`;
@@ -340,15 +342,7 @@ const refusal = (request: Promise<Json>): Promise<string> =>
 t.test(
   "a name with half of a surrogate pair is refused in every request, and U+FFFD is legal",
   async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const channel = await world.newGroup([ann, ben]);
-    await world.register(ann);
-    const client = await openJsonRpc(t, { port: world.clientPort });
-    await client.request("connect", {
-      uid: ann,
-      token: `token-${ann}`,
-      protocol: 1,
-    });
+    const { uid: ann, channel, client } = await connectMember(t);
     const target = { channelId: channel.id, channelType: 2 };
     const message = { ...target, payload: { type: 1 } };
     for (const half of ["a \ud83d", "a \ud83c", "\udc00 a"]) {

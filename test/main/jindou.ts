@@ -3,8 +3,10 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
+import { tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
 
 const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
@@ -18,6 +20,20 @@ export interface Invocation {
   readonly preload?: string;
   /** Command that starts the process, such as `nohup` or one that enters a namespace. */
   readonly prefix?: readonly string[];
+}
+
+/** Returns settings for a node on free loopback ports with its own data folder. */
+export async function nodeSettings(
+  t: Test,
+  drainTimeoutMs: number,
+): Promise<Record<string, string>> {
+  return {
+    JINDOU_API_LISTEN: "127.0.0.1:0",
+    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+    JINDOU_STORE_PATH: join(await tempFolder(t), "data"),
+    JINDOU_ADMIN_PASSWORD: "hunter2",
+    JINDOU_DRAIN_TIMEOUT_MS: String(drainTimeoutMs),
+  };
 }
 
 /** Exit and output of a command. */

@@ -1,11 +1,10 @@
 // Tests of a node whose output is a pipe, socket or terminal with a reader that hangs.
 
-import { mkdtemp, rm } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { tempFolder } from "../support/broker.ts";
 import { startRedis } from "../support/redis.ts";
 import { type JindouProcess, spawnJindou } from "./jindou.ts";
 
@@ -49,13 +48,11 @@ async function freePort(): Promise<number> {
 
 /** Returns settings for a node whose log need not be read, and the URL of its API. */
 async function settings(t: Test) {
-  const folder = await mkdtemp(join(tmpdir(), "jindou-log-"));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
   const api = `127.0.0.1:${await freePort()}`;
   const env = {
     JINDOU_API_LISTEN: api,
     JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
-    JINDOU_STORE_PATH: join(folder, "data"),
+    JINDOU_STORE_PATH: join(await tempFolder(t), "data"),
     JINDOU_DRAIN_TIMEOUT_MS: "500",
   };
   return { env, url: `http://${api}` };

@@ -3,13 +3,11 @@
 
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { type Invocation, type JindouProcess, spawnJindou } from "./jindou.ts";
+import { type Invocation, type JindouProcess, nodeSettings, spawnJindou } from "./jindou.ts";
 
+const DRAIN_MS = 500;
 const SIGUSR2 = 12;
 const TICKS_PER_S = 100;
 /** CPU time that Node.js needs for its own start on a slow machine. The modules need more. */
@@ -24,18 +22,6 @@ function canRun([command = "", ...args]: readonly string[]): boolean {
   } catch {
     return false;
   }
-}
-
-async function settings(t: Test): Promise<Record<string, string>> {
-  const folder = await mkdtemp(join(tmpdir(), "jindou-signals-"));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
-  return {
-    JINDOU_API_LISTEN: "127.0.0.1:0",
-    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
-    JINDOU_STORE_PATH: join(folder, "data"),
-    JINDOU_ADMIN_PASSWORD: "hunter2",
-    JINDOU_DRAIN_TIMEOUT_MS: "500",
-  };
 }
 
 /** Returns the id of the process that runs Node.js, `undefined` if it does not run yet. */
@@ -91,7 +77,7 @@ async function startUntilHandled(t: Test, argv: readonly string[], invocation: I
 const DELAYS_MS = [0, 100, 300, 800];
 
 async function exitsAfterStop(t: Test, invocation: Invocation): Promise<void> {
-  const env = await settings(t);
+  const env = await nodeSettings(t, DRAIN_MS);
   for (const [round, delayMs] of DELAYS_MS.entries()) {
     const signal = round % 2 === 0 ? "SIGTERM" : "SIGINT";
     const node = await startUntilHandled(t, ["start"], { ...invocation, env });
@@ -121,7 +107,7 @@ t.test(
   "SIGHUP, SIGUSR1 and SIGUSR2 neither end a node nor open a debugger, with or without nohup",
   async (t) => {
     for (const prefix of [[], ["nohup"]]) {
-      const env = await settings(t);
+      const env = await nodeSettings(t, DRAIN_MS);
       const node = await startUntilHandled(t, ["start"], { env, prefix });
       const ignored = ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const;
       for (const signal of ignored) node.kill(signal);

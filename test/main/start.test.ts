@@ -1,27 +1,15 @@
 // Tests of a node as a child process: readiness, signals, exit codes and failed starts.
 
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { type Invocation, type JindouProcess, spawnJindou } from "./jindou.ts";
+import { type Invocation, type JindouProcess, nodeSettings, spawnJindou } from "./jindou.ts";
 
-/** Returns settings for a node on free loopback ports with its own data folder. */
-async function settings(t: Test): Promise<Record<string, string>> {
-  const folder = await mkdtemp(join(tmpdir(), "jindou-main-"));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
-  return {
-    JINDOU_API_LISTEN: "127.0.0.1:0",
-    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
-    JINDOU_STORE_PATH: join(folder, "data"),
-    JINDOU_ADMIN_PASSWORD: "hunter2",
-    JINDOU_DRAIN_TIMEOUT_MS: "60000",
-  };
-}
+const DRAIN_MS = 60_000;
 
 /** Starts a node and waits until it is ready. */
 async function startNode(t: Test, invocation: Invocation = {}) {
-  const env = { ...(await settings(t)), ...invocation.env };
+  const env = { ...(await nodeSettings(t, DRAIN_MS)), ...invocation.env };
   const node = spawnJindou(t, [], { ...invocation, env });
   const { apiPort, clientPort } = await node.logged("The node is ready");
   return {
@@ -85,7 +73,7 @@ t.test(
   "a start with an unusable folder, address or file prints one sentence that names the setting",
   async (t) => {
     const { env, clientPort } = await startNode(t);
-    const valid = await settings(t);
+    const valid = await nodeSettings(t, DRAIN_MS);
     const addressInUse = `127.0.0.1:${clientPort}`;
     const cases: readonly [Record<string, string>, RegExp][] = [
       [{ ...valid, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" }, /store\.path/],
@@ -110,7 +98,7 @@ t.test(
 );
 
 t.test("a start that fails in the store prints the operating system's error", async (t) => {
-  const env = await settings(t);
+  const env = await nodeSettings(t, DRAIN_MS);
   const first = spawnJindou(t, [], { env });
   await first.logged("The node is ready");
   await stop(first, "SIGTERM");
@@ -124,7 +112,7 @@ t.test("a start that fails in the store prints the operating system's error", as
 t.test(
   "a password generated on the first start is shown once, and only on standard error",
   async (t) => {
-    const { JINDOU_ADMIN_PASSWORD: _, ...env } = await settings(t);
+    const { JINDOU_ADMIN_PASSWORD: _, ...env } = await nodeSettings(t, DRAIN_MS);
     const { clientPort } = await startNode(t);
     const listen = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}` };
     const failed = await spawnJindou(t, [], { env: { ...env, ...listen } }).exit;
