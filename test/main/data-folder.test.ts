@@ -165,6 +165,12 @@ function overwrite(file: string, at: number, bytes: Buffer): void {
   ftruncateSync(fd, Math.max(statSync(file).size, at + bytes.length));
 }
 
+function setLastPage(file: string, page: bigint): void {
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64LE(page);
+  for (const at of [144, PAGE + 144]) overwrite(file, at, bytes);
+}
+
 t.test(
   "a damaged database is refused with one sentence after a clean or an unclean stop",
   async (t) => {
@@ -182,9 +188,11 @@ t.test(
         for (const at of [136, PAGE + 136])
           overwrite(file, at, Buffer.from([0, 0, 0, 1, 0, 0, 0, 0]));
       },
-      "a last page beyond all memory": (file) => {
-        for (const at of [144, PAGE + 144]) overwrite(file, at, Buffer.alloc(7, 0xff));
-      },
+      "a last page beyond all memory": (file) => setLastPage(file, 2n ** 56n - 1n),
+      "the highest page number": (file) => setLastPage(file, 2n ** 64n - 1n),
+      "a last page beyond all addresses": (file) => setLastPage(file, 2n ** 35n),
+      "a last page beyond the largest file": (file) => setLastPage(file, 2n ** 33n),
+      "a last page 1 TiB beyond the end": (file) => setLastPage(file, 2n ** 28n + 4096n),
     };
     for (const [name, damage] of Object.entries(damages))
       await Promise.all(
@@ -198,6 +206,15 @@ t.test(
       );
   },
 );
+
+t.test("a database whose last page is up to 1 TiB beyond its end is read and written", async (t) => {
+  for (const page of [2n ** 20n, 2n ** 28n - 1n]) {
+    const path = await stoppedFolder(t);
+    setLastPage(dataFile(path), page);
+    const node = await spawnBroker(t, {}, path);
+    t.equal(await node.terminate(), 0, `page ${page}: ${node.output()}`);
+  }
+});
 
 t.test("files that lmdb could not open are refused with one sentence", async (t) => {
   const path = await stoppedFolder(t);

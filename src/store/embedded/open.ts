@@ -125,8 +125,13 @@ export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
     await owner.acquire();
     return await openOwned(options, tables, owner, release);
   } catch (error) {
-    await release();
-    throw isDamage(error) ? damagedDatabase(options.path, error.message) : error;
+    if (!isDamage(error)) {
+      await release();
+      throw error;
+    }
+    // In a damaged database, the release may fail for the reason that is reported here.
+    await releaseFolder({ ...options, onError: () => {} }, tables, owner);
+    throw damagedDatabase(options.path, error.message);
   }
 }
 

@@ -42,6 +42,11 @@ const MAGIC = 0xbeef_c0de;
 const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
+/**
+ * More than any transaction allocates, and less than the largest file of the usual file systems,
+ * which is 16 TiB for ext4.
+ */
+const MAX_MISSING_BYTES = 2n ** 40n;
 
 /** Free space that a new database needs. */
 const NEW_DATABASE_BYTES = 1024 * 1024;
@@ -75,6 +80,8 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
     truncateSync(file);
     return;
   }
+  if (!pages.isPlausible)
+    throw damagedDatabase(path, "its last page is far beyond the end of the file");
   if (pages.isComplete && wasStoppedIn(path, pages.state)) return;
   await walk(path, ports);
 }
@@ -138,6 +145,11 @@ interface MetaPages {
    * one transaction allocates and frees are never written.
    */
   readonly isComplete: boolean;
+  /**
+   * False if no transaction can have left so many pages unwritten. With such a page number, lmdb
+   * may write to a wrong place, or end the process by a signal.
+   */
+  readonly isPlausible: boolean;
 }
 
 /** Returns `undefined` if a page is not valid. */
@@ -152,7 +164,12 @@ function readMetaPages(file: string): MetaPages | undefined {
     const newest = first.transaction >= second.transaction ? first : second;
     const minBytes = (newest.lastPage + 1n) * BigInt(first.pageBytes);
     const sum = crc32(second.bytes, crc32(first.bytes));
-    return { state: `${size} ${sum.toString(16)}`, isComplete: BigInt(size) >= minBytes };
+    const missingBytes = minBytes - BigInt(size);
+    return {
+      state: `${size} ${sum.toString(16)}`,
+      isComplete: missingBytes <= 0n,
+      isPlausible: missingBytes <= MAX_MISSING_BYTES,
+    };
   } finally {
     closeSync(fd);
   }
