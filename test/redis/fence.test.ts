@@ -82,6 +82,26 @@ t.test("a write that reaches the server after its deadline changes nothing", asy
   t.equal(await raw.get("in-time"), "1", "the next write runs");
 });
 
+t.test(
+  "a write on a lost connection fails when the server has closed that connection",
+  async (t) => {
+    const redis = await startRedis(t);
+    const proxy = await startStallingProxy(t, redis.port);
+    const timeoutMs = 60_000;
+    const link = await openLink(t, { url: `redis://127.0.0.1:${proxy.port}`, timeoutMs });
+    const sinceMs = performance.now();
+    proxy.stall();
+    const lost = codeOf(link.write("set", "lost", "1"));
+    await pause(300); // the write is in the network by then
+    proxy.cut();
+    t.equal(await lost, "unavailable");
+    t.ok(performance.now() - sinceMs < timeoutMs / 2, "the caller does not wait for the deadline");
+    proxy.resume();
+    await pause(300);
+    t.equal(await redis.client().get("lost"), null, "it did not run later");
+  },
+);
+
 t.test("a write to a server that hangs past the write's deadline changes nothing", async (t) => {
   const redis = await startRedis(t);
   const link = await openLink(t, { url: redis.url, timeoutMs: 500 });

@@ -7,6 +7,8 @@ import type { Test } from "tap";
 interface Pair {
   readonly client: Socket;
   readonly server: Socket;
+  /** True while bytes of the client are held back. */
+  isHeld: boolean;
   /** Bytes of the client that wait for the end of a stall. */
   backlog: Buffer[];
   isClientGone: boolean;
@@ -18,7 +20,10 @@ export interface StallingProxy {
   stall(): void;
   /** Delivers what was held back, in order. */
   resume(): void;
-  /** Resets the clients' connections. What is held back is still delivered by `resume`. */
+  /**
+   * Resets the clients' connections. New connections work, but what was held back on the old ones
+   * is still delivered by `resume`, unless the server closes them first.
+   */
   cut(): void;
 }
 
@@ -37,10 +42,10 @@ export async function startStallingProxy(
   };
   const listener = createServer((client) => {
     const server = tcp(port, "127.0.0.1");
-    const pair: Pair = { client, server, backlog: [], isClientGone: false };
+    const pair: Pair = { client, server, isHeld: isStalled, backlog: [], isClientGone: false };
     pairs.add(pair);
     client.on("data", (bytes) => {
-      if (isStalled) pair.backlog.push(bytes);
+      if (pair.isHeld) pair.backlog.push(bytes);
       else server.write(bytes);
     });
     server.on("data", (bytes) => {
@@ -64,16 +69,19 @@ export async function startStallingProxy(
     port: address.port,
     stall() {
       isStalled = true;
+      for (const pair of pairs) pair.isHeld = true;
     },
     resume() {
       isStalled = false;
       for (const pair of pairs) {
+        pair.isHeld = false;
         for (const bytes of pair.backlog) pair.server.write(bytes);
         pair.backlog = [];
         if (pair.isClientGone) pair.server.end();
       }
     },
     cut() {
+      isStalled = false;
       for (const { client } of pairs) client.resetAndDestroy();
     },
   };
