@@ -207,14 +207,17 @@ t.test(
   },
 );
 
-t.test("a database whose last page is up to 1 TiB beyond its end is read and written", async (t) => {
-  for (const page of [2n ** 20n, 2n ** 28n - 1n]) {
-    const path = await stoppedFolder(t);
-    setLastPage(dataFile(path), page);
-    const node = await spawnBroker(t, {}, path);
-    t.equal(await node.terminate(), 0, `page ${page}: ${node.output()}`);
-  }
-});
+t.test(
+  "a database whose last page is up to 1 TiB beyond its end is read and written",
+  async (t) => {
+    for (const page of [2n ** 20n, 2n ** 28n - 1n]) {
+      const path = await stoppedFolder(t);
+      setLastPage(dataFile(path), page);
+      const node = await spawnBroker(t, {}, path);
+      t.equal(await node.terminate(), 0, `page ${page}: ${node.output()}`);
+    }
+  },
+);
 
 t.test("files that lmdb could not open are refused with one sentence", async (t) => {
   const path = await stoppedFolder(t);
