@@ -15,6 +15,8 @@ export interface PlainTopics extends ClusterTopics {
   readonly published: readonly ClusterEvent[];
   /** Checks these users, as after a loss of the connection that carried their topics. */
   resubscribed(uids: readonly string[]): void;
+  /** Returns what real topics would ask before they deliver. */
+  silentSinceMs(): number | undefined;
   /** Provides the result of `recovery`. */
   onRecovery: () => Promise<void> | undefined;
 }
@@ -58,6 +60,7 @@ export function plainTopics(
     barrier: async () => {
       await subscriber.ping();
     },
+    silentSinceMs: () => resync.silentSinceMs(),
     recovery: () => topics.onRecovery(),
     onRecovery: () => undefined,
     delivered: () => undefined,

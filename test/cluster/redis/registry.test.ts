@@ -102,6 +102,11 @@ t.test("an outage of Redis does not make nodes count as dead", async (t) => {
   const before = await raw.zrange(key, "0", "-1");
   redis.signal("SIGSTOP");
   await new Promise((resolve) => setTimeout(resolve, 2 * DEAD_AFTER_MS));
+  t.type(
+    a.topics.silentSinceMs(),
+    "number",
+    "heartbeats that Redis has not answered are not rejected heartbeats, so topics are suspended",
+  );
   redis.signal("SIGCONT");
   const seen = new Set<boolean>();
   for (let checks = 0; checks < 20; ) {
