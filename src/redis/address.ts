@@ -1,7 +1,6 @@
 // Reads redis.url: one address, or several that are separated by commas. Pure. No error text
 // contains a part of the value, because the value may contain a password.
 
-/** The addresses of redis.url, and what all of them have in common. */
 export interface RedisAddress {
   readonly hosts: readonly { readonly host: string; readonly port: number }[];
   readonly database: number;
@@ -10,7 +9,6 @@ export interface RedisAddress {
   readonly tls: boolean;
 }
 
-/** Fields of one address. A field that is not written in the address is `undefined`. */
 interface Address {
   readonly host: string;
   readonly port: number;
@@ -24,7 +22,6 @@ const DEFAULT_PORT = 6379;
 const FORM =
   "redis.url must be one address like redis://user:password@host:6379/0 or rediss://…, or several separated by commas. In a user or password, write , as %2C, / as %2F, ? as %3F and # as %23.";
 
-/** Matches a valid path: nothing, or the number of a database. */
 const PATH = /^\/?$|^\/(\d{1,6})$/;
 
 /** Returns the addresses, or a sentence about the first problem. */
@@ -47,7 +44,6 @@ export function parseRedisUrl(text: string): RedisAddress | string {
   };
 }
 
-/** Fields that all addresses share, each with the noun of the error message. */
 const DIFFERENCES = [
   ["databases", "database"],
   ["users", "username"],
@@ -55,7 +51,6 @@ const DIFFERENCES = [
   ["schemes (redis:// and rediss://)", "tls"],
 ] as const;
 
-/** Returns the distinct values of this field. Addresses without the field are ignored. */
 function valuesOf<Field extends keyof Address>(
   addresses: readonly Address[],
   field: Field,

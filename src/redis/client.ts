@@ -1,7 +1,6 @@
 // Creates connections to Redis: a single server, Sentinels or a Redis Cluster, with or without TLS.
-// The only file that sets the options of ioredis. Commands are neither queued while Redis is
-// unreachable nor sent twice: a command whose outcome is unknown is rejected, and its caller
-// retries.
+// Commands are neither queued while Redis is unreachable nor sent twice: a command whose outcome is
+// unknown is rejected, and its caller retries.
 
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
@@ -10,7 +9,6 @@ import { parseRedisUrl, type RedisAddress } from "./address.ts";
 import { isReply, RedisAway, startFailure, UnusableRedis } from "./errors.ts";
 import type { Arg } from "./script.ts";
 
-/** Settings of the connection (`options.ts` describes them). */
 export interface RedisSettings {
   readonly url: string;
   readonly cluster: boolean;
@@ -34,10 +32,7 @@ const SILENCE_GRACE_MS = 500;
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/**
- * Time for which all Sentinels may reject the lookup of the primary. A Sentinel that has just
- * started may not know its primary yet.
- */
+/** A Sentinel that has just started may not know its primary yet. */
 const REFUSED_MS = 1000;
 
 const NOT_READY =
@@ -49,10 +44,7 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
-/**
- * Creates a client that `connected` connects. `name` is shown by CLIENT LIST. A client of a Cluster
- * cannot subscribe. Throws `UnusableRedis` if redis.url cannot be parsed.
- */
+/** A client of a Cluster cannot subscribe. Throws `UnusableRedis` if redis.url cannot be parsed. */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const address = addressOf(settings);
   const { hosts, database } = address;
@@ -80,27 +72,21 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
   return onlyInItsDatabase(client);
 }
 
-/** Returns the addresses in redis.url. Throws `UnusableRedis` if they cannot be parsed. */
 function addressOf({ url }: RedisSettings): RedisAddress {
   const address = parseRedisUrl(url);
   if (typeof address === "string") throw new UnusableRedis(address);
   return address;
 }
 
-/** Returns the number of the database that redis.url names, 0 if it names none. */
 export function databaseOf(settings: RedisSettings): number {
   return addressOf(settings).database;
 }
 
-/** Returns a new connection with the options of `client`, except for `changes`. */
 export function duplicate(client: Redis, changes: RedisOptions): Redis {
   return onlyInItsDatabase(client.duplicate(changes));
 }
 
-/**
- * Makes the client close each connection that cannot select its database. ioredis would continue in
- * database 0, which may hold the data of another installation.
- */
+/** ioredis would continue in database 0, which may hold the data of another installation. */
 function onlyInItsDatabase(client: Redis): Redis {
   const select = client.select.bind(client);
   client.select = async (database: number) => {
@@ -121,11 +107,10 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
 }
 
 /**
- * Resolves when the client is ready. Also waits for the `ready` event, because ioredis retries by
- * itself and then may never settle the promise of `connect()`. Rejects if a single server cannot be
- * reached, if the client is not ready within `timeoutMs`, if all Sentinels keep rejecting the
- * lookup, or at the first reply after which waiting does not help. Rejects at once when `signal` is
- * aborted. The errors are those of `startFailure`.
+ * Waits for the `ready` event too, because ioredis retries by itself and then may never settle the
+ * promise of `connect()`. Rejects with the errors of `startFailure`: within `timeoutMs`, and
+ * earlier if a single server cannot be reached, if all Sentinels keep rejecting the lookup, or at
+ * the first reply after which waiting does not help.
  */
 export async function connected(
   client: RedisClient,
@@ -175,7 +160,6 @@ export async function connected(
   }
 }
 
-/** Returns a list with the error of a Sentinel that rejected the lookup, empty if none did. */
 function refusalsIn(message: string): readonly Error[] {
   if (/No such (master|primary)|invalid reply: null$/.test(message))
     return [
@@ -189,9 +173,8 @@ function refusalsIn(message: string): readonly Error[] {
 }
 
 /**
- * Returns true if no more commands may be sent. Commands whose callers have timed out are counted
- * too, because a server that hangs may still run them later, and they use memory until the
- * connection is closed.
+ * Commands whose callers have timed out are counted too, because a server that hangs may still run
+ * them later, and they use memory until the connection is closed.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
@@ -228,7 +211,6 @@ export function send(
   return sendCommand(client, name, args, options).promise;
 }
 
-/** Like `send`, but returns the command, whose `promise` settles as the result of `send`. */
 export function sendCommand(
   client: Redis,
   name: string,
@@ -312,7 +294,6 @@ export class EncodedCommand extends Command {
     this.#bytes = encodeCommand(name, args);
   }
 
-  /** True if the command was written to a connection, so that the server may run it. */
   get isWritten(): boolean {
     return this.#isWritten;
   }

@@ -69,7 +69,6 @@ const SCRATCH_CALLS = [
   "ZSCORE @ m",
 ];
 
-/** Names of the commands in `SCRATCH_CALLS`. */
 export const SCRIPT_COMMANDS: readonly string[] = SCRATCH_CALLS.map(
   (call) => call.split(" ")[0] ?? "",
 );
@@ -87,9 +86,7 @@ interface ProbeOptions {
   readonly username: string;
   /** Words that name the server if there are several, else "". */
   readonly place: string;
-  /** Whether the node uses WAIT. */
   readonly waits: boolean;
-  /** Whether to open another connection that subscribes. */
   readonly subscribes: boolean;
 }
 
@@ -112,7 +109,6 @@ export async function assertCommands(server: Redis, options: ProbeOptions): Prom
   if (sentences.length > 0) throw new UnusableRedis(sentences.join(". "));
 }
 
-/** Runs the commands of the scripts. */
 async function probe(server: Redis, key: string, refusals: Refusals): Promise<void> {
   const calls = SCRATCH_CALLS.map((call) =>
     call.split(" ").map((word) => (word === "@" ? key : word)),
@@ -140,17 +136,13 @@ async function subscribe(server: Redis, topic: string): Promise<void> {
   }
 }
 
-/** What a server has refused. */
 class Refusals {
   readonly #unknown = new Set<string>();
   readonly #denied = new Set<string>();
   #isKeyDenied = false;
   #isTopicDenied = false;
 
-  /**
-   * Runs a command outside of scripts and records a refusal. Returns false if it was refused.
-   * Rejects if there was no reply.
-   */
+  /** Returns false if the command was refused. Rejects if there was no reply. */
   async note(command: string, run: () => Promise<unknown>): Promise<boolean> {
     try {
       await run();

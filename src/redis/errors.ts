@@ -15,16 +15,12 @@ export const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;
 /** Error reply to a script if some of its keys are in a slot that is moving to another server. */
 const SLOT_MOVING = /\bScript attempted to access a non local key\b/;
 
-/**
- * Thrown if a node cannot use the server or its data, and waiting does not help. The message says
- * what is wrong and what to do.
- */
+/** Thrown if a node cannot use the server or its data, and waiting does not help. */
 export class UnusableRedis extends Error {}
 
 /** Thrown if Redis cannot be used now but may be usable later. The message says what to do. */
 export class RedisAway extends Error {}
 
-/** Error replies of a server that may accept the node later. */
 const MAY_RECOVER =
   /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE)\b|max number of clients/;
 
@@ -33,9 +29,6 @@ const NOT_YET_VALID = "CERT_NOT_YET_VALID";
 const TLS_CODE = /^(ERR_TLS|ERR_SSL|EPROTO)|CERT|SIGNATURE/;
 const CHECK_URL = "check redis.url (JINDOU_REDIS_URL)";
 
-/**
- * Converts the error of a connection attempt or of a first command into an error for the operator.
- */
 export function startFailure(cause: unknown): UnusableRedis | RedisAway {
   if (cause instanceof UnusableRedis || cause instanceof RedisAway) return cause;
   if (!(cause instanceof Error)) return new RedisAway(`${String(cause)}; ${CHECK_URL}`);
@@ -53,10 +46,6 @@ export function startFailure(cause: unknown): UnusableRedis | RedisAway {
   return new RedisAway(`${text}; ${CHECK_URL}`);
 }
 
-/**
- * Explains an error reply that Redis repeats until the settings of Redis or of this node are
- * changed.
- */
 function refusal(text: string): UnusableRedis {
   if (/^(NOAUTH|WRONGPASS)\b|\bAUTH\b/.test(text))
     return new UnusableRedis(`${text}. Check the user and the password in redis.url`);
@@ -71,7 +60,6 @@ function refusal(text: string): UnusableRedis {
   return new UnusableRedis(`${text}. Check redis.url and the configuration of Redis`);
 }
 
-/** Returns true if Redis replied that the user of the connection lacks a right. */
 export function isDenied(error: unknown): boolean {
   const cause = error instanceof BrokerError ? error.cause : error;
   return isReply(cause) && [NO_COMMAND, NO_KEY, NO_TOPIC].some((part) => part.test(cause.message));
@@ -89,10 +77,7 @@ export function isUnanswered(error: unknown): boolean {
   return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);
 }
 
-/**
- * Returns true if Redis replied that it cannot run the command now. Returns false if the command
- * was not sent, was not answered, or was too late.
- */
+/** Returns true if Redis replied that it cannot run the command now. */
 export function isRejected(error: unknown): error is BrokerError {
   return isUnavailable(error) && isReply(error.cause);
 }

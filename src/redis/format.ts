@@ -79,7 +79,6 @@ export async function assertFormat(client: RedisClient, keys: Keys): Promise<str
   return mark;
 }
 
-/** Returns a warning if Redis may evict keys when its memory is full. */
 function warningsOf(info: string): readonly string[] {
   const policy = /maxmemory_policy:([\w-]+)/.exec(info)?.[1] ?? "noeviction";
   if (policy === "noeviction") return [];

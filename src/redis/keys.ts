@@ -1,8 +1,7 @@
 // Builds the names of all keys and topics in Redis. All keys of a channel contain the hash tag of
 // its bucket, and all keys of a user contain the user's hash tag, so that all keys of one script
 // are in one slot. On a Redis Cluster each bucket has its own counter of message ids. Ids are
-// therefore unique, and increase within a channel, without a synchronised clock or a lease. State:
-// a cache of hash tags.
+// therefore unique, and increase within a channel, without a synchronised clock or a lease.
 
 import {
   type ChannelKey,
@@ -21,7 +20,6 @@ import { crc32 } from "../lib/crc32.ts";
  */
 export const BUCKETS = 64;
 
-/** Returns the bucket of a channel, from 0 to `BUCKETS - 1`. */
 export function bucketOf(key: ChannelKey): number {
   return crc32(Buffer.from(key)) % BUCKETS;
 }
@@ -30,10 +28,7 @@ const MAX_CACHED_TAGS = 20_000;
 
 export class Keys {
   readonly prefix: string;
-  /**
-   * Part of each topic's name that contains the database, because the topics of all databases of a
-   * server share one namespace.
-   */
+  /** The topics of all databases of a server share one namespace. */
   readonly #topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 
@@ -69,7 +64,6 @@ export class Keys {
     return `${this.prefix}:{all}:${part}`;
   }
 
-  /** Returns the topic's publish/subscribe channel, in the slot of its group or user. */
   topic(topic: Topic): string {
     const id = topic.slice(2);
     switch (topic.slice(0, 2)) {
@@ -95,7 +89,6 @@ export class Keys {
   }
 }
 
-/** Returns the text after the word `topic` or `presence` in the names of a database's topics. */
 export function topicEnd(database: number): string {
   return database === 0 ? "" : `@${database}`;
 }
@@ -127,7 +120,6 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
   }
 }
 
-/** Returns the distinct users of a personal channel, empty for a group. */
 export function usersOf(key: ChannelKey): readonly string[] {
   if (!key.startsWith("1:")) return [];
   const [first = "", second = ""] = key.slice(2).split("@");

@@ -35,18 +35,12 @@ import { Primaries } from "./primaries.ts";
 import { type Arg, loadScript, type Script } from "./script.ts";
 import { ServerClocks } from "./server-clock.ts";
 
-/**
- * Minimum timeout of the first connect, because a Cluster or Sentinels may need several attempts. A
- * single server that is down is reported at once.
- */
+/** Minimum timeout of the first connect: a Cluster or Sentinels may need several attempts. */
 const START_MS = 10_000;
 /** Maximum number of hash tags that are tried to find one whose slot a server holds. */
 const MAX_TAGS = 20_000;
-/** Runs one writing command with a deadline. */
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
-/** Default of `maxClockAgeMs`. */
 const MAX_CLOCK_AGE_MS = 2000;
-/** Time between two checks of what may change while the connection stays open. */
 const WATCH_MS = 1000;
 /** Address of a server at the start of an error message. `/readyz` does not show it. */
 const ADDRESS = /^at \S+ /;
@@ -56,7 +50,6 @@ interface LinkPorts {
   readonly name: string;
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
-  /** Called when Redis was emptied while this node ran. */
   readonly onDataLoss?: () => void;
   /**
    * Time in milliseconds for which a server's clock counts as known after the last reply to TIME.
@@ -67,10 +60,7 @@ interface LinkPorts {
   readonly subscribes?: boolean;
 }
 
-/**
- * Options of a call. A call with `isGathered` ignores the maximum of calls in flight, because
- * `admit` has already counted its work.
- */
+/** `admit` has already counted the work of a call with `isGathered`. */
 interface CallOptions extends SendOptions {
   /**
    * True if the call ignores the maximum of calls in flight. Needed for heartbeats, because a busy
@@ -94,7 +84,6 @@ export class RedisLink {
   #client: RedisClient;
   readonly #clocks: ServerClocks;
   readonly #connections = new Connections();
-  /** `undefined` unless Redis is a Cluster. */
   #primaries: Primaries | undefined;
   readonly #listeners: ((isUp: boolean) => void)[] = [];
   readonly #stepListeners: ((stepMs: number) => void)[] = [];
@@ -111,9 +100,7 @@ export class RedisLink {
   /** True if the next attempt needs a new connection, which may lead to the primary. */
   #isReplica = false;
   #isWatching = false;
-  /** Mark of the data as of the last check. */
   #mark: string | undefined;
-  /** Time of the last check after a denied call, as `performance.now()`. */
   #rightsCheckedMs = Number.NEGATIVE_INFINITY;
   #watchTimer: NodeJS.Timeout | undefined;
 
@@ -143,10 +130,6 @@ export class RedisLink {
     return client;
   }
 
-  /**
-   * Returns the connection to the server that holds the key, or to any primary if there is no key.
-   * Throws `unavailable` if the server is unreachable or unknown.
-   */
   #route(key: string | undefined): Redis {
     return this.#primaries?.connectionFor(key) ?? (this.#client as Redis);
   }
@@ -155,7 +138,6 @@ export class RedisLink {
     return this.#settings;
   }
 
-  /** Changes `redis.timeoutMs` for the calls that begin from now on. */
   setTimeoutMs(timeoutMs: number): void {
     this.#settings = { ...this.#settings, timeoutMs };
   }
@@ -168,16 +150,10 @@ export class RedisLink {
     return this.#status === "closed";
   }
 
-  /**
-   * Returns the estimate of Redis' time in Unix milliseconds, on which all nodes agree whatever the
-   * clocks of their machines show.
-   */
+  /** Estimate of Redis' time in Unix milliseconds, on which all nodes agree. */
   readonly now = (): number => this.#clocks.redisNow();
 
-  /**
-   * Records the time that a single server read (Unix milliseconds) for a reply that has just
-   * arrived, so that the server need not be asked for it. Ignored on a Redis Cluster.
-   */
+  /** Records the time that a server read for a reply that has just arrived (Unix milliseconds). */
   recordTime(serverMs: number): void {
     if (!this.isCluster) this.#clocks.record(this.#route(undefined), serverMs);
   }
@@ -279,10 +255,7 @@ export class RedisLink {
     return this.#send("evalsha", numbered, options, variant);
   }
 
-  /**
-   * Sends one command that writes; `key` is its only key. Replies and errors are as for `run`. Like
-   * a script that writes, the command changes nothing if it reaches the server too late.
-   */
+  /** Sends one command that writes; `key` is its only key. Replies and errors are as for `run`. */
   write(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.run(WRITE, [key], [command, ...args]);
   }
@@ -362,16 +335,11 @@ export class RedisLink {
     }
   }
 
-  /**
-   * Returns `untilMs` (`performance.now()`) as a time by the server's clock, `undefined` if that
-   * clock is unknown.
-   */
   #deadline(server: Redis, untilMs: number): number | undefined {
     const nowMs = this.#clocks.now(server);
     return nowMs === undefined ? undefined : nowMs + untilMs - performance.now();
   }
 
-  /** Like `#deadline`, but asks the server for its time. Throws `unavailable` without a reply. */
   async #awaitDeadline(server: Redis, untilMs: number): Promise<number> {
     await this.#clocks.ensure(server);
     const deadline = this.#deadline(server, untilMs);
@@ -383,10 +351,6 @@ export class RedisLink {
     });
   }
 
-  /**
-   * Loads a script on a connection before its first call there. Returns `undefined` if the script
-   * was loaded before.
-   */
   #load(script: Script, server: Redis, options: SendOptions): Promise<unknown> | undefined {
     let loaded = this.#loaded.get(server);
     if (loaded === undefined) {
@@ -402,10 +366,7 @@ export class RedisLink {
     return loading;
   }
 
-  /**
-   * Handles a server that was restarted or replaced and lacks a script. A single server is checked
-   * again, because its data may belong to another program.
-   */
+  /** A single server is checked again, because its data may belong to another program. */
   #reloadScripts(server: Redis | undefined): void {
     if (server !== undefined) this.#loaded.get(server)?.clear();
     if (!this.isCluster) this.#reopen();
@@ -421,10 +382,7 @@ export class RedisLink {
     return this.#route(key);
   }
 
-  /**
-   * Returns the name of a key for this purpose on the server, `undefined` if the server holds no
-   * slot.
-   */
+  /** Returns `undefined` if the server holds no slot. */
   keyOn(server: Redis, purpose: string): string | undefined {
     for (let tag = 0; tag < MAX_TAGS; tag++) {
       const key = `${this.keys.prefix}:{${purpose}${tag}}:${purpose}`;
@@ -446,7 +404,6 @@ export class RedisLink {
       this.#ports.onError(new Error(warning), "Redis may evict acknowledged data");
   }
 
-  /** Checks that the server lets this node use every command. */
   async #assertCommands(server: Redis): Promise<void> {
     const { host, port, username } = server.options;
     const key = this.keyOn(server, "probe");
@@ -460,10 +417,7 @@ export class RedisLink {
     });
   }
 
-  /**
-   * Checks after a denied call which rights the user has lost. If it lacks any, the link is down
-   * until they are granted.
-   */
+  /** If the user lacks any right, the link is down until it is granted. */
   #checkRights(): void {
     const now = performance.now();
     if (this.#status !== "up" || now - this.#rightsCheckedMs < WATCH_MS) return;
@@ -501,7 +455,6 @@ export class RedisLink {
     else this.#reopen();
   }
 
-  /** Checks the mark of the data. Reports a loss if it is another mark than before. */
   async #checkData(): Promise<void> {
     const former = this.#mark;
     this.#mark = await assertFormat(this.#client, this.keys);
@@ -515,10 +468,7 @@ export class RedisLink {
     );
   }
 
-  /**
-   * Checks that the server has not become a replica, which may accept writes and lose them, and
-   * that it still has the mark of the data.
-   */
+  /** The server may have become a replica, which may accept writes and lose them. */
   async #watch(): Promise<void> {
     if (this.#status !== "up" || this.#isWatching) return;
     this.#isWatching = true;

@@ -29,7 +29,6 @@ export class Connections {
     });
   }
 
-  /** The connection on which calls are sent now, `undefined` before the first one is ready. */
   get present(): Connection | undefined {
     return this.#present;
   }
@@ -48,10 +47,7 @@ export async function cannotRun(
   await waitAtMost(closed, Math.max(0, untilMs - performance.now()));
 }
 
-/**
- * Reads the filters of the connection. Without the right to run CLIENT INFO and CLIENT KILL,
- * `cannotRun` resolves only at `untilMs`.
- */
+/** Without the right to run CLIENT INFO and CLIENT KILL, `cannotRun` resolves only at `untilMs`. */
 async function identify(client: Redis, connection: Connection): Promise<void> {
   try {
     const info = String(await send(client, "client", ["info"], {}));

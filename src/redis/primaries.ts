@@ -13,7 +13,6 @@ const REFRESH_INTERVAL_MS = 2000;
 
 const CLOSED_STATUSES: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 
-/** Errors that show that the slot map may be out of date. */
 const STALE_MAP = /^(MOVED|ASK|READONLY|CLUSTERDOWN|Connection is closed)/;
 
 export class Primaries {
@@ -54,15 +53,11 @@ export class Primaries {
     return node;
   }
 
-  /** Returns true if the server is the primary that holds the key, as far as is known. */
   holds(server: Redis, key: string): boolean {
     return this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]) === server;
   }
 
-  /**
-   * Refreshes the slot map if the error shows that it may be out of date. Must be called with the
-   * error of every failed command.
-   */
+  /** Must be called with the error of every failed command. */
   reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }

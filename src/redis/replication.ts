@@ -1,6 +1,5 @@
 // Replication barrier: waits with WAIT until `redis.minReplicas` replicas have received a write.
-// All callers that arrive while a WAIT is in progress on a primary share the next one. State: for
-// each primary, the WAIT in progress and the connection used only for it.
+// All callers that arrive while a WAIT is in progress on a primary share the next one.
 
 import type { Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -10,7 +9,6 @@ import { asBrokerError } from "./errors.ts";
 import type { RedisLink } from "./link.ts";
 
 const MARKER_TTL_MS = 60_000;
-/** Time a call may take on top of the timeout of WAIT. */
 const GRACE_MS = 500;
 
 export class ReplicationBarrier {
@@ -101,7 +99,6 @@ class PrimaryWaits {
     this.#isSameServer.catch(() => this.#break());
   }
 
-  /** True if the connection still leads to the same server as the primary's connection. */
   get isCurrent(): boolean {
     return !this.#isBroken && this.#primary.stream === this.#socket;
   }
@@ -133,7 +130,6 @@ class PrimaryWaits {
     });
   }
 
-  /** Connects, and returns true if both connections lead to the same server. */
   async #connect(): Promise<boolean> {
     await this.#connection.connect();
     const [primaryId, connectionId] = await Promise.all([

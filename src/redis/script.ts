@@ -15,7 +15,6 @@ export interface Script {
   readonly sha: string;
   /** True if the script may change data. Such a script is called with a deadline. */
   readonly isWriting: boolean;
-  /** Returns the script with the names of topics of this database. */
   inDatabase(database: number): Script;
 }
 
@@ -59,10 +58,9 @@ const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
 
 /**
- * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in
- * Unix milliseconds by the clock of the server. After the deadline, the caller has already received
- * an error. Without this check, a late call could undo what other nodes have stored since. The
- * script can read `server_now`, the time of the server in Unix milliseconds. The text after LATE is
+ * The link adds the deadline as the last element of ARGV, in Unix milliseconds by the clock of the
+ * server. Without this check, a late call could undo what other nodes have stored since. The script
+ * can read `server_now`, the time of the server in Unix milliseconds. The text after LATE is
  * needed, because Redis puts ERR in front of an error of one word.
  */
 const FENCE = `local server_now = redis.call('TIME')
@@ -81,9 +79,7 @@ export const READ_COMMANDS: ReadonlySet<string> = new Set(
 );
 const COMMAND_CALL = /redis\.p?call\((?:'(\w+)')?/g;
 
-/**
- * Returns true if the script may write. A call whose command is not a literal may be any command.
- */
+/** A call whose command is not a literal may be any command. */
 function writes(source: string): boolean {
   return [...source.matchAll(COMMAND_CALL)].some(
     ([, command]) => !READ_COMMANDS.has(command ?? ""),
@@ -95,7 +91,6 @@ function withoutComments(source: string): string {
   return source.replace(TEXT_OR_COMMENT, "$1").replace(/^\n+|(?<=\n)\n+/g, "");
 }
 
-/** Replaces constants, because each would be created again at every call of the script. */
 function withConstants(source: string): string {
   const values = new Map<string, string>();
   const code = source.replace(CONSTANT, (_line, name: string, value: string) => {
@@ -105,10 +100,6 @@ function withConstants(source: string): string {
   return code.replace(WORD, (word) => values.get(word) ?? word);
 }
 
-/**
- * Replaces the calls of each function that only calls another function and uses each of its
- * parameters exactly once.
- */
 function withForwards(source: string): string {
   const names = [...source.matchAll(FORWARD)].map(([, name = ""]) => name);
   return names.reduce((text, name) => {
@@ -138,10 +129,6 @@ function isOneCall(body: string): boolean {
   return true;
 }
 
-/**
- * Replaces each call of the function `name`. Throws if a string literal among the arguments
- * contains a bracket or comma, which this simple parser would misread.
- */
 function withCalls(
   source: string,
   name: string,

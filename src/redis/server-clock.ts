@@ -1,8 +1,7 @@
 // The clock of each Redis server as this node knows it. Asks every primary for its TIME at a fixed
 // interval, unless the reply to another call had the time, and estimates the server's clock between
 // two replies by the monotonic clock. The clock of this machine is not used: it may differ from
-// Redis' clock and may jump. State: the newest samples of each connection, the difference between
-// Redis' clock and the monotonic clock, and the timer.
+// Redis' clock and may jump.
 
 import type { Redis } from "ioredis";
 import { LATEST_TIME_MS } from "../broker/model.ts";
@@ -10,7 +9,6 @@ import { waitAtMost } from "../lib/wait-at-most.ts";
 import { send } from "./client.ts";
 import { UnusableRedis } from "./errors.ts";
 
-/** A reply of TIME, and its time of arrival by the monotonic clock. */
 interface Sample {
   readonly serverMs: number;
   readonly arrivedMs: number;
@@ -25,22 +23,15 @@ const SAMPLES = 3;
 const SAMPLES_PER_AGE = 4;
 /** Change of the difference between Redis' clock and the monotonic clock that counts as a step. */
 const MIN_STEP_MS = 1000;
-/** Bounds of the interval between two TIME requests to a server. */
 const MIN_INTERVAL_MS = 20;
 const MAX_INTERVAL_MS = 1000;
 
-/** Time for which `ensure` waits for a reply. */
 const REPLY_MS = 200;
 
 interface ServerClocksPorts {
-  /** Connections to all servers that hold data. */
   readonly servers: () => readonly Redis[];
-  /** Time in milliseconds for which a server's clock counts as known after its last reply. */
   readonly maxAgeMs: number;
-  /**
-   * Called when Redis' clock was set, or when a server with another clock has taken over. `stepMs`
-   * is negative if the clock went back.
-   */
+  /** `stepMs` is negative if the clock went back. */
   readonly onStep?: (stepMs: number) => void;
 }
 
@@ -56,7 +47,6 @@ export class ServerClocks {
     this.#ports = ports;
   }
 
-  /** Asks every server for its time at a fixed interval until `close`. */
   watch(): void {
     const intervalMs = Math.min(
       Math.max(this.#ports.maxAgeMs / SAMPLES_PER_AGE, MIN_INTERVAL_MS),
@@ -73,10 +63,6 @@ export class ServerClocks {
     clearInterval(this.#timer);
   }
 
-  /**
-   * Asks a server for its time, unless an earlier request is still waiting for its reply. Resolves
-   * when the request has been answered or has failed.
-   */
   #askOnce(server: Redis): Promise<void> {
     let asking = this.#asking.get(server);
     if (asking === undefined) {
@@ -89,8 +75,7 @@ export class ServerClocks {
   }
 
   /**
-   * Asks one server for its time. Rejects with the errors of ioredis, and with UnusableRedis if the
-   * time is too late to be used.
+   * Rejects with the errors of ioredis, and with UnusableRedis if the time is too late to be used.
    */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
@@ -102,10 +87,6 @@ export class ServerClocks {
     this.record(server, serverMs);
   }
 
-  /**
-   * Records the time that a server read (Unix milliseconds) for a reply that has just arrived.
-   * Ignores a time that is too late to be used.
-   */
   record(server: Redis, serverMs: number): void {
     if (serverMs > LATEST_TIME_MS) return;
     let samples = this.#samples.get(server);
@@ -122,17 +103,12 @@ export class ServerClocks {
     if (Math.abs(stepMs) > MIN_STEP_MS) this.#ports.onStep?.(stepMs);
   }
 
-  /**
-   * Returns Redis' time in whole Unix milliseconds, the median if there are several servers. While
-   * no server responds, the monotonic clock continues that time. Before the first reply, the time
-   * of this machine is returned.
-   */
+  /** Returns Redis' time in whole Unix milliseconds, the median if there are several servers. */
   redisNow(): number {
     if (this.#offsetMs === undefined) return Date.now();
     return Math.floor(performance.now() + this.#offsetMs);
   }
 
-  /** Returns the median of the servers' offsets, `undefined` if no connected server has replied. */
   #medianOffset(): number | undefined {
     const offsets: number[] = [];
     for (const server of this.#ports.servers()) {
@@ -156,15 +132,13 @@ export class ServerClocks {
     return nowMs + offsetOf(samples);
   }
 
-  /** Returns the time at which the newest sample arrived, by the monotonic clock. */
   #newestMs(server: Redis): number {
     return this.#samples.get(server)?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
   }
 
   /**
-   * Asks a server for its time, and waits for the reply for at most `REPLY_MS`. Needed if the time
-   * is unknown or outdated. Without this request, a node that was busy for longer than `maxAgeMs`
-   * would reject its next call.
+   * Asks a server for its time, and waits for the reply for at most `REPLY_MS`. Without this
+   * request, a node that was busy for longer than `maxAgeMs` would reject its next call.
    */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);

@@ -3,17 +3,12 @@
 
 export const SLOTS = 16_384;
 
-/** CRC-16 of each byte. */
 const table = new Uint16Array(256).map((_, byte) => {
   let crc = byte << 8;
   for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
   return crc;
 });
 
-/**
- * Returns the slot of a key, from 0 to 16383. The hash tag is the text between the first `{` and
- * the next `}`. Without one, or if it is empty, the whole key is hashed.
- */
 export function slotOf(key: string): number {
   const open = key.indexOf("{");
   const close = open < 0 ? -1 : key.indexOf("}", open + 1);

@@ -88,7 +88,6 @@ const MESSAGE_RECORD_AT = 26;
 const EVENT_BODY_AT = 35;
 const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
-/** Maximum number of fields in a message's extra. The last one is optional. */
 const MAX_EXTRA = 4;
 const STRINGS_PER_MESSAGE = 3;
 // First bytes of the MessagePack types that Lua in Redis writes.
@@ -98,7 +97,6 @@ const FIXED_STRING = 0xa0;
 const STRING_8 = 0xd9;
 const STRING_16 = 0xda;
 const STRING_32 = 0xdb;
-// Bits of a record's flags.
 const NO_PERSIST = 1;
 const RED_DOT = 2;
 
@@ -124,10 +122,6 @@ interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;
   readonly isStream?: boolean;
-  /**
-   * Id of the channel's message before this one, 0 if unknown. Set only for personal channels whose
-   * users are in different slots of a Redis Cluster than the channel.
-   */
   readonly idBefore?: number | undefined;
 }
 
@@ -308,7 +302,6 @@ export function kindOf(frame: Buffer): number | undefined {
 export const publicationSeqOf = (frame: Buffer): number => frame.readDoubleBE(2);
 
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
-/** Returns the seq in a message's frame, 0 if the message is not stored. */
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
@@ -407,10 +400,7 @@ function contentAt(bytes: Buffer, at: number): number {
   return kind === STRING_32 ? at + 5 : Number.NaN;
 }
 
-/**
- * Returns the offset after the string that starts at `at`, `NaN` if no string starts there. The
- * offset may lie beyond the last byte.
- */
+/** Returns `NaN` if no string starts at `at`. The offset may lie beyond the last byte. */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);
   if (!(start <= bytes.length)) return Number.NaN;
@@ -527,10 +517,7 @@ function decodeCommandFrame(frame: Buffer): Publication {
   };
 }
 
-/**
- * Decodes a MessagePack array whose first element is a version. Throws `internal` if the version is
- * newer or the bytes are not such an array.
- */
+/** Throws `internal` if the version is newer or the bytes are not a MessagePack list. */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = unpackList(record);
   assertVersion(fields[0]);
@@ -568,7 +555,6 @@ function text(value: unknown): string {
   return value;
 }
 
-/** Decodes an optional string, which is written as null if it is absent. */
 function label(value: unknown): string | undefined {
   return value === null ? undefined : text(value);
 }

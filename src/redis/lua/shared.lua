@@ -8,8 +8,7 @@ local WHOLE_SERVER = -1
 -- Redis formats it itself, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
--- Returns the time in a message id, Unix ms. It never decreases from one id of a counter to the
--- next.
+-- Returns the time in a message id, Unix ms.
 local function message_ms(id) return EPOCH + math.floor(id / 4096) end
 
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
@@ -50,8 +49,7 @@ end
 
 local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub, id, seq) end
 
--- Encodes a publication of messages from their heads, records and extras, in this order. A single
--- `cmsgpack.pack` joins all strings, which is faster than joining them one by one.
+-- A single `cmsgpack.pack` joins all strings, which is faster than joining them one by one.
 local function messages_frame(strings) return cmsgpack.pack(strings) end
 
 local function message_frame(pub, id, seq, record, extra) return messages_frame({ message_head(pub, id, seq), record, extra }) end
