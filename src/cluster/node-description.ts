@@ -1,5 +1,4 @@
-// The description that a node publishes about itself. Owns the last reading of the process's CPU
-// time, from which the load is computed.
+// The description that a node publishes about itself.
 
 import type { NodeInfo } from "../broker/ports.ts";
 
@@ -7,18 +6,15 @@ export interface NodeDetails {
   readonly nodeId: string;
   readonly clientAddress: string;
   readonly version: string;
-  /** Unix milliseconds. */
   readonly startedAtMs: number;
   readonly isDraining: () => boolean;
   readonly sessions: () => number;
 }
 
-/** Weight of a new reading in the smoothed load. The previous load has the remaining weight. */
 const NEW_READING_WEIGHT = 0.3;
 /** Minimum time between two readings. CPU usage over a shorter time is too inaccurate. */
 const MIN_INTERVAL_MS = 100;
 
-/** Returns a function that describes the node. `load` is smoothed over several calls. */
 export function createNodeDescription(details: NodeDetails): () => NodeInfo {
   const load = createLoadMeter();
   return () => ({
@@ -32,10 +28,7 @@ export function createNodeDescription(details: NodeDetails): () => NodeInfo {
   });
 }
 
-/**
- * Returns a function that returns this process's recent CPU usage, as a fraction of one core from 0
- * to 1.
- */
+/** The function returns this process's recent CPU usage, as a fraction of one core from 0 to 1. */
 function createLoadMeter(): () => number {
   let readAtMs = performance.now();
   let usage = process.cpuUsage();

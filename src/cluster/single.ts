@@ -1,6 +1,5 @@
 // A cluster of one node, with the same contract as a cluster of many nodes. Published events go
-// directly to the listener, and no event is ever missed. Owns the listener and the counts of failed
-// logins.
+// directly to the listener, and no event is ever missed.
 
 import type {
   Cluster,
@@ -19,7 +18,6 @@ export class SingleNode implements Cluster {
   readonly #describe: () => NodeInfo;
   #listener: (event: ClusterEvent) => void = () => {};
 
-  /** Defaults of `details`: no address, no version, started now, not draining, no sessions. */
   constructor(nodeId: string, details: Partial<Omit<NodeDetails, "nodeId">> = {}) {
     this.nodeId = nodeId;
     this.incarnation = `${nodeId}:alone`;
@@ -66,9 +64,7 @@ interface FailureWindow {
   readonly endsAtMs: number;
 }
 
-/**
- * Counts failed logins in this process. If there are more than `maxKeys` keys, evicts the oldest.
- */
+/** If there are more than `maxKeys` keys, evicts the oldest. */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;

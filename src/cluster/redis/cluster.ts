@@ -1,7 +1,5 @@
-// A node of a cluster on Redis: combines its topics with the registry of nodes. Owns the listener,
-// the users whose presence is watched, and whether Redis has been unreachable since the last
-// heartbeat. Must never close the link to Redis: the store shares it, and its creator closes it
-// later.
+// A node of a cluster on Redis: combines its topics with the registry of nodes. Must never close
+// the link to Redis: the store shares it, and its creator closes it later.
 
 import { presenceTopic } from "../../broker/model.ts";
 import type { Cluster, ClusterEvent, Incarnation, ResyncHandler } from "../../broker/ports.ts";
@@ -43,7 +41,6 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   const { nodeId } = about;
   const describe = createNodeDescription(about);
   const registry = new Registry({ ...ports, nodeId, describe });
-  /** Users whose presence topic this node has subscribed to. */
   const watched = new Set<string>();
   let listener: (event: ClusterEvent) => void = () => {};
   let resync: Pick<ResyncHandler, "beat"> = { beat() {} };
@@ -78,13 +75,11 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
         judgeGroup: handler.judgeGroup,
       });
     },
-    /** Joins the cluster. Throws an Error if another process uses this node id. */
     async start() {
       await link.start();
       await topics.start();
       await registry.start();
     },
-    /** Leaves the cluster. Open sessions count as offline. May be called more than once. */
     async close() {
       await registry.close();
       await topics.close();

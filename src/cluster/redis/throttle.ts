@@ -9,10 +9,7 @@ import { loadScript } from "../../redis/script.ts";
 
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
-/**
- * Time for which Redis keeps a HASH after its window has ended. It is longer than the difference
- * between two nodes' estimates of Redis' time.
- */
+/** Longer than the difference between two nodes' estimates of Redis' time. */
 const CLOCK_TOLERANCE_MS = 60_000;
 
 export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {

@@ -12,14 +12,11 @@ export interface Timings {
 export type SharedSettings = Readonly<Record<string, unknown>>;
 
 interface AgreementPorts {
-  /** The values of this node's configuration. */
   readonly timings: Timings;
   readonly settings: SharedSettings;
-  /** True if this node may start although a live node has other timings. */
   readonly acceptsNewTimings: boolean;
   /** Called when the values in use have changed. `areEqual` is false while nodes differ. */
   readonly onChange?: (timings: Timings, areEqual: boolean) => void;
-  /** Called once, at the start, with the settings in which other nodes differ. */
   readonly onDifferences?: (differences: readonly Difference[]) => void;
 }
 
@@ -41,12 +38,10 @@ export class Agreement {
     this.#timings = ports.timings;
   }
 
-  /** The values in use. */
   get timings(): Timings {
     return this.#timings;
   }
 
-  /** The values of this node's configuration, which it announces. */
   get own(): Timings {
     return this.#ports.timings;
   }
@@ -59,7 +54,6 @@ export class Agreement {
     return this.#ports.acceptsNewTimings;
   }
 
-  /** Takes the larger value of each setting, of this node and of the other live nodes. */
   update(others: readonly Timings[]): void {
     const all = [this.own, ...others];
     const larger = Object.fromEntries(
@@ -71,7 +65,6 @@ export class Agreement {
     if (!isSame) this.#ports.onChange?.(larger, areEqual);
   }
 
-  /** Returns an error if another node has other timings, `undefined` if it has the same. */
   refusal(node: string, timings: Timings): Error | undefined {
     const key = KEYS.find((name) => timings[name] !== this.own[name]);
     if (key === undefined) return undefined;
@@ -81,7 +74,6 @@ export class Agreement {
     );
   }
 
-  /** Reports in which settings the nodes differ from this one. */
   compare(others: ReadonlyMap<string, SharedSettings>): void {
     const differences: Difference[] = [];
     // A node of another version lacks a setting.

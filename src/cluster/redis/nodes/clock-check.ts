@@ -2,7 +2,6 @@
 // difference. Owns the last measured difference and the time of the last report.
 
 interface ClockCheckPorts {
-  /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
   /** Called at most once a minute while the clocks differ by more than `MAX_OFFSET_MS`. */
   readonly onLargeOffset: (offsetMs: number) => void;
@@ -29,17 +28,13 @@ export class ClockCheck {
     return this.#offsetMs;
   }
 
-  /**
-   * Starts a comparison before a heartbeat. If the heartbeat is confirmed, the returned function
-   * must be called with Redis' time.
-   */
+  /** If the heartbeat is confirmed, the returned function must be called with Redis' time. */
   startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;
     const sentMs = clock();
     return (redisMs) => this.#compare(redisMs, sentMs, clock());
   }
 
-  /** Updates the offset. If the clocks agree, `redisMs` is between `sentMs` and `receivedMs`. */
   #compare(redisMs: number, sentMs: number, receivedMs: number): void {
     const aheadMs = Math.max(0, sentMs - redisMs);
     const behindMs = Math.max(0, redisMs - receivedMs);

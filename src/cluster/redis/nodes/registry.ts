@@ -21,12 +21,7 @@ export interface RegistryPorts {
   readonly nodeId: string;
   readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
-  /** Settings in which the nodes agree, among them the time until a silent node is dead. */
   readonly agreement: Agreement;
-  /**
-   * Called before each heartbeat. If the heartbeat is confirmed, the returned function is called
-   * with Redis' time.
-   */
   readonly startClockComparison: () => (redisMs: number) => void;
   /** Called when this node, which was declared dead, is live again as a new incarnation. */
   readonly onNewIncarnation?: () => void;
@@ -34,20 +29,15 @@ export interface RegistryPorts {
 }
 
 interface RegistryListener {
-  /**
-   * Called after every confirmed heartbeat. `isNew` is true for the first one of an incarnation.
-   */
+  /** Called after every confirmed heartbeat. `isNew` is true for the incarnation's first one. */
   onBeat(isNew: boolean): void;
-  /** Called when another incarnation has died. Its sessions are offline. */
   onDeath(): void;
 }
 
-/** Maximum number of remembered dead incarnations. Few of them still have sessions in the store. */
 const MAX_KNOWN_DEAD = 1000;
 /** Options of heartbeats. A busy node, or one that has just reconnected, must not look dead. */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 
-/** What a node announces with each heartbeat. */
 interface Announcement extends NodeInfo {
   readonly timings: Timings;
 }
@@ -62,13 +52,11 @@ type HeartbeatReply =
       readonly live: LiveNodes;
       /** Empty unless the heartbeat was the first one of an incarnation. */
       readonly settings: ReadonlyMap<Incarnation, SharedSettings>;
-      /** Redis' clock, Unix milliseconds. */
       readonly redisMs: number;
     };
 
 export class Registry {
   readonly #ports: RegistryPorts;
-  /** Names of the keys beats, nodes, settings and clock, see `lua/heartbeat.lua`. */
   readonly #keys: readonly string[];
   /** `evicted` means that this node was declared dead and another node with its id is live. */
   #status: "new" | "living" | "evicted" | "closed" = "new";
@@ -81,11 +69,9 @@ export class Registry {
   #confirmedMs = Number.NEGATIVE_INFINITY;
   /** Time at which the last confirmed heartbeat was sent, Unix milliseconds by Redis' clock. */
   #confirmedAtMs = 0;
-  /** Time at which the last heartbeat that Redis rejected was sent, as `performance.now()`. */
   #refusedMs = Number.NEGATIVE_INFINITY;
   /** Reply with which Redis rejected the last heartbeat, `undefined` if it did not. */
   #refusal: string | undefined;
-  /** True if a rejection was reported since the last confirmed heartbeat. */
   #isRefusalReported = false;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
@@ -129,10 +115,6 @@ export class Registry {
       });
   }
 
-  /**
-   * Returns the time (Unix milliseconds) at which the last confirmed heartbeat was sent, if the
-   * other nodes may have declared this node dead since then. Returns `undefined` otherwise.
-   */
   silentSinceMs(): number | undefined {
     const isMember = this.#status === "living" || this.#status === "evicted";
     const deadAfterMs = this.#deadAfterMs;
@@ -182,10 +164,7 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /**
-   * Leaves the cluster. This node counts as dead at once, or after `deadAfterMs` if Redis cannot be
-   * reached. May be called more than once.
-   */
+  /** This node counts as dead at once, or after `deadAfterMs` if Redis cannot be reached. */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
     this.#status = "closed";
@@ -205,8 +184,7 @@ export class Registry {
   /**
    * Compares the timings of this node with those of all others, before the first heartbeat, which
    * could declare nodes with other timings dead. A node that differs and sends no heartbeat within
-   * its own `cluster.deadAfterMs` is dead. Returns the incarnations that are. Throws the refusal if
-   * a node that differs sends a heartbeat.
+   * its own `cluster.deadAfterMs` is dead.
    */
   async #checkPeers(): Promise<ReadonlySet<Incarnation>> {
     const { agreement, heartbeatMs } = this.#ports;
@@ -234,8 +212,7 @@ export class Registry {
 
   /**
    * Compares this node with the nodes that its first heartbeat has found live, some of which may
-   * have started at the same time. Leaves the cluster and throws the refusal if one has other
-   * timings.
+   * have started at the same time.
    */
   async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
     const { agreement } = this.#ports;
@@ -252,7 +229,6 @@ export class Registry {
     agreement.compare(new Map(others));
   }
 
-  /** Returns all incarnations but this one, with their last heartbeats. */
   async #peers() {
     const { link } = this.#ports;
     const reply = await link.run(peers, this.#keys.slice(0, 2), [], VITAL);
@@ -274,10 +250,7 @@ export class Registry {
     return this.#underway;
   }
 
-  /**
-   * Looks for an unknown incarnation. If the first read does not find it, reads again, because the
-   * first read may share a heartbeat that was sent before this call.
-   */
+  /** Reads twice, because the first read may share a heartbeat that was sent before this call. */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
       await this.refresh();
@@ -294,10 +267,7 @@ export class Registry {
     await this.#enter();
   }
 
-  /**
-   * Enters the cluster as a new incarnation. If the id of a node that was live is `taken`, the node
-   * becomes `evicted`, and the next heartbeat tries again.
-   */
+  /** If the id of a live node is `taken`, it becomes `evicted`; the next heartbeat tries again. */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
     // The name of the incarnation is reused until Redis accepts it. If each attempt had its own
@@ -365,10 +335,7 @@ export class Registry {
     return this.#status === "closed";
   }
 
-  /**
-   * Reports an error unless it is transient, and the first rejection after a confirmed heartbeat.
-   * The link reports that Redis is unreachable.
-   */
+  /** The link reports that Redis is unreachable. */
   #reportFailure(error: unknown): void {
     if (isRejected(error) && !this.#isRefusalReported) {
       this.#isRefusalReported = true;
@@ -379,7 +346,6 @@ export class Registry {
   }
 }
 
-/** Returns Redis' reply without the place in the script. */
 function refusalOf({ cause }: BrokerError): string {
   const text = cause instanceof Error ? cause.message : String(cause);
   return text.replace(/ script: [0-9a-f]{40}.*$/, "").replace(/\.$/, "");

@@ -19,7 +19,6 @@ interface CatchUpQueuePorts {
 const MAX_CONCURRENT = 64;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
-/** Maximum time that callers wait for a channel whose server cannot be reached. */
 const MAX_WAIT_MS = 2500;
 
 export class CatchUpQueue {
@@ -80,7 +79,6 @@ export class CatchUpQueue {
     for (const running of this.#running.values()) if (running.isFailing) void running.restart();
   }
 
-  /** Resolves when the promises that `catchUp` returned for the running catch-ups resolve. */
   async settled(): Promise<void> {
     await Promise.all([...this.#running.values()].map((running) => running.settled));
   }
@@ -100,7 +98,6 @@ export class CatchUpQueue {
     this.#running.delete(sequencer); // safe: no `await` since `needsRead` was checked
   }
 
-  /** Returns a feed whose reads resolve only after users without access are excluded. */
   #judgedFeed(sequencer: Sequencer): CatchUpFeed {
     const { feed, judge } = this.#ports;
     return {
@@ -152,10 +149,7 @@ class RunningCatchUp {
     return this.settled;
   }
 
-  /**
-   * Waits until the next retry. If Redis can be reached, callers stop waiting at once. Otherwise
-   * they stop waiting after `MAX_WAIT_MS` of failures.
-   */
+  /** If Redis can be reached, callers stop waiting at once, otherwise after `MAX_WAIT_MS`. */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;
     const now = performance.now();

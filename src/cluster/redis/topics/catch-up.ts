@@ -1,6 +1,5 @@
 // Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in
-// order. The missed events of a stream are merged. The sequencer buffers new publications
-// meanwhile.
+// order. The sequencer buffers new publications meanwhile.
 
 import { type Message, messageTimeMs, type StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";
@@ -10,7 +9,6 @@ export type CatchUpFeed = Pick<ChannelFeed, "position" | "messages">;
 
 const PAGE_MESSAGES = 500;
 const PAGE_BYTES = 1 << 20;
-/** Number of missed messages after which a backward read stops. */
 const MAX_BACKWARD_MESSAGES = 1000;
 
 /** Delivers everything that the sequencer missed, then makes it live. May be called again. */
@@ -67,10 +65,6 @@ export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<vo
   sequencer.delivered.advanceTo(position); // not earlier, or buffered publications would be skipped
 }
 
-/**
- * Reads the position. Drops the publications that were buffered before and have numbers after the
- * position, because the store has not assigned these numbers.
- */
 async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<ChannelPosition> {
   const { bufferedSeqs, key, delivered } = sequencer;
   const position = await feed.position(key, delivered);
@@ -103,7 +97,6 @@ async function readForward(
   return true;
 }
 
-/** Reads the log backwards and delivers the missed messages since `sinceMs`, oldest first. */
 async function readBack(
   sequencer: Sequencer,
   feed: CatchUpFeed,

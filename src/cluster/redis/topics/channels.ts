@@ -1,6 +1,5 @@
 // The channels that a node follows, each with its sequencer. A group's topic carries one channel; a
-// user's topic carries all personal channels of that user. Owns the users' topics and the
-// sequencers of personal channels.
+// user's topic carries all personal channels of that user.
 
 import { isTransient } from "../../../broker/errors.ts";
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
@@ -28,14 +27,10 @@ interface ChannelsPorts {
 
 /** Maximum age of a group's message when the topic is subscribed. Older ones are not delivered. */
 const MAX_MESSAGE_AGE_MS = 5000;
-/** Maximum difference between the clocks of two servers, and between two estimates of one clock. */
 const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
-/**
- * Maximum time until the loss of a subscription is noticed. Messages of that time may be missing,
- * so a new sequencer reads them too.
- */
+/** Maximum time until the loss of a subscription is noticed. */
 const LOSS_SLACK_MS = 2000;
 /** Maximum time by which the listed time of a channel's newest message may be too early. */
 const LISTING_SLACK_MS = 60_000;
@@ -46,10 +41,7 @@ const MAX_CONCURRENT_READS = 256;
 export class Channels {
   readonly #ports: ChannelsPorts;
   readonly #users = new Map<string, Subscription>();
-  /**
-   * Sequencers of personal channels, by the topic of a user. Each is listed under at least one of
-   * its two users.
-   */
+  /** Each sequencer of a personal channel is listed under at least one of its two users. */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /**
    * Sequencers of personal channels by channel key, in two generations. When the newer one is full,
@@ -68,10 +60,7 @@ export class Channels {
     this.#ports = ports;
   }
 
-  /**
-   * Creates the sequencer of a group's topic, which buffers publications until `begin`. Returns
-   * `undefined` for other topics.
-   */
+  /** Creates the sequencer of a group's topic, which buffers publications until `begin`. */
   createSequencer(topic: Topic): Sequencer | undefined {
     const key = groupKeyOf(topic);
     if (key === undefined) return undefined;
@@ -84,10 +73,6 @@ export class Channels {
     if (uid !== undefined) this.#users.set(uid, topic);
   }
 
-  /**
-   * Removes a topic. Each of its personal channels continues on the topic of its other user, or is
-   * removed if this node does not follow that topic.
-   */
   removeTopic(topic: Subscription): void {
     topic.sequencer?.close();
     const uid = uidOf(topic.topic);
@@ -102,15 +87,10 @@ export class Channels {
     }
   }
 
-  /**
-   * Starts delivering the group's publications. Throws `unavailable` if the store cannot be read
-   * now.
-   */
   async begin(sequencer: Sequencer): Promise<void> {
     await this.#ports.catchUpQueue.begin(sequencer);
   }
 
-  /** Passes a publication of a personal channel to its sequencer, which is created if necessary. */
   accept(frame: Buffer, publicationSeq: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
     const existing = this.#find(key);
@@ -125,7 +105,6 @@ export class Channels {
     void this.#ports.catchUpQueue.catchUp(sequencer); // reads earlier messages from the store
   }
 
-  /** Buffers the publications of the topic's channels until `restore`. */
   suspend(topic: Subscription): void {
     for (const sequencer of this.#sequencersOf(topic)) sequencer.suspend();
   }
@@ -155,7 +134,6 @@ export class Channels {
     for (const sequencer of sequencers.gaps) void catchUpQueue.catchUp(sequencer);
   }
 
-  /** Delivers the missed part of a channel. Never rejects. */
   async #restore(sequencer: Sequencer, topic: Subscription, lostAtMs: number): Promise<void> {
     const previousSeq = sequencer.publicationSeq;
     const publicationSeq = mayHaveForked(sequencer, lostAtMs)
@@ -176,10 +154,7 @@ export class Channels {
     await caughtUp;
   }
 
-  /**
-   * Catches up with those personal channels of the topic's user that have changed since the loss.
-   * Skips channels that have a sequencer and are not catching up.
-   */
+  /** Catches up with the user's personal channels that have changed since the loss. */
   async #restoreOthers(topic: Subscription, lostAtMs: number): Promise<void> {
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;
@@ -195,7 +170,6 @@ export class Channels {
     );
   }
 
-  /** Returns the channel's newest publication number, `undefined` if it cannot be read now. */
   async #publicationSeqOf(sequencer: Sequencer): Promise<number | undefined> {
     const { feed, sequencers } = this.#ports;
     try {
@@ -223,10 +197,7 @@ export class Channels {
     }
   }
 
-  /**
-   * Resumes the sequencer. If topics of its users are still lost, lists it under these topics
-   * instead.
-   */
+  /** If topics of the sequencer's users are still lost, lists it under these topics instead. */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);
     for (const lostTopic of lostTopics) this.#assign(lostTopic, sequencer);
@@ -321,10 +292,7 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
-/**
- * Returns true if equal publication numbers do not prove that nothing was missed, for example
- * because a fail-over may have reused them.
- */
+/** Equal publication numbers prove nothing if, for example, a fail-over may have reused them. */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;

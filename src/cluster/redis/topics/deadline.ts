@@ -2,10 +2,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 
-/**
- * Settles like `promise`, or rejects with `unavailable` after `timeoutMs`. The work behind
- * `promise` continues after the timeout.
- */
+/** Rejects with `unavailable` after `timeoutMs`; the work behind `promise` continues. */
 export async function within<T>(
   promise: Promise<T>,
   timeoutMs: number,
@@ -25,7 +22,6 @@ export async function within<T>(
   }
 }
 
-/** Resolves after `ms` milliseconds. Does not keep the process alive. */
 export function pause(ms: number): Promise<void> {
   return new Promise((go) => {
     setTimeout(go, ms).unref();

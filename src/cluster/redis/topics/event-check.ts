@@ -122,7 +122,6 @@ export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
   return topic.startsWith("u:") && (channel.id === id || fromUid === id);
 }
 
-/** Returns true if the event's channel key is the key of the channel that its sender named. */
 function hasMatchingKey({
   key,
   channel,

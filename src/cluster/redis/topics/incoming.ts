@@ -1,7 +1,6 @@
 // Routes received frames: ordered ones to the sequencer of their channel, unordered ones to the
 // listener, each once. Frames that are unreadable or on the wrong topic are counted, reported and
-// dropped. Owns the recent ids, the last personal frame, and the conversation changes that wait
-// until their user's access is checked.
+// dropped.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -51,7 +50,6 @@ export class Incoming {
     this.#ports = ports;
   }
 
-  /** Routes a publication that was received on the topic `name`. Never throws. */
   accept(name: string, frame: Buffer): void {
     const topic = this.#ports.topic(name);
     if (topic === undefined) return; // unsubscribed meanwhile
@@ -59,7 +57,6 @@ export class Incoming {
     else this.#acceptFrame(topic, frame);
   }
 
-  /** Delivers the held changes of topics that are restored, and drops those of closed topics. */
   deliverHeld(): void {
     for (const [name, { topic, event }] of this.#heldChanges) {
       if (topic.isOpen && isHeld(topic)) continue;
@@ -68,7 +65,6 @@ export class Incoming {
     }
   }
 
-  /** Routes each frame of a batch. An unreadable frame does not affect the other frames. */
   #acceptBatch(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.sequencer === undefined;
     // The batch may have arrived already on the other user's topic.
@@ -112,10 +108,7 @@ export class Incoming {
     this.#ports.channels.accept(frame, publication.publicationSeq, publication.event);
   }
 
-  /**
-   * Holds a conversation change until access is checked. Drops other events, because the store has
-   * all those that must not be lost.
-   */
+  /** Drops other events, because the store has all those that must not be lost. */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
@@ -140,7 +133,6 @@ class RecentIds {
     this.#max = max;
   }
 
-  /** Adds the id. Returns false if it was in the set already. */
   add(id: string): boolean {
     if (this.#newer.has(id) || this.#older.has(id)) return false;
     this.#newer.add(id);

@@ -1,6 +1,5 @@
 // Delivered position of one channel: its last message and the cursor of each stream. Received
-// frames and store reads are both compared with it, so that each event is delivered once. Owns the
-// position and does no I/O.
+// frames and store reads are both compared with it, so that each event is delivered once.
 
 import type { ChannelEvent, Message, StreamPlace, StreamSnapshot } from "../../../broker/model.ts";
 import {
@@ -14,10 +13,7 @@ import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
-/**
- * Maximum number of stream cursors. Ended streams may have one too, because their last events may
- * still arrive.
- */
+/** Ended streams may have a cursor too, because their last events may still arrive. */
 const MAX_STREAMS = 32;
 /** Maximum number of messages compared with the store to find where the histories diverge. */
 const MAX_MARKS = 16;
@@ -50,7 +46,6 @@ export class DeliveredPosition {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
   }
 
-  /** The `clientMsgNo` of each stream that has a cursor. */
   get streams(): readonly string[] {
     return [...(this.#streams ?? [])].map(([clientMsgNo]) => clientMsgNo);
   }
@@ -104,7 +99,6 @@ export class DeliveredPosition {
     this.#setCursor(snapshot.clientMsgNo, cursorAtEnd(snapshot));
   }
 
-  /** Returns the events from the stream's cursor to the end of `snapshot`. Advances the cursor. */
   advanceStream(snapshot: StreamSnapshot): readonly ChannelEvent[] {
     const cursor = this.#streams?.get(snapshot.clientMsgNo) ?? STREAM_START;
     this.resetTo(snapshot); // the cursor may move back if a fail-over lost events

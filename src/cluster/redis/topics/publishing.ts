@@ -1,6 +1,5 @@
 // Publishes unordered events through Redis. Each event is sent at most once, and not at all while
-// Redis cannot be reached; no event is kept for later. Owns the publications that have no reply yet
-// and the queue of announcement batches.
+// Redis cannot be reached; no event is kept for later.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -15,7 +14,6 @@ import type { OnError } from "./topics-ports.ts";
 const MAX_ANNOUNCING = 500;
 /** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */
 const BATCH_SIZE = 50;
-/** Number of queued events at which further long announcements are rejected. */
 const MAX_QUEUED = 100_000;
 
 export class Publishing {
@@ -23,7 +21,6 @@ export class Publishing {
   readonly #onError: OnError;
   readonly #pending = new Set<Promise<void>>();
   readonly #batches = new Semaphore(MAX_ANNOUNCING / BATCH_SIZE);
-  /** Number of events in batches that wait for their turn. */
   #queued = 0;
 
   constructor(link: RedisLink, onError: OnError) {

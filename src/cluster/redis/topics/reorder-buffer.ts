@@ -10,13 +10,11 @@ import {
   REMOVAL_FRAME,
 } from "../../../redis/wire.ts";
 
-/** Size of all buffered frames of the node, and its maximum. */
 export interface BufferedBytes {
   used: number;
   readonly max: number;
 }
 
-/** Approximate memory that a frame needs in addition to its bytes. */
 const OVERHEAD_BYTES = 200;
 
 export class ReorderBuffer {
@@ -42,7 +40,6 @@ export class ReorderBuffer {
     return [...this.#frames.keys()];
   }
 
-  /** Lowest buffered publication number, `Infinity` if the buffer is empty. */
   get lowest(): number {
     let lowest = Number.POSITIVE_INFINITY;
     for (const publicationSeq of this.#frames.keys())
@@ -90,7 +87,6 @@ export class ReorderBuffer {
     return undefined;
   }
 
-  /** Removes the unstored messages with lower ids, and returns their frames in order. */
   removeUnstoredBefore(messageId: number): readonly Buffer[] {
     if (this.#unstoredCount === 0) return [];
     const entries = [...this.#frames]
@@ -99,10 +95,7 @@ export class ReorderBuffer {
     return entries.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
   }
 
-  /**
-   * Removes all frames up to the number. Returns, in order, the removed frames that the store does
-   * not have.
-   */
+  /** Returns, in order, the removed frames that the store does not have. */
   removeThrough(publicationSeq: number): readonly Buffer[] {
     const numbers = [...this.#frames.keys()]
       .filter((seq) => seq <= publicationSeq)
@@ -133,7 +126,6 @@ export class ReorderBuffer {
   }
 }
 
-/** Returns true if the frame is a message that is not stored (`no_persist`). */
 export function isUnstored(frame: Buffer): boolean {
   return kindOf(frame) === MESSAGE_FRAME && messageSeqOf(frame) === 0;
 }

@@ -1,7 +1,6 @@
 // In-order delivery of one channel: publications reach the listener in the order of their numbers,
 // each once. A publication that arrives too early is buffered. If the missing one does not arrive
-// in time, the sequencer requests a catch-up from the store. Owns the channel's position and its
-// reorder buffer.
+// in time, the sequencer requests a catch-up from the store.
 
 import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
@@ -28,9 +27,7 @@ interface SequencerStart {
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;
-  /**
-   * True if the subscription was lost. Unstored messages are skipped until the sequencer is live.
-   */
+  /** True after a lost subscription: unstored messages are skipped until the sequencer is live. */
   readonly isAfterLoss?: boolean;
 }
 
@@ -47,10 +44,7 @@ export interface SequencerPorts {
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/**
- * Maximum time by which a message id may be ahead of the store. Messages with later ids are
- * compared with the store.
- */
+/** A message whose id is further ahead of the store's time is compared with the store. */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
@@ -68,7 +62,6 @@ export class Sequencer {
   #isSuspended = false;
   #publicationSeq = 0;
   #movedAtMs = 0;
-  /** Highest publication number known to exist. */
   #expectedSeq = 0;
   /** Highest number of the publications that arrived while the sequencer was suspended. */
   #suspendedThrough = 0;
@@ -153,14 +146,11 @@ export class Sequencer {
     }
   }
 
-  /** Records that the store has assigned this message id. */
   confirmId(messageId: number): void {
     this.#ports.time.confirm(messageId);
   }
 
-  /**
-   * Starts live delivery after `publicationSeq`. Earlier publications are delivered or not needed.
-   */
+  /** Publications up to `publicationSeq` are delivered or not needed. */
   begin(publicationSeq: number, headSeq: number | undefined): void {
     this.delivered.headSeq ??= headSeq;
     this.goLive(publicationSeq);
@@ -170,10 +160,7 @@ export class Sequencer {
     this.#isSuspended = true;
   }
 
-  /**
-   * Ends the suspension. If publications may have been missed, their catch-up must already have
-   * started.
-   */
+  /** If publications may have been missed, their catch-up must already have started. */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
@@ -190,11 +177,7 @@ export class Sequencer {
     return true;
   }
 
-  /**
-   * Delivers a stored message and the text of its stream so far, unless they were delivered before.
-   * Delivers buffered unstored messages with lower ids first. Must be called only during a
-   * catch-up.
-   */
+  /** Delivers buffered unstored messages with lower ids first. Called only during a catch-up. */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
     const unstoredFrames = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
@@ -221,10 +204,7 @@ export class Sequencer {
         this.#ports.rejected("disproved");
   }
 
-  /**
-   * Switches to live delivery after `publicationSeq`. All stored publications up to that number
-   * must have been delivered before.
-   */
+  /** All stored publications up to `publicationSeq` must have been delivered before. */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
     const previousSeq = this.#status === "new" ? 0 : this.#publicationSeq;
@@ -257,10 +237,7 @@ export class Sequencer {
     return this.#isSuspended || (this.#status !== "live" && this.#status !== "gap");
   }
 
-  /**
-   * Returns true if the message belongs to another history. After a fail-over that lost messages,
-   * their numbers are reused with new ids, which may be lower.
-   */
+  /** After a fail-over, numbers of lost messages are reused with new ids, which may be lower. */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
@@ -285,9 +262,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the frame, which the store does not have, is not delivered yet. On a Redis
-   * Cluster, the position may pass the number of an unstored message before the message arrives.
-   * Such a message is recognised by its id.
+   * On a Redis Cluster, the position may pass the number of an unstored message before the message
+   * arrives. Such a message is recognised by its id.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -378,10 +354,7 @@ export class Sequencer {
   }
 }
 
-/**
- * Returns the event that published the message. If the message started a stream, the stream is
- * empty in this event.
- */
+/** If the message started a stream, the stream is empty in this event. */
 function publicationOf(message: Message): OrderedEvent {
   const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

@@ -9,12 +9,10 @@ export class StoreTime {
   readonly #clock: Clock;
   #confirmedMs = 0;
 
-  /** `clock` returns Redis' time. */
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Returns the time in Unix milliseconds. */
   readonly now: Clock = () => Math.max(this.#clock(), this.#confirmedMs);
 
   /** Records the newest id of a counter of message ids, 0 if the counter was never used. */

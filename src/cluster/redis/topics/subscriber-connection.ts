@@ -1,7 +1,6 @@
 // Connection to one Redis server for sharded subscriptions. It reconnects by itself, and its
 // subscriptions end with each disconnect. Every second it publishes a mark to itself; if the mark
-// does not arrive, the connection is replaced. Owns the status, the pending subscriptions and
-// marks.
+// does not arrive, the connection is replaced.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -17,9 +16,6 @@ interface ConnectionPorts {
   readonly clock: Clock;
   /** Publishes a frame. Resolves with the number of receivers, or rejects with `unavailable`. */
   readonly publish: (name: string, frame: Buffer) => Promise<number>;
-  /**
-   * Returns an unused topic name in a slot of the server, `undefined` if the server has no slot.
-   */
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
   /** Called when the connection is up. It has no subscriptions at that time. */
@@ -53,9 +49,7 @@ export class SubscriberConnection {
   #status: "down" | "up" | "closed" = "down";
   /** Unix milliseconds. All publications from before that time have arrived. */
   #receivedUntilMs: number;
-  /** Name of the topic for marks, `undefined` while the connection is down. */
   #markName: string | undefined;
-  /** Marks that have not arrived yet, each with the promise of its caller. */
   readonly #marks = new Map<string, Deferred>();
   readonly #marking = new CoalescedTask(() => this.#mark());
   readonly #batches = new Map<string, SubscribeBatch>();
@@ -84,10 +78,7 @@ export class SubscriberConnection {
     return this.#status === "up";
   }
 
-  /**
-   * Connects. Rejects if the first attempt fails. After a later loss, the client reconnects by
-   * itself.
-   */
+  /** Rejects if the first attempt fails. After a later loss, the client reconnects by itself. */
   async connect(): Promise<void> {
     await this.#client.connect();
     await within(
@@ -211,10 +202,6 @@ export class SubscriberConnection {
     this.#marks.get(frame.toString("utf8", 2))?.resolve();
   }
 
-  /**
-   * Resolves if `isReached` is true and `signOfLife` resolves in time. Otherwise rejects, and
-   * replaces the connection unless it was lost in the meantime.
-   */
   async #replaceUnless(isReached: boolean, signOfLife: Promise<unknown>) {
     const stream = this.#client.stream;
     try {

@@ -13,9 +13,7 @@ import { type Address, ONLY_SERVER, Topology } from "./topology.ts";
 
 interface SubscriberPorts {
   readonly link: RedisLink;
-  /** Beginning of the connections' names in CLIENT LIST. */
   readonly name: string;
-  /** Returns the current time, Unix milliseconds. */
   readonly clock: () => number;
   readonly onFrame: (name: string, frame: Buffer) => void;
   /** Called when publications sent under these names after `sinceMs` may be missing. */
@@ -33,11 +31,9 @@ export class Subscriber {
   readonly #ports: SubscriberPorts;
   readonly #topology: Topology;
   readonly #connections = new Map<Address, SubscriberConnection>();
-  /** Names to subscribe to, including lost ones. */
   readonly #names = new Set<string>();
   /** Names to subscribe to that have no subscription now. */
   readonly #lostNames = new Set<string>();
-  /** Connection whose options are copied to new connections. */
   #template: Redis | undefined;
   #isResubscribing = false;
   #isClosed = false;
@@ -94,10 +90,7 @@ export class Subscriber {
     return this.#lostNames.size === 0 && only?.isUp !== false;
   }
 
-  /**
-   * Resolves when all publications from before the call have arrived. Rejects after a timeout, or
-   * if Redis is unreachable.
-   */
+  /** Resolves when all publications from before the call have arrived. */
   async mark(): Promise<void> {
     const deadline = performance.now() + this.#timeoutMs;
     for (;;)
@@ -152,7 +145,6 @@ export class Subscriber {
     return name.slice(name.indexOf("{"), name.indexOf("}"));
   }
 
-  /** Returns the connection for a name, `undefined` if no server is known or after `close`. */
   #connectionOf(name: string): SubscriberConnection | undefined {
     if (this.#isClosed) return undefined;
     const address = this.#topology.addressOf(name);
@@ -202,7 +194,6 @@ export class Subscriber {
     if (!this.#isClosed) this.#loseNames(connection, [...connection.names], receivedUntilMs);
   }
 
-  /** Moves the names of moved slots to their new servers, and closes unused connections. */
   #onSlotsMoved(sinceMs: number): void {
     for (const connection of this.#connections.values()) {
       const moved = [...connection.names].filter((name) => this.#connectionOf(name) !== connection);
@@ -248,7 +239,6 @@ export class Subscriber {
     }
   }
 
-  /** Yields the lost names by connection. On a Redis Cluster they are also grouped by hash tag. */
   *#lostByConnection(): Iterable<readonly [SubscriberConnection, string[]]> {
     const groups = new Map<string, [SubscriberConnection, string[]]>();
     for (const name of this.#lostNames) {

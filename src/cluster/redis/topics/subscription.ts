@@ -13,7 +13,6 @@ export interface Subscription {
   sinceMs: number | undefined;
   /** True while Redis has the subscription. */
   isUp: boolean;
-  /** True until the node unsubscribes. */
   isOpen: boolean;
   /** Time after which publications may be missing, Unix milliseconds. `undefined` if none are. */
   lostAtMs: number | undefined;

@@ -1,7 +1,6 @@
 // The node's subscriptions. Unsubscribing is delayed, because a topic is often needed again soon.
 // After a loss, the users' access is checked and the missed publications are delivered before a
-// topic counts as restored. Owns the subscriptions, and the sets of subscriptions that are lost,
-// not checked or not yet restored.
+// topic counts as restored.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
@@ -24,7 +23,6 @@ interface SubscriptionsPorts {
   readonly maxDelayedUnsubscribes: number;
   /** Maximum time that a caller waits for a lost topic, milliseconds. */
   readonly timeoutMs: () => number;
-  /** Returns the users that could not be checked, see `ResyncHandler`. */
   readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, message: string) => void;
   /** Called when all stored publications that these topics missed have been delivered. */
@@ -37,7 +35,6 @@ interface Entry extends Subscription {
   opening: Promise<void>;
   /** True if another caller waits for the topic, or already uses it. */
   isShared: boolean;
-  /** Resolves when the topic is restored. Present if callers wait for the lost topic. */
   restored: Deferred | undefined;
 }
 
@@ -62,7 +59,6 @@ export class Subscriptions {
   #allJudged: Deferred | undefined;
   #resubscribed: Restoration[] = [];
   #recovered: Restoration[] = [];
-  /** Argument of the last call to `suspendAll`. */
   #suspendedSinceMs: number | undefined;
   #isClosed = false;
 
@@ -91,7 +87,6 @@ export class Subscriptions {
     return this.#request(topic, (entry) => entry.subscribed);
   }
 
-  /** Unsubscribes from a topic after a delay, unless it is needed again. */
   unlisten(topic: Topic): void {
     const entry = this.#entries.get(this.#ports.nameOf(topic));
     if (entry !== undefined) this.#delayedUnsubscribes.add(entry);
@@ -235,10 +230,7 @@ export class Subscriptions {
     });
   }
 
-  /**
-   * Restores groups only after all users are checked, so that a session without access receives
-   * nothing.
-   */
+  /** Groups wait until all users are checked, so that a session without access receives nothing. */
   async #restoreAll(restorations: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {
@@ -275,7 +267,6 @@ export class Subscriptions {
     for (const restoration of restorations) this.#restoreSoon(restoration);
   }
 
-  /** Returns false if the topic was lost again meanwhile, or is no longer needed. */
   #isCurrent({ entry, lostCount }: Restoration): boolean {
     return entry.isOpen && entry.lostCount === lostCount;
   }
@@ -349,7 +340,6 @@ class DelayedUnsubscribe<Item> {
     this.#deadlines.delete(item);
   }
 
-  /** Drops all items without releasing them. */
   close(): void {
     clearTimeout(this.#timer);
     this.#deadlines.clear();

@@ -15,11 +15,8 @@ export interface TopicsPorts {
    */
   readonly feed: ChannelFeed;
   readonly nodeId: string;
-  /** Returns Redis' time. */
   readonly clock: Clock;
-  /** Time between `unlisten` and the unsubscribe, milliseconds. */
   readonly unsubscribeDelayMs: number;
-  /** Called with errors that are not reported to any caller. */
   readonly onError: OnError;
   readonly metrics?: TopicsMetrics;
   readonly limits?: Partial<TopicsLimits>;
@@ -55,7 +52,6 @@ export interface TopicsMetrics {
 interface TopicsLimits {
   /** Maximum time to wait for a missing publication before the store is read, milliseconds. */
   readonly gapMs: number;
-  /** Maximum number of topics that wait for their delayed unsubscribe. */
   readonly maxDelayedUnsubscribes: number;
   /** Maximum number of personal channels with a sequencer. */
   readonly maxPersonal: number;

@@ -1,6 +1,5 @@
 // Publishes and receives the events of a node through Redis. The listener receives the events of
-// each channel once and in order. A node receives its own publications through Redis as well. Owns
-// the listener.
+// each channel once and in order. A node receives its own publications through Redis as well.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
@@ -24,10 +23,7 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/**
- * Seq passed to `judgeGroup` if the delivered seq is unknown. No user can have joined after this
- * seq.
- */
+/** No user can have joined after this seq. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
@@ -119,7 +115,6 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     metrics?.resubscribed(topics.length);
   }
 
-  /** Checks who may receive a channel's missed events, before they are delivered. */
   async function judge({ key, delivered }: Sequencer): Promise<void> {
     const group = groupOf(key);
     if (!isCluster) {
@@ -131,17 +126,13 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);
   }
 
-  /**
-   * Suspends all topics if no heartbeat was confirmed recently. Not called by a timer: after a
-   * freeze, the event loop reads received frames before it runs timers.
-   */
+  /** Not called by a timer: after a freeze, received frames are read before timers run. */
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers
     const sinceMs = resync.silentSinceMs();
     if (sinceMs !== undefined) subscriptions.suspendAll(sinceMs);
   }
 
-  /** Resolves when everything that was published before the call has been delivered. */
   async function waitUntilDelivered(): Promise<void> {
     await subscriber.mark();
     channels.closeGaps();
@@ -157,15 +148,12 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
       listener = newListener;
       resync = handler;
     },
-    /** Connects the subscriber. The link must be up. Throws if the first attempt fails. */
     start: () => subscriber.start(),
-    /** Drops all topics. Nothing is delivered afterwards. May be called more than once. */
     async close() {
       await publishing.settled();
       subscriptions.close();
       subscriber.close();
     },
-    /** Throws `unavailable` while publications may not reach this node. */
     async ping() {
       if (!subscriber.isComplete) throw new BrokerError("unavailable");
     },
@@ -182,10 +170,6 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
       fenceIfSilent();
       return subscriptions.areRestored(concerns) ? undefined : waitUntilDelivered();
     },
-    /**
-     * Waits until everything that was published before the call has been delivered. Never rejects.
-     * Returns `undefined` on a Redis Cluster.
-     */
     delivered: () => (isCluster ? undefined : waitUntilDelivered().catch(() => {})),
   };
 }

@@ -10,7 +10,6 @@ import { pause } from "./deadline.ts";
 /** Address of a server, as `host:port`. */
 export type Address = string;
 
-/** Address used for the only server if Redis is not a Cluster. */
 export const ONLY_SERVER: Address = "";
 
 const POLL_INTERVAL_MS = 1000;
@@ -51,7 +50,6 @@ export class Topology {
     this.#isClosed = true;
   }
 
-  /** Returns the server of the name's slot, `undefined` if it is unknown. */
   addressOf(name: string): Address | undefined {
     return this.#link.isCluster ? this.#owners[slotOf(name)] : ONLY_SERVER;
   }
@@ -70,7 +68,6 @@ export class Topology {
     return undefined;
   }
 
-  /** Sets whether the slots are read more often, because the map may be outdated. */
   pollFast(isFast: boolean): void {
     this.#isFast = isFast;
   }
