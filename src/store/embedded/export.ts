@@ -33,12 +33,8 @@ export interface MoveSource {
   readonly tables: Tables;
   /** Highest message id that may have been assigned. */
   readonly lastMessageId: number;
-  /**
-   * Returns the stream of a message in the channel with this number, `undefined` if none is stored.
-   * Throws `internal` if the stream cannot be decoded.
-   */
+  /** `number` is that of the channel. Returns `undefined` if no stream is stored. */
   stream(number: number, message: Message): SourceStream | undefined;
-  /** Safe to call twice. */
   close(): Promise<void>;
 }
 
@@ -122,10 +118,7 @@ export interface SourceSummary {
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/**
- * Works even if another process uses the folder. Resolves to `undefined` if there is no data.
- * Throws the errors of `checkDatabase`.
- */
+/** Works even if another process uses the folder. Throws the errors of `checkDatabase`. */
 export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
   if (!hasDatabase(path)) return undefined;
   await checkDatabase(path, { onError() {}, onNotice() {} });
@@ -171,10 +164,7 @@ export interface Row<K, V> {
   readonly at: string;
 }
 
-/**
- * Yields the rows after the watermark `at` ("" for all), in the order of keys. Rows are read in
- * chunks, and no cursor stays open between two chunks.
- */
+/** Yields the rows after the watermark `at` ("" for all), in the order of keys. */
 export function* rowsOf<K, V = Stored>(
   table: RowTable,
   at: string,
@@ -271,10 +261,6 @@ export function messageOf(record: Buffer): SourceMessage {
   };
 }
 
-/**
- * Returns the times of the oldest and the newest message, `undefined` if the channel has no
- * message.
- */
 export function edgesOf(
   tables: Tables,
   number: number,
@@ -326,10 +312,7 @@ export interface FirstRow {
   readonly timestampMs: number;
 }
 
-/**
- * Decodes an entry of the dedupe table with the index `generation`. Returns `undefined` if the
- * other table has a newer entry with the same key.
- */
+/** Returns `undefined` if the other table has a newer entry with the same key. */
 export function firstOf(
   { key, value }: BinaryRow,
   { dedupe: [even, odd] }: Tables,

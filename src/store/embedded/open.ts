@@ -63,7 +63,7 @@ export interface EmbeddedOptions {
   readonly maxActiveStreamBytes: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
-  /** True if banned accounts cannot log in. The default is false. */
+  /** True if banned accounts cannot log in. */
   readonly judgesBans?: boolean;
   readonly publisher: Publisher;
   readonly clock: Clock;
@@ -77,10 +77,7 @@ export interface EmbeddedOptions {
    * immediately.
    */
   readonly onLost: (error: BrokerError) => void;
-  /**
-   * Called when the disk has no more space for new data, and when it has space again. `freeBytes`
-   * is the free space of the disk.
-   */
+  /** Called when the disk has no more space for new data, and when it has space again. */
   readonly onDiskChange?: (isFull: boolean, freeBytes: number) => void;
   /** Receives facts about the start that need no action. */
   readonly onNotice?: (facts: object, what: string) => void;
@@ -96,20 +93,14 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Default time between checkpoints. A longer time makes a restart slower. A shorter time stores
- * fewer messages of a channel in one row. Must be at most half of the shortest dedupe window (1 s),
- * so that a message is in the database before its window ends.
+ * A longer time makes a restart slower. A shorter time stores fewer messages of a channel in one
+ * row. Must be at most half of the shortest dedupe window (1 s), so that a message is in the
+ * database before its window ends.
  */
 const CHECKPOINT_MS = 200;
-/**
- * Maximum number of records in the memtable. Limits its memory if messages are small, because each
- * record also uses hundreds of bytes that `maxMemtableBytes` does not count.
- */
+/** Each record also uses hundreds of bytes that `maxMemtableBytes` does not count. */
 const MAX_MEMTABLE_RECORDS = 500_000;
-/**
- * Size of a WAL segment. Equal to the default of `maxMemtableBytes`, so that usually one or two
- * segments exist.
- */
+/** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 
 /**
@@ -178,11 +169,7 @@ function rollsBackOnKill(): boolean {
   return process.platform === "linux" && bootId() === undefined;
 }
 
-/**
- * Releases the folder and closes the database. If the release fails, for example because the disk
- * is full, the failure is reported and the row of the owner remains. The next start ignores that
- * row once this process has ended.
- */
+/** If the release fails, the next start ignores the owner's row once this process has ended. */
 async function releaseFolder(
   { path, onError }: EmbeddedOptions,
   tables: Tables,

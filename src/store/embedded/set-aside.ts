@@ -1,5 +1,5 @@
 // Begins a new store in a data folder whose database is lost: `jindou start --new-store`
-// [decisions: A used folder]. No state.
+// [decisions: A used folder].
 
 import { existsSync, renameSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
 // The embedded driver of the Store port: one process and one folder. Passes each call of the port
-// to a part of the opened store. State: only its lifecycle.
+// to a part of the opened store.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { MessageDraft, Store, UserState } from "../../broker/ports.ts";
@@ -11,7 +11,6 @@ export type { EmbeddedOptions } from "./open.ts";
 
 /** The counters start at 0 each time the store is started. */
 export interface EmbeddedStats {
-  /** Number of records in the WAL that are not yet in the database. */
   readonly memtableRecords: number;
   readonly memtableBytes: number;
   readonly walBytes: number;
@@ -19,16 +18,12 @@ export interface EmbeddedStats {
   readonly checkpoints: number;
   /** Number of accepted messages, stored or not. */
   readonly appends: number;
-  /** Number of retries, of messages and commands, that were answered as duplicates. */
   readonly duplicates: number;
   readonly commands: number;
   /** Number of copies of commands that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
   readonly activeStreams: number;
-  /**
-   * Approximate memory of the streams in memory: active ones, and ended ones that are not
-   * completely in the database.
-   */
+  /** Approximate. Includes ended streams that are not completely in the database. */
   readonly activeStreamBytes: number;
 }
 
@@ -37,10 +32,7 @@ export interface EmbeddedStore extends Store {
   stats(): EmbeddedStats;
   /** Resolves to the number of removed messages. Runs by itself every `sweepIntervalMs`. */
   sweep(): Promise<number>;
-  /**
-   * Reports a failed checkpoint to `onError` and does not throw it. Runs by itself every
-   * `checkpointMs`.
-   */
+  /** Reports a failed checkpoint to `onError` and does not throw it. */
   checkpoint(): Promise<void>;
 }
 

@@ -1,6 +1,6 @@
 // Reads and writes the table `heads`, and builds the keys of the tables `log` and `expiry`. A row
 // of `heads` contains the number of its channel, which other tables use in place of the long
-// channel key. Owns the counter of channel numbers. Two channels must never get the same number.
+// channel key. Owns the counter of channel numbers.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";
@@ -9,7 +9,7 @@ import type { Tables } from "./tables.ts";
 const ROW_VERSION = 3;
 const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
-/** Size of a channel number. Numbers are big-endian, so that keys sort by number. */
+/** Numbers are big-endian, so that keys sort by number. */
 const NUMBER_BYTES = 6;
 
 export interface ChannelRow {
@@ -45,18 +45,11 @@ export class ChannelRows {
     };
   }
 
-  /**
-   * Returns an unused channel number. `storeCounter` must have completed before a row uses the
-   * number. Otherwise, the number could be assigned again after a restart.
-   */
+  /** `storeCounter` must have completed before a row uses the number. */
   nextNumber(): number {
     return this.#next++;
   }
 
-  /**
-   * Stores the next unused number. Must succeed before a new number is used. Throws `disk_full` or
-   * `unavailable` on failure.
-   */
   async storeCounter(): Promise<void> {
     const next = this.#next;
     if (next === this.#storedNext) return;

@@ -1,10 +1,9 @@
 // Writes the memtable to the database in the background, in short slices, and deletes the WAL
-// segments that are no longer needed. Owns the timer, the checkpoint in progress and the counters.
-//
-// The order of the steps must not change. First, all records are committed, in phases (see
-// flush.ts). Then the WAL position is committed. Then the memtable drops the records. Old segments
-// are deleted only after these commits are on the disk. After a crash in between, the records are
-// replayed from the WAL and written again, which does not change rows that are already complete.
+// segments that are no longer needed. The order of the steps must not change. First, all records
+// are committed, in phases (see flush.ts). Then the WAL position is committed. Then the memtable
+// drops the records. Old segments are deleted only after these commits are on the disk. After a
+// crash in between, the records are replayed from the WAL and written again, which does not change
+// rows that are already complete.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
@@ -24,23 +23,18 @@ const STATE = "journal";
 const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;
 const PUTS_PER_CLOCK_READ = 16;
-/**
- * Maximum number of transactions that are open at a time. With more of them, LMDB blocks the event
- * loop for tens of milliseconds.
- */
+/** With more open transactions, LMDB blocks the event loop for tens of milliseconds. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
-/** Time between two checks while the memtable is empty. Its first record ends the wait. */
+/** Time between two checks while the memtable is empty. */
 const REST_MS = 1000;
 
 interface CheckpointState {
   /** WAL position before which the database contains every record. */
   readonly position: StoredPosition;
-  /** Message ids that are assigned after a restart must be higher than this one. */
   readonly lastMessageId: number;
 }
 
-/** Returns `undefined` if there was no checkpoint yet. */
 export function readCheckpointState(tables: Tables): CheckpointState | undefined {
   const stored = tables.meta.get(STATE);
   if (stored === undefined) return undefined;
@@ -73,7 +67,6 @@ interface CheckpointPorts extends FlushPorts {
   };
   readonly appends: {
     readonly turn: {
-      /** Position in the WAL before which every record is committed. */
       readonly committedEnd: WalPosition;
     };
   };
@@ -88,12 +81,10 @@ export class Checkpoint {
   readonly #ports: CheckpointPorts;
   readonly #checkMs: number;
   #timer: NodeJS.Timeout | undefined;
-  /** True while the next check is later than usual, because the memtable was empty. */
   #isResting = false;
   #lastRunAtMs = performance.now();
   #running: Promise<void> | undefined;
   #dropping: Promise<void> | undefined;
-  /** First segment that is neither deleted nor being deleted. */
   #firstKeptSegment = 0;
   #failing = false;
   #count = 0;
@@ -111,16 +102,12 @@ export class Checkpoint {
     return this.#count;
   }
 
-  /** Writes the replayed records. Throws `disk_full` or `unavailable` if a write fails. */
+  /** Writes the replayed records. */
   async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
   }
 
-  /**
-   * Writes everything to the database and waits until it is on the disk. Afterwards, no WAL segment
-   * is needed. Must be called after the last write to the WAL. Throws `disk_full` or `unavailable`
-   * if a write fails.
-   */
+  /** Must be called after the last write to the WAL. */
   async runLast(): Promise<void> {
     await this.#flushMemtable(false);
     const { tables, wal, ids } = this.#ports;
@@ -150,8 +137,7 @@ export class Checkpoint {
     const { memtable, intervalMs } = this.#ports;
     const nowMs = performance.now();
     const isDue = nowMs - this.#lastRunAtMs >= intervalMs;
-    // After a failure, the next attempt waits for the interval. While the disk is full, an
-    // immediate attempt would fail too.
+    // While the disk is full, an immediate attempt would fail too.
     const isUrgent = memtable.needsFlush && !this.#failing;
     if (this.#running === undefined && (isDue || isUrgent)) {
       this.#lastRunAtMs = nowMs;
@@ -160,10 +146,7 @@ export class Checkpoint {
     this.#checkAfter(memtable.records > 0 ? this.#checkMs : Math.max(REST_MS, intervalMs));
   }
 
-  /**
-   * Waits for a checkpoint in progress, then runs another one. Does not throw: a failure is
-   * reported, the memtable keeps its records, and the timer starts another checkpoint later.
-   */
+  /** Does not throw: a failure is reported, and the timer starts another checkpoint later. */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
     this.#running = this.#attempt();
@@ -219,11 +202,7 @@ export class Checkpoint {
     this.#dropSegments(state.position);
   }
 
-  /**
-   * Commits the progress of the checkpoint and reads it back. On a full disk, lmdb has reported
-   * commits as done although their rows were missing. In this case, the memtable must not drop its
-   * records. Throws `disk_full` or `unavailable` on failure.
-   */
+  /** On a full disk, lmdb has reported commits as done although their rows were missing. */
   async #putState(state: CheckpointState): Promise<void> {
     const { tables } = this.#ports;
     await commit(tables, () => putCheckpointState(tables, state), "flush");
@@ -233,10 +212,6 @@ export class Checkpoint {
       throw tables.space.fail(new BrokerError("unavailable", { message: LOST_WRITE }));
   }
 
-  /**
-   * Commits the puts of one phase in several short transactions. At most MAX_OPEN_TRANSACTIONS of
-   * them are open at a time. Throws the first failure after all of them have ended.
-   */
   async #putAll(puts: Generator<void>): Promise<void> {
     const transactions: Promise<void>[] = [];
     const failures: unknown[] = [];

@@ -1,6 +1,6 @@
 // Defines the layout of the data folder, and checks a folder before a store is opened in it. The
 // folder must not contain files of other programs, and must not have lost its database [decisions:
-// A used folder]. No state.
+// A used folder].
 
 import { readdirSync, type Stats, statSync } from "node:fs";
 import { join } from "node:path";
@@ -17,11 +17,7 @@ export const FOLDERS = [WAL_FOLDER, DATABASE_FOLDER];
 /** Names of the folders that `setAside` creates. */
 const FORMER = /^old-\d{8}T\d{9}Z$/;
 
-/**
- * Throws `unavailable` if the folder was in use before and its database is missing or empty, or if
- * it was never in use and contains files of another program. Changes nothing. A folder that does
- * not exist is accepted.
- */
+/** A folder that does not exist is accepted. */
 export function assertUsable(path: string): void {
   if (hasDatabase(path)) return;
   if (isUsed(path)) {
@@ -38,7 +34,6 @@ export function assertUsable(path: string): void {
     });
 }
 
-/** Returns the error with which a damaged database in the data folder `path` is refused. */
 export function damagedDatabase(path: string, fault: string): BrokerError {
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   return new BrokerError("internal", {
@@ -46,7 +41,6 @@ export function damagedDatabase(path: string, fault: string): BrokerError {
   });
 }
 
-/** Creates the folders that do not exist. Throws a file system error on failure. */
 export function createFolders(path: string): void {
   makeFolder(path);
   for (const name of FOLDERS) makeInnerFolder(join(path, name));
@@ -63,11 +57,6 @@ export function hasDatabase(path: string): boolean {
   return stats !== undefined && (!stats.isFile() || stats.size > 0);
 }
 
-/**
- * Returns the name of a file or folder that no store has created, `undefined` if there is none.
- * Names that begin with a dot do not count, and neither does the folder `lost+found` of a file
- * system.
- */
 function foreignFile(path: string): string | undefined {
   const own = namesIn(path).filter((name) => FOLDERS.includes(name));
   const inner = own.flatMap((folder) =>
@@ -80,7 +69,6 @@ function foreignFile(path: string): string | undefined {
   return namesIn(path).find(isForeign) ?? inner[0];
 }
 
-/** Returns [] if `folder` does not exist or is not a folder. */
 function namesIn(folder: string): readonly string[] {
   try {
     return readdirSync(folder);
@@ -91,7 +79,6 @@ function namesIn(folder: string): readonly string[] {
   }
 }
 
-/** Returns `undefined` if the file does not exist. */
 function statsOf(file: string): Stats | undefined {
   try {
     return statSync(file);

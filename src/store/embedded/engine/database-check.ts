@@ -1,6 +1,6 @@
 // Checks the database before this process opens it with lmdb. If the file is damaged or cannot be
 // opened, a signal (SIGBUS, SIGSEGV, SIGABRT) may end the process that opens or reads it. So after
-// an unclean stop, another process opens and reads the database first. No state.
+// an unclean stop, another process opens and reads the database first.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -29,7 +29,7 @@ import { wasStoppedIn } from "./heartbeat.ts";
 import { createFile } from "./private-files.ts";
 
 // Layout of the first two pages of the file, each of which describes the database (struct MDB_meta
-// in mdb.c of lmdb 3.5.6). The page with the higher transaction id is the current one.
+// in mdb.c of lmdb 3.5.6).
 const PAGE_FLAGS_AT = 18;
 const MAGIC_AT = 24;
 const FORMAT_AT = 28;
@@ -48,10 +48,8 @@ const MAX_PAGE_BYTES = 65_536;
  */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
-/** Free space that a new database needs. */
 const NEW_DATABASE_BYTES = 1024 * 1024;
 const LOCK_FILE_BYTES = 16_384;
-/** Time after which a check in progress is reported. */
 const LONG_CHECK_MS = 1000;
 /** Signals that do not come from damage, but from the operator or the system. */
 const OUTSIDE_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"];
@@ -86,18 +84,12 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
   await walk(path, ports);
 }
 
-/**
- * Returns the state of a closed database for `Heartbeat.stop`, "" if its first two pages are not
- * valid. Throws a file system error on failure.
- */
+/** Returns "" if the first two pages of the database are not valid. */
 export function databaseState(path: string): string {
   return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
 }
 
-/**
- * Creates the lock file with all of its blocks if it does not exist. If lmdb created the file on a
- * full disk, the process would end. Throws `disk_full` or `unavailable` on failure.
- */
+/** If lmdb created the file on a full disk, the process would end. */
 function prepareLockFile(file: string): void {
   if (usableSize(file) !== undefined) return;
   try {
@@ -114,10 +106,6 @@ function prepareLockFile(file: string): void {
   }
 }
 
-/**
- * Returns the size of the file, `undefined` if it does not exist. Throws `unavailable` if it is not
- * a regular file, or if this process may not read or write it.
- */
 function usableSize(file: string): number | undefined {
   const stats = statSync(file, { throwIfNoEntry: false });
   if (stats === undefined) return undefined;
@@ -145,14 +133,10 @@ interface MetaPages {
    * one transaction allocates and frees are never written.
    */
   readonly isComplete: boolean;
-  /**
-   * False if no transaction can have left so many pages unwritten. With such a page number, lmdb
-   * may write to a wrong place, or end the process by a signal.
-   */
+  /** False if no transaction can have left so many pages unwritten. */
   readonly isPlausible: boolean;
 }
 
-/** Returns `undefined` if a page is not valid. */
 function readMetaPages(file: string): MetaPages | undefined {
   const fd = openSync(file, "r");
   try {
@@ -192,10 +176,6 @@ function readMetaPage(fd: number, at: number) {
   return { bytes, pageBytes, lastPage, transaction };
 }
 
-/**
- * Makes another process open the database and read all of it. Throws `internal` if the database is
- * damaged, and `unavailable` if that process was ended from outside.
- */
 async function walk(path: string, { onError, onNotice }: CheckPorts): Promise<void> {
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   const startedAt = performance.now();
@@ -222,15 +202,13 @@ async function walk(path: string, { onError, onNotice }: CheckPorts): Promise<vo
       );
   } catch (error) {
     if (error instanceof BrokerError) throw error;
-    // For example, the process could not be started. The store is opened nevertheless, because most
-    // databases are sound after an unclean stop.
+    // The store is opened nevertheless, because most databases are sound after an unclean stop.
     onError(error as Error, "The database could not be checked after an unclean stop");
   } finally {
     clearTimeout(timer);
   }
 }
 
-/** Rejects if the process cannot be started. */
 async function runWalk(path: string) {
   const child = spawn(process.execPath, [...process.execArgv, WALK, path], {
     stdio: ["ignore", "pipe", "pipe"],

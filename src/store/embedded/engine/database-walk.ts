@@ -1,7 +1,6 @@
 // Program that opens the database of the data folder that its argument names, reads every row, and
-// allocates pages in a transaction that is not committed. Prints a `WalkReport` as JSON. If the
-// database is damaged, a signal may end the program (see database-check.ts). Reads no rows if the
-// owner of the folder is known to be running.
+// allocates pages in a transaction that is not committed. If the database is damaged, a signal may
+// end the program (see database-check.ts).
 
 import { join } from "node:path";
 import { ABORT, type RootDatabase } from "lmdb";
@@ -13,17 +12,12 @@ export interface WalkReport {
   /** True if a process that uses the folder is known to be running. Nothing was then read. */
   readonly isInUse: boolean;
   readonly rows: number;
-  /** Errors of lmdb while it read tables or allocated pages. */
   readonly errors: readonly string[];
-  /** Error with which lmdb refused to open the database. */
   readonly refusal?: string;
 }
 
 const ROWS_PER_LOOK = 10_000;
-/**
- * Number of rows that the trial transaction puts. They need new pages, so lmdb reads its lists of
- * free pages.
- */
+/** The rows need new pages, so lmdb reads its lists of free pages. */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 

@@ -21,10 +21,7 @@ export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, followed by its fields. */
 export type Stored = readonly unknown[];
 
-/**
- * Commits `steps` as one transaction. Resolves to false, and writes nothing, if another process
- * owns the folder.
- */
+/** Resolves to false, and writes nothing, if another process owns the folder. */
 type RunTransaction = (steps: () => void) => Promise<boolean>;
 
 /** Database calls that tests replace to simulate failures. */
@@ -39,10 +36,7 @@ const REAL_WRITES: DatabaseWrites = {
   flushed: (env) => env.flushed,
 };
 
-/**
- * Fencing token of the owner, which LMDB compares inside every write transaction. So a process that
- * was paused and lost the folder meanwhile cannot write to the database when it continues.
- */
+/** Fencing token of the owner, which LMDB compares inside every write transaction. */
 class Fence {
   readonly #table: Table<Stored, string>;
   #incarnation: number | undefined;
@@ -53,10 +47,7 @@ class Fence {
     this.#table = table;
   }
 
-  /**
-   * Makes this process the owner, and returns its incarnation. Once the surrounding transaction is
-   * committed, no earlier owner can write. Must be called inside a transaction.
-   */
+  /** Once the surrounding transaction is committed, no earlier owner can write. */
   next(): number {
     const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
     this.#table.putSync(FENCE, [1], incarnation);
@@ -82,7 +73,6 @@ class Fence {
   };
 
   #owner(): number {
-    // Only a bug can cause this.
     if (this.#incarnation === undefined) throw new Error("The data folder has no owner yet");
     return this.#incarnation;
   }
@@ -109,10 +99,7 @@ export interface DatabaseOptions {
   readonly writes?: DatabaseWrites | undefined;
 }
 
-/**
- * Opens the environment. Throws an error of lmdb on failure. Some failures end the process instead
- * (see database-check.ts).
- */
+/** Some failures end the process (see database-check.ts). */
 export function openEnvironment(folder: string): RootDatabase {
   return open({
     path: folder,
@@ -123,7 +110,6 @@ export function openEnvironment(folder: string): RootDatabase {
   });
 }
 
-/** Throws `internal` if the data has another format than `format`. */
 export function openDatabase(
   folder: string,
   format: number,
@@ -142,7 +128,6 @@ export function openDatabase(
   }
 }
 
-/** Returns the end of the last page that LMDB uses, in bytes from the start of the data file. */
 function usedBytes(env: RootDatabase): number {
   env.resetReadTxn();
   const { lastPageNumber, pageSize } = env.getStats() as Readonly<
@@ -212,7 +197,6 @@ function failedWrite(cause: unknown): BrokerError {
 /** Errors of LMDB that a damaged file causes: MDB_PAGE_NOTFOUND to MDB_INVALID, MDB_BAD_TXN. */
 const DAMAGE: readonly unknown[] = [-30797, -30796, -30795, -30793, -30782];
 
-/** True if lmdb failed because a page of the database is damaged. */
 export function isDamage(error: unknown): error is Error {
   return error instanceof Error && "code" in error && DAMAGE.includes(error.code);
 }
@@ -227,9 +211,8 @@ function isFailedWrite(cause: unknown): boolean {
 }
 
 /**
- * Returns the cause of an error of lmdb, or the error itself if it has no cause. The error holds a
- * promise that rejects with the cause. The promise must be awaited. Otherwise, Node.js reports an
- * unhandled rejection.
+ * An error of lmdb holds a promise that rejects with the cause. The promise must be awaited.
+ * Otherwise, Node.js reports an unhandled rejection.
  */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
@@ -255,8 +238,7 @@ export async function ensureDurable(database: Database): Promise<void> {
 
 /**
  * Commits puts and removes that do not depend on reads, and waits until they are as durable as
- * `store.durability` requires. Cheaper than `transact`. Throws `disk_full` or `unavailable` on
- * failure.
+ * `store.durability` requires. Cheaper than `transact`.
  */
 export async function persist(
   database: Database,
@@ -269,14 +251,10 @@ export async function persist(
 
 /**
  * Runs a synchronous step inside a write transaction, and waits until the transaction is as durable
- * as `store.durability` requires. Resolves to the step's result. Nothing can change between the
- * reads and the writes of the step, so no lock is needed.
- *
- * Steps run in the order of the calls, and after commits that were issued before them. A commit
- * that is issued later may be written before them. If a step throws a `BrokerError`, nothing is
- * written and the error is rethrown. Throws `disk_full` if the disk has no space for a write of
- * this purpose, and `unavailable` on any other failure, for example if another process owns the
- * folder.
+ * as `store.durability` requires. Nothing can change between the reads and the writes of the step,
+ * so no lock is needed. Steps run in the order of the calls, and after commits that were issued
+ * before them. A commit that is issued later may be written before them. If a step throws a
+ * `BrokerError`, nothing is written and the error is rethrown.
  */
 export async function transact<Result>(
   database: Database,
@@ -290,12 +268,10 @@ export async function transact<Result>(
   };
   await write(database, runStep, database.fence.run);
   await ensureDurable(database);
-  // Only a bug can cause this.
   if (result === undefined) throw new Error("A transaction was committed without running its step");
   return result.value;
 }
 
-/** Throws `internal` if the version is not a number or is higher than `newestVersion`. */
 export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
   const [version, ...fields] = value;
   if (typeof version === "number" && version <= newestVersion) return fields;
@@ -313,10 +289,7 @@ export function endOfPrefix<Part extends string | number>(prefix: readonly Part[
   return [...prefix, END_OF_STRINGS] as unknown as Part[];
 }
 
-/**
- * Yields all rows with the first key part `first`, from a table with two-part keys. Rows are read
- * in pages, so the caller may await other work between two rows.
- */
+/** Rows are read in pages, so the caller may await other work between two rows. */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,
   first: string,

@@ -1,8 +1,7 @@
 // Prevents LMDB from running out of disk space. A write of lmdb 3.5.6 that meets a full disk can
 // report success although its rows are missing, never settle, or corrupt the heap. While the disk
 // has little free space, the data file is kept larger than LMDB needs. The unused end of the file
-// is called its room. New data is accepted only if it fits into the room. Also notices a
-// transaction that never settles. Owns the measurements of the disk.
+// is called its room. New data is accepted only if it fits into the room.
 
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -21,17 +20,13 @@ const PAGES_BYTES = 8 * MIB;
 /** Space for each byte and record of the memtable. New pages may be only half full. */
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;
-/** Number of bytes by which the data file is extended at a time. */
 const GROWTH_BYTES = 4 * MIB;
 /** Number of unused bytes in the data file below which even flushes and removals are rejected. */
 const MIN_ROOM_BYTES = 2 * MIB;
-/** Free bytes of the disk that are kept for the WAL. */
 const WAL_BYTES = 2 * MIB;
 /** Interval at which the disk is measured while there are writes or little space. */
 const LOOK_MS = 50;
-/** Interval at which the disk is measured while nothing is written and the disk has space. */
 const REST_MS = 500;
-/** Time without progress after which a transaction counts as hanging. */
 const HANG_MS = 8000;
 const RETRY_AFTER_MS = 5000;
 const ZEROS = Buffer.alloc(MIB);
@@ -51,9 +46,7 @@ interface DiskSpaceUsers {
   readonly memtable: { readonly bytes: number; readonly records: number };
   readonly maxMemtableBytes: number;
   readonly runExclusively: RunExclusively;
-  /** Called when the disk becomes too full for new data, and when it has space again. */
   readonly onChange: (isFull: boolean, freeBytes: number) => void;
-  /** `what` describes the failed activity. */
   readonly onError: (error: Error, what: string) => void;
   /** Called once if a write failed, was lost or does not finish. Must end the process at once. */
   readonly onFatal: (error: BrokerError) => void;
@@ -66,23 +59,19 @@ export class DiskSpace {
   #fd: number | undefined;
   #freeBytes = 0;
   #isTight = false;
-  /** Number of bytes at the end of the data file that LMDB did not use at the last measurement. */
   #roomBytes = 0;
   #wasFull = false;
   #isBlind = false;
   #growing: Promise<void> | undefined;
   #openTransactions = 0;
-  /** Number of measurements, each with an open transaction, since a transaction last settled. */
   #looksWithoutProgress = 0;
   #failure: BrokerError | undefined;
-  /** True while there are no writes, so that the disk is measured less often. */
   #isResting = false;
 
   constructor(ports: DiskSpacePorts) {
     this.#ports = ports;
   }
 
-  /** Free bytes of the disk at the last measurement. */
   get freeBytes(): number {
     return this.#freeBytes;
   }
@@ -92,7 +81,6 @@ export class DiskSpace {
     return this.#isTight;
   }
 
-  /** True if new data is rejected with `disk_full`. */
   get isFull(): boolean {
     if (this.#isResting) this.#wake();
     return this.#hasNoRoom;
@@ -103,7 +91,6 @@ export class DiskSpace {
     return this.#freeBytes < WAL_BYTES || this.#roomBytes < this.#neededBytes();
   }
 
-  /** Resolves after the first measurement. */
   async start(users: DiskSpaceUsers): Promise<void> {
     this.#users = users;
     this.#fd = openSync(join(this.#ports.folder, DATA_FILE), "r+");
@@ -123,14 +110,13 @@ export class DiskSpace {
     }, delayMs).unref();
   }
 
-  /** Ends a rest. The disk is measured before the records of the call that ended it are flushed. */
+  /** The disk is measured before the records of the call that ended the rest are flushed. */
   #wake(): void {
     this.#isResting = false;
     clearTimeout(this.#timer);
     this.#lookAfter(0);
   }
 
-  /** Safe to call twice. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
     this.#isResting = false;
@@ -157,11 +143,7 @@ export class DiskSpace {
     this.#looksWithoutProgress = 0;
   }
 
-  /**
-   * Reports that a write to the database failed, was lost or does not finish. Every later write is
-   * rejected with the first error, and `onFatal` ends the process. Only the first call has an
-   * effect.
-   */
+  /** Every later write is rejected with the first error, and `onFatal` ends the process. */
   fail(error: BrokerError): BrokerError {
     if (this.#failure !== undefined) return this.#failure;
     this.#failure = error;
@@ -169,7 +151,6 @@ export class DiskSpace {
     return this.#failure;
   }
 
-  /** Measures the disk. If it has little free space, also extends the data file when needed. */
   async look(): Promise<void> {
     if (this.#users === undefined || this.#fd === undefined) return;
     const { bavail, bsize } = statfsSync(this.#ports.folder);
@@ -183,7 +164,6 @@ export class DiskSpace {
     this.#report();
   }
 
-  /** Returns the number of unused bytes that the data file must have for further writes. */
   #neededBytes(): number {
     const { bytes = 0, records = 0 } = this.#users?.memtable ?? {};
     return PAGES_BYTES + ROOM_PER_BYTE * bytes + ROOM_PER_RECORD * records;
@@ -201,9 +181,8 @@ export class DiskSpace {
   }
 
   /**
-   * Appends zeros to the data file, unless too little space would remain for the WAL. Runs inside a
-   * write transaction: if LMDB extended the file at the same time, the zeros would overwrite its
-   * pages.
+   * Runs inside a write transaction: if LMDB extended the file at the same time, the zeros would
+   * overwrite its pages.
    */
   async #append(): Promise<void> {
     if (this.#freeBytes < GROWTH_BYTES + WAL_BYTES) return;
@@ -220,10 +199,7 @@ export class DiskSpace {
     if (this.#fd !== undefined) this.#measure(this.#fd);
   }
 
-  /**
-   * Calls `fail` if a transaction is open and none has settled for HANG_MS, because lmdb may never
-   * settle a transaction that met a full disk.
-   */
+  /** lmdb may never settle a transaction that met a full disk. */
   #checkProgress(): void {
     if (this.#openTransactions === 0) return;
     this.#looksWithoutProgress++;
@@ -236,7 +212,6 @@ export class DiskSpace {
       );
   }
 
-  /** Reports a failed measurement, unless the measurement before it failed too. */
   #measured(error: Error | undefined): void {
     if (error !== undefined && !this.#isBlind)
       this.#users?.onError(error, "Could not measure the free space of the disk");
@@ -255,7 +230,6 @@ export function diskFull(cause?: unknown): BrokerError {
   return new BrokerError("disk_full", { retryAfterMs: RETRY_AFTER_MS, cause });
 }
 
-/** True if a file system call failed because the disk is full or the user's quota is used up. */
 export function isDiskFull(error: unknown): boolean {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   return code === "ENOSPC" || code === "EDQUOT";

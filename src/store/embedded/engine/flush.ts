@@ -1,6 +1,5 @@
 // The writes of a checkpoint, in phases. Some transactions of a checkpoint may fail while others
-// are committed. So a row that refers to another row is put in a later phase. Writing a record
-// twice changes nothing. No state.
+// are committed. So a row that refers to another row is put in a later phase.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -33,7 +32,6 @@ export interface FlushPorts {
 
 interface StreamFlush {
   puts(): Generator<void>;
-  /** Called after the database has committed the events. */
   finish(): void;
 }
 
@@ -42,10 +40,7 @@ interface Flush {
   readonly streams: StreamFlush;
 }
 
-/**
- * Collects the committed records and stream events that a checkpoint must write. After a failed
- * checkpoint, the next call returns its records and events again.
- */
+/** After a failed checkpoint, the next call returns its records and events again. */
 export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
@@ -61,9 +56,9 @@ export function* finishFlush(
 }
 
 /**
- * Returns the puts of each phase. All puts of a phase must be committed before the next phase
- * begins. Each generator must be advanced inside `commit`. `isFirst` is true for the first
- * checkpoint after a start. The database may then already have some of the replayed records.
+ * All puts of a phase must be committed before the next phase begins. Each generator must be
+ * advanced inside `commit`. `isFirst` is true for the first checkpoint after a start. The database
+ * may then already have some of the replayed records.
  */
 export function phases(
   ports: FlushPorts,
@@ -78,10 +73,7 @@ export function phases(
   ];
 }
 
-/**
- * Puts the rows of the channels. Without the number in the row, the records of a channel could not
- * be found. Without the newest seq, a seq could be assigned twice.
- */
+/** Without the newest seq, a seq could be assigned twice. */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted, newestId } of channels) {
     const { key, number } = channel;
@@ -92,11 +84,9 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 }
 
 /**
- * Puts the messages. Consecutive messages share a row. A message that expires or belongs to a
- * stream has its own row, because it is removed individually. The expiry rows of a message are put
- * in the same transaction as the message, because a sweep may run before the next phase. A
- * checkpoint after a failed one starts with the same records, so it overwrites their rows with
- * equal or longer ones.
+ * The expiry rows of a message are put in the same transaction as the message, because a sweep may
+ * run before the next phase. A checkpoint after a failed one starts with the same records, so it
+ * overwrites their rows with equal or longer ones.
  */
 function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = ports;
@@ -167,8 +157,7 @@ function* putReferences(
 }
 
 /**
- * Yields the records that retries must find, in the order of message ids. If a `clientMsgNo` was
- * reused after the dedupe window, the newer record overwrites the older one.
+ * If a `clientMsgNo` was reused after the dedupe window, the newer record overwrites the older one.
  */
 function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
@@ -189,10 +178,6 @@ function isNewer(a: MemtableRecord, b: MemtableRecord): boolean {
   return peekId(a.bytes, a.start) > peekId(b.bytes, b.start);
 }
 
-/**
- * Assigns a number to each channel that has none, and stores the counter of numbers before a row
- * uses a new number.
- */
 export async function assignNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],

@@ -1,13 +1,10 @@
 // Keeps a second process out of the data folder. The owner is recorded in a row of the database.
 // Acquiring and releasing the folder are LMDB transactions, which exclude each other, so only one
-// of two competing processes gets the folder. Owns the token, the lease and the heartbeat timer of
-// this process.
-//
-// A dead owner does not block a start. If the owner and this process run in the same scope (see
-// `Owner`), the owner's pid and start time show whether it is alive. Otherwise, the owner counts as
-// dead if it writes no heartbeat for SILENCE_MS. An owner that was only paused must find out that
-// it lost the folder before it acknowledges a write: `assertHeld` and `assertWasHeld` check this
-// for the WAL, `Fence` for the database.
+// of two competing processes gets the folder. A dead owner does not block a start. If the owner and
+// this process run in the same scope (see `Owner`), the owner's pid and start time show whether it
+// is alive. Otherwise, the owner counts as dead if it writes no heartbeat for SILENCE_MS. An owner
+// that was only paused must find out that it lost the folder before it acknowledges a write:
+// `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import { readFileSync, readlinkSync, statSync } from "node:fs";
@@ -38,10 +35,7 @@ const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
-/**
- * Transaction flags for a change of the owner. The change need not survive a power loss, because no
- * owner survives one.
- */
+/** A change of the owner need not survive a power loss, because no owner survives one. */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {
@@ -64,7 +58,6 @@ export class FolderLock {
   readonly #tables: Database;
   readonly #folder: string;
   readonly #file: string;
-  /** Device and inode of the database file that this process has open. */
   readonly #fileId: string;
   readonly #heartbeat: Heartbeat;
   readonly #owner: Owner;
@@ -94,11 +87,7 @@ export class FolderLock {
     };
   }
 
-  /**
-   * Makes this process the owner. Takes several seconds if the pid of the previous owner cannot be
-   * checked. Throws `unavailable` if another process uses the folder, or if the heartbeat cannot be
-   * written.
-   */
+  /** Takes several seconds if the pid of the previous owner cannot be checked. */
   async acquire(): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
     for (;;) {
@@ -126,19 +115,16 @@ export class FolderLock {
     this.#timer.unref();
   }
 
-  /**
-   * Throws `unavailable` if this process is not the owner. Must be called before a write outside
-   * the database. Reads the owner's row only if the last heartbeat is older than LEASE_MS.
-   */
+  /** Must be called before a write outside the database. */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
   }
 
   /**
-   * Throws `unavailable` if this process may no longer be the owner. Must be called after a write
-   * outside the database, before the write is acknowledged, because the process may have been
-   * paused during the write. If this method returns, a later owner finds the write in the WAL:
-   * `acquire` does not resolve in another process while this process may acknowledge writes.
+   * Must be called after a write outside the database, before the write is acknowledged, because
+   * the process may have been paused during the write. If this method returns, a later owner finds
+   * the write in the WAL: `acquire` does not resolve in another process while this process may
+   * acknowledge writes.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
@@ -148,7 +134,6 @@ export class FolderLock {
     this.#confirm();
   }
 
-  /** Returns false if this process was not the owner. */
   release(): boolean {
     clearInterval(this.#timer);
     const { env, meta } = this.#tables;
@@ -159,18 +144,11 @@ export class FolderLock {
     }, COMMITTED);
   }
 
-  /**
-   * Records that the database was closed in the state `state`. Must be called after a `release`
-   * that returned true. Throws a file system error on failure.
-   */
+  /** Must be called after a `release` that returned true. */
   markStopped(state: string): void {
     this.#heartbeat.stop(state);
   }
 
-  /**
-   * Acquires the folder if it has no owner or if its owner has the token `deadToken`. Otherwise,
-   * returns the owner.
-   */
   #tryAcquire(deadToken: string | undefined): Owner | undefined {
     const { env, meta, fence } = this.#tables;
     return env.transactionSync(() => {
@@ -184,10 +162,9 @@ export class FolderLock {
   }
 
   /**
-   * Extends the lease. Throws `unavailable` if another process is the owner or the heartbeat cannot
-   * be written. The order matters: first the heartbeat, then the read of the owner's row. A process
-   * that acquires the folder does the opposite: it commits the row and then reads the heartbeat. So
-   * at least one of the two notices the other.
+   * The order matters: first the heartbeat, then the read of the owner's row. A process that
+   * acquires the folder does the opposite: it commits the row and then reads the heartbeat. So at
+   * least one of the two notices the other.
    */
   #confirm(): void {
     if (this.#lost !== undefined) throw this.#lost;
@@ -208,10 +185,8 @@ export class FolderLock {
   }
 
   /**
-   * Throws `unavailable` if the path of the database file does not lead to the open file.
-   * Everything written to the open file would be lost at the end of the process. If there is no
-   * file at all, the process does not end, because the open file could then not be copied from
-   * /proc.
+   * If there is no file at all, the process does not end, because the open file could then not be
+   * copied from /proc.
    */
   #assertFileInPlace(): void {
     let id: string;
@@ -248,7 +223,6 @@ export class FolderLock {
   }
 }
 
-/** Returns `undefined` if the folder has no owner. */
 export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefined {
   const stored = meta.get(OWNER);
   if (stored === undefined) return undefined;
@@ -262,10 +236,7 @@ export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefine
 }
 
 /**
- * Resolves to `running` if the process of the owner is still running after EXIT_WAIT_MS. A process
- * that was just killed needs a moment to end, and a restart must not fail because of it. Resolves
- * to `unknown` if the owner's scope is not `scope`, the scope of this process, or if the process
- * cannot be identified because a start time is missing.
+ * A process that was just killed needs a moment to end, and a restart must not fail because of it.
  */
 export async function livenessOf(owner: Owner, scope: string): Promise<Liveness> {
   if (owner.scope !== scope) return "unknown";
@@ -280,10 +251,7 @@ export async function livenessOf(owner: Owner, scope: string): Promise<Liveness>
   return owner.startedAt === "" && owner.pid === process.pid ? "unknown" : "running";
 }
 
-/**
- * Returns the start time of a process, "" if the system does not report it, `undefined` if the
- * process does not run.
- */
+/** Returns "" if the system does not report the time, `undefined` if the process does not run. */
 function processStart(pid: number): string | undefined {
   if (!isRunning(pid)) return undefined;
   if (process.platform !== "linux") return "";
@@ -308,12 +276,10 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** Returns the scope of this process for the data folder `path` (see `Owner`). */
 export function scopeOf(path: string): string {
   return `${bootId() ?? hostname()} ${pidNamespace()} ${idOf(path)}`;
 }
 
-/** Returns the device and the inode of a file or folder. Throws a file system error on failure. */
 function idOf(path: string): string {
   const { dev, ino } = statSync(path);
   return `${dev}:${ino}`;
@@ -327,10 +293,7 @@ function pidNamespace(): string {
   }
 }
 
-/**
- * Returns a UUID that changes with each boot, `undefined` if the system has none or hides it, as a
- * sandbox without /proc/sys does.
- */
+/** `undefined` if the system has no boot id or hides it, as a sandbox without /proc/sys does. */
 export function bootId(): string | undefined {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim() || undefined;

@@ -1,11 +1,10 @@
 // Encodes the WAL frame of the current batch: space for the frame's header, followed by the records
 // with their lengths. Frames follow each other in one buffer and are never overwritten, so a record
-// may be kept as a slice of its frame. Owns the buffer. Hot path: callers encode into the buffer
-// directly, without a closure.
+// may be kept as a slice of its frame.
 
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
-/** Size of a buffer. It holds many frames, because each buffer also needs an object on the heap. */
+/** A buffer holds many frames, because it also needs an object on the heap. */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;
 
@@ -14,7 +13,7 @@ export class Frame {
   #start = 0;
   #end = 0;
 
-  /** Buffer that contains the current frame. A call to `begin` or `reserve` may replace it. */
+  /** A call to `begin` or `reserve` may replace the buffer. */
   get bytes(): Buffer {
     return this.#bytes;
   }
@@ -25,14 +24,14 @@ export class Frame {
     this.#end = this.#start + FRAME_HEADER_BYTES;
   }
 
-  /** Makes room for a record of up to `maxBytes`. Returns the offset of the record in `bytes`. */
+  /** Returns the offset of the record in `bytes`. */
   reserve(maxBytes: number): number {
     const needed = LENGTH_BYTES + maxBytes;
     if (this.#end + needed > this.#bytes.length) this.#move(2 * (this.#end - this.#start + needed));
     return this.#end + LENGTH_BYTES;
   }
 
-  /** Copies the current frame to a new buffer. Records in the old buffer stay valid. */
+  /** Records in the old buffer stay valid. */
   #move(bytes: number): void {
     const size = Math.max(BUFFER_BYTES, FRAME_HEADER_BYTES + bytes);
     const buffer = Buffer.allocUnsafeSlow(size);
@@ -46,7 +45,6 @@ export class Frame {
     this.#end = end;
   }
 
-  /** Returns `undefined` if the frame has no record. */
   finish(): Buffer | undefined {
     return this.#end === this.#start + FRAME_HEADER_BYTES
       ? undefined

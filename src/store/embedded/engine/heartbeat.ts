@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { createFile } from "./private-files.ts";
 
 export const HEARTBEAT_FILE = "heartbeat";
-/** Length of every text. It is always the same, so that a write never has to shorten the file. */
+/** Every text has the same length, so that a write never has to shorten the file. */
 const TEXT_BYTES = 64;
 const STOPPED = "stopped ";
 
@@ -23,26 +23,19 @@ export class Heartbeat {
     this.#token = token;
   }
 
-  /** Writes a text that the file did not have before. Throws a file system error on failure. */
   beat(): void {
     this.#beats++;
     this.#write(`running ${this.#token} ${this.#beats}`);
   }
 
-  /** Returns the text of the file, "" if the file does not exist. */
   read(): string {
     return readHeartbeat(this.#path);
   }
 
-  /** True if the last owner closed the database and released the folder. */
   get isStopped(): boolean {
     return this.read().startsWith(STOPPED);
   }
 
-  /**
-   * Records that the database was closed in the state `state`. Throws a file system error on
-   * failure.
-   */
   stop(state: string): void {
     this.#write(stoppedText(state));
   }
@@ -57,7 +50,6 @@ export class Heartbeat {
   }
 }
 
-/** True if the last owner of the folder left the database in the state `state`. */
 export function wasStoppedIn(folder: string, state: string): boolean {
   return readHeartbeat(join(folder, HEARTBEAT_FILE)) === padded(stoppedText(state));
 }

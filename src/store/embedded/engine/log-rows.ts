@@ -56,10 +56,7 @@ export class LogRows {
     void this.#log.remove(logKey(number, first));
   }
 
-  /**
-   * Returns the first record with a seq from `seq` to `endSeq` - 1, `undefined` if there is none.
-   * Its bytes are valid only until the next read.
-   */
+  /** The bytes of the record are valid only until the next read. */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;
     const row = this.#rowWith(number, seq) ?? this.#rowAfter(number, seq);
@@ -68,7 +65,6 @@ export class LogRows {
     return { seq: at, bytes: recordAt(row, at) };
   }
 
-  /** Yields the records from seq `from` to seq `to`, both included. */
   *scan(number: number, from: number, to: number): Generator<LogRecord> {
     for (const row of this.scanRows(number, from, to)) {
       const last = Math.min(row.last, to);
@@ -128,10 +124,7 @@ export class LogRows {
   }
 }
 
-/**
- * Returns the number of records from index `start` that fit in one row, at least 1. The records
- * from `start` to `end` - 1 must have consecutive seqs, and none of them may need its own row.
- */
+/** The records must have consecutive seqs, and none of them may need its own row. */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
   start: number,

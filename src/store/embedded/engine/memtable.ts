@@ -1,6 +1,5 @@
 // The memtable: records that are in the WAL and not yet in the database, and an index of their
-// client message numbers. Fields of a record are decoded from its bytes when they are needed. A
-// record must never be dropped before the database has committed it.
+// client message numbers. A record must never be dropped before the database has committed it.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { hashText } from "../../../lib/text-hash.ts";
@@ -15,17 +14,11 @@ import {
   type StoredRecord,
 } from "./record.ts";
 
-/**
- * Number of channels in memory above which channels without records are dropped, oldest first. Such
- * channels are kept only for their heads. Loading a dropped channel again takes one database read.
- */
+/** Channels without records are kept only for their heads. */
 const MAX_IDLE_CHANNELS = 100_000;
 /** Maximum number of channels whose newest message is kept for lists. */
 const MAX_NEWEST = 500_000;
-/**
- * Record lists shorter than this are immutable and have no spare capacity, because most channels
- * have few records between two checkpoints. Records are added to longer lists in place.
- */
+/** Shorter lists have no spare capacity, because most channels have few records at a time. */
 const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */
@@ -109,7 +102,6 @@ export class Memtable {
     return this.#records;
   }
 
-  /** Sets the callback for each record that is added to the empty memtable. */
   onFirstRecord(callback: () => void): void {
     this.#onFirstRecord = callback;
   }
@@ -125,7 +117,6 @@ export class Memtable {
     );
   }
 
-  /** True if at least a quarter of a limit is used. The next checkpoint then runs early. */
   get needsFlush(): boolean {
     const { maxRecords, maxBytes } = this.#limits;
     return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
@@ -156,10 +147,6 @@ export class Memtable {
     return this.#channels.get(key);
   }
 
-  /**
-   * Returns the newest message of the channel, which later messages update. `row` reads the row of
-   * a channel that is not in memory.
-   */
   newestOf(key: ChannelKey, row: () => ChannelRow | undefined): NewestMessage {
     const existing = this.#newest.get(key);
     if (existing !== undefined) return existing;
@@ -171,7 +158,7 @@ export class Memtable {
     return newest;
   }
 
-  /** Drops the oldest entry. Lists that still have it must not trust its id. */
+  /** Lists that still have the oldest entry must not trust its id. */
   #dropNewest(): void {
     for (const [key, dropped] of this.#newest) {
       dropped.id = Number.POSITIVE_INFINITY;
@@ -192,10 +179,7 @@ export class Memtable {
     return record;
   }
 
-  /**
-   * Adds an appended or replayed record. From then on, its seq is in use, and `find` returns the
-   * record if `dedupe` is set. Reads see the record only after `commit`.
-   */
+  /** Reads see the record only after `commit`. */
   assign(
     channel: MemtableChannel,
     { message, dedupe, counted }: StoredRecord,
@@ -224,7 +208,7 @@ export class Memtable {
     return record;
   }
 
-  /** Undoes `assign`. All other uncommitted records of the channel must be rolled back too. */
+  /** All other uncommitted records of the channel must be rolled back too. */
   rollBack(record: MemtableRecord): void {
     this.#drop(record);
     const { channel } = record;
@@ -260,7 +244,6 @@ export class Memtable {
     if (channel.newest !== undefined) channel.newest.id = channel.newestId;
   }
 
-  /** Returns all committed records, including those of an earlier checkpoint that failed. */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
       channel,
@@ -272,7 +255,6 @@ export class Memtable {
     }));
   }
 
-  /** Must be called after the database has committed the records. */
   *finishFlush(flushed: readonly ChannelFlush[]): Generator<void> {
     this.#dirty.splice(0, flushed.length);
     for (const { channel, log, dedupeOnly } of flushed) {
@@ -298,7 +280,6 @@ export class Memtable {
     else this.#newestByHash.set(hash, next);
   }
 
-  /** Drops the oldest channels without records, until MAX_IDLE_CHANNELS channels are left. */
   evictIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
@@ -314,7 +295,7 @@ function hashOf({ key, fromUid, clientMsgNo }: DedupeKey): number {
   return hashText(clientMsgNo, hashText(fromUid, hashText(key))) || 1;
 }
 
-/** Compares the texts, because two different keys may have the same hash. */
+/** Two different keys may have the same hash. */
 function hasDedupeKey(
   { bytes, start }: EncodedRecord,
   { fromUid, clientMsgNo }: DedupeKey,

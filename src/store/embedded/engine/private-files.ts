@@ -1,7 +1,7 @@
 // Modes of the data folder and of its files. Other users of the machine get no access. The group
 // gets access only if the folder is a volume that is shared through a group, as in Kubernetes
 // (`fsGroup`) and OpenShift. Such a volume belongs to another uid, or has the setgid bit
-// [decisions: Files]. Touches only the folders and files of the store. No state.
+// [decisions: Files].
 
 import {
   chmodSync,
@@ -22,7 +22,6 @@ const SETGID = 0o2000;
 /** Sticky bit. It marks a shared folder such as /tmp, whose mode is not changed. */
 const STICKY = 0o1000;
 
-/** Returns the modes of new folders and files in this folder. */
 function modesIn(folder: string) {
   return isShared(statSync(folder)) ? SHARED : PRIVATE;
 }
@@ -32,11 +31,7 @@ function isShared({ mode, uid }: Stats): boolean {
   return (mode & SETGID) !== 0 || uid !== process.geteuid?.();
 }
 
-/**
- * Creates a folder, and the folders above it that do not exist. Throws a file system error on
- * failure. Does not use the option `recursive`, with which Node.js never returns in some folders
- * below /proc.
- */
+/** With the option `recursive`, Node.js never returns in some folders below /proc. */
 export function makeFolder(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
   const parent = dirname(path);
@@ -44,7 +39,6 @@ export function makeFolder(path: string): void {
   mkdirSync(path, { mode: PRIVATE.folder }); // inherits the setgid bit
 }
 
-/** Like `makeFolder`, for a folder inside the data folder. */
 export function makeInnerFolder(path: string): void {
   const { folder: mode } = modesIn(dirname(path));
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
@@ -52,7 +46,6 @@ export function makeInnerFolder(path: string): void {
   if (mode !== PRIVATE.folder) chmodSync(path, mode); // ignores the umask
 }
 
-/** Creates and opens a file. Throws a file system error on failure. */
 export function createFile(path: string, flag: "w" | "wx"): number {
   const { file: mode } = modesIn(dirname(path));
   const fd = openSync(path, flag, PRIVATE.file);
@@ -60,11 +53,7 @@ export function createFile(path: string, flag: "w" | "wx"): number {
   return fd;
 }
 
-/**
- * Restricts the modes of the data folder, of the folders `folders` in it, of all their files, and
- * of the file `file`. If a mode could not be changed, for example because the file belongs to
- * another user, returns the first error. Throws a file system error if a folder cannot be read.
- */
+/** Returns the first error if a mode could not be changed. */
 export function restrictAccess(
   folder: string,
   names: { readonly folders: readonly string[]; readonly file: string },

@@ -45,7 +45,6 @@ export const MESSAGE_RECORD = 1;
 export const DEDUPE_RECORD = 2;
 /** Kind of a record that reserves ids: no id up to its `messageId` may be assigned again. */
 export const ID_RESERVATION_RECORD = 3;
-/** Kind of a stream event. Its layout differs after version and kind (see stream-record.ts). */
 export const STREAM_RECORD = 4;
 type RecordKind =
   | typeof MESSAGE_RECORD
@@ -54,7 +53,6 @@ type RecordKind =
   | typeof STREAM_RECORD;
 
 const FIXED_BYTES = 40;
-/** Version 1 has no `counted`. */
 const OLD_FIXED_BYTES = 32;
 const EXPIRE_AT = 4;
 const TIMESTAMP_AT = 8;
@@ -75,30 +73,24 @@ export interface StoredRecord {
   readonly message: Message;
   /** True if the sender chose the clientMsgNo, so that retries of the message are recognised. */
   readonly dedupe: boolean;
-  /**
-   * Number of the channel's messages up to this one that have a red dot and do not expire. 0 in
-   * records of version 1 and of other kinds.
-   */
+  /** Number of the channel's messages up to this one that have a red dot and do not expire. */
   readonly counted: number;
-  /** True if the message belongs to a stream, whose text is stored elsewhere. */
   readonly isStream: boolean;
 }
 
 export interface RecordTimes {
   /** Time in the message id, from which the age is computed. It never decreases in a channel. */
   readonly acceptedMs: number;
-  /** Time of the clock when the message was accepted. */
   readonly timestampMs: number;
   /** `Infinity` if the message does not expire. */
   readonly expiresAtMs: number;
 }
 
-/** True if the message is included in `counted` (see `StoredRecord`). */
 export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "expireS">): boolean {
   return redDot && expireS === 0;
 }
 
-/** Returns an upper bound. A UTF-16 unit takes at most 3 bytes in UTF-8. */
+/** A UTF-16 unit takes at most 3 bytes in UTF-8. */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +
@@ -111,7 +103,7 @@ export function maxRecordBytes(message: Message): number {
   return FIXED_BYTES + 15 + units * 3 + message.payload.length;
 }
 
-/** Writes the record and returns where it ends. The target must have room for `maxRecordBytes`. */
+/** The target must have room for `maxRecordBytes`. */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream } = record;
   const { streamNo, tagKey, passthrough, payload } = message;
@@ -144,10 +136,7 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
   return end + payload.length;
 }
 
-/**
- * Decodes a record of any kind except STREAM_RECORD. Keeps no reference to `data`. Throws
- * `internal` if its version is newer than this build's.
- */
+/** Decodes a record of any kind except STREAM_RECORD. Keeps no reference to `data`. */
 export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);
@@ -197,7 +186,6 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
 
-/** Returns the offset of the length field of the string with the index `text`. */
 export function textAt(bytes: Buffer, at: number, text: number): number {
   let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
   for (let i = 0; i < text; i++) start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
@@ -226,7 +214,6 @@ export function peekCounted(
   return { counted: countedIn(bytes, at), isCounted };
 }
 
-/** Accepts records of every kind. Throws `internal` if the version is newer than this build's. */
 export function recordKind(data: Uint8Array): RecordKind {
   assertVersion(data[0]);
   return data[1] as RecordKind;

@@ -1,8 +1,8 @@
-// Reads the WAL after a restart, from the last checkpoint on. No state. A last write that is
-// unfinished or damaged is truncated. If valid data follows a damaged place, acknowledged messages
-// are lost and the start is refused. The same applies if the segment of the checkpoint is missing
-// or ends before it. The exception is a power loss with `durability = process`, which does not
-// promise to survive one: the valid data before the damaged place is used.
+// Reads the WAL after a restart, from the last checkpoint on. A last write that is unfinished or
+// damaged is truncated. If valid data follows a damaged place, acknowledged messages are lost and
+// the start is refused. The same applies if the segment of the checkpoint is missing or ends before
+// it. The exception is a power loss with `durability = process`, which does not promise to survive
+// one: the valid data before the damaged place is used.
 
 import { readFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -21,15 +21,13 @@ import {
 } from "./segment.ts";
 
 export interface Recovery {
-  /** Number of the first new segment. */
   readonly nextSegment: number;
   readonly droppedBytes: number;
-  /** True if a power loss damaged acknowledged messages. They are part of the truncated bytes. */
+  /** True if a power loss damaged acknowledged messages. */
   readonly isDataLost: boolean;
 }
 
 interface RecoveryTarget {
-  /** Boot id of this machine now (see `segment.ts`). */
   readonly boot: string;
   /** Called with the oldest record first. */
   record(bytes: Buffer): void;
@@ -40,9 +38,7 @@ interface RecoveryTarget {
 interface SegmentFile {
   readonly path: string;
   readonly bytes: Buffer;
-  /**
-   * `undefined` if the process ended while it created the file. Such a file contains no records.
-   */
+  /** `undefined` if the process ended while it created the file. */
   readonly header:
     | Extract<ReturnType<typeof readSegmentHeader>, { readonly kind: "ok" }>
     | undefined;
@@ -53,12 +49,6 @@ interface Truncation {
   readonly from: number;
 }
 
-/**
- * Passes the records from `position` to the end or to the first damaged place to `target`, and
- * truncates damaged files. Throws `internal` if acknowledged messages are lost for any reason other
- * than a power loss, if the header of a file is damaged, or if a file has a newer format. Rethrows
- * the errors of `target`.
- */
 export function recover(
   folder: string,
   position: StoredPosition,
@@ -131,7 +121,7 @@ function readSegment(path: string): SegmentFile {
   return { path, bytes, header: undefined };
 }
 
-/** Passes the records from offset `from` on to `target`. Returns where the valid frames end. */
+/** Returns where the valid frames end. */
 function replaySegment(
   { bytes, header }: SegmentFile,
   from: number,
@@ -148,20 +138,12 @@ function holdsFrame({ bytes, header }: SegmentFile, from: number): boolean {
   return header !== undefined && hasFrameAfter(bytes, from, header.salt);
 }
 
-/**
- * True if the segment was written without waiting for the disk, during an earlier boot of the
- * machine. False if one of the boot ids is unknown.
- */
 function mayHaveLostData(writer: SegmentWriter | undefined, boot: string): boolean {
   if (writer === undefined || writer.synced) return false;
   if (writer.boot === UNKNOWN_BOOT || boot === UNKNOWN_BOOT) return false;
   return writer.boot !== boot;
 }
 
-/**
- * Throws `internal` if the segment of the checkpoint does not have the bytes before the checkpoint.
- * Messages after it were then in the lost bytes, and their numbers would be assigned again.
- */
 function assertComplete(folder: string, position: StoredPosition, boot: string): void {
   const { segment, offset } = position;
   // A clean stop stores the next segment, which does not exist, with the offset 0.
@@ -172,10 +154,7 @@ function assertComplete(folder: string, position: StoredPosition, boot: string):
   if (size < offset) throw lostError(path, `has only ${size} bytes`, offset);
 }
 
-/**
- * Returns the error for a segment that lacks bytes before the checkpoint. The command in the
- * message makes a file of exactly `offset` bytes, which `recover` accepts.
- */
+/** The command in the message makes a file of exactly `offset` bytes, which `recover` accepts. */
 function lostError(path: string, fault: string, offset: number): BrokerError {
   return new BrokerError("internal", {
     message: `The WAL file ${path} ${fault}, but the database refers to its byte ${offset}. Acknowledged messages that are only in this file would be lost, and their numbers would be assigned again. Restore the data folder from a copy, or run truncate -s ${offset} ${path} to accept the loss, and start again.`,

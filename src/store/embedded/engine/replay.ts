@@ -1,5 +1,5 @@
 // Loads the records of the WAL into memory after a restart: messages into the memtable, and events
-// of streams into `live`. No state.
+// of streams into `live`.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -19,7 +19,6 @@ interface ReplayPorts {
   readonly memtable: Memtable;
   readonly live: {
     replayMessage(channel: MemtableChannel, message: Message): void;
-    /** Throws `internal` if an earlier event is missing or the record cannot be decoded. */
     replayEvent(record: Buffer): void;
   };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
@@ -30,10 +29,6 @@ interface ReplayResult extends Recovery {
   readonly lastMessageId: number;
 }
 
-/**
- * Throws `internal` if the WAL is damaged or incomplete, or if it cannot be decoded. Throws
- * `unavailable` if damaged data must be removed but this process no longer owns the folder.
- */
 export function replay(
   folder: string,
   position: StoredPosition,

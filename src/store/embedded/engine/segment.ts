@@ -21,7 +21,6 @@ import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
 import { crc32 } from "../../../lib/crc32.ts";
 
-/** Segment version that this build writes, and the newest version that it reads. */
 export const SEGMENT_VERSION = 2;
 export const SEGMENT_HEADER_BYTES = 36;
 export const FRAME_HEADER_BYTES = 12;
@@ -46,10 +45,8 @@ export function isSegmentName(name: string): boolean {
   return /^\d{8,}\.log$/.test(name);
 }
 
-/** Position in the WAL that the database stores, and the writer of the segment. */
 export interface StoredPosition extends WalPosition, SegmentWriter {}
 
-/** Returns the numbers of the segments in ascending order. */
 export function listSegments(folder: string): number[] {
   return readdirSync(folder)
     .filter(isSegmentName)
@@ -107,14 +104,13 @@ export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   return { kind: "ok", salt, size, synced, boot };
 }
 
-/** Fills in the header of a frame. The body of the frame must be complete. */
+/** The body of the frame must be complete. */
 export function sealFrame(frame: Buffer, salt: number): void {
   frame.set(FRAME_MAGIC, 0);
   frame.writeUInt32LE(frame.length - FRAME_HEADER_BYTES, 8);
   frame.writeUInt32LE(crc32(frame.subarray(8), salt), 4);
 }
 
-/** Returns where the frame at `at` ends, `undefined` if no valid frame begins there. */
 function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
   const bodyAt = at + FRAME_HEADER_BYTES;
   if (bodyAt > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0) return undefined;

@@ -13,10 +13,7 @@ import {
 /** Newest data format that this build reads, and the format that it writes. */
 export const DATA_FORMAT = 6;
 
-/**
- * Maximum lengths, in UTF-16 units, of a channel key and of a label (a uid, a channel id or another
- * short text). The callers of the store enforce lower limits.
- */
+/** Maximum lengths in UTF-16 units. A label is a uid, a channel id or another short text. */
 export const MAX_KEY_UNITS = 603;
 export const MAX_LABEL_UNITS = 300;
 
@@ -48,7 +45,7 @@ export interface Tables extends Database {
   readonly systemUids: Table<Stored, string>;
   /** token hash in hex → username and expiry time. */
   readonly tokens: Table<Stored, string>;
-  /** channel key → number of the channel, its newest seq, and `counted` of that message. */
+  /** channel key → number of the channel, and seq, `counted` and id of its newest message. */
   readonly heads: Table<Stored, string>;
   /** channel number, first seq → one record or a chunk of records (see log-rows.ts). */
   readonly log: BinaryTable;
@@ -58,19 +55,13 @@ export interface Tables extends Database {
   readonly streamParts: BinaryTable;
   /** channel number, seq → state and content of an ended stream. */
   readonly streams: Table<Stored, Buffer>;
-  /**
-   * channel number, seq → text offset of each event of an ended stream, and the event ids with
-   * their marks (see ../../event-ids.ts).
-   */
+  /** channel number, seq → text offsets and event marks (../../event-ids.ts) of an ended stream. */
   readonly streamTraces: Table<Stored, Buffer>;
   /** channel number, clientMsgNo → seq of an ended stream and how it ended. */
   readonly streamNames: Table<Stored, Buffer>;
   /** expiry time, channel number, seq → only a version. */
   readonly expiry: BinaryTable;
-  /**
-   * channel number, sender, clientMsgNo → the first message. One table per generation (see
-   * dedupe.ts).
-   */
+  /** channel number, sender, clientMsgNo → the first message. One table per generation. */
   readonly dedupe: readonly [BinaryTable, BinaryTable];
   /** [uid, channel key] → read position that the user set. */
   readonly positions: Table<Stored, string[]>;
@@ -95,7 +86,6 @@ export interface Tables extends Database {
   readonly inboxes: BinaryTable;
 }
 
-/** Throws `internal` if the data format is newer than this build's. */
 export function openTables(folder: string, options: DatabaseOptions = {}): Tables {
   const database = openDatabase(folder, DATA_FORMAT, options);
   const { env } = database;

@@ -1,7 +1,7 @@
 // The queue of calls that write to the WAL. The calls of one event-loop turn form one batch (up to
 // a maximum size), which is written as one frame. With `durability = disk`, the next batch is
 // written only after the disk has the batch before it. Must never commit a call before it is
-// durable, and must never change the order of calls. Hot path: no await and no closure per call.
+// durable, and must never change the order of calls.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";
@@ -15,12 +15,11 @@ const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
 interface QueuedCall {
   readonly bytes: number;
-  /** Has no effect if the call was already answered. */
   reject(error: BrokerError): void;
 }
 
 interface TurnSteps<Call> {
-  /** Returns the frame to write, `undefined` if there is none. `bytes` is the approximate size. */
+  /** Returns the frame to write, `undefined` if there is none. */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** Called after the call is durable. */
   commit(call: Call): void;
@@ -69,10 +68,7 @@ export class Turn<Call extends QueuedCall> {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }
 
-  /**
-   * Resolves when the last batch that waited for the disk is committed or rolled back. `undefined`
-   * if no batch has waited for the disk yet.
-   */
+  /** Resolves when the last batch that waited for the disk is committed or rolled back. */
   get syncing(): Promise<void> | undefined {
     return this.#syncing;
   }
@@ -153,7 +149,7 @@ export class Turn<Call extends QueuedCall> {
       try {
         this.#steps.commit(call);
       } catch (cause) {
-        // Only a bug can cause this. The remaining calls of the batch must still be answered.
+        // The remaining calls of the batch must still be answered.
         this.#ports.onError(asError(cause), "A committed call could not be answered");
         call.reject(new BrokerError("internal", { cause }));
       }

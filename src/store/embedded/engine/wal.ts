@@ -1,5 +1,4 @@
-// Writes the write-ahead log (WAL): append-only segment files in one folder. Owns the open file,
-// the end of its valid data, and the error after which no write can succeed. A write is synchronous
+// Writes the write-ahead log (WAL): append-only segment files in one folder. A write is synchronous
 // and goes to the page cache, where it survives a crash of the process; `sync` waits for the disk.
 // A partial frame must never precede another frame, so the bytes of a failed write are truncated.
 
@@ -22,7 +21,6 @@ export interface WalFiles {
   writeSync(fd: number, data: Uint8Array, offset: number, length: number, position: number): number;
   ftruncateSync(fd: number, length: number): void;
   fdatasync(fd: number, done: (error: Error | null) => void): void;
-  /** Waits until the file, or the file names in the folder, that is open as `fd` is on the disk. */
   fsyncSync(fd: number): void;
 }
 
@@ -30,7 +28,6 @@ interface WalOptions {
   readonly folder: string;
   /** Number of the first new segment. A higher number is used if the file exists. */
   readonly firstSegment: number;
-  /** Size at which the next frame is written to a new segment. */
   readonly segmentBytes: number;
   /** True if the caller calls `sync` after each frame, before it writes the next one. */
   readonly synced: boolean;
@@ -38,7 +35,6 @@ interface WalOptions {
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /** Returns true if the disk has little space. Segments are then short and soon deleted. */
   readonly isTight?: () => boolean;
-  /** Receives the error when a new segment cannot be opened. */
   readonly onError: (error: Error, what: string) => void;
   readonly files?: WalFiles | undefined;
 }
@@ -51,14 +47,10 @@ interface OpenSegment {
 }
 
 const PROBE = Buffer.alloc(4096);
-/**
- * Number of bytes between two attempts to open a new segment. Until one succeeds, the current
- * segment grows.
- */
+/** Number of bytes between two attempts to open a new segment. */
 const ROLL_RETRY_BYTES = 1024 * 1024;
-/** Size of a segment while the disk has little space left. */
 const SHORT_SEGMENT_BYTES = 1024 * 1024;
-/** Maximum size of a segment. At this size writes fail if no new segment can be opened. */
+/** At this size writes fail if no new segment can be opened. */
 const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
 export class Wal {
@@ -87,7 +79,6 @@ export class Wal {
     this.#current = this.#create(options.firstSegment);
   }
 
-  /** Error with which every write fails, `undefined` if writes can succeed. */
   get broken(): Error | undefined {
     return this.#broken;
   }
@@ -121,9 +112,8 @@ export class Wal {
   }
 
   /**
-   * Waits until the disk has everything written before the call. No frame may be written meanwhile.
-   * A failure breaks the WAL permanently: the kernel drops pages that it failed to write, so a
-   * second fdatasync would succeed without them.
+   * No frame may be written meanwhile. A failure breaks the WAL permanently: the kernel drops pages
+   * that it failed to write, so a second fdatasync would succeed without them.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
@@ -150,14 +140,12 @@ export class Wal {
     return this.#broken;
   }
 
-  /** Throws if a write would fail now. */
   probe(): void {
     if (this.#broken !== undefined) throw this.#broken;
     this.#writeAtEnd(this.#current, PROBE);
     this.#truncate(this.#current);
   }
 
-  /** Deletes the segments that end before `position`. */
   async deleteBefore(position: WalPosition): Promise<void> {
     for (const index of listSegments(this.#folder))
       if (index < position.segment)
@@ -170,7 +158,6 @@ export class Wal {
     return sum;
   }
 
-  /** Returns 0 if the file has just been deleted. */
   #sizeOf(index: number): number {
     const path = join(this.#folder, segmentName(index));
     return fs.statSync(path, { throwIfNoEntry: false })?.size ?? 0;
@@ -186,7 +173,7 @@ export class Wal {
   }
 
   /**
-   * Opens the next segment. If that fails, for example because no file descriptor is free, the
+   * If the next segment cannot be opened, for example because no file descriptor is free, the
    * writes continue in the current segment until it has MAX_SEGMENT_BYTES.
    */
   #roll(): void {
@@ -241,7 +228,7 @@ export class Wal {
     }
   }
 
-  /** Writes after the valid data without moving `end`. On failure, truncates the written part. */
+  /** Writes after the valid data without moving `end`. */
   #writeAtEnd(segment: OpenSegment, data: Buffer): void {
     let written = 0;
     try {
@@ -271,7 +258,6 @@ export class Wal {
     }
   }
 
-  /** Removes everything after the valid data. Sets `broken` and throws if that fails. */
   #truncate(segment: OpenSegment): void {
     try {
       this.#files.ftruncateSync(segment.fd, segment.end);

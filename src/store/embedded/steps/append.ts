@@ -1,6 +1,6 @@
 // Appends messages (the port's `append`): recognises retries, checks the sender's permission and
 // assigns seq and id. A message becomes visible, is published and is answered once its batch is
-// durable. Owns the queue and the counters. Hot path: no await and no closure per message.
+// durable. Hot path: no await and no closure per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -31,7 +31,6 @@ export interface QueuedStep {
   commit(publish: (event: ClusterEvent) => void): void;
   /** Called if the batch was not written. Undoes the changes in reverse order. */
   rollBack(): void;
-  /** Has no effect if the call was already answered. */
   reject(error: BrokerError): void;
 }
 
@@ -58,7 +57,6 @@ interface AppendsPorts extends TurnPorts {
   readonly clock: Clock;
   readonly publisher: Publisher;
   readonly checkPermission: PermissionCheck;
-  /** Highest message id that may be in use at the start. */
   readonly newestId: number;
 }
 
@@ -92,16 +90,15 @@ export class Appends {
     return this.#ports.memtable.isFull(this.turn.queued);
   }
 
-  /** Error for a new call, `undefined` if the memtable and the disk have room. */
   get lackOfRoom(): BrokerError | undefined {
     if (this.isFull) return new BrokerError("overloaded");
     return this.#ports.space.isFull ? diskFull() : undefined;
   }
 
   /**
-   * Implements the port's `append`. Rejects with `too_large` or `bad_request` if the draft is not
-   * valid, with `overloaded` or `disk_full` if there is no room for it, with `unavailable` if it
-   * cannot be written, and with `internal` if the channel's data cannot be read.
+   * Rejects with `too_large` or `bad_request` if the draft is not valid, with `overloaded` or
+   * `disk_full` if there is no room for it, with `unavailable` if it cannot be written, and with
+   * `internal` if the channel's data cannot be read.
    */
   append(draft: MessageDraft): Promise<AppendResult> {
     const error = draftError(draft) ?? this.lackOfRoom;
@@ -120,7 +117,7 @@ export class Appends {
     });
   }
 
-  /** `bytes` is the approximate size of the call. The step answers the call itself. */
+  /** The step answers the call itself. */
   enqueue(step: QueuedStep, bytes: number): void {
     this.turn.enqueue({
       step,
@@ -134,11 +131,7 @@ export class Appends {
     });
   }
 
-  /**
-   * Waits for the first message or command if it is uncommitted. Resolves to the answer for a
-   * retry. Resolves to `undefined` if the message is not a retry, or if the first message or
-   * command could not be stored.
-   */
+  /** Resolves to `undefined` if the message is not a retry or the first one could not be stored. */
   async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<AppendResult | undefined> {
@@ -179,7 +172,7 @@ export class Appends {
     }
   }
 
-  /** Returns true if the call is a retry. Answers it now, or when the original is committed. */
+  /** Answers a retry now, or when the original is committed. */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findFirst(call.draft, nowMs);
     if (first === undefined) return false;

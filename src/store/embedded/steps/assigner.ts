@@ -1,6 +1,5 @@
-// Assigns seqs and ids to drafts, and encodes their records into the frame of the current batch.
-// Owns the last assigned id and the id reservation. An assigned seq is not final:
-// `Memtable.rollBack` frees it if the batch was not written. Hot path.
+// Assigns seqs and ids to drafts, and encodes their records into the frame of the current batch. An
+// assigned seq is not final: `Memtable.rollBack` frees it if the batch was not written.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -43,7 +42,6 @@ interface AssignerPorts {
 
 interface AssignedMessage {
   readonly message: Message;
-  /** `undefined` if the message needs no record. */
   readonly record: MemtableRecord | undefined;
 }
 
@@ -70,10 +68,7 @@ export class Assigner {
     this.#ports.ids.invalidateReservation();
   }
 
-  /**
-   * Returns the first message or command of which `draft` is a retry, `undefined` if it is not a
-   * retry. The first message or command may be uncommitted. Does not load the channel into memory.
-   */
+  /** The first message or command may be uncommitted. Does not load the channel into memory. */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -90,7 +85,6 @@ export class Assigner {
     return first ?? dedupe.findCommand(draft, nowMs);
   }
 
-  /** Assigns an id, and a seq if the message is stored. */
   assign(draft: MessageDraft, nowMs: number): AssignedMessage {
     const { key, header } = draft;
     const { memtable, ids } = this.#ports;
@@ -130,10 +124,7 @@ export class Assigner {
     return { message, record };
   }
 
-  /**
-   * Assigns a seq and an id to the message of a stream. Its payload is empty, because the events of
-   * the stream contain the text.
-   */
+  /** The payload of the message is empty, because the events of the stream contain the text. */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -177,16 +168,12 @@ export class Assigner {
     return this.#ports.memtable.assign(channel, stored, { bytes, start, end });
   }
 
-  /** Returns the frame of the batch, `undefined` if there is nothing to write. */
   frame(): Buffer | undefined {
     if (this.#lastUnstored !== undefined) this.#addReservation(this.#lastUnstored);
     return this.#ports.frame.finish();
   }
 
-  /**
-   * Reserves ids in the WAL if earlier reservations do not cover the message. Otherwise, the ids of
-   * messages without a record could be assigned again after a restart.
-   */
+  /** Ids of messages without a record could otherwise be reused after a restart. */
   #addReservation(message: Message): void {
     const { ids } = this.#ports;
     const reservation = ids.reservationFor(message.messageId);
@@ -204,10 +191,7 @@ export class Assigner {
   }
 }
 
-/**
- * Assigns message ids. The next id is the first one of the current millisecond, or the id after the
- * last one if that is higher. Every id must be higher than all ids before it.
- */
+/** Every id must be higher than all ids before it. */
 export class MessageIds {
   #last: number;
   #reserved: number;
@@ -221,7 +205,6 @@ export class MessageIds {
     return Math.max(this.#last, this.#reserved);
   }
 
-  /** Throws `internal` if no id up to MAX_MESSAGE_ID is left. */
   next(nowMs: number): number {
     const fresh = firstMessageId(nowMs);
     const id = fresh > this.#last ? fresh : this.#last + 1;
@@ -231,10 +214,7 @@ export class MessageIds {
     return id;
   }
 
-  /**
-   * Returns the id up to which ids must be reserved in the WAL before a message without a record is
-   * shown. Returns `undefined` if an earlier reservation covers `id`, the id of the message.
-   */
+  /** Returns `undefined` if an earlier reservation covers `id`. */
   reservationFor(id: number): number | undefined {
     if (id <= this.#reserved) return undefined;
     return Math.min(id + IDS_PER_RESERVATION, MAX_MESSAGE_ID);
@@ -244,7 +224,7 @@ export class MessageIds {
     this.#reserved = reservation;
   }
 
-  /** Called after a failed batch. A reservation in the batch must be written again. */
+  /** A reservation in a failed batch must be written again. */
   invalidateReservation(): void {
     this.#reserved = 0;
   }

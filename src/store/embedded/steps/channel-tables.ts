@@ -1,6 +1,6 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
 // The write methods must be called inside a transaction. A change of a channel drops its cache
-// entry and the cached group lists that it concerns. No rule is checked here.
+// entry and the cached group lists that it concerns.
 
 import {
   type ChannelInfo,
@@ -24,16 +24,12 @@ import { positionKey } from "./conversation-rows.ts";
 const VERSION = 1;
 /** Version 1 had no joinSeq. */
 const GROUP_VERSION = 2;
-/** Maximum number of cached channels per type. */
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
 /** Maximum total length of the cached group lists. Each element takes 8 bytes. */
 const MAX_CACHED_GROUPS = 2_000_000;
 
-/**
- * `PERMANENT` and `TEMPORARY` are kinds of membership (table `members`), `DENYLIST` and `ALLOWLIST`
- * are lists (table `lists`).
- */
+/** Kinds of membership (table `members`), and lists (table `lists`). */
 export const PERMANENT = 1;
 export const TEMPORARY = 2;
 export const MEMBER = PERMANENT | TEMPORARY;
@@ -71,7 +67,6 @@ interface CachedChannel {
   readonly bits: BoundedMap<string, number>;
 }
 
-/** Changes that concern lists of groups. */
 interface ListChanges {
   /** Users who joined or left a group. */
   readonly uids: Set<string>;
@@ -97,7 +92,6 @@ export class ChannelTables {
 
   /** Ids of the groups of each user, without disbanded ones. */
   readonly groupLists = new KeptLists<string>(MAX_CACHED_GROUPS);
-  /** What the running step has changed. */
   #step: ListChanges = newStep();
   #onMembershipChange = (_uid: string) => {};
 
@@ -110,10 +104,6 @@ export class ChannelTables {
     this.#onMembershipChange = callback;
   }
 
-  /**
-   * Runs a step inside a transaction. The step may change the channel, which is not cached
-   * meanwhile.
-   */
   async change<Answer>({ type, id }: ChannelRef, step: () => Answer): Promise<Answer> {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
@@ -141,7 +131,6 @@ export class ChannelTables {
     if (hasDisbanded) this.groupLists.clear();
   }
 
-  /** Passes a snapshot of the committed state to `read`, for reads over several turns. */
   async withSnapshot<T>(read: (snapshot: Snapshot) => Promise<T>): Promise<T> {
     const snapshot = this.#tables.env.useReadTransaction();
     try {
@@ -151,7 +140,6 @@ export class ChannelTables {
     }
   }
 
-  /** Returns `undefined` if the channel does not exist. */
   row(channel: ChannelRef): ChannelRecord | undefined {
     return this.#lookUp(channel).row;
   }
@@ -197,7 +185,6 @@ export class ChannelTables {
     return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /** Returns the uids that have the bit `bit`, each with all of its bits in the table. */
   uidsWith(table: BitTable, { type, id }: ChannelRef, bit: number): Map<string, number> {
     const uids = new Map<string, number>();
     for (const { key, value } of this.#tables[table].getRange({
@@ -210,11 +197,6 @@ export class ChannelTables {
     return uids;
   }
 
-  /**
-   * Returns up to `limit` uids and their bits, in the order of keys. Starts after the uid `after`,
-   * or at the first uid if `after` is `undefined`. If it returns fewer than `limit` uids, no uids
-   * follow.
-   */
   uidsAfter(
     table: BitTable,
     { type, id }: ChannelRef,
@@ -246,8 +228,8 @@ export class ChannelTables {
   }
 
   /**
-   * Writes changed members. In a group, a new member has no unread messages up to `headSeq`, and
-   * the read position of a removed member is deleted.
+   * In a group, a new member has no unread messages up to `headSeq`, and the read position of a
+   * removed member is deleted.
    */
   putMembers(
     { type, id }: ChannelRef,
@@ -288,7 +270,6 @@ export class ChannelTables {
     return stored !== undefined && fieldsOf(stored, VERSION)[1] !== true;
   }
 
-  /** Returns `undefined` if the user is not a member. */
   joinSeq(uid: string, groupId: string): number | undefined {
     const stored = this.#tables.groups.get([uid, groupId]);
     return stored === undefined ? undefined : toJoinSeq(stored);

@@ -1,6 +1,5 @@
 // Implements the port's calls on channels, their members and lists, and the groups of each user. A
-// change is one synchronous step inside a transaction. State: the queue of long group lists that
-// are being read.
+// change is one synchronous step inside a transaction.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -28,16 +27,12 @@ const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
 /** Maximum length of a uid or channel id, in UTF-16 units. */
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
-/**
- * Number of groups above which a list counts as long. Reads of long lists take turns, because many
- * lists may be requested in one event-loop iteration.
- */
+/** Reads of longer lists take turns, because many may be requested in one event-loop iteration. */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
   readonly channelTables: ChannelTables;
   readonly headSeq: (key: ChannelKey) => number;
-  /** Receives an event for each removal of group members, after the removal is durable. */
   readonly publisher: Publisher;
 }
 
@@ -66,7 +61,7 @@ export function createChannels({
     return removed;
   }
 
-  /** Returns the bits of each uid before and after the change. Must be called inside `change`. */
+  /** Must be called inside `change`. */
   function changesOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -85,7 +80,6 @@ export function createChannels({
     return changes;
   }
 
-  /** Returns all uids with at least one of `bits`, from one snapshot of the table. */
   async function uidsOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -242,7 +236,6 @@ function bitOf(membership: Membership): number {
   return membership === "permanent" ? PERMANENT : TEMPORARY;
 }
 
-/** Throws `bad_id` if an id is too long for a key. */
 function assertIds(ids: readonly string[]): void {
   if (ids.some((id) => id.length > MAX_ID_UNITS)) throw new BrokerError("bad_id");
 }

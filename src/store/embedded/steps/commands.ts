@@ -34,7 +34,6 @@ interface QueueStep {
   fail(error: BrokerError): void;
 }
 
-/** `decide` fills in `copies`. */
 interface CommandStep extends QueueStep {
   readonly kind: "command";
   readonly draft: CommandDraft;
@@ -55,10 +54,7 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/**
- * Creates the step that appends a command. Must be called in the order in which the steps are
- * queued, because it assigns the next message id.
- */
+/** Must be called in the order in which the steps are queued, because it assigns the message id. */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -103,8 +99,7 @@ export function appendStep(
 }
 
 /**
- * Creates the step that removes acknowledged copies. The promise resolves to the number of copies
- * that were still in the inbox and had not expired.
+ * The promise resolves to the number of copies that were still in the inbox and had not expired.
  */
 export function acknowledgeStep(
   uid: string,
@@ -131,7 +126,6 @@ export function acknowledgeStep(
   return { promise, step };
 }
 
-/** Creates the step that removes expired copies, and the command itself if `command` is set. */
 export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
@@ -154,16 +148,12 @@ export function expireStep(
   return { promise, step };
 }
 
-/** Returns the highest id of all commands so far, 0 if there was none. */
 export function lastCommandId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_COMMAND_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/**
- * Stores the highest id and the dedupe entries of the commands, which may be in any order. Must be
- * called inside the transaction that stores the commands.
- */
+/** Must be called inside the transaction that stores the commands. */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,

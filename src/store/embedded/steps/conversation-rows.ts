@@ -1,7 +1,6 @@
 // Rows of conversations: read positions, personal channels by user, the newest seq of each sender,
 // and messages that have a red dot and expire. Owns the list of personal channels that have no row
-// in the database yet. While a message is sent, no function here is called unless its channel must
-// be loaded into memory.
+// in the database yet.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -23,7 +22,6 @@ const VERSION = 1;
 const POSITION_VERSION = 1;
 const NUMBER_BYTES = 6;
 const PEERS_COMPLETE = "peersComplete";
-/** Key in the table `meta` of the highest id that a change of a position has used. */
 const LAST_CHANGE_ID = "lastChangeId";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts after the keys of all personal channels. */
@@ -53,10 +51,7 @@ export class ConversationRows {
     this.#tables = tables;
   }
 
-  /**
-   * Adds rows for personal channels that were stored before the table `peers` existed. Throws
-   * `unavailable` if a write fails.
-   */
+  /** Adds rows for personal channels that were stored before the table `peers` existed. */
   async backfillPeers(): Promise<void> {
     const tables = this.#tables;
     if (tables.meta.get(PEERS_COMPLETE) !== undefined) return;
@@ -74,7 +69,6 @@ export class ConversationRows {
     await commit(tables, () => void tables.meta.put(PEERS_COMPLETE, [VERSION]));
   }
 
-  /** Sets the callback for each user with a new personal channel. */
   onNewPeer(callback: (uid: string) => void): void {
     this.#onNewPeer = callback;
   }
@@ -98,9 +92,8 @@ export class ConversationRows {
   }
 
   /**
-   * Removes the channels of `flushed`, whose rows are committed, from the list. If the list is too
-   * long, also removes channels for which `inMemory` returns `undefined`: they left memory and will
-   * not get a row.
+   * If the list is too long, also removes channels for which `inMemory` returns `undefined`: they
+   * left memory and will not get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
@@ -125,9 +118,8 @@ export class ConversationRows {
   }
 
   /**
-   * Puts the newest seq of each sender in `log`. Must be advanced inside `commit`. `isFirst` is
-   * true for the first checkpoint after a start. After a power loss, the database may then have
-   * newer rows than the replayed WAL. Such rows are kept.
+   * Must be advanced inside `commit`. After a power loss, the database may have newer rows than the
+   * replayed WAL. Such rows are kept.
    */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
@@ -140,10 +132,7 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Yields the peers of the user's personal channels, including channels without messages. The
-   * caller may await other work between two peers.
-   */
+  /** Includes channels without messages. The caller may await other work between two peers. */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
     yield* unstored;
@@ -151,7 +140,6 @@ export class ConversationRows {
       if (!unstored.has(peer)) yield peer;
   }
 
-  /** Returns the stored seq of the user's newest message in the channel, 0 if none is stored. */
   ownSeq(number: number, uid: string): number {
     if (number === 0) return 0;
     const value = this.#tables.own.getBinaryFast(ownKey(number, uid));
@@ -230,10 +218,7 @@ export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
 }
 
-/**
- * Yields the channels in which the user set a position, with the time of the newest change. The
- * caller may await other work between two channels.
- */
+/** The caller may await other work between two channels. */
 export function* changedPositions(
   { positions }: PositionTable,
   uid: string,
@@ -242,13 +227,11 @@ export function* changedPositions(
     yield { key, changedAtMs: Number(fieldsOf(value, POSITION_VERSION)[3]) };
 }
 
-/** Returns the other user of the personal channel. */
 export function peerOf(key: ChannelKey, uid: string): string {
   const [first = "", second = ""] = pairOf(key) ?? [];
   return first === uid ? second : first;
 }
 
-/** Returns `undefined` if the user never set a position or has left the group since then. */
 export function readPosition(
   tables: PositionTable,
   uid: string,
@@ -265,7 +248,7 @@ export function readPosition(
   };
 }
 
-/** Returns the highest id of a change, 0 if there was none. Later message ids must be higher. */
+/** Later message ids must be higher. */
 export function lastChangeId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_CHANGE_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);

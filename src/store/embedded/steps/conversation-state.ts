@@ -42,7 +42,6 @@ export interface ConversationStatePorts extends ChannelStatesPorts {
   readonly tables: PositionTable;
   readonly history: History;
   readonly clock: Clock;
-  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
@@ -72,7 +71,6 @@ export class ConversationStates {
     return { ...facts, last: messages[0] };
   }
 
-  /** Returns `undefined` if the conversation has no visible message. */
   head(ref: ConversationRef): ConversationHead | undefined {
     const { last, ...facts } = this.#facts(ref);
     return last && { ...facts, last };
@@ -109,7 +107,6 @@ export class ConversationStates {
     return { channel, position, readSeq, deletedSeq };
   }
 
-  /** Returns the newest visible message after `deletedSeq`, `undefined` if there is none. */
   #last({ channel, deletedSeq }: ConversationState): MessageHead | undefined {
     const { clock, retentionMs } = this.#ports;
     const fromSeq = this.#unread.firstKeptSeq(channel, deletedSeq + 1);

@@ -1,6 +1,5 @@
 // Implements the port's calls on conversations. A list is computed when it is requested, in short
-// slices of the event loop. A change of a position is one synchronous step inside a transaction. No
-// state.
+// slices of the event loop.
 
 import {
   type ChannelKey,
@@ -46,7 +45,6 @@ interface ConversationPorts extends ConversationStatePorts {
   readonly conversationRows: ConversationRows;
   readonly ids: { next(nowMs: number): number };
   readonly appends: {
-    /** Upper bound of the ids of committed messages. */
     readonly newestId: number;
   };
 }
@@ -162,10 +160,6 @@ export class Conversations implements ConversationStore {
     return ref && this.#states.view(ref);
   }
 
-  /**
-   * Applies the change. Stores nothing if the group is large, if the channel has no message, or if
-   * the position stays the same.
-   */
   #put(ref: ConversationRef, change: ConversationChange): void {
     const { tables, clock, ids } = this.#ports;
     const state = this.#states.stateOf(ref);
@@ -184,7 +178,6 @@ export class Conversations implements ConversationStore {
     putPosition(tables, ref, position);
   }
 
-  /** Returns `undefined` if the user is not a member of the group or the group is disbanded. */
   #refTo(uid: string, channel: ChannelRef): ConversationRef | undefined {
     if (channel.type === PERSON_CHANNEL) return personalRef(uid, channel);
     const { channelTables } = this.#ports;

@@ -1,15 +1,9 @@
 // Index of client message numbers in the database. There are two tables, one for each of the last
 // two generations. A generation lasts for at least one dedupe window. So when a new generation
 // begins, the older table has only expired entries. The older table is emptied and becomes the
-// current one. A lookup reads at most both tables and compares the exact times.
-//
-// Commands have entries in the same tables, under the channel number 0 and with the channel's key,
-// because their channel may have no number. Commands that are not committed yet are kept in memory.
-//
-// A filter per table records which sender used which client message number, so that most lookups
-// need no read. The filters are filled from the tables after a start. Until then, every lookup
-// reads the tables. Owns the number and start of the current generation, the filters, and the
-// uncommitted commands.
+// current one. Commands have entries in the same tables, under the channel number 0 and with the
+// channel's key, because their channel may have no number. A filter per table records which sender
+// used which client message number, so that most lookups need no read.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
@@ -78,18 +72,12 @@ export class DedupeIndex {
     this.#startedAtMs = Number(startedAtMs);
   }
 
-  /**
-   * True if a retry at `nowMs` is still recognised. If the clock was set back, the message still
-   * counts as within the window.
-   */
+  /** If the clock was set back, the message still counts as within the window. */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }
 
-  /**
-   * False only if the sender did not use this clientMsgNo in any channel within the window. A true
-   * result may be wrong.
-   */
+  /** A true result may be wrong. */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
     const [even, odd] = this.#filters;
@@ -118,7 +106,6 @@ export class DedupeIndex {
     this.#isClosed = true;
   }
 
-  /** Returns the start of the next page, `undefined` after the last one. */
   #fillSome(at: 0 | 1, start: Buffer): Buffer | undefined {
     let lastKey: Buffer | undefined;
     let count = 0;
@@ -137,16 +124,11 @@ export class DedupeIndex {
     return Buffer.concat([lastKey, Buffer.alloc(1)]);
   }
 
-  /** Returns the first message within the window, `undefined` if there is none. */
   find(number: number, sender: SenderKey, nowMs: number): FirstMessage | undefined {
     const size = writeKey(this.#key, number, sender);
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
-  /**
-   * Returns the uncommitted command, or else the stored command within the window. Returns
-   * `undefined` if there is none.
-   */
   findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));
     if (pending !== undefined) return pending;
@@ -177,10 +159,6 @@ export class DedupeIndex {
     return nowMs - this.#startedAtMs >= this.#windowMs;
   }
 
-  /**
-   * Empties the older table, which becomes the current one. Throws `disk_full` or `unavailable` on
-   * failure.
-   */
   async rotate(nowMs: number): Promise<void> {
     const next = this.#generation + 1;
     this.#isRotating = true;
@@ -224,10 +202,7 @@ export class DedupeIndex {
     void this.#table(this.#generation).put(key, value);
   }
 
-  /**
-   * Makes `findCommand` return the command until `outcome` resolves. If the command is stored, its
-   * entry must be in the database before `outcome` resolves.
-   */
+  /** If the command is stored, its entry must be in the database before `outcome` resolves. */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
     this.addToFilter(command);

@@ -1,5 +1,5 @@
-// Reads a channel's messages: older ones from the database, newer ones from the memtable. No state
-// of its own. Must never return a message that is not committed or has expired.
+// Reads a channel's messages: older ones from the database, newer ones from the memtable. Must
+// never return a message that is not committed or has expired.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";
@@ -15,7 +15,6 @@ interface HistoryPorts {
   readonly memtable: Memtable;
   readonly withStream: (message: Message, number: number) => Message;
   readonly clock: Clock;
-  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
@@ -38,28 +37,18 @@ export class History {
     this.#ports = ports;
   }
 
-  /** Returns the seq of the newest committed message, expired or not, 0 if there was none. */
   headSeq(key: ChannelKey): number {
     const { memtable, rows } = this.#ports;
     return memtable.peek(key)?.head ?? rows.get(key)?.head ?? 0;
   }
 
-  /**
-   * Returns the channel's newest seq, and the last seq up to which the channel and the caller have
-   * the same messages. `lastSeq` and `lastId` are the newest seq and the highest message id that
-   * the caller has. If one of them is 0, the ids are not compared, and all messages up to `lastSeq`
-   * count as the same.
-   */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isEverythingCommon = lastId === 0 || lastSeq === 0;
     const lastCommonSeq = isEverythingCommon ? lastSeq : this.#lastCommonSeq(key, lastSeq, lastId);
     return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
-  /**
-   * Returns the highest seq, at most `lastSeq`, up to which no visible message has an id above
-   * `lastId`. A binary search finds it, because ids grow with seqs.
-   */
+  /** A binary search finds the seq, because ids grow with seqs. */
   #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const hasCommonIds = (seq: number) => this.#newestId(key, seq) <= lastId;
     if (hasCommonIds(lastSeq)) return lastSeq;

@@ -47,11 +47,9 @@ interface OpenInbox {
   readonly added: NewCommand[];
   /** Seq up to which this batch dropped all copies because the inbox was full. */
   droppedThrough: number;
-  /** Seqs of copies that this batch removes because they were acknowledged or have expired. */
   readonly removed: Set<number>;
 }
 
-/** A command, and the number of inboxes that still hold it. */
 interface RemainingCopies {
   readonly command: Buffer;
   /** True if the table `commandLeft` may have a row of the command. */
@@ -77,7 +75,7 @@ export class InboxBatch {
     return this.#dropped;
   }
 
-  /** Returns the key of the copy. Drops the oldest copies if the inbox is full. */
+  /** Drops the oldest copies if the inbox is full. */
   add(uid: string, command: NewCommand): Buffer {
     const inbox = this.#open(uid);
     const key = copyKey(inbox.key, ++inbox.last, this.#arena);
@@ -92,11 +90,7 @@ export class InboxBatch {
     return key;
   }
 
-  /**
-   * Removes a copy. Returns the expiry time of its command in Unix milliseconds. Returns
-   * `undefined` if the copy was not in the inbox before the batch, or if the batch has already
-   * removed it.
-   */
+  /** Returns the expiry time of the copy's command, `undefined` if nothing was removed. */
   remove(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);
@@ -185,10 +179,7 @@ export class InboxBatch {
     this.#removeCopy(inbox, copyKey(key, seq), remaining);
   }
 
-  /**
-   * `copies` is the number of copies if this batch adds the command. Returns `undefined` if the
-   * command is no longer stored.
-   */
+  /** `copies` is the number of copies if this batch adds the command. */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);
     const existing = this.#remaining.get(name);
@@ -206,7 +197,6 @@ export class InboxBatch {
     return remaining;
   }
 
-  /** Stores how many inboxes still hold the command. Removes the command if none does. */
   #putRemaining({ command: key, hasRow, count }: RemainingCopies): void {
     const value = count > 0 ? leftValue(count) : undefined;
     if (value !== undefined || hasRow) this.#writes.push({ table: "commandLeft", key, value });

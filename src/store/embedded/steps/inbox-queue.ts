@@ -1,11 +1,8 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
 // transaction. So no step needs a lock, events are published in the order of commits, and many
-// small commands share one commit. Users take turns; the steps of one user keep their order. Owns
-// the queue, the ids of commands that must not be visible yet, and the counters.
-//
-// A large step is decided in short slices of the event loop, but all writes are issued in one
-// event-loop turn. Nothing may be published or answered before the commit. If a step cannot be
-// decided, it fails alone. If a commit fails, all steps of its batch fail.
+// small commands share one commit. Users take turns; the steps of one user keep their order. A
+// large step is decided in short slices of the event loop, but all writes are issued in one
+// event-loop turn. Nothing may be published or answered before the commit.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -19,15 +16,8 @@ import { type InboxStep, rememberCommands } from "./commands.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
-/**
- * Maximum number of copies and acknowledgements in a batch before other steps join it. The first
- * step alone may be larger.
- */
 const MAX_BATCH = 2000;
-/**
- * Maximum number of copies and acknowledgements that join a batch while it is being decided. Only
- * small steps join, so that they need not wait until the whole batch is written.
- */
+/** Only small steps join, so that they need not wait until the whole batch is written. */
 const MAX_JOINING = 500;
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
@@ -58,7 +48,7 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** True if the user can queue no more. One user can fill at most half of the queue. */
+  /** One user can fill at most half of the queue. */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
@@ -75,7 +65,6 @@ export class InboxQueue {
     this.#running ??= this.#run();
   }
 
-  /** Fails every step that is still in the queue, and every step that is added later. */
   refuse(): void {
     this.#isRefusing = true;
     for (let step = this.#queue.take(); step; step = this.#queue.take())
@@ -135,7 +124,7 @@ export class InboxQueue {
     for (const step of steps) this.#finish(step, failure);
   }
 
-  /** Decides all steps in one batch. Small steps that arrive meanwhile are added to `steps`. */
+  /** Small steps that arrive meanwhile are added to `steps`. */
   async #decide(steps: InboxStep[]): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#ports;
     const batch = new InboxBatch(tables, maxInbox);

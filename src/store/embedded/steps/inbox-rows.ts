@@ -30,7 +30,6 @@ interface InboxState {
 
 /**
  * Allocates small buffers from larger ones, so that tens of thousands of keys need few allocations.
- * A returned buffer stays valid.
  */
 export class Arena {
   #block = Buffer.alloc(0);
@@ -150,7 +149,6 @@ export function readLeft(value: Buffer): number {
   return value.readUInt32BE(1);
 }
 
-/** Returns an empty list if the command is no longer stored. */
 export function readCopies(
   value: Buffer | undefined,
 ): { readonly uid: string; readonly seq: number }[] {

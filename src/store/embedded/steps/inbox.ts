@@ -1,6 +1,5 @@
-// Implements the port's calls on command inboxes. A retry is answered with the first command. A
-// read returns only published commands that have not expired. All changes of inboxes go through the
-// queue. State: the number of retries.
+// Implements the port's calls on command inboxes. A read returns only published commands that have
+// not expired. All changes of inboxes go through the queue.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";
@@ -114,7 +113,6 @@ export class Inbox implements InboxStore {
     return commands;
   }
 
-  /** Returns the newest `inboxSeq` of the user, 0 if the inbox is empty. */
   newestSeq(uid: string): number {
     const { last, count } = this.#stateOf(inboxKey(uid));
     return count > 0 ? last : 0;
@@ -130,10 +128,6 @@ export class Inbox implements InboxStore {
     return promise;
   }
 
-  /**
-   * Returns the seqs whose copies are in the inbox. Each seq costs at most one read. The reads are
-   * spread over several event-loop turns.
-   */
   async #storedSeqs(uid: string, inboxSeqs: readonly number[]): Promise<readonly number[]> {
     const slice = new TimeSlice(undefined, this.#lookups);
     const inbox = inboxKey(uid);
@@ -154,10 +148,6 @@ export class Inbox implements InboxStore {
     return readState(this.#ports.tables.inboxes.get(inbox));
   }
 
-  /**
-   * Removes expired commands and their copies. Stops early if `isClosed` returns true. Throws
-   * `disk_full` or `unavailable` if a write fails.
-   */
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {
     const { commands } = this.#ports.tables;
     const bounds = { end: commandKey(nowMs + 1), limit: MAX_SWEPT_COMMANDS };
@@ -168,7 +158,6 @@ export class Inbox implements InboxStore {
     }
   }
 
-  /** Removes commands in order, until all are removed or at least MAX_SWEPT_COPIES copies are. */
   async #expire(commands: readonly Buffer[]): Promise<void> {
     const { commandCopies } = this.#ports.tables;
     const steps: Promise<void>[] = [];

@@ -1,7 +1,6 @@
-// A stream in memory: an active one, or an ended one that is not completely in the database. Owns
-// its text, the text offset of each event, its notes and the marks of event ids. An event is
-// assigned first, and shown once it is committed. Events whose write fails are rolled back, newest
-// first. An uncommitted event must never be visible to reads.
+// A stream in memory: an active one, or an ended one that is not completely in the database. An
+// event is assigned first, and shown once it is committed. Events whose write fails are rolled
+// back, newest first. An uncommitted event must never be visible to reads.
 
 import {
   type ChannelEvent,
@@ -43,7 +42,6 @@ export function eventBytes(event: Pick<StreamEvent, "data" | "eventId">): number
 
 interface RememberedId {
   readonly mark: string;
-  /** Index of the first event with the id. */
   readonly firstIndex: number;
   /** Index of the event that showed that different events share the id. */
   sharedIndex: number | undefined;
@@ -111,7 +109,6 @@ export class LiveStream {
     return this.#memory;
   }
 
-  /** Returns the mark under an event id (`event-ids.ts`), `undefined` if there is none. */
   markOf(eventId: string | undefined): string | undefined {
     const id = eventId === undefined ? undefined : this.#ids.get(eventId);
     return id?.sharedIndex === undefined ? id?.mark : SHARED_ID;
@@ -134,7 +131,7 @@ export class LiveStream {
     this.#memory += eventBytes(event);
   }
 
-  /** Undoes `assign`. `event` must be the newest event and must be uncommitted. */
+  /** `event` must be the newest event and must be uncommitted. */
   rollBack(event: StreamEvent): void {
     const { type } = event;
     const textOffset = this.#offsets.pop() ?? 0;
@@ -147,7 +144,6 @@ export class LiveStream {
     this.#memory -= eventBytes(event);
   }
 
-  /** Remembers the id of an event that is not a retry. A known id becomes a shared one. */
   #rememberId({ index, type, data, eventId, timestampMs, isTimed }: StreamEvent): void {
     if (eventId === undefined) return;
     const id = this.#ids.get(eventId);
@@ -173,10 +169,6 @@ export class LiveStream {
     this.#snapshot = undefined;
   }
 
-  /**
-   * Returns the number of UTF-16 units of text before the event `index`. Returns `undefined` if
-   * `index` is negative or higher than `shown`.
-   */
   textOffset(index: number): number | undefined {
     if (index < 0 || index > this.#shown) return undefined;
     return this.#offsets[index] ?? this.#text.length;
@@ -229,7 +221,6 @@ export class LiveStream {
     };
   }
 
-  /** Returns the text offset of each event, and the event ids with their marks. */
   trace(): { readonly offsets: readonly number[]; readonly marks: ReadonlyMap<string, string> } {
     const marks = new Map<string, string>();
     for (const id of this.#ids.keys()) marks.set(id, this.markOf(id) ?? SHARED_ID);

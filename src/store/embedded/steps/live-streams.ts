@@ -1,6 +1,5 @@
-// The streams in memory: active ones, and ended ones that are not completely in the database. Loads
-// them after a restart and passes them to checkpoints. Must never drop a stream before the database
-// has all of it.
+// The streams in memory: active ones, and ended ones that are not completely in the database. Must
+// never drop a stream before the database has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, type Message, STREAM_END } from "../../../broker/model.ts";
@@ -75,10 +74,8 @@ export class LiveStreams {
   }
 
   /**
-   * Throws `too_large` if the event is too large for its stream, which has `streamBytes` bytes so
-   * far. Throws `overloaded` if the event would exceed the memory limit of all streams. An end
-   * without data is always accepted. An end is never rejected with `overloaded`, because it frees
-   * memory.
+   * An end without data is always accepted. An end is never rejected with `overloaded`, because it
+   * frees memory.
    */
   assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
     const { maxStreamBytes, maxActiveBytes } = this.#limits;
@@ -105,7 +102,6 @@ export class LiveStreams {
     return stream;
   }
 
-  /** Drops a stream whose start was not written, or that is completely in the database. */
   remove(stream: LiveStream): void {
     const { key } = stream.head;
     const streams = this.#byChannel.get(key)?.filter((s) => s !== stream) ?? [];
@@ -130,10 +126,7 @@ export class LiveStreams {
     this.#dirty.add(stream);
   }
 
-  /**
-   * Loads the active streams from the database. Their silence is measured from the time of this
-   * call. Must be called before the WAL is replayed. Throws `internal` if the data cannot be read.
-   */
+  /** Must be called before the WAL is replayed. The streams count as silent from now on. */
   load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
       const stream = this.add(this.#memtable.channel(head.key), head);
@@ -143,7 +136,6 @@ export class LiveStreams {
     }
   }
 
-  /** Does nothing if the stream is already in memory, or has ended in the database. */
   replayMessage(channel: MemtableChannel, message: Message): void {
     const { key, messageSeq } = message;
     if (this.atSeq(key, messageSeq) !== undefined) return;
@@ -151,10 +143,6 @@ export class LiveStreams {
     this.add(channel, message).show(0);
   }
 
-  /**
-   * Throws `internal` if an earlier event of the stream is missing, or if the event cannot be
-   * decoded.
-   */
   replayEvent(bytes: Buffer): void {
     const { stream: name, event, body } = decodeStreamRecord(bytes);
     const { key, messageSeq } = name;
@@ -178,7 +166,6 @@ export class LiveStreams {
     stream.show(event.index + 1);
   }
 
-  /** After a failed checkpoint, the next call includes the same events again. */
   startFlush() {
     const streams = [...this.#dirty];
     for (const stream of streams) stream.flushing = stream.shown;

@@ -1,6 +1,5 @@
 // Decides whether a sender may send: collects the facts of the channel from the tables and applies
 // the rules of `broker/permissions.ts`. The decision is part of the step that appends the message.
-// No state.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -8,7 +7,6 @@ import { isCheck, refuseGroupSend, refusePersonSend } from "../../../broker/perm
 import type { GroupFacts, MessageDraft, PersonFacts } from "../../../broker/ports.ts";
 import { ALLOWLIST, type ChannelTables, DENYLIST, MEMBER } from "./channel-tables.ts";
 
-/** Returns `undefined` if the sender may send. */
 export type PermissionCheck = (draft: MessageDraft) => SendRefusal | undefined;
 
 export function createPermissionCheck(tables: ChannelTables): PermissionCheck {

@@ -1,7 +1,7 @@
 // Removes expired messages, messages beyond the history limits, and expired commands, tokens and
-// logins, together with the rows that refer to them. Works in short steps, each of which is one
-// transaction. A row of the log is removed once its newest message is older than the retention
-// time. If only some messages of a row are beyond the limit on their number, the row is shortened.
+// logins, together with the rows that refer to them. A row of the log is removed once its newest
+// message is older than the retention time. If only some messages of a row are beyond the limit on
+// their number, the row is shortened.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -23,10 +23,7 @@ import { isTokenValid } from "./managers.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
 const ENTRIES_PER_STEP = 200;
-/**
- * Maximum number of messages by which a channel may exceed its limit before a sweep examines it. A
- * tenth of the limit is used if that is less.
- */
+/** A channel may exceed its limit by this number, or by a tenth of the limit if that is less. */
 const MAX_TRIM_STEP = 100;
 
 interface SweepPorts {
@@ -61,10 +58,7 @@ export class Sweep {
     this.#timer.unref();
   }
 
-  /**
-   * Resolves to the number of removed messages of channels. Joins a run that is in progress. Throws
-   * `disk_full` or `unavailable` if a write fails.
-   */
+  /** Joins a run that is in progress. */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
       this.#running = undefined;
@@ -72,13 +66,12 @@ export class Sweep {
     return this.#running;
   }
 
-  /** Stops the timer. A run in progress ends early. */
+  /** A run in progress ends early. */
   stop(): void {
     this.#isClosed = true;
     clearInterval(this.#timer);
   }
 
-  /** Stops the timer and waits for a run in progress. Safe to call twice. */
   async close(): Promise<void> {
     this.stop();
     await this.#running?.catch(() => 0); // the caller of `run` receives the error
@@ -144,11 +137,7 @@ export class Sweep {
   }
 }
 
-/**
- * Removes messages beyond the history limits. Examines all channels if there is a retention time,
- * else those in the queue. Returns the number of removed messages. Throws `disk_full` or
- * `unavailable` if a write fails.
- */
+/** Examines all channels if there is a retention time, else those in the queue. */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
   if (retentionMs === Infinity && trimQueue.maxMessages === 0) return 0;
@@ -241,10 +230,7 @@ function rowsToCut(
   const hasRetention = retentionMs < Infinity;
   if (!hasRetention && trimThrough <= 0) return cuts;
   const to = hasRetention ? MAX_SEQ : trimThrough;
-  /**
-   * A row that a checkpoint is writing must not be shortened, because the checkpoint could write it
-   * again in full.
-   */
+  /** A row must not be shortened while a checkpoint could write it again in full. */
   const memtableFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
   for (const row of logRows.scanRows(number, 1, to)) {
@@ -279,13 +265,8 @@ function newestMs(row: LogRow): number {
   return newest;
 }
 
-/**
- * Channels that the next sweep must examine, because they grew since the last one. After a start,
- * all channels are examined, because the limit may have changed. `addIfGrown` is called once per
- * channel and checkpoint, never per message.
- */
+/** After a start, all channels are examined, because the limit may have changed. */
 export class TrimQueue {
-  /** 0 means no limit. */
   readonly maxMessages: number;
   readonly #step: number;
   /** `undefined` means all channels. */
@@ -296,10 +277,7 @@ export class TrimQueue {
     this.#step = Math.min(MAX_TRIM_STEP, Math.ceil(maxMessages / 10));
   }
 
-  /**
-   * Must be called with each channel that a checkpoint has written, before the memtable drops its
-   * records.
-   */
+  /** Must be called before the memtable drops the records of the channel. */
   addIfGrown({ channel, head, log }: ChannelFlush): void {
     if (this.maxMessages === 0 || head <= this.maxMessages) return;
     const before = head - log.length;
@@ -311,14 +289,12 @@ export class TrimQueue {
     this.#channels?.add(key);
   }
 
-  /** Empties the queue and returns its channels. `undefined` means all channels. */
   takeAll(): ReadonlySet<ChannelKey> | undefined {
     const channels = this.#channels;
     this.#channels = new Set();
     return channels;
   }
 
-  /** Called after a failed sweep. The next sweep examines all channels. */
   failed(): void {
     this.#channels = undefined;
   }

@@ -1,5 +1,5 @@
 // The rules for the sessions of a user: which sessions a login ends, and whether a session may be
-// continued. Pure. `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` contain the same
+// continued. `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` contain the same
 // rules, because the Redis driver must apply them inside Redis. `test/contract/kick-cases.ts`
 // contains the test cases of both.
 
@@ -25,10 +25,7 @@ type LoginDecision =
       readonly newest: NewestLogin | undefined;
     };
 
-/**
- * Decides whether a login is accepted, and which sessions it ends [decisions: Kick rule; resume is
- * no login]. `now` is in microseconds.
- */
+/** Applies the rules of [decisions: Kick rule; resume is no login]. `now` is in microseconds. */
 export function decideLogin(
   session: SessionRecord,
   claim: Claim | undefined,
@@ -79,11 +76,7 @@ export function decideLogin(
   };
 }
 
-/**
- * Returns the order of the login that the session continues, `undefined` if the session is a new
- * login. Returns 0 if the continued login is older than the newest main login, because the order of
- * older logins is not stored.
- */
+/** Returns 0 for a login older than `newest`, because the order of older logins is not stored. */
 function claimedOrder(
   claim: Claim | undefined,
   newest: NewestLogin | undefined,

@@ -1,6 +1,5 @@
 // The sessions of this process. They are only in memory, because no session outlives the process.
-// Only the newest main logins are stored in the database. State: sessions by uid, and the close
-// reason of each ended session that its connection has not removed yet.
+// Only the newest main logins are stored in the database.
 
 import { timingSafeEqual } from "node:crypto";
 import type { CloseReason } from "../../../broker/errors.ts";
@@ -55,10 +54,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
 
   let lastUs = 0;
 
-  /**
-   * Returns a time in microseconds that is later than the previous result. Two logins must not get
-   * the same time, and the clock may be set back.
-   */
+  /** Two logins must not get the same time, and the clock may be set back. */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
     return lastUs;
@@ -106,10 +102,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /**
-   * Removes a session. If it belongs to the newest main login, the reason is stored with the login,
-   * so that the login cannot be continued later.
-   */
+  /** Stores the reason with the newest main login, so that the login cannot be continued later. */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;
@@ -120,7 +113,7 @@ export function createSessions(ports: SessionPorts): SessionStore {
     remove(session, reason);
   }
 
-  /** Decides whether the session may continue. A session that is not in memory was ended. */
+  /** A session that is not in memory was ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = await users.device(session.uid, session.flag);
     const isBanned = await users.isBanned(session.uid);
@@ -207,7 +200,6 @@ function failure(cause: unknown): Confirmation {
   return { kind: "failed", error: toBrokerError(cause) };
 }
 
-/** Returns `undefined` if the device does not have the token that was sent. */
 function levelOf(
   requested: SessionRecord,
   tokenHash: Uint8Array | undefined,
@@ -221,10 +213,7 @@ function levelOf(
   return isSame ? device.level : undefined;
 }
 
-/**
- * Returns why the device's current token ends the session, `undefined` if the session may continue
- * [decisions: /user/token again].
- */
+/** Returns why the current token of the device ends the session [decisions: /user/token again]. */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,

@@ -1,6 +1,5 @@
-// Reads streams: active and recently ended ones from memory, others from the database. No state of
-// its own. Must never return uncommitted events, or an ended stream whose message is older than the
-// retention time.
+// Reads streams: active and recently ended ones from memory, others from the database. Must never
+// return uncommitted events, or an ended stream whose message is older than the retention time.
 
 import { type ChannelKey, type Message, messageTimeMs } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
@@ -18,16 +17,13 @@ type StreamReads = Pick<
 export interface StreamReadsPorts {
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
-  /** Returns the current time in Unix milliseconds. */
   readonly clock: () => number;
-  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
 export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   const { live, streamRows: rows } = ports;
 
-  /** Returns `undefined` if no such stream is stored, or if its message is no longer shown. */
   function findEnded(
     key: ChannelKey,
     clientMsgNo: string,
@@ -41,7 +37,6 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
 
   const isShown = (record: Buffer) => isKept(peekTimes(record).acceptedMs);
 
-  /** An ended stream is returned only until its message is older than the retention time. */
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
     return isKept(messageTimeMs(stream.head.messageId));
@@ -77,7 +72,6 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
   };
 }
 
-/** Adds the stream to the message. `number` is the number of the channel. */
 type WithStream = (message: Message, number: number) => Message;
 
 export function createWithStream({

@@ -65,17 +65,13 @@ const TYPES: readonly string[] = [
 export interface StreamEvent {
   readonly index: number;
   readonly type: string;
-  /** `undefined` if the event does not end the stream. */
   readonly ending: Ending | undefined;
-  /** `undefined` if the producer chose none. */
   readonly eventId: string | undefined;
   readonly data: string;
   readonly timestampMs: number;
-  /** True if the producer gave the timestamp. */
   readonly isTimed: boolean;
 }
 
-/** A record in `bytes`: from offset `start` to offset `end`. Its body begins at offset `body`. */
 export interface EncodedEvent {
   readonly bytes: Buffer;
   readonly start: number;
@@ -111,7 +107,6 @@ export function endingCode(ending: Ending): number {
   return ENDINGS.indexOf(ending);
 }
 
-/** Throws `internal` if the code is unknown. */
 export function endingOf(code: unknown): Ending {
   const ending = typeof code === "number" ? ENDINGS[code] : undefined;
   if (ending === undefined) throw unreadable(`ending ${code}`);
@@ -128,10 +123,7 @@ export function maxStreamRecordBytes({ key }: StreamName, { eventId, data }: Str
   return RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 4 + units * 3;
 }
 
-/**
- * Returns where the body begins and where the record ends. The target must have room for
- * `maxStreamRecordBytes`.
- */
+/** The target must have room for `maxStreamRecordBytes`. */
 export function encodeStreamRecord(
   target: Buffer,
   at: number,
@@ -160,7 +152,6 @@ function encodeBody(target: Buffer, at: number, event: StreamEvent): number {
   return end + writeText(target, end, data);
 }
 
-/** Throws `internal` if the version or a value is unknown. */
 export function decodeStreamRecord(bytes: Buffer): {
   readonly stream: StreamName;
   readonly event: StreamEvent;
@@ -179,7 +170,6 @@ export function decodeStreamRecord(bytes: Buffer): {
   };
 }
 
-/** Throws `internal` if the body contains an unknown value. */
 export function decodeBody(bytes: Buffer): StreamEvent {
   const type = TYPES[bytes[0] ?? 0];
   if (type === undefined || type === "") throw unreadable(`event type ${bytes[0]}`);

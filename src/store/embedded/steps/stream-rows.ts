@@ -1,7 +1,7 @@
 // Rows of streams in the database. An active stream has one row that marks it as active. Each
 // checkpoint adds a row with the new events of the stream (a part). An ended stream has a row with
 // its content, a row with the text offsets of its events and the marks of their ids, and a row
-// under its clientMsgNo. The message of a stream is in the log. No state.
+// under its clientMsgNo. The message of a stream is in the log.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";
@@ -103,13 +103,11 @@ export class StreamRows {
     return this.#tables.log.get(logKey(number, messageSeq));
   }
 
-  /** Returns the mark under an event id (`event-ids.ts`), `undefined` if there is none. */
   markOf(position: StreamPosition, eventId: string | undefined): string | undefined {
     if (eventId === undefined) return undefined;
     return this.marks(position).get(eventId);
   }
 
-  /** Returns the event ids of an ended stream with their marks. */
   marks(position: StreamPosition): ReadonlyMap<string, string> {
     const marks = new Map<string, string>();
     const items = (this.#trace(position)?.[1] ?? []) as readonly string[]; // as `#putEnded` wrote it
@@ -117,11 +115,6 @@ export class StreamRows {
     return marks;
   }
 
-  /**
-   * Returns the number of UTF-16 units of text before the event `index`. If `index` is the number
-   * of events, returns the length of the text. Returns `undefined` for a negative or higher index,
-   * or if the stream is not stored.
-   */
   textOffset(position: StreamPosition, index: number): number | undefined {
     const bytes = this.#trace(position)?.[0];
     if (!(bytes instanceof Uint8Array) || index < 0) return undefined;
@@ -137,7 +130,6 @@ export class StreamRows {
     return row === undefined ? undefined : fieldsOf(row, VERSION);
   }
 
-  /** Returns `undefined` if no ended stream is stored for the message. */
   snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;
@@ -161,7 +153,6 @@ export class StreamRows {
     return number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq));
   }
 
-  /** Throws `internal` if the message of a stream is missing or a row cannot be decoded. */
   *active(): Generator<{
     readonly head: StreamHead;
     readonly parts: readonly number[];
@@ -189,8 +180,7 @@ export class StreamRows {
 /**
  * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
  * older build can leave such rows. The replay of the WAL restores these streams, because segments
- * are deleted only after a complete checkpoint. Must be called before the replay. Throws
- * `unavailable` if the rows cannot be removed.
+ * are deleted only after a complete checkpoint. Must be called before the replay.
  */
 export async function removeOrphanedStreams(
   tables: Tables,
@@ -267,7 +257,6 @@ function encodePart(events: readonly EncodedEvent[]): Buffer {
   return value;
 }
 
-/** Throws `internal` if a version is newer than this build's, or if an event cannot be decoded. */
 function decodePart(part: Buffer): StreamEvent[] {
   assertVersion(part);
   const events: StreamEvent[] = [];

@@ -1,7 +1,6 @@
 // The queued step of a call that changes streams. It assigns events in memory and in the frame.
 // Once the events are durable, it makes them visible and publishes them. If the write fails, it
-// rolls them back. Owns the list of events and the result of the call. Events must not be shown,
-// published or acknowledged before they are durable.
+// rolls them back.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
@@ -26,10 +25,7 @@ export interface StreamCallPorts {
   readonly frame: Frame;
 }
 
-/**
- * Decides a call and assigns its events. If the call is refused, throws a BrokerError before it
- * assigns anything.
- */
+/** If the call is refused, throws a BrokerError before it assigns anything. */
 export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
 export class StreamCall<Answer> implements QueuedStep {
@@ -146,7 +142,6 @@ export class StreamAssignments {
     });
   }
 
-  /** Undoes the newest event first. */
   rollBack(): void {
     const { memtable, live } = this.#ports;
     for (const assigned of this.#events.toReversed()) {

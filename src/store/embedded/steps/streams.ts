@@ -1,7 +1,7 @@
 // Implements the port's calls that change streams, and the state machine of streams: how an event,
 // a cancel by a viewer and the silence of a producer change a stream [spec: Streaming text session;
 // decisions: Messages and events]. A call is checked here and decided when it reaches the front of
-// the queue. Decisions are based on assigned events, committed or not. No state.
+// the queue. Decisions are based on assigned events, committed or not.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -119,7 +119,6 @@ class StreamRules {
     return { verdict: "done", state: stateAfter(ended.ending) };
   }
 
-  /** Ends streams without an event for more than `silentMs`. Returns their number. */
   interrupt(silentMs: number, assignments: StreamAssignments): number {
     const silent = this.silentStreams(silentMs);
     for (const stream of silent) endStream(stream, "interrupted", assignments);
@@ -162,7 +161,6 @@ class StreamRules {
   }
 }
 
-/** `remembered` is the mark under the id of the event, `undefined` if there is none. */
 function isRepeated(draft: StreamDraft, remembered: string | undefined): boolean {
   const mark = remembered === undefined ? undefined : eventMark(draft);
   return remembered !== undefined && mark !== undefined && isRetry(remembered, mark);

@@ -1,9 +1,7 @@
 // Counts unread messages: visible messages with a red dot after a read position. A count costs a
 // few reads, because each record stores the number of messages up to it that have a red dot and do
-// not expire. Messages that expire are counted one by one, newest first and up to a limit.
-// `ChannelStates` reads the needed parts of a channel from the database and the memtable. Owns the
-// results of earlier scans of the memtable, so that no record is scanned twice. A `ChannelState`
-// must not be used after an `await`.
+// not expire. Messages that expire are counted one by one, newest first and up to a limit. A
+// `ChannelState` must not be used after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -25,15 +23,13 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
 /**
- * Maximum number of rows that are read for a count. Higher than MAX_EXPIRING, because some of the
- * messages may have expired but not been removed yet.
+ * Higher than MAX_EXPIRING, because some of the messages may have expired but not been removed yet.
  */
 const MAX_LOOKED_AT = 5000;
 
 interface UnreadPorts {
   readonly states: Pick<ChannelStates, "recordFrom" | "expiringNewestFirst">;
   readonly clock: Clock;
-  /** `Infinity` means that messages are never removed by age. */
   readonly retentionMs: number;
 }
 
@@ -48,11 +44,7 @@ export class UnreadCounter {
     return this.#countPermanent(state, position) + this.#expiring(state, position).length;
   }
 
-  /**
-   * Returns the highest position, at least `lowest`, after which `unread` messages are unread. If
-   * there are fewer unread messages, returns the highest position after which all of them are
-   * unread.
-   */
+  /** Returns the highest position, at least `lowest`, after which `unread` messages are unread. */
   positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
     const countAfter = (seq: number): number => {
@@ -71,20 +63,13 @@ export class UnreadCounter {
     return low;
   }
 
-  /**
-   * Returns the first seq from `seq` on whose message is within the retention time, the seq after
-   * the head if there is none. Returns `seq` itself if there is no retention time, or if `seq` is
-   * higher than the head.
-   */
   firstKeptSeq(state: ChannelState, seq: number): number {
     if (this.#ports.retentionMs === Infinity || seq > state.head) return seq;
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
   /**
-   * Returns the first record from `seq` on that is within the retention time, `undefined` if there
-   * is none. Its message may have expired by its own `expire`. A binary search finds the record,
-   * because messages reach the retention time in the order of seqs.
+   * Messages reach the retention time in the order of seqs, so a binary search finds the record.
    */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
@@ -108,10 +93,6 @@ export class UnreadCounter {
     return state.headCounted - first.counted + (first.isCounted ? 1 : 0);
   }
 
-  /**
-   * Returns the seqs of unread messages that have an expiry time and are still visible, newest
-   * first. The limits are MAX_EXPIRING and MAX_LOOKED_AT.
-   */
   #expiring(state: ChannelState, position: number): readonly number[] {
     const { states, clock } = this.#ports;
     const nowMs = clock();
@@ -180,13 +161,11 @@ export class ChannelStates {
     return { number, head, headCounted: counted, active };
   }
 
-  /** Returns the newest seq that the user sent in the channel, 0 if there is none. */
   ownSeq({ number, active }: ChannelState, uid: string): number {
     const inMemtable = active && this.#scan(active).own.get(uid);
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
-  /** Returns the first record whose seq is at least `seq`, `undefined` if there is none. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#ports;
@@ -196,10 +175,6 @@ export class ChannelStates {
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /**
-   * Returns the newest message from `fromSeq` on that `isShown` accepts, `undefined` if there is
-   * none.
-   */
   newestVisible(
     state: ChannelState,
     fromSeq: number,
@@ -219,10 +194,6 @@ export class ChannelStates {
     return undefined;
   }
 
-  /**
-   * Yields the messages from `fromSeq` on that have a red dot and an expiry time, expired or not,
-   * newest first.
-   */
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
     const inMemtable = state.active && this.#scan(state.active).expiring;
     for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {

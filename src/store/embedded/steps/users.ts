@@ -1,5 +1,5 @@
 // The devices of users, and the newest main login of each device flag. A login outlives its session
-// and the process. State: the position of the sweep of expired logins.
+// and the process.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -98,7 +98,7 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
 
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
-  /** Stores the login for `LOGIN_TTL_MS`. Must be called inside `persist` or `transact`. */
+  /** Must be called inside `persist` or `transact`. */
   put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
 }
 
@@ -119,10 +119,6 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   };
 }
 
-/**
- * Returns a function that removes expired logins. Each call of the function examines up to
- * ROWS_PER_SWEEP rows. It throws `disk_full` or `unavailable` on failure.
- */
 export function createLoginSweep(tables: Tables): (nowMs: number) => Promise<void> {
   const { logins } = tables;
   const isExpired = (stored: Stored | undefined, nowMs: number) =>
