@@ -1,6 +1,6 @@
 // Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores remember
 // the same text for each id, and `is_retry` in `redis/lua/stream_steps.lua` compares it in the same
-// way as `isRetry`. Pure.
+// way as `isRetry`.
 
 import { createHash } from "node:crypto";
 import { STREAM_CONTENT, STREAM_END, STREAM_START, TOOL_CALL_EVENTS } from "../broker/model.ts";
@@ -15,9 +15,8 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns what is remembered under the id of an event: its type, a hash of its data and the
- * timestamp that the producer gave. Returns `undefined` if nothing is remembered: the event has no
- * id, or its id is the stream's `clientMsgNo`, which every event of the stream may carry.
+ * Returns `undefined` if nothing is remembered: the event has no id, or its id is the stream's
+ * `clientMsgNo`, which every event of the stream may carry.
  */
 export function eventMark({
   clientMsgNo,
@@ -33,7 +32,6 @@ export function eventMark({
   return `${TYPES.indexOf(type)}${hash}${timestampMs ?? ""}`;
 }
 
-/** Returns true if an event with `mark` repeats the event that is remembered under its id. */
 export function isRetry(remembered: string, mark: string): boolean {
   if (remembered === SHARED_ID) return false;
   if (remembered.length > UNTIMED_LENGTH && mark.length > UNTIMED_LENGTH)

@@ -1,5 +1,5 @@
 // Sizes of messages, conversations and stream events, as they are counted against the limits on
-// memory and on reads. All stores count in the same way. Pure.
+// memory and on reads. All stores count in the same way.
 
 import {
   type Message,
@@ -13,7 +13,6 @@ import {
 export const CONVERSATION_BYTES = 256;
 const NOTE_BYTES = 48;
 
-/** Returns the size in bytes of the payload and, if there is a stream, of its other content. */
 export function contentBytes({ payload, stream }: Message): number {
   return payload.length + (stream === undefined ? 0 : streamBytes(stream));
 }
@@ -29,9 +28,8 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * Returns the number of bytes by which an event counts against the limit of its stream. It is never
- * 0, so that empty events count too. The same event must always have the same size, because a
- * rollback and a restart compute the size again.
+ * The size is never 0, so that empty events count too. The same event must always have the same
+ * size, because a rollback and a restart compute the size again.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

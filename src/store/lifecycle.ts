@@ -1,6 +1,5 @@
 // The lifecycle of a store: new → starting → running → closing → closed. A closed store can be
-// started again if the driver supports restarts. Owns the status, the opened store, and the number
-// of calls of `use` in progress.
+// started again if the driver supports restarts.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -8,19 +7,15 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 interface LifecycleSteps<Running> {
   readonly open: () => Promise<Running>;
-  /** Shuts the store down. `idle` resolves once no call of `use` is in progress. */
+  /** `idle` resolves once no call of `use` is in progress. */
   readonly shut: (running: Running, idle: () => Promise<void>) => Promise<void>;
   readonly restarts: boolean;
 }
 
 export interface Lifecycle<Running> {
-  /**
-   * Opens the store, unless it is already starting or running. Rejects with the error of `open`, or
-   * with `unavailable` if the store is closing, or closed without support for restarts.
-   */
+  /** Rejects with `unavailable` if the store is closing, or closed without support for restarts. */
   start(): Promise<void>;
   close(): Promise<void>;
-  /** Returns the opened store, `undefined` if the store is not running. */
   running(): Running | undefined;
   notRunning(): BrokerError;
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;

@@ -1,5 +1,4 @@
-// Schema of the store's configuration keys. The drivers receive the values as plain numbers and
-// strings.
+// Schema of the store's configuration keys.
 
 import { Type } from "typebox";
 

@@ -1,5 +1,5 @@
 // Creates methods of the Store port from their names, for both drivers. Each method calls the
-// method of that name on a part of the store, or rejects if the store is not running. No state.
+// method of that name on a part of the store, or rejects if the store is not running.
 
 import type { Lifecycle } from "./lifecycle.ts";
 
