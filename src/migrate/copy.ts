@@ -1,7 +1,6 @@
 // One attempt of a migration. It copies the rows of each table page by page and saves a watermark
 // in Redis after each page. Then it reads both sides again and compares them. The next attempt
-// resumes at the watermark, or at the beginning if the comparison found differences. All state is
-// in Redis.
+// resumes at the watermark, or at the beginning if the comparison found differences.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MoveSource } from "../store/embedded/export.ts";
@@ -17,11 +16,9 @@ import type { MoveProgress, MoveRecord, RecordChange } from "./record.ts";
 import { type MoveTable, moveTables } from "./tables.ts";
 
 const VERIFY_STEP = "verify";
-/** Minimum time between two saves of the progress while comparing. */
 const SAVE_MS = 1000;
 const MAX_NAMED = 10;
 const MAX_ROWS = 500;
-/** Number of bytes after which a page ends. */
 const MAX_BYTES = 1_048_576;
 
 export interface CopyPorts {
@@ -50,10 +47,7 @@ export class StuckMoveError extends BrokerError {
   }
 }
 
-/**
- * Copies everything and compares it. Throws `internal` if Redis differs, a `StuckMoveError` if it
- * differs in the same way as after the previous attempt.
- */
+/** Throws `internal` if Redis differs, `StuckMoveError` if it did so before in the same way. */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
   const tables = moveTables(ports.source, ports.context);
@@ -85,10 +79,7 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/**
- * Compares both sides. `differing` is "" if they are equal. The same differences always produce the
- * same text.
- */
+/** `differing` is "" if both sides are equal, and the same text for the same differences. */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],
@@ -128,10 +119,7 @@ async function compare(
 
 type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
 
-/**
- * Processes one page after the other. The next page is read while the current one is being
- * processed.
- */
+/** The next page is read while the current one is being processed. */
 async function eachPage(
   { assertGoing }: Pick<CopyPorts, "assertGoing">,
   pages: Iterable<Page>,

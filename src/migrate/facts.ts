@@ -1,7 +1,6 @@
-// Writes and checks the migrated data in Redis. Each row of the folder is turned into facts. A fact
-// states what one key in Redis must hold. A script writes a fact, idempotently, or checks it. The
-// values in Redis are also counted, to find data that the facts do not cover. State: a semaphore
-// and the counts.
+// Each row of the folder is turned into facts. A fact states what one key in Redis must hold. A
+// script writes a fact, idempotently, or checks it. The values in Redis are also counted, to find
+// data that the facts do not cover.
 
 import { BrokerError } from "../broker/errors.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -26,7 +25,6 @@ export function fact(how: Fact["how"], key: string, items: readonly Arg[], keepM
 
 export interface MoveContext {
   readonly link: Pick<RedisLink, "keys" | "isCluster">;
-  /** Unix milliseconds. */
   readonly clock: () => number;
   /** Start of the migration, stored as the time of the last event of each active stream. */
   readonly beganAtMs: number;
@@ -38,7 +36,6 @@ export interface MoveContext {
 /** Time for which a key is kept after its value expires, because the clocks of machines differ. */
 export const SPACE_MS = 60_000;
 
-/** Returns the approximate size of a fact. Numbers are not counted. */
 export function bytesOf({ items }: Fact): number {
   let bytes = 0;
   for (const item of items) if (typeof item !== "number") bytes += item.length;
@@ -97,10 +94,7 @@ export interface RowFacts {
   readonly facts?: readonly Fact[];
   /** Kinds whose number of values this row increases by one. */
   readonly counts?: readonly CountedKind[];
-  /**
-   * Kinds whose number of expired values this row increases by one. The value may still be in
-   * Redis.
-   */
+  /** Kinds of expired values, which may still be in Redis. */
   readonly expired?: readonly CountedKind[];
   readonly sizes?: readonly (readonly [CountedKind, string])[];
 }
@@ -117,10 +111,7 @@ export class MoveTarget {
   readonly #calls: Semaphore;
   #isAnswered = true;
 
-  /**
-   * Creates a target. `until` returns the fence of a key: the time on its server's clock, in Unix
-   * milliseconds, from which writes are rejected.
-   */
+  /** `until` returns the fence of a key, see `Lease.fenceOf`. */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
     this.#until = until;
@@ -146,7 +137,6 @@ export class MoveTarget {
         });
   }
 
-  /** Returns a message for each key that does not hold its facts. Throws the errors of the link. */
   async differing(facts: readonly Fact[]): Promise<readonly string[]> {
     const checks = await this.#each(facts, () => "check");
     const differences = checks.filter(({ reply }) => reply !== 1);
@@ -179,15 +169,11 @@ export interface RowCount {
 
 export class MoveCounts {
   readonly #target: Pick<MoveTarget, "call">;
-  /** Number of values in the folder, by kind. */
   readonly #expected = new Map<CountedKind, number>();
   /** Number of expired values in the folder, by kind. Redis may still hold them. */
   readonly #allowed = new Map<CountedKind, number>();
-  /** Number of values in Redis, by kind. */
   readonly #stored = new Map<CountedKind, number>();
-  /**
-   * Last key counted for each kind. The rows of a key are consecutive, and the key is counted once.
-   */
+  /** The rows of a key are consecutive, and the key is counted once. */
   readonly #lastKey = new Map<CountedKind, string>();
 
   constructor(target: Pick<MoveTarget, "call">) {
@@ -209,7 +195,6 @@ export class MoveCounts {
     await Promise.all(reads);
   }
 
-  /** Returns a message for each kind whose numbers in the folder and in Redis differ. */
   differences(): readonly string[] {
     return KIND_NAMES.flatMap((kind) => {
       const expected = this.#expected.get(kind) ?? 0;
@@ -221,7 +206,6 @@ export class MoveCounts {
     });
   }
 
-  /** Returns the number of values of each kind in Redis. Kinds without values are omitted. */
   storedCounts(): readonly RowCount[] {
     return KIND_NAMES.flatMap((kind) => {
       const count = this.#stored.get(kind) ?? 0;

@@ -1,7 +1,6 @@
 // The lease of a migration. One process holds it, and it expires two seconds after the last
-// renewal. State: the token, the fence of each server (a time on its own clock), and the timer that
-// renews the lease. The timer must not acquire a lost lease again, because another process may have
-// held it in the meantime.
+// renewal. The timer must not acquire a lost lease again, because another process may have held it
+// in the meantime.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
@@ -27,10 +26,7 @@ export class Lease {
   readonly token = randomUUID();
   /** Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from then. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
-  /**
-   * Fence of each server: the time on its clock, in Unix milliseconds, from which it rejects
-   * writes.
-   */
+  /** Time on each server's clock, in Unix milliseconds, from which it rejects writes. */
   #fences: ReadonlyMap<Server, number> = new Map();
   #timer: NodeJS.Timeout | undefined;
   #mayBeWriting = false;
@@ -39,7 +35,6 @@ export class Lease {
     this.#link = link;
   }
 
-  /** Key of the lease. It is in the slot of the keys that the whole cluster shares. */
   get key(): string {
     return keyOf(this.#link);
   }
@@ -59,10 +54,7 @@ export class Lease {
     if (performance.now() - this.#renewedAtMs >= LEASE_MS) throw lostLease();
   }
 
-  /**
-   * Returns the fence of the key's server (see `#fences`). Throws `unavailable` if the lease may be
-   * lost or the server has no fence yet.
-   */
+  /** Throws `unavailable` if the lease may be lost or the server has no fence yet. */
   fenceOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#fences.get(this.#link.primaryOf(key));
@@ -70,19 +62,13 @@ export class Lease {
     return untilMs;
   }
 
-  /**
-   * Renews the lease, or acquires it again if it has expired. Must be called after work that
-   * blocked the event loop. Throws `unavailable` if another process holds the lease.
-   */
+  /** Must be called after work that blocked the event loop. Acquires an expired lease again. */
   async renew(): Promise<void> {
     await this.#acquire("take");
     this.assertHeld();
   }
 
-  /**
-   * Records that a write got no reply. Redis may still run the write, so `release` lets the lease
-   * expire.
-   */
+  /** Redis may still run a write without a reply, so `release` lets the lease expire. */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
   }
@@ -95,10 +81,7 @@ export class Lease {
     await this.#callScript(0, "keep").catch(() => false); // the lease expires
   }
 
-  /**
-   * Acquires or renews the lease. Reads the clocks of the servers first, so that no fence is later
-   * than the end of the lease.
-   */
+  /** Reads the clocks of the servers first, so that no fence is later than the end of the lease. */
   async #acquire(how: "take" | "keep"): Promise<boolean> {
     const calledAtMs = performance.now();
     const fences = new Map<Server, number>();

@@ -71,10 +71,7 @@ function recordOf(message: Message): Buffer {
   return encodeRecord({ ...message, clientMsgNo }, timestampMs);
 }
 
-/**
- * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message, and
- * `edges` is `undefined` if the channel no longer stores any.
- */
+/** `head`: 0 if the channel never stored a message. `edges`: `undefined` if it stores none now. */
 export function headFacts(
   context: MoveContext,
   row: {
@@ -114,14 +111,12 @@ export function firstFacts(
   return [fact("SET", dedupeKey(keys, first), [value], leftMs + SPACE_MS)];
 }
 
-/** Returns the facts of a copy of a command. `isFirst` is true for the oldest copy of its inbox. */
 export function copyFacts(
   { link: { keys }, clock }: MoveContext,
   copy: {
     readonly uid: string;
     readonly seq: number;
     readonly message: Message;
-    /** Time at which the copy is removed from the inbox, in Unix milliseconds. */
     readonly endMs: number;
     readonly isFirst: boolean;
   },
@@ -193,7 +188,6 @@ function stateItems(
   return items;
 }
 
-/** Returns the approximate size that counts towards the stream's maximum. */
 function countedBytes(snapshot: SourceStream["snapshot"]): number {
   const { text, startData, endData, notes } = snapshot;
   const plain = (type: string, data: string) => snapshotBytes({ type, data });

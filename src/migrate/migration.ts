@@ -1,7 +1,6 @@
 // Migrates the data of an embedded store's folder to Redis before a node serves clients. The
 // process that holds the lease copies the data, and the others wait and report the status. A failed
-// attempt is repeated after an increasing delay, unless retrying cannot help. State: the status,
-// the access tokens last read from the folder, and the open connection.
+// attempt is repeated after an increasing delay, unless retrying cannot help.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
@@ -49,7 +48,6 @@ export interface MoveEvents
    * help, this callback is not called until another process copies or the migration is abandoned.
    */
   readonly onWaiting: (other: OtherMove) => void;
-  /** Receives errors that are not thrown to a caller. */
   readonly onError: (error: unknown, what: string) => void;
 }
 
@@ -72,9 +70,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/**
- * Default of `abandonedAfterMs`, longer than the longest pause plus the time to open the folder.
- */
+/** Longer than the longest pause plus the time to open the folder. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -91,20 +87,13 @@ export class Migration {
     ...{ status: "migrated", step: "", lastErr: null },
   };
   #tryCount = 0;
-  /**
-   * True if a record of the migration was ever read. If Redis loses the record later, this process
-   * continues to wait.
-   */
+  /** Whether a record was ever read. If Redis loses it later, this process continues to wait. */
   #isAwaited = false;
-  /** Error that retrying cannot fix. `undefined` if there was none. */
   #stuck: StuckMoveError | undefined;
-  /** Time since which no process has been copying. `undefined` while a process is copying. */
   #idleSinceMs: number | undefined;
   #link: RedisLink | undefined;
-  /** Summary of the folder, `undefined` if it could not be read. */
   #summary: SourceSummary | undefined;
 
-  /** Creates a migration without opening anything. `clock` returns Unix milliseconds. */
   constructor(settings: MoveSettings, events: MoveEvents, clock: () => number = Date.now) {
     this.#settings = settings;
     this.#events = events;
@@ -150,10 +139,9 @@ export class Migration {
   }
 
   /**
-   * Throws `unavailable` if a migration started while this node was considered dead. A serving node
-   * calls this method after the first heartbeat of its new incarnation. Repeats the read while
-   * Redis cannot be read, or while a process holds the lease and has not created the record. Also
-   * resolves after `close`.
+   * Throws `unavailable` if a migration started while this node was considered dead. Repeats the
+   * read while Redis cannot be read, or while a process holds the lease and has not created the
+   * record. Also resolves after `close`.
    */
   async assertNoneBeganMeanwhile(): Promise<void> {
     const { signal } = this.#closing;
@@ -166,11 +154,10 @@ export class Migration {
   }
 
   /**
-   * Returns the owner of an access token by the token's SHA-256, `undefined` if the token is not
-   * valid. Used until the migration is done. Throws `unavailable` while the owner cannot be
-   * determined. Until all tokens are in Redis, and while there is no connection to Redis, the
-   * tokens last read from the folder are valid. The folder is read again at each attempt, so that a
-   * logout at a node that still uses the folder then takes effect.
+   * Throws `unavailable` while the owner cannot be determined. Until all tokens are in Redis, and
+   * while there is no connection to Redis, the tokens last read from the folder are valid. The
+   * folder is read again at each attempt, so that a logout at a node that still uses the folder
+   * then takes effect.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;
@@ -191,10 +178,7 @@ export class Migration {
     return owner;
   }
 
-  /**
-   * Resolves when the data is in Redis. Repeats failed attempts, or waits for another process.
-   * Throws `unavailable` after `close`, and `internal` if this build cannot use the data.
-   */
+  /** Repeats failed attempts. Throws `internal` if this build cannot use the data. */
   async run(): Promise<void> {
     for (let retryMs = RETRY_MS; ; ) {
       const error = await this.once().catch((thrown: unknown) => thrown);
@@ -210,10 +194,7 @@ export class Migration {
     }
   }
 
-  /**
-   * Makes one attempt, or waits for another process. Resolves when the data is in Redis. Rejects
-   * with the error of a failed attempt.
-   */
+  /** Makes one attempt or waits for another process. Rejects with the error of a failed attempt. */
   async once(): Promise<void> {
     const countBefore = this.#tryCount;
     try {
@@ -237,7 +218,6 @@ export class Migration {
     return this.#settings.from !== "";
   }
 
-  /** Copies or waits. Resolves when the data is in Redis or there is nothing to wait for. */
   async #runUntilDone(link: RedisLink): Promise<void> {
     for (let pollMs = POLL_MS; ; pollMs = Math.min(pollMs * 2, MAX_POLL_MS)) {
       this.#assertOpen();
@@ -257,10 +237,7 @@ export class Migration {
     return snapshot;
   }
 
-  /**
-   * Returns true, and sets the status, if there is nothing left to migrate. If Redis contains the
-   * data of another folder, returns false, and the attempt fails later.
-   */
+  /** If Redis contains the data of another folder, returns false, and the attempt fails later. */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;
     if (!(record?.isDone ?? isUnneeded)) return false;
@@ -273,10 +250,7 @@ export class Migration {
     return true;
   }
 
-  /**
-   * Copies the data if this process acquires the lease. Returns true if it copied everything, false
-   * if another process copies or has copied it.
-   */
+  /** Returns false if another process copies the data or has copied it. */
   async #attempt(link: RedisLink): Promise<boolean> {
     const lease = new Lease(link);
     if (!(await lease.acquire())) return false;
@@ -373,10 +347,7 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /**
-   * Reads the summary of the folder. Ignores errors, because they are reported when the folder is
-   * opened.
-   */
+  /** Ignores errors, because they are reported when the folder is opened. */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#summary = await readSourceSummary(this.#settings.from).catch(() => undefined);
@@ -396,7 +367,6 @@ export class Migration {
     }
   }
 
-  /** Starts the link. `close` ends the attempt. */
   async #start(link: RedisLink): Promise<void> {
     const { signal } = this.#closing;
     const close = () => void link.close();
@@ -430,16 +400,12 @@ function throwRedisError(cause: unknown): never {
   });
 }
 
-/** Turns any error into a BrokerError whose message tells the operator the cause. */
 function toBrokerError(error: unknown): BrokerError {
   if (error instanceof BrokerError) return withCauseMessage(error);
   return new BrokerError("unavailable", { message: messageOf(error), cause: error });
 }
 
-/**
- * Replaces the general message of an error code with the message of the cause, for example an error
- * reply of Redis.
- */
+/** Replaces the general message of an error code with the message of the cause. */
 function withCauseMessage(error: BrokerError): BrokerError {
   const { code, message, cause } = error;
   const isGeneral = message === new BrokerError(code).message;

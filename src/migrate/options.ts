@@ -1,5 +1,4 @@
-// Configuration schema of the section `migrate`. `config/` validates settings with it, and the
-// reference page of the settings is generated from it. No state.
+// Configuration schema of the section `migrate`.
 
 import { Type } from "typebox";
 

@@ -10,9 +10,7 @@ interface ProgressOutput {
 }
 
 const BAR = 24;
-/** Minimum time between two outputs on a terminal. */
 const DRAW_MS = 100;
-/** Minimum time between two outputs if the output is not a terminal. */
 const LINE_MS = 2000;
 
 export class Progress {
@@ -25,7 +23,6 @@ export class Progress {
   #shownAtMs = 0;
   #isOpen = false;
 
-  /** Creates a display. `nowMs` returns the time of any monotonic clock. */
   constructor(output: ProgressOutput, nowMs: () => number) {
     this.#output = output;
     this.#nowMs = nowMs;

@@ -27,7 +27,6 @@ export interface MoveProgress {
 }
 
 export interface MoveRecord {
-  /** Id of the folder's data. */
   readonly source: string;
   readonly isDone: boolean;
   /** Current step. After the end of the migration, the last step. */
@@ -44,7 +43,6 @@ export interface MoveRecord {
   /** Error of the last attempt, "" if it did not fail. Reset when the next attempt starts. */
   readonly lastErr: string;
   readonly tries: number;
-  /** Start of the migration in Unix milliseconds. */
   readonly beganAtMs: number;
 }
 
@@ -55,7 +53,6 @@ type Link = Pick<RedisLink, "call" | "keys">;
 const keyOf = ({ keys }: Pick<Link, "keys">): string => keys.shared("migration");
 
 export interface MoveSnapshot {
-  /** `undefined` if Redis has no record of a migration. */
   readonly record: MoveRecord | undefined;
   readonly isMoving: boolean;
 }
@@ -150,10 +147,7 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   return entered;
 }
 
-/**
- * Watches the registered nodes for `deadAfterMs` and returns the last heartbeat of each. Throws
- * `internal` if a node sends another heartbeat.
- */
+/** Returns the last heartbeat of each node. Throws `internal` if a node sends another heartbeat. */
 async function watchNodes({
   link,
   deadAfterMs,

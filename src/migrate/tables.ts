@@ -54,10 +54,7 @@ export interface MoveTable {
   rows(at: string): Iterable<MoveRow>;
 }
 
-/**
- * Placeholder for the time at which a group was added to a user's index. The folder does not store
- * this time.
- */
+/** The folder does not store the time at which a group was added to a user's index. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 
@@ -323,7 +320,6 @@ function logFacts(
   };
 }
 
-/** Yields, for each channel, the newest seqs of its senders, its dedupe records, and its head. */
 function* headRows(
   { tables }: folder.MoveSource,
   context: MoveContext,

@@ -22,7 +22,6 @@
 local CHUNK = 1000 -- maximum number of items in one call; even, because some items are pairs
 local key, how, keep = KEYS[1], ARGV[2], tonumber(ARGV[3])
 
--- Calls step(first, last) for consecutive ranges of the items.
 local function in_chunks(step)
   for first = 4, #ARGV, CHUNK do step(first, math.min(first + CHUNK - 1, #ARGV)) end
 end
