@@ -1,6 +1,5 @@
 // Issues, looks up and revokes the access tokens of managers. A token becomes invalid when the
-// password, role or permissions of its account change. State: a cache of the owners of tokens, by
-// token hash. The tokens themselves must never be stored.
+// password, role or permissions of its account change. The tokens themselves must never be stored.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -9,10 +8,7 @@ import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
 import { hashesEqual, hashToken } from "./tokens.ts";
 
-/**
- * Time for which the owner of a token is cached. A logout on another node takes effect on this node
- * after at most this time.
- */
+/** A logout on another node takes effect on this node after at most this time. */
 const CACHE_MS = 5000;
 const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
@@ -32,17 +28,13 @@ interface CachedOwner {
 export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
-  /**
-   * Number of revocations on this node. If it increases while an owner is read, the owner is not
-   * cached.
-   */
+  /** If this number increases while an owner is read, the owner is not cached. */
   #revocationCount = 0;
 
   constructor(ports: AccessTokensPorts) {
     this.#ports = ports;
   }
 
-  /** Issues a token of 256 random bits in base64url. Only its hash is stored. */
   async issue(account: AccountIdentity, expiresAtMs: number): Promise<string> {
     const token = randomBytes(TOKEN_BYTES).toString("base64url");
     const hash = hashToken(token);
@@ -74,10 +66,6 @@ export class AccessTokens {
     this.#owners.delete(keyOf(hash));
   }
 
-  /**
-   * Returns the account of `owner`. Returns `undefined` if the account was removed, or if its
-   * password, role or permissions changed after the token was issued.
-   */
   #accountFor(token: string, owner: string): ManagerAccount | undefined {
     const identity = this.#ports.accountOf(usernameOf(owner));
     if (identity === undefined) return undefined;
@@ -86,10 +74,7 @@ export class AccessTokens {
   }
 }
 
-/**
- * Returns an HMAC and the username. The HMAC binds the token to the fingerprint of the account. Its
- * key is the token, so a reader of the store cannot test passwords against the HMAC.
- */
+/** The key is the token, so a reader of the store cannot test passwords against the HMAC. */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);
   return `${mac.digest("base64url")}\n${account.username}`;

@@ -1,7 +1,6 @@
-// Creates and changes channels, their members and their lists. No state. A call that adds members
-// notifies all of them, including users who were already members, because the call may be a retry
-// after a node died between the change and the notification. The store itself notifies removed
-// members.
+// Creates and changes channels, their members and their lists. A call that adds members notifies
+// all of them, including users who were already members, because the call may be a retry after a
+// node died between the change and the notification. The store itself notifies removed members.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -42,31 +41,26 @@ export interface Page {
 }
 
 /**
- * Use cases of channels. All methods throw `bad_id` for an invalid id. A method that adds members
- * throws `unavailable` or `overloaded` if a member was not notified. A repeated call notifies all
- * members that it names.
+ * All methods throw `bad_id` for an invalid id. A method that adds members throws `unavailable` or
+ * `overloaded` if a member was not notified.
  */
 export interface Channels {
   /**
-   * Creates a channel. A channel that already exists is disbanded if `info.disband` is true
-   * [decisions: Create again]. Otherwise the call throws `channel_exists`, after it has notified
-   * those of `subscribers` who are members.
+   * A channel that already exists is disbanded if `info.disband` is true [decisions: Create again].
+   * Otherwise the call throws `channel_exists`, after it has notified those of `subscribers` who
+   * are members.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
-  /**
-   * Adds members, or with `reset` replaces the members of this kind. Online sessions of new members
-   * start to receive the channel's messages. Throws `channel_not_found` or `channel_disbanded`.
-   */
+  /** Throws `channel_not_found` or `channel_disbanded`. */
   addSubscribers(
     channel: ChannelRef,
     uids: readonly string[],
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
   /**
-   * Removes one kind of membership from all of `uids`, or from none of them. A uid without this
-   * membership causes `not_in_channel`, or is ignored if `others` is `skip`. Also throws
-   * `channel_not_found`, `channel_disbanded`, or `bad_request` if `uids` is empty.
+   * A uid without this membership causes `not_in_channel`, or is ignored if `others` is `skip`.
+   * Also throws `channel_not_found`, `channel_disbanded`, or `bad_request` if `uids` is empty.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -75,23 +69,12 @@ export interface Channels {
     others?: "refuse" | "skip",
   ): Promise<void>;
   state(channel: ChannelRef): Promise<ChannelState>;
-  /**
-   * Returns a page of the members, or of a list, sorted by UTF-16 code units. A uid that is in the
-   * list during the whole iteration is in exactly one page. Every page costs a read of the whole
-   * list.
-   */
+  /** Every page costs a read of the whole list. */
   uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
-  /** Returns a page of the groups of `uid` that are not disbanded, sorted by UTF-16 code units. */
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
-  /**
-   * Removes all permanent members in one atomic step, then all temporary members in another. Throws
-   * `channel_not_found` or `channel_disbanded`.
-   */
+  /** Throws `channel_not_found` or `channel_disbanded`. */
   removeAllSubscribers(channel: ChannelRef): Promise<void>;
-  /**
-   * Changes the denylist or the allowlist, which decide who may send. The change applies from the
-   * next message on. Throws `channel_not_found` or `channel_disbanded`.
-   */
+  /** Throws `channel_not_found` or `channel_disbanded`. */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<void>;
 }
 
@@ -221,7 +204,6 @@ function checkNames(channel: ChannelRef, uids: readonly string[], field: string)
 /** Minimum number of ids that are processed before the time slice is checked again. */
 const MIN_PIECE = 1000;
 
-/** Returns a page of the sorted ids. `ids` itself may be in any order. */
 async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Promise<Page> {
   const slice = new TimeSlice();
   let lowest: string[] = [];

@@ -1,12 +1,11 @@
 // Determines who receives a command, and whether the command is stored in inboxes or only pushed
-// [decisions: sync_once, subscribers on send]. No state.
+// [decisions: sync_once, subscribers on send].
 
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { ChannelStore } from "./ports.ts";
 
 export type Audience =
   | {
-      /** The command is only pushed to online sessions. */
       readonly kind: "push";
       /** `undefined` for all users of the channel. */
       readonly recipients: readonly string[] | undefined;
@@ -24,18 +23,12 @@ export type Audience =
 export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /**
-   * Users to whom the command is restricted, `undefined` if it is not restricted. Users outside the
-   * channel are ignored.
-   */
+  /** Users outside the channel are ignored. */
   readonly subscribers: readonly string[] | undefined;
   readonly noPersist: boolean;
 }
 
-/**
- * Returns the receivers of a command. In a large group or with `noPersist`, the command is only
- * pushed.
- */
+/** In a large group or with `noPersist`, the command is only pushed. */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,

@@ -1,16 +1,9 @@
 // Reads the type of a payload and, with `strict` validation, checks the fields of the known types
-// [spec: Message payload content; decisions: payload]. Pure functions.
+// [spec: Message payload content; decisions: payload].
 
 import { integerField } from "../lib/json-scan.ts";
 import { BrokerError } from "./errors.ts";
 
-/**
- * How payloads are checked.
- *
- *     json    the payload must be a JSON object with an integer `type`
- *     strict  the fields of the known types are checked too
- *     opaque  any bytes are accepted
- */
 export type ContentValidation = "json" | "strict" | "opaque";
 
 export const COMMAND_TYPE = 99;
@@ -105,10 +98,7 @@ function isReply(value: unknown): boolean {
 
 const decoder = new TextDecoder();
 
-/**
- * Returns the payload's `type`, 0 if an `opaque` payload has none. Throws `bad_payload` if the
- * payload does not have the form that `validation` requires.
- */
+/** Returns the payload's `type`, 0 if an `opaque` payload has none. Throws `bad_payload`. */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
   if (type === undefined) {

@@ -1,17 +1,14 @@
 // Divides a user's conversations into pages that follow each other by a cursor. A cursor holds the
 // time of the first page. The pages go down by the newest message, without the conversations that
 // changed after that time. Those come last, in their new state. So no conversation is missing, and
-// only a conversation that changed comes twice [decisions: Paging of conversations]. Pure
-// functions.
+// only a conversation that changed comes twice [decisions: Paging of conversations].
 
 import { createHash } from "node:crypto";
 import { BrokerError } from "./errors.ts";
 import type { Conversation, ConversationHead } from "./model.ts";
 import type { ConversationSelection } from "./ports.ts";
 
-/** Conversations of a user for one page, and how to continue after a part of them. */
 export interface Selection {
-  /** Conversations of the page, in the order in which they must be returned. */
   readonly heads: readonly ConversationHead[];
   /**
    * Returns the cursor that continues after the first `count` conversations of `heads`, `undefined`
@@ -31,15 +28,12 @@ export interface SelectionQuery {
 
 type State = ConversationHead | Conversation;
 
-/** Position in a list of conversations. All times are Unix milliseconds. */
 interface Position {
-  /** Conversations without a change at or after this time are left out. */
   readonly sinceMs: number;
   /** Newest change when the first page was read. */
   readonly asOfMs: number;
   /** The prints contain all returned conversations with a change at or after this time. */
   readonly printsFromMs: number;
-  /** Id of the newest message of the last conversation that was returned. */
   readonly beforeId: number;
   readonly prints: ReadonlySet<string>;
 }
@@ -54,13 +48,11 @@ const VERSION = 1;
 const CHECK_BYTES = 4;
 const NUMBERS = 4;
 const HEAD_BYTES = 1 + CHECK_BYTES + NUMBERS * 8;
-/** Maximum length of a cursor in characters. */
 const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4) / 3);
 
 /**
- * Selects a page of `heads`, which must be sorted by the newest message, newest first. `start` is
- * the position of the query's cursor. Returns `undefined` if `heads` is not complete and has too
- * few conversations for the page.
+ * Selects a page of `heads`, which must be sorted by the newest message, newest first. Returns
+ * `undefined` if `heads` is not complete and has too few conversations for the page.
  */
 export function selectPage(
   { heads, isComplete, newestChangeMs: nowMs }: Omit<ConversationSelection, "channels">,
@@ -114,10 +106,6 @@ function remaining(heads: readonly ConversationHead[], position: Position) {
   return { unchanged, changed };
 }
 
-/**
- * Adds the prints of the returned conversations. If there are too many, the cursor contains none,
- * and only changes after its time are recognized.
- */
 function withPrints(position: Position, returned: readonly State[]): Position {
   const prints = new Set(position.prints);
   for (const state of returned)
@@ -126,7 +114,6 @@ function withPrints(position: Position, returned: readonly State[]): Position {
   return { ...position, prints: new Set(), printsFromMs: position.asOfMs + 1 };
 }
 
-/** Returns a hash of the state that a change of the user or a new message alters. */
 function printOf({ channel, last, changedAtMs, readSeq, deletedSeq }: State): string {
   const facts = [channel.type, channel.id, last?.messageId, changedAtMs, readSeq, deletedSeq];
   return hashOf(JSON.stringify(facts), PRINT_BYTES).toString("latin1");

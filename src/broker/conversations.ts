@@ -1,6 +1,5 @@
 // Lists the conversations of users with their unread counts, and changes read positions [DESIGN
-// §2.4]. A limited number of lists is built concurrently, and users take turns. State: the calls
-// that wait for their turn.
+// §2.4]. A limited number of lists is built concurrently, and users take turns.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import {
@@ -14,9 +13,7 @@ import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
-/**
- * Maximum number of lists that are built concurrently. Each uses a part of every event-loop turn.
- */
+/** Each list uses a part of every event-loop turn. */
 const CONCURRENT_LISTS = 4;
 /** Maximum number of waiting calls of one user. Equals the default maximum of sessions per user. */
 const MAX_WAITING_LISTS = 100;
@@ -28,7 +25,6 @@ interface ChangeOwner {
 }
 
 interface ConversationRange {
-  /** Cursor of the previous page, `undefined` for the first page. */
   readonly cursor: string | undefined;
   readonly limit: number;
   /** Maximum size of messages and streams. A larger first conversation is returned anyway. */
@@ -37,13 +33,10 @@ interface ConversationRange {
 
 interface ConversationPage {
   readonly conversations: readonly Conversation[];
-  /** Cursor of the next page, `undefined` if this is the last page. */
   readonly cursor: string | undefined;
-  /** Number of conversations that were read to find this page. */
   readonly readCount: number;
 }
 
-/** Conversations that a caller wants to have. */
 export interface ConversationFilter {
   /** Only conversations that changed since this version, Unix milliseconds. 0 means all. */
   readonly version: number;
@@ -64,26 +57,19 @@ const MAX_VERSION_AHEAD_MS = 86_400_000;
 /** Factor by which the number of requested conversations grows if a filter rejects many. */
 const COUNT_GROWTH = 4;
 
-/** Use cases of conversations. All methods throw `bad_id` for an invalid id. */
+/** All methods throw `bad_id` for an invalid id. */
 export interface Conversations {
-  /**
-   * Returns a page of the user's conversations that have a visible message, newest first. Throws
-   * `overloaded` if too many calls of the user wait, or `bad_cursor`.
-   */
+  /** Throws `overloaded` if too many calls of the user wait, or `bad_cursor`. */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /**
-   * Selects a page of the user's conversations that pass the filter and have a visible message,
-   * newest first and without payloads. With a cursor, `version` is that of the first page. Throws
-   * like `list`.
-   */
+  /** With a cursor, `version` is that of the first page. Throws like `list`. */
   select(
     uid: string,
     filter: ConversationFilter,
     range: Pick<ConversationRange, "cursor" | "limit">,
   ): Promise<FilteredSelection>;
   /**
-   * Changes a conversation and notifies the user's other sessions. Throws `not_in_channel`, or
-   * `bad_request` if the number in `change` is negative or not an integer.
+   * Throws `not_in_channel`, or `bad_request` if the number in `change` is negative or not an
+   * integer.
    */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
@@ -117,7 +103,6 @@ export function createConversations({
     return turns.run(uid, build);
   }
 
-  /** Returns the lowest `changedAtMs` that is after `version`. */
   async function sinceMsOf(uid: string, version: number): Promise<number> {
     const isAhead = (newestMs: number) => version > newestMs + MAX_VERSION_AHEAD_MS;
     if (isAhead(clock())) {
@@ -128,10 +113,6 @@ export function createConversations({
     return Math.max(0, version - lookBackMs);
   }
 
-  /**
-   * Selects a page. Asks the store for more conversations as long as too few of them pass the
-   * filter.
-   */
   async function pageOf(query: SelectionQuery, passes: (head: ConversationHead) => boolean) {
     const { uid, limit, cursor } = query;
     const position = cursor ? positionAt(cursor, uid) : undefined;

@@ -2,7 +2,6 @@
 // protocols) maps every entry to its own codes, and does not compile if an entry is not mapped.
 
 interface ErrorMeaning {
-  /** Message of errors that are thrown without a message. */
   readonly message: string;
   /** True if the same call may succeed later. */
   readonly retry: boolean;
@@ -119,7 +118,6 @@ export class BrokerError extends Error {
     options: {
       readonly message?: string;
       readonly details?: readonly ErrorDetail[];
-      /** Rounded up to whole milliseconds. */
       readonly retryAfterMs?: number;
       readonly cause?: unknown;
     } = {},
@@ -145,9 +143,6 @@ const TRANSIENT: ReadonlySet<ErrorCode> = new Set([
   "disk_full",
 ]);
 
-/**
- * Returns true if the node or the store could not serve the call now, so that a retry may succeed.
- */
 export function isTransient(error: unknown): boolean {
   if (!(error instanceof BrokerError)) return false;
   return TRANSIENT.has(error.code);

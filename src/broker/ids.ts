@@ -1,5 +1,5 @@
 // Checks ids, uids, labels and channel names, with the same error messages for every protocol
-// [decisions: Limits]. Pure functions.
+// [decisions: Limits].
 
 import { BrokerError } from "./errors.ts";
 import {
@@ -13,7 +13,6 @@ import {
   SYSTEM_UID,
 } from "./model.ts";
 
-/** Throws `bad_id` if the value is not a valid id. `what` is the name of the field. */
 export function assertId(value: string, what: string): void {
   if (!isId(value))
     throw new BrokerError("bad_id", {
@@ -22,7 +21,6 @@ export function assertId(value: string, what: string): void {
     });
 }
 
-/** Throws `bad_request` unless the value is 1 to 128 characters of well-formed Unicode. */
 export function assertLabel(value: string, what: string): void {
   if (value.length === 0 || value.length > MAX_ID_LENGTH || !isWellFormed(value))
     throw new BrokerError("bad_request", {
@@ -31,7 +29,6 @@ export function assertLabel(value: string, what: string): void {
     });
 }
 
-/** Throws `bad_id` for an invalid uid, or `reserved_uid` for the uid of the system. */
 export function assertUserUid(uid: string): void {
   assertId(uid, "uid");
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");

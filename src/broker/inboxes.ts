@@ -1,21 +1,15 @@
 // Reads and acknowledges command inboxes for backends whose clients fetch their commands over HTTP.
-// No state.
 
 import { assertId } from "./ids.ts";
 import type { InboxCommand } from "./model.ts";
 import type { InboxStore } from "./ports.ts";
 
 export interface Inboxes {
-  /**
-   * Returns up to `limit` unacknowledged commands, oldest first. Returns fewer if their payloads
-   * exceed about 8 MiB. Throws `bad_id`.
-   */
+  /** Returns fewer than `limit` commands if their payloads exceed about 8 MiB. Throws `bad_id`. */
   unread(uid: string, limit: number): Promise<readonly InboxCommand[]>;
-  /** Durably acknowledges all commands through `lastSeq`. Throws `bad_id`. */
   acknowledgeThrough(uid: string, lastSeq: number): Promise<void>;
 }
 
-/** Maximum number of commands in one read of the store. */
 const PAGE = 500;
 /** Maximum payload bytes in one reply. The last command may exceed the maximum. */
 const MAX_BYTES = 8 * 1024 * 1024;

@@ -1,12 +1,11 @@
 // Lets several parts of a node listen to topics independently. The node listens to a topic while at
-// least one part does. State: the parts that listen to each topic.
+// least one part does.
 
 import type { Topic } from "./model.ts";
 import type { Cluster } from "./ports.ts";
 
 export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 
-/** Shares the subscriptions of a node. Each owner listens through an `Interest` of its own. */
 export function shareInterest(cluster: Interest): { owner(): Interest } {
   const owners = new Map<Topic, readonly Interest[]>();
   /** Records that `owner` listens to `topic`. `single` is `[owner]`, shared to save memory. */

@@ -1,5 +1,4 @@
-// The sessions that this node serves, and which of them must be confirmed at the store. State: the
-// sessions by id and by uid, and the ids of the sessions to confirm now or later.
+// The sessions that this node serves, and which of them must be confirmed at the store.
 
 import type { LoggedInSession } from "./ports.ts";
 
@@ -10,11 +9,7 @@ export class LocalSessions {
   readonly #byUid = new Map<string, readonly LoggedInSession[]>();
   /** Ids of sessions that may have been ended, or may be missing in the store. */
   readonly unconfirmed = new Set<string>();
-  /**
-   * Ids that `confirmDeferred` adds to `unconfirmed`, unless their sessions are confirmed earlier.
-   */
   readonly #deferred = new Set<string>();
-  /** Position at which the next call of `confirmNextSoon` continues. */
   #cursor: Iterator<LoggedInSession> | undefined;
 
   get size(): number {
@@ -33,13 +28,11 @@ export class LocalSessions {
     return this.#byUid.get(uid) ?? NONE;
   }
 
-  /** Marks the sessions as unconfirmed, except those that this node no longer serves. */
   confirmSoon(sessions: Iterable<LoggedInSession>): void {
     for (const { session } of sessions)
       if (this.has(session.sessionId)) this.unconfirmed.add(session.sessionId);
   }
 
-  /** Defers the confirmation of all sessions until `confirmDeferred`. */
   deferAll(): void {
     for (const id of this.#sessions.keys()) this.#deferred.add(id);
   }
@@ -54,10 +47,7 @@ export class LocalSessions {
     this.#deferred.delete(sessionId);
   }
 
-  /**
-   * Marks the next `count` sessions as unconfirmed. Stops after the last session of the node. The
-   * next call then starts with the first session.
-   */
+  /** Stops after the last session of the node. The next call then starts with the first session. */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {
       this.#cursor ??= this.#sessions.values(); // stays valid if `#sessions` changes
@@ -70,7 +60,6 @@ export class LocalSessions {
     }
   }
 
-  /** Adds a session. Replaces an earlier login of the same session. */
   add(login: LoggedInSession): void {
     const { sessionId, uid } = login.session;
     this.forget(sessionId);
@@ -79,7 +68,6 @@ export class LocalSessions {
     this.#byUid.set(uid, this.of(uid).concat(login));
   }
 
-  /** Removes a session. Returns true if this node served it. */
   forget(sessionId: string): boolean {
     this.startConfirming(sessionId);
     const removed = this.#sessions.get(sessionId);

@@ -1,8 +1,7 @@
 // Limits the guessing of managers' passwords. Each client network may make a limited number of
 // failed attempts in a time window; attempts in progress count as failures. A username with too
 // many failures is only slowed down, because its owner must still be able to log in from another
-// network. State: the attempts in progress of each network, and the usernames that logged in from
-// it.
+// network.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
@@ -16,21 +15,12 @@ export interface LoginLimits {
   readonly windowS: number;
 }
 
-/**
- * Maximum number of attempts on this node, running or waiting. Further attempts throw `overloaded`,
- * except for the extra attempts of `RESERVED_FOR_VERIFIED`.
- */
 const MAX_ATTEMPTS = 512;
-/**
- * Maximum number of attempts of one network for usernames that have not logged in from it before.
- * The maximum is 1 while this node has at least half of `MAX_ATTEMPTS` attempts.
- */
 const MAX_PER_NETWORK = 16;
 /** Maximum number of attempts of one network for usernames that logged in from it before. */
 const MAX_VERIFIED_PER_NETWORK = 32;
 /** Extra attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the network before. */
 const RESERVED_FOR_VERIFIED = 64;
-/** Delay of an attempt for a username with too many failures. */
 const SLOW_MS = 1000;
 
 interface Attempts {
@@ -45,9 +35,7 @@ interface Network {
   /** Attempts for usernames that logged in from here and have not reached the limit since then. */
   readonly verified: Attempts;
   readonly others: Attempts;
-  /**
-   * Settles when the previous attempt is admitted or rejected. Attempts are decided one at a time.
-   */
+  /** Settles when the previous attempt is admitted or rejected. */
   admission: Promise<void>;
   /** Resolves when any admitted attempt of the network finishes. */
   settlement: Deferred;
@@ -71,9 +59,8 @@ export class LoginGate {
   }
 
   /**
-   * Runs `verify` and returns its result. An error of `verify` does not count as a failure. `rank`
-   * is -1 if the user has logged in from this network before and has not reached the limit since
-   * then, otherwise the number of failures and pending attempts of the network. Throws
+   * `rank` is -1 if the user has logged in from this network before and has not reached the limit
+   * since then, otherwise the number of failures and pending attempts of the network. Throws
    * `too_many_attempts` with the time to wait if the network has too many failures or attempts, or
    * `overloaded` if the node has too many attempts.
    */
@@ -128,10 +115,6 @@ export class LoginGate {
     if (state.verified.active + state.others.active === 0) this.#networks.delete(network);
   }
 
-  /**
-   * Returns the number of failures since the user's last login from this network. Returns
-   * `undefined` if the user never logged in from there, or if the number has reached the limit.
-   */
   #ownFailures(network: string, username: string): number | undefined {
     const failures = this.#verified.failures(network, username);
     return failures !== undefined && failures < this.#limits.attempts ? failures : undefined;
@@ -148,10 +131,7 @@ export class LoginGate {
     await new Promise((resolve) => setTimeout(resolve, SLOW_MS));
   }
 
-  /**
-   * Returns the rank of the attempt. Waits while the network would reach its limit if all pending
-   * attempts failed.
-   */
+  /** Waits while the network would reach its limit if all pending attempts failed. */
   async #admit(state: Network, network: string, username: string): Promise<number> {
     for (;;) {
       // This promise is read before the decision, so that an attempt that finishes during the
@@ -168,9 +148,8 @@ export class LoginGate {
   }
 
   /**
-   * Returns the rank of the attempt, `undefined` if the attempt must wait. The pending attempts are
-   * read before the failures, so that an attempt that fails in between is counted twice rather than
-   * not at all.
+   * The pending attempts are read before the failures, so that an attempt that fails in between is
+   * counted twice rather than not at all.
    */
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;

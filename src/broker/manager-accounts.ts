@@ -1,6 +1,5 @@
 // Turns the configured managers into accounts: checks them, hashes plain passwords, and creates an
-// account `admin` if none is configured. No state. Plain passwords must never be stored or
-// returned.
+// account `admin` if none is configured. Plain passwords must never be stored or returned.
 
 import { createHash, randomBytes } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -41,10 +40,7 @@ export interface Account {
   readonly fingerprint: Uint8Array;
 }
 
-/**
- * An account with a fingerprint that changes with its password, role or permissions and is the same
- * on all nodes. The fingerprint must never be stored or sent.
- */
+/** The fingerprint must never be stored or sent. */
 export type AccountIdentity = Pick<Account, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
@@ -66,9 +62,8 @@ export async function configuredAccounts(
 }
 
 /**
- * Returns the account `admin`. If `adminPassword` is "", the first start with a store generates a
- * password, stores its hash and calls `announce`, which shows the password to the operator. Later
- * starts use the stored hash.
+ * If `adminPassword` is "", the first start with a store generates a password, stores its hash and
+ * calls `announce`, which shows the password to the operator. Later starts use the stored hash.
  */
 export async function firstAdmin(
   adminPassword: string,

@@ -1,5 +1,5 @@
-// Login, authentication and logout of managers, the users of the control plane. State: the
-// accounts. Plain passwords and tokens must never be stored or logged.
+// Login, authentication and logout of managers, the users of the control plane. Plain passwords and
+// tokens must never be stored or logged.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { AccessTokens } from "./access-tokens.ts";
@@ -30,15 +30,13 @@ export interface Managers {
   /** Loads the accounts. Generating a password needs a started store. May be called repeatedly. */
   start(): Promise<void>;
   /**
-   * Checks the password and issues a token. Throws `bad_credentials`, `too_many_attempts` (with the
-   * time to wait), `overloaded` or `unavailable`.
+   * Throws `bad_credentials`, `too_many_attempts` (with the time to wait), `overloaded` or
+   * `unavailable`.
    */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * Returns the account of a token, `undefined` if the token is not valid. A revoked token is
-   * rejected at once on this node and within 5 s on other nodes, an expired one within 5 s. A token
-   * also becomes invalid when its account is removed, or when the password, role or permissions of
-   * the account change. Throws `unavailable` before the accounts are loaded.
+   * A revoked token is rejected at once on this node and within 5 s on other nodes, an expired one
+   * within 5 s. Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   logout(token: string): Promise<void>;
@@ -47,9 +45,7 @@ export interface Managers {
 export interface ManagersPorts {
   readonly store: ManagerStore;
   readonly throttle: Throttle;
-  /** Configured accounts. If there are none, one account `admin` is created. */
   readonly accounts: readonly AccountConfig[];
-  /** Password of the account `admin`. "" or absent to generate one at the first start. */
   readonly adminPassword?: string;
   readonly clock: Clock;
   readonly limits: LoginLimits & { readonly tokenTtlS: number };
@@ -62,7 +58,6 @@ export function createManagers(ports: ManagersPorts): Managers {
   const gate = new LoginGate(ports.throttle, limits);
   const checker = new PasswordChecker(PASSWORD_CHECKS);
   let accounts: ReadonlyMap<string, Account> = new Map();
-  /** Hashes to check for unknown usernames: one for each account, as expensive as its hash. */
   let decoys: readonly PasswordHash[] = [];
   const decoySecret = randomBytes(16);
   let started: Promise<void> | undefined;

@@ -1,7 +1,6 @@
 // Finds single messages of a channel by seq, id or clientMsgNo. There is no index of ids or
 // clientMsgNos. Ids grow with seqs, so an id is found by binary search. A clientMsgNo that the
-// server created contains the id. Any other clientMsgNo is searched among the newest messages. No
-// state.
+// server created contains the id. Any other clientMsgNo is searched among the newest messages.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
 import type { HistorySlice, MessageStore } from "./ports.ts";
@@ -15,19 +14,14 @@ export interface MessageQuery {
   readonly maxBytes: number;
 }
 
-/** Maximum number of newest messages that are searched for a clientMsgNo. */
 export const MAX_SEARCHED_MESSAGES = 5000;
 export const MAX_SEARCHED_BYTES = 64 * 1024 * 1024;
 const PAGE = 500;
-/** Maximum number of content bytes in one read of the store. */
 const PAGE_BYTES = 8 * 1024 * 1024;
 
 type MessageReads = Pick<MessageStore, "headSeq" | "readMessages">;
 
-/**
- * Returns the messages in seq order without duplicates. `more` is true if messages were omitted
- * because of `maxBytes`.
- */
+/** Returns the messages in seq order without duplicates. */
 export async function findMessages(
   store: MessageReads,
   key: ChannelKey,
@@ -48,7 +42,6 @@ export async function findMessages(
   return { messages, more };
 }
 
-/** Yields the messages of the query. A message may be yielded more than once. */
 async function* lookups(
   store: MessageReads,
   key: ChannelKey,
@@ -106,10 +99,6 @@ async function firstFrom(
   return messages[0];
 }
 
-/**
- * Yields, for each clientMsgNo in `names`, the newest message that has it, and removes the
- * clientMsgNo from `names`.
- */
 async function* newestNamed(
   store: MessageReads,
   key: ChannelKey,

@@ -1,6 +1,5 @@
 // Sends messages and commands and reads history [DESIGN §3]. This file delivers nothing: the store
-// publishes each message that it accepts. State: the queues of the send rule, and the commands in
-// progress of each user.
+// publishes each message that it accepts.
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
@@ -28,10 +27,7 @@ import type {
 import { createSendRule } from "./send-rule.ts";
 
 interface CopyLimit {
-  /**
-   * Charges the sender for inbox copies. If the sender's budget is in debt, throws `rate_limited`
-   * instead.
-   */
+  /** Throws `rate_limited` if the sender's budget is in debt. */
   admit(copies: number): void;
 }
 
@@ -69,7 +65,6 @@ export interface SendResult {
 }
 
 export interface HistoryPage extends HistorySlice {
-  /** Seq of the newest message in the channel, 0 if it has none. */
   readonly headSeq: number;
 }
 
@@ -87,12 +82,8 @@ export interface Messages {
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/**
- * Maximum number of copies that the commands of one sender store at the same time. A command with
- * more copies is stored alone.
- */
+/** Maximum number of copies that the commands of one sender store at the same time. */
 const MAX_CONCURRENT_COPIES = 1000;
-/** Maximum number of commands of one sender that wait for earlier commands. */
 const MAX_WAITING_COMMANDS = 4096;
 
 export function createMessages(
@@ -116,7 +107,6 @@ export function createMessages(
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
 
-  /** Sends a command. A command of a session may wait for earlier commands of the same user. */
   async function sendCommand(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
     const { origin, fromUid } = input;
     if (origin === undefined) return issue(input, draft, resolveCommand(input));
@@ -130,9 +120,6 @@ export function createMessages(
     }
   }
 
-  /**
-   * Stores or pushes a command when `resolution` and earlier resolutions of its queue are settled.
-   */
   async function issue(
     { origin, copyLimit }: SendInput,
     draft: MessageDraft,

@@ -1,6 +1,5 @@
 // The nouns of the domain: devices, sessions, channels, messages, streams, and the keys and topics
-// that are derived from them. Only values: no state and no I/O. Every folder may import this file,
-// but decisions about these values belong in `broker/`.
+// that are derived from them. Only values: no state and no I/O.
 
 export const PERSON_CHANNEL = 1;
 export const GROUP_CHANNEL = 2;
@@ -24,10 +23,6 @@ export const MAX_ID_LENGTH = 128;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it must match control characters
 const FORBIDDEN_IN_IDS = /[@#&\u0000-\u001f\u007f-\u009f]/;
 
-/**
- * Returns true if the text is a valid id: 1 to 128 characters, no control characters, none of `@ #
- * &`, and well-formed Unicode, so that encoding it as UTF-8 loses nothing [decisions: Limits].
- */
 export function isId(value: string): boolean {
   return (
     value.length > 0 &&
@@ -81,15 +76,12 @@ export type SubscriberRemoval =
   | { readonly kind: "disbanded" }
   | {
       readonly kind: "not_members";
-      /** Uids without this kind of membership. Nobody was removed. */
       readonly uids: readonly string[];
     };
 
-/** How a message is stored and counted [spec: header]. */
 export interface MessageHeader {
   /** True if the message is only delivered to online sessions. It is not stored and has seq 0. */
   readonly noPersist: boolean;
-  /** True if the message counts as unread. */
   readonly redDot: boolean;
 }
 
@@ -111,7 +103,6 @@ export interface Message {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly clientMsgNo: string;
-  /** Server time at which the message was accepted, in Unix milliseconds. */
   readonly timestampMs: number;
   readonly header: MessageHeader;
   /** Seconds after `timestampMs` at which the message expires. 0 means never. */
@@ -121,11 +112,9 @@ export interface Message {
   readonly passthrough?: Passthrough | undefined;
   /** For the message of a stream, this is `{"type":1,"content":<the text so far>}`. */
   readonly payload: Uint8Array;
-  /** The stream to which this message belongs, `undefined` for a plain message. */
   readonly stream: StreamSnapshot | undefined;
 }
 
-/** Returns the channel as `uid` names it: a personal channel by the uid of the other user. */
 export function channelSeenBy(
   uid: string,
   { channel, fromUid }: Pick<Message, "channel" | "fromUid">,
@@ -146,7 +135,6 @@ export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallEnd",
   "___ToolCallResult",
 ]);
-/** Prefix of event types that the specification reserves. Any other type is a custom event. */
 export const RESERVED_EVENT_PREFIX = "___";
 
 /**
@@ -174,7 +162,6 @@ export interface StreamPlace {
 /** An event of a channel [spec: Event]. Immutable: all recipients on a node share one object. */
 export interface ChannelEvent {
   readonly key: ChannelKey;
-  /** The channel as the producer named it. */
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly clientMsgNo: string;
@@ -183,7 +170,6 @@ export interface ChannelEvent {
   readonly hasGivenId?: boolean;
   readonly type: string;
   readonly data: string;
-  /** Unix milliseconds, set by the producer or by the server that accepted the event. */
   readonly timestampMs: number;
   /** `undefined` outside a stream: the event is then not stored, only pushed to online users. */
   readonly stream: StreamPlace | undefined;
@@ -215,7 +201,6 @@ export interface StreamSnapshot {
   readonly endData: string | undefined;
   /** Id of the start if the producer chose one. Not known to clients. */
   readonly startId?: string | undefined;
-  /** Id of the end if the producer chose one. Not known to clients. */
   readonly endId?: string | undefined;
   readonly notes: readonly StreamNote[];
 }
@@ -244,7 +229,6 @@ export interface Conversation {
   readonly channel: ChannelRef;
   /** Seq of the newest message in the channel, 0 if it has none. */
   readonly headSeq: number;
-  /** Seq of the last message that counts as read. All earlier ones are read too. */
   readonly readSeq: number;
   /** Number of visible messages with a red dot after `readSeq`. 0 in a large group. */
   readonly unread: number;
@@ -263,7 +247,6 @@ export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }
 
-/** Returns the time at which `message` expires, in Unix milliseconds, or `Infinity` if never. */
 export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): number {
   return message.expireS === 0
     ? Number.POSITIVE_INFINITY
@@ -291,14 +274,12 @@ export interface SessionRecord {
   readonly tokenTag: string;
 }
 
-/** Online state of one user [spec: Online status record]. */
 export interface Presence {
   readonly uid: string;
   readonly online: boolean;
   readonly flag: DeviceFlag;
 }
 
-/** An account of the control plane [decisions: Managers]. */
 export interface ManagerAccount {
   readonly username: string;
   readonly role: ManagerRole;
@@ -309,7 +290,6 @@ export type ManagerRole = "admin" | "operator" | "viewer";
 export type Topic = string;
 export const userTopic = (uid: string): Topic => `u:${uid}`;
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
-/** Returns the topic of changes of a user's online state. */
 export const presenceTopic = (uid: string): Topic => `p:${uid}`;
 
 // A message id is the time since MESSAGE_ID_EPOCH_MS in units of 1/4096 ms. Ids stay below 2^53 for
@@ -317,7 +297,6 @@ export const presenceTopic = (uid: string): Topic => `p:${uid}`;
 const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
 const MESSAGE_IDS_PER_MS = 4096;
 
-/** Highest message id. Every client can represent it exactly. */
 export const MAX_MESSAGE_ID = Number.MAX_SAFE_INTEGER;
 /**
  * Latest valid time of a clock, in Unix milliseconds. A later time is a fault of the clock, and ids
@@ -325,7 +304,6 @@ export const MAX_MESSAGE_ID = Number.MAX_SAFE_INTEGER;
  */
 export const LATEST_TIME_MS = Date.UTC(2080, 0, 1);
 
-/** Returns the lowest id that a message accepted at `timeMs` can have. */
 export function firstMessageId(timeMs: number): number {
   return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;
 }
@@ -335,7 +313,6 @@ export function clientMsgNoOf(messageId: number): string {
   return `server-${messageId}`;
 }
 
-/** Returns the message id in a derived clientMsgNo, `undefined` if the text has another form. */
 export function messageIdOf(clientMsgNo: string): number | undefined {
   const [, id] = /^server-([1-9]\d{0,15})$/.exec(clientMsgNo) ?? [];
   return id === undefined ? undefined : Number(id);

@@ -1,5 +1,5 @@
 // Configuration schema of the sections `messages`, `content`, `streams` and `commands`. The
-// reference page of the settings is generated from it. No state.
+// reference page of the settings is generated from it.
 
 import { Type } from "typebox";
 

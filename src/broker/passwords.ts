@@ -31,10 +31,6 @@ export async function hashPassword(password: string): Promise<string> {
   return ["scrypt", ...parts, hash.toString("base64")].join("$");
 }
 
-/**
- * Parses a hash. Returns `undefined` if the text is not a valid hash, or if a check would be too
- * expensive (p above 16, or more than 256 MiB).
- */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
   const match = FORM.exec(text);
   if (match === null) return undefined;
@@ -76,10 +72,6 @@ export class PasswordChecker {
     this.#maxWaiting = bounds.maxWaiting;
   }
 
-  /**
-   * Returns true if the password matches the hash, compared in constant time. If too many checks
-   * wait, the last one with the highest rank, which may be this one, is rejected with `overloaded`.
-   */
   async matches(password: string, expected: PasswordHash, rank = 0): Promise<boolean> {
     if (this.#running < this.#maxRunning) this.#running++;
     else await this.#turn(rank);

@@ -7,7 +7,6 @@ import { type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.ts";
 
 export interface SendTerms {
-  /** True if only users on the receiver's allowlist may send personal messages. */
   readonly friendsOnly: boolean;
   readonly isSystem: (uid: string) => boolean;
 }
@@ -33,12 +32,10 @@ export function isCheck(permission: MessageDraft["permission"]): permission is S
   return CHECKS.has(permission);
 }
 
-/** Returns true if the sender may send to every channel that is not disbanded. */
 function isExempt(fromUid: string, check: SendCheck): boolean {
   return fromUid === SYSTEM_UID || check === "check_exempt";
 }
 
-/** Returns why `fromUid` may not send to the group, `undefined` if the user may. */
 export function refuseGroupSend(
   facts: GroupFacts,
   fromUid: string,
@@ -55,10 +52,7 @@ export function refuseGroupSend(
   return undefined;
 }
 
-/**
- * Returns why `fromUid` may not send to `toUid`, `undefined` if the user may. Users without a
- * channel record have no rules except their lists.
- */
+/** Users without a channel record have no rules except their lists. */
 export function refusePersonSend(
   facts: PersonFacts,
   fromUid: string,

@@ -26,7 +26,7 @@ import type {
   Topic,
 } from "./model.ts";
 
-/** Returns the current time in Unix milliseconds. Tests pass a clock that they control. */
+/** Returns the current time in Unix milliseconds. */
 export type Clock = () => number;
 
 // --- Store ---------------------------------------------------------------------------------------
@@ -36,7 +36,6 @@ export type Clock = () => number;
  * survives `kill -9`, and also a power failure if the driver is configured for that.
  */
 export interface UserStore {
-  /** Returns the user's device of this flag, `undefined` if none is registered. */
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
   /**
    * Atomically replaces the user's device of this flag and returns the old one, `undefined` if none
@@ -52,10 +51,7 @@ export interface UserStore {
    * of a banned user is refused as `banned`.
    */
   putBan(uid: string, isBanned: boolean): Promise<void>;
-  /**
-   * Returns the state of each user, in order. Comparing it with an earlier state is cheaper than
-   * reading all groups and inboxes again.
-   */
+  /** Returns the state of each user, in order. */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
 
@@ -83,7 +79,6 @@ export interface ListChange {
 
 interface ListFacts {
   readonly isDenied: boolean;
-  /** True if the allowlist is not empty. */
   readonly hasAllowlist: boolean;
   readonly isAllowed: boolean;
 }
@@ -105,12 +100,10 @@ export interface PersonFacts extends ListFacts {
   readonly receiver: ChannelInfo | undefined;
   readonly receiverHasContacts: boolean;
   readonly isContact: boolean;
-  /** Channel record of the sender, `undefined` if the sender has set no rules. */
   readonly sender: ChannelInfo | undefined;
 }
 
 export interface ChannelStore {
-  /** Returns the record of a channel, `undefined` if there is none. */
   channel(channel: ChannelRef): Promise<ChannelInfo | undefined>;
   /** Atomically creates the channel. Returns false and changes nothing if it exists. */
   createChannel(info: ChannelInfo, subscribers: readonly string[]): Promise<boolean>;
@@ -155,7 +148,6 @@ export interface ChannelStore {
    * memory returns them without a promise, because every command and every event needs them.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
-  /** Returns the facts about a message to `toUid`, if possible without a promise. */
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
   /** Returns the groups in which `uid` has either kind of membership, without disbanded groups. */
   groupsOf(uid: string): Promise<readonly string[]>;
@@ -223,9 +215,7 @@ export interface MessageDraft {
 }
 
 export interface AppendResult {
-  /** Id of the message. For a duplicate, that of the first message. */
   readonly messageId: number;
-  /** Seq of the message. For a duplicate, that of the first message. */
   readonly messageSeq: number;
   /** True if this clientMsgNo was already used. Nothing was stored or published. */
   readonly duplicate: boolean;
@@ -314,7 +304,6 @@ export interface CommandDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** As in `MessageDraft`. */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
   readonly expireS: number;
@@ -369,7 +358,6 @@ export interface ConversationSlice {
   readonly more: boolean;
 }
 
-/** Part of a user's conversations. */
 export interface ConversationRange {
   /** Only conversations that changed at this time (Unix milliseconds) or later. 0 means all. */
   readonly sinceMs: number;
@@ -506,9 +494,7 @@ export interface StreamStore {
    * no such stream. Events of a group's stream are published before a read returns them.
    */
   stream(key: ChannelKey, clientMsgNo: string): MaybePromise<StreamSnapshot | undefined>;
-  /** Returns the active stream of a channel, `undefined` if there is none. */
   activeStream(key: ChannelKey): MaybePromise<StreamSnapshot | undefined>;
-  /** Returns the active streams in the personal channels of `uid`. */
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /**
    * Returns the length of the stream's text, in UTF-16 units, before the event at `index` (at most
@@ -647,7 +633,6 @@ export interface SessionStore {
 /** The newest login of a main session of a uid and flag, kept after the session has left. */
 export interface NewestLogin {
   readonly order: number;
-  /** Position of its newest connection in the order of the user's connections. */
   readonly since: number;
   readonly deviceId: string;
   /** Name that the client chose for the login, "" if it chose none. */
@@ -819,12 +804,10 @@ export interface NodeInfo {
   /** Address that is sent to clients, "" if none is configured. */
   readonly clientAddress: string;
   readonly version: string;
-  /** Unix milliseconds. */
   readonly startedAtMs: number;
   readonly sessions: number;
   /** Recent CPU usage of its process, as a fraction of one core from 0 to 1. */
   readonly load: number;
-  /** True if the node is about to stop and accepts no new sessions. */
   readonly isDraining: boolean;
 }
 
@@ -835,19 +818,15 @@ export interface NodeRegistry {
   nodes(): Promise<readonly NodeInfo[]>;
 }
 
-/** Reports which incarnations are live, so that sessions of dead nodes can be ignored. */
 interface Liveness {
   /** Incarnation under which sessions of this node are entered now. */
   readonly incarnation: Incarnation;
-  /**
-   * Returns whether an incarnation is live. Throws `unavailable` while this node counts as dead.
-   */
+  /** Throws `unavailable` while this node counts as dead. */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
   /** Resolves when the other nodes consider this node live again, under `incarnation`. */
   heartbeat(): Promise<void>;
 }
 
-/** Methods of the node that the cluster calls when events may have been missed. */
 export interface ResyncHandler {
   /**
    * Checks the sessions of these users and ends the sessions that may not continue. Returns the
@@ -910,7 +889,6 @@ export interface FailureCount {
 
 /** Counts failed logins per key. All nodes share the counts. */
 export interface Throttle {
-  /** Returns the failures counted in the current time window of the key. */
   failures(key: string): Promise<FailureCount>;
   /** Counts a failure and returns the new count. The first one starts a window of `windowMs`. */
   addFailure(key: string, windowMs: number): Promise<FailureCount>;

@@ -1,6 +1,6 @@
 // Checks the permission to send commands and events and to cancel streams, with facts read from the
 // store. Plain messages are not checked here: the store applies `permissions.ts` in the step that
-// appends them. State: the order of the calls whose facts are being read.
+// appends them.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -11,9 +11,8 @@ import type { ChannelStore } from "./ports.ts";
 
 interface SendRule {
   /**
-   * Returns why `fromUid` may not send to `channel`, `undefined` if the user may. Returns no
-   * promise if the store has the facts in memory and no call is waiting. Calls of one queue resolve
-   * in the order in which they were made. Calls without a queue have no order.
+   * Calls of one queue resolve in the order in which they were made. Calls without a queue have no
+   * order.
    */
   refusal(
     fromUid: string,

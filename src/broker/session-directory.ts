@@ -1,6 +1,5 @@
 // The session directory of this node. It confirms its sessions at the store once a minute, and
 // whenever its own list and the store may differ (outages, data loss, missed events, lost replies).
-// State: the sessions of this node, which of them must be confirmed, and the pending removals.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
@@ -29,7 +28,6 @@ export interface SessionDirectoryPorts {
   readonly store: SessionStore;
   readonly cluster: Pick<Cluster, "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery">;
   readonly onError: (error: unknown, what: string) => void;
-  /** Interval in which every session is confirmed once, in milliseconds. The default is 60,000. */
   readonly recheckMs?: number;
 }
 
@@ -40,13 +38,9 @@ interface PendingRemoval {
 
 const RECHECK_MS = 60_000;
 const CONFIRMATION_BATCH = 500;
-/** Maximum number of users whose sessions are read in one call of the store. */
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
-/**
- * Maximum number of pending removals. When there are more, the oldest one is dropped, and its entry
- * in the store expires.
- */
+/** When there are more removals, the oldest one is dropped, and its entry in the store expires. */
 const MAX_PENDING_REMOVALS = 100_000;
 /** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;
@@ -74,7 +68,6 @@ export class SessionDirectory {
     return this.#local.size;
   }
 
-  /** Sets the listener and the membership check. Called once, before the cluster starts. */
   onEvent(listener: (event: ClusterEvent) => void, judgeGroup: GroupJudge): void {
     this.#notify = listener;
     this.#ports.cluster.onEvent(
@@ -91,7 +84,6 @@ export class SessionDirectory {
     );
   }
 
-  /** Enters a session in the store and, if it is accepted, in the list of this node. */
   async login(session: SessionRecord, terms: LoginTerms = {}): Promise<LoginResult> {
     const { store, cluster } = this.#ports;
     const { incarnation } = cluster;
@@ -115,10 +107,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms the session if it is missing in the store, and ends it here if it may not continue.
-   * Must be called after the node has started to listen to the user's topic. Before that, the
-   * node may have missed the event that ended the session. Throws if the store cannot be read or
-   * cannot confirm the session.
+   * Must be called after the node has started to listen to the user's topic. Before that, the node
+   * may have missed the event that ended the session.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
     const [entries = []] = await this.#ports.store.sessionsOf([uid]);
@@ -130,10 +120,7 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
-  /**
-   * Removes a session. `cause` is why it ended, `undefined` if its connection was lost. Throws the
-   * error of the store. After a transient error, the removal is also retried in the background.
-   */
+  /** After a transient error, the removal is also retried in the background. */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
@@ -237,9 +224,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions. Sessions whose topics were lost are confirmed by `#judgeUsers` when the
-   * topics are subscribed again. The other sessions are confirmed after that, or after a time-out.
-   * Never rejects.
+   * Sessions whose topics were lost are confirmed by `#judgeUsers` when the topics are subscribed
+   * again. The other sessions are confirmed after that, or after a time-out.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -262,9 +248,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Performs the pending removals and confirmations, and returns true if none remains. Failed
-   * removals do not prevent the confirmations, because possibly only one server of a Redis Cluster
-   * is unreachable.
+   * Failed removals do not prevent the confirmations, because possibly only one server of a Redis
+   * Cluster is unreachable.
    */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removePending();
@@ -280,12 +265,6 @@ export class SessionDirectory {
     return isRemoved && remaining.length === 0;
   }
 
-  /**
-   * Confirms sessions in batches, and ends those that may not continue. Returns the sessions to
-   * retry after a transient error, and calls `onFailure` for a session with another error. Skips
-   * sessions that are no longer due when their batch starts. Stops after a batch in which every
-   * session had a transient error.
-   */
   async #confirm(
     logins: readonly LoggedInSession[],
     {
@@ -344,16 +323,11 @@ export class SessionDirectory {
     this.#notify({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** Removes a session that may be in the store. Retries until the store is reachable. */
   #removeLater(session: SessionName, cause?: CloseReason): void {
     this.#pendingRemovals.set(session.sessionId, { session, cause });
     this.#continueWork();
   }
 
-  /**
-   * Performs the pending removals. Stops after a batch in which no removal succeeded. Returns true
-   * if none remains.
-   */
   async #removePending(): Promise<boolean> {
     const removals = [...this.#pendingRemovals].map(([, removal]) => removal);
     for (let at = 0; at < removals.length; at += REMOVAL_BATCH) {
@@ -389,8 +363,8 @@ function mayHaveRun(error: unknown): boolean {
 }
 
 /**
- * Returns the presence of a user. The flag is the lowest flag of the main sessions, or of all
- * sessions if none is a main session [decisions: Online status].
+ * The flag is the lowest flag of the main sessions, or of all sessions if none is a main session
+ * [decisions: Online status].
  */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };

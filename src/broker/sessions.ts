@@ -1,5 +1,5 @@
 // Opens the session of a CONNECT. The store decides whether the session is entered and which other
-// sessions it ends. The hub closes the sockets of the ended sessions. No state.
+// sessions it ends. The hub closes the sockets of the ended sessions.
 
 import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
@@ -32,7 +32,6 @@ export type OpenResult =
   | {
       readonly kind: "open";
       readonly record: SessionRecord;
-      /** Name by which the client can continue the session. */
       readonly name: string;
       /** All groups of the user. May also contain groups that the user has left. */
       readonly groups: readonly string[];
@@ -45,10 +44,10 @@ export type OpenResult =
 
 export interface Sessions {
   /**
-   * Opens a session. A login of a main device ends the user's other main sessions of that flag as
-   * `kicked`, and sessions of the same device as `replaced` [decisions: Kick rule]. A session that
-   * continues an earlier one ends it without being a new login [decisions: resume is no login].
-   * Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or `unavailable`.
+   * A login of a main device ends the user's other main sessions of that flag as `kicked`, and
+   * sessions of the same device as `replaced` [decisions: Kick rule]. A session that continues an
+   * earlier one ends it without being a new login [decisions: resume is no login]. Throws
+   * `unauthorized`, `banned`, `reserved_uid`, `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
 }
@@ -102,9 +101,7 @@ const NAME = /~([0-9a-z]{10})$/;
 /** Lowest order of a login: 2024-01-01 in microseconds. */
 const FIRST_ORDER = 1_704_067_200_000_000;
 
-/**
- * Returns the session's name for clients. It contains the order, in case the store loses the login.
- */
+/** The name contains the order, in case the store loses the login. */
 function sessionName(sessionId: string, order: number): string {
   return `${sessionId}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
 }

@@ -1,7 +1,7 @@
 // Lets HTTP clients follow streams outside any session. Each follower gets every event from its
 // start index, in order and at its own pace: events that are published while it is paused are read
 // from the store and merged. If the permission of its user may have changed, a follower gets no
-// event until the permission has been checked. State: the followers.
+// event until the permission has been checked.
 
 import { BrokerError } from "./errors.ts";
 import { type ChannelView, viewedKey } from "./ids.ts";
@@ -22,13 +22,11 @@ import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 export interface StreamSink {
   /** Sends one event. Returns false to receive no further events until `resume`. */
   push(event: ChannelEvent): boolean;
-  /** Called after the last event, for example because the stream has ended or cannot be read. */
   ended(): void;
 }
 
 export interface FollowHandle {
   resume(): void;
-  /** Removes the follower. May be called more than once. */
   stop(): void;
 }
 
@@ -48,8 +46,8 @@ export interface FollowTarget {
 
 export interface StreamFollowers {
   /**
-   * Starts to push events to `sink`. Throws `bad_request` if the stream has not reached
-   * `fromIndex`. Also throws `stream_unknown`, `bad_id`, `overloaded` or `unavailable`.
+   * Throws `bad_request` if the stream has not reached `fromIndex`. Also throws `stream_unknown`,
+   * `bad_id`, `overloaded` or `unavailable`.
    */
   follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
   onEvent(event: ClusterEvent): void;
@@ -74,15 +72,6 @@ interface Follower {
   readonly sink: StreamSink;
   readonly viewer: FollowViewer | undefined;
   cursor: StreamCursor;
-  /**
-   * Status of the follower.
-   *
-   *     opening  `follow` has not resolved
-   *     reading  events are being read from the store
-   *     live     each published event is pushed
-   *     paused   the sink accepts no events until `resume`
-   *     left     the follower was removed
-   */
   status: "opening" | "reading" | "live" | "paused" | "left";
   /** True if an event was published during the read, whose result may not contain it. */
   mustReadAgain: boolean;
@@ -106,7 +95,6 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     if (status !== "left" && status !== "opening") sink.ended();
   }
 
-  /** Pushes one event. Returns true if another event can be pushed now. */
   function push(follower: Follower, event: ChannelEvent): boolean {
     if (event.stream === undefined) return true;
     follower.cursor = cursorAfter(event, event.stream);
@@ -117,10 +105,6 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     return follower.status !== "left" && wantsMore;
   }
 
-  /**
-   * Pushes events from the store until a read during which no event was published, and then sets
-   * the status `live`. Returns earlier if the sink pauses or the follower is removed.
-   */
   async function catchUp(follower: Follower): Promise<void> {
     follower.status = "reading";
     follower.turn += 1;
@@ -144,17 +128,13 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     });
   }
 
-  /** Checks the permission of a paused follower, and ends it if the permission is lost. */
   async function recheckPaused(follower: Follower, viewer: FollowViewer): Promise<void> {
     const { turn } = follower;
     const mayStay = await viewer.mayStay();
     if (follower.turn === turn && !mayStay) finish(follower);
   }
 
-  /**
-   * Checks the viewers of `followers` before the next event is pushed to them. Skips followers with
-   * the status `opening`, because their first read includes a check.
-   */
+  /** Skips followers with the status `opening`, because their first read includes a check. */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
       const { viewer, status } = follower;
@@ -253,7 +233,6 @@ function hasLeft({ status }: Follower): boolean {
   return status === "left";
 }
 
-/** Returns the topics of the stream's events and of changes to the viewer's permissions. */
 function topicsOf(
   { channel, uid }: ChannelView,
   viewer: FollowViewer | undefined,
@@ -324,7 +303,6 @@ function add(map: Map<string, Set<Follower>>, name: string, follower: Follower):
   map.set(name, followers.add(follower));
 }
 
-/** Removes the follower from the set of `name`. Returns true if the set is empty afterwards. */
 function remove(map: Map<string, Set<Follower>>, name: string, follower: Follower): boolean {
   const followers = map.get(name);
   followers?.delete(follower);

@@ -1,5 +1,5 @@
 // Turns the snapshot of a stream into events, for a reader that joins late or lags. Consecutive
-// content is merged into one event. Pure functions.
+// content is merged into one event.
 
 import {
   type ChannelEvent,
@@ -75,10 +75,7 @@ export function cursorAtEnd({
   return { index: nextIndex, textOffset: text.length };
 }
 
-/**
- * Returns the part of the event that a reader at the cursor lacks: the whole event, the end of its
- * merged content, or `undefined` for nothing.
- */
+/** Returns the part of the event that a reader at the cursor lacks, `undefined` for nothing. */
 export function restOf(
   event: ChannelEvent,
   place: StreamPlace,

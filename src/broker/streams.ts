@@ -1,6 +1,5 @@
 // Posts events to channels: text streams, tool calls and custom events [spec: Event, Streaming text
-// session; decisions: Messages and events]. The store decides the next state of a stream. State:
-// the timer that ends silent streams, the number of generated event ids, and the send rule.
+// session; decisions: Messages and events]. The store decides the next state of a stream.
 
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
@@ -35,19 +34,17 @@ export interface Streams {
   /**
    * Applies one event and returns the state of its stream, `undefined` if there is no stream. The
    * state `cancelled` means that the stream was cancelled and the event was not added to it.
-   * Resolves when the event is durable. A custom event is not stored, but only published to online
-   * sessions. Throws `event_type_empty`, `stream_running`, `stream_not_found`, `stream_closed`,
-   * `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded` or `unavailable`.
+   * Resolves when the event is durable. Throws `event_type_empty`, `stream_running`,
+   * `stream_not_found`, `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal`
+   * code, `overloaded` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
-   * Cancels a stream for a viewer, who must be allowed to send. Returns the stream's state. Throws
-   * a `SendRefusal` code, `stream_unknown`, `bad_id` or `bad_request`.
+   * Cancels a stream for a viewer, who must be allowed to send. Throws a `SendRefusal` code,
+   * `stream_unknown`, `bad_id` or `bad_request`.
    */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
-  /**
-   * Returns the stream. The caller must check the permission. Throws `stream_unknown` or `bad_id`.
-   */
+  /** The caller must check the permission. Throws `stream_unknown` or `bad_id`. */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
   start(): void;
   close(): Promise<void>;
@@ -57,7 +54,6 @@ interface StreamPorts extends SendTerms {
   readonly store: ChannelStore & StreamStore;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Part of generated event ids, which makes them unique in the cluster. */
   readonly nodeId: string;
   readonly onError: (error: unknown, what: string) => void;
   readonly limits: {
@@ -66,7 +62,6 @@ interface StreamPorts extends SendTerms {
   };
 }
 
-/** Maximum time between two searches for silent streams. */
 const MAX_SWEEP_MS = 1000;
 
 export function createStreams(ports: StreamPorts): Streams {
@@ -163,7 +158,6 @@ export function createStreams(ports: StreamPorts): Streams {
 
 type EventClass = "stream" | "tool_call" | "custom";
 
-/** Returns the class. Throws `event_type_empty`, `bad_request`, `bad_id` or `too_large`. */
 export function classify(input: EventInput, maxDataBytes: number): EventClass {
   const { type, data } = input;
   if (type === "") throw new BrokerError("event_type_empty");

@@ -1,6 +1,6 @@
 // The system accounts: users who are exempt from the send rules and to whom everyone may send. The
 // list is in the store. Each node reads it periodically, so that a change made on another node
-// takes effect here after at most one period. State: the uids of the last read.
+// takes effect here after at most one period.
 
 import { BrokerError, isTransient } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
@@ -9,7 +9,6 @@ import { MAX_SYSTEM_UIDS, type SystemAccountStore } from "./ports.ts";
 interface SystemAccountPorts {
   readonly store: SystemAccountStore;
   readonly onError: (error: unknown, what: string) => void;
-  /** Interval between two reads of the uids, in milliseconds. The default is 1000. */
   readonly refreshMs?: number;
 }
 
@@ -27,7 +26,6 @@ export class SystemAccounts {
     this.#ports = ports;
   }
 
-  /** Returns true if the uid was a system account at the last read. */
   readonly has = (uid: string): boolean => this.#uids.has(uid);
 
   async start(): Promise<void> {
@@ -41,7 +39,6 @@ export class SystemAccounts {
     await this.#reading;
   }
 
-  /** Reads the uids of the system accounts and returns them sorted. Throws `unavailable`. */
   async list(): Promise<readonly string[]> {
     const changeCount = this.#changeCount;
     const uids = await this.#ports.store.systemUids();
@@ -50,8 +47,8 @@ export class SystemAccounts {
   }
 
   /**
-   * Adds system accounts, immediately on this node and soon on the others. Throws `too_large` if
-   * there would be more than `MAX_SYSTEM_UIDS`. Also throws `bad_id` or `reserved_uid`.
+   * Throws `too_large` if there would be more than `MAX_SYSTEM_UIDS`. Also throws `bad_id` or
+   * `reserved_uid`.
    */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
@@ -63,10 +60,7 @@ export class SystemAccounts {
     await this.#change("add", uids);
   }
 
-  /**
-   * Removes system accounts, immediately on this node and soon on the others. Throws `bad_id` or
-   * `reserved_uid`.
-   */
+  /** Throws `bad_id` or `reserved_uid`. */
   async remove(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     await this.#change("remove", uids);

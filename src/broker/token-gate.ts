@@ -1,6 +1,6 @@
 // Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
 // are checked slowly, one after the other. An attempt costs a round trip to the cluster only if it
-// fails. State: the failures and attempts of each network, and the users who connected from it.
+// fails.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -27,17 +27,14 @@ interface TokenBearer {
 }
 
 const MAX_NETWORKS = 100_000;
-/** Time between two checks of a network that is slowed down. */
 const SLOW_MS = 500;
 /**
- * Maximum number of waiting attempts of a network that is slowed down. With this number, the last
- * waiting attempt is checked after 4 s, before the default `client.authTimeoutMs` ends its
- * connection.
+ * With this number, the last waiting attempt is checked after 4 s, before the default
+ * `client.authTimeoutMs` ends its connection.
  */
 const MAX_WAITING = 8;
 /**
- * Maximum number of concurrent checks for one key of `#checks`. Running checks are not stopped, so
- * the number of failures can exceed its limit by this number.
+ * Running checks are not stopped, so the number of failures can exceed its limit by this number.
  */
 const MAX_CHECKS = 32;
 
@@ -70,11 +67,10 @@ export class TokenGate {
   }
 
   /**
-   * Runs `check` and returns its result. Counts a failure if `check` throws `unauthorized`. After
-   * too many failures of a network, its attempts wait for a turn every `SLOW_MS` ms. Users who
-   * connected from the network before do not wait until their own failures reach the limit. All
-   * nodes share the counts, but a node reads the shared count only when it counts a failure itself.
-   * Throws `rate_limited` with the time to wait if too many attempts of the network wait.
+   * Counts a failure if `check` throws `unauthorized`. Users who connected from the network before
+   * do not wait until their own failures reach the limit. All nodes share the counts, but a node
+   * reads the shared count only when it counts a failure itself. Throws `rate_limited` with the
+   * time to wait if too many attempts of the network wait.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);
@@ -122,9 +118,6 @@ export class TokenGate {
     return count >= this.#ports.limits.attempts && !this.#mayFail(network, uid);
   }
 
-  /**
-   * Returns true if the user connected from this network and has not reached the limit since then.
-   */
   #mayFail(network: string, uid: string): boolean {
     const failures = this.#verified.failures(network, uid);
     return failures !== undefined && failures < this.#ports.limits.attempts;

@@ -1,9 +1,7 @@
-// Hashes and compares tokens. A token must never be stored or compared in any other form. Pure
-// functions.
+// Hashes and compares tokens. A token must never be stored or compared in any other form.
 
 import { createHash, timingSafeEqual } from "node:crypto";
 
-/** Returns the SHA-256 of a token, which is stored in place of the token. */
 export function hashToken(token: string): Uint8Array {
   return createHash("sha256").update(token).digest();
 }

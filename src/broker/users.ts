@@ -1,4 +1,4 @@
-// Registers and logs out devices of users, and reads their online status. No state.
+// Registers and logs out devices of users, and reads their online status.
 
 import type { CloseReason } from "./errors.ts";
 import { assertId, assertUserUid } from "./ids.ts";
@@ -17,14 +17,14 @@ import type { SessionDirectory } from "./session-directory.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 /**
- * The use cases of users. A call that changes sessions throws `unavailable` if a node could not be
- * notified. Repeating the call notifies all nodes again.
+ * A call that changes sessions throws `unavailable` if a node could not be notified. Repeating the
+ * call notifies all nodes again.
  */
 export interface Users {
   /**
-   * Registers or replaces the token of a device. A changed token of a main device ends the main
-   * sessions of that flag. An unchanged token ends only sessions with an older token, which an
-   * earlier call may have failed to end [decisions: /user/token again].
+   * A changed token of a main device ends the main sessions of that flag. An unchanged token ends
+   * only sessions with an older token, which an earlier call may have failed to end [decisions:
+   * /user/token again].
    */
   setToken(input: {
     readonly uid: string;
@@ -32,11 +32,9 @@ export interface Users {
     readonly flag: DeviceFlag;
     readonly level: DeviceLevel;
   }): Promise<void>;
-  /** Removes the tokens of these devices and ends their sessions. */
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
   /** Returns one record per uid, in the order of `uids`, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
-  /** Returns, for each user in order, the sessions on live nodes. Duplicates are included. */
   liveSessions(uids: readonly string[]): Promise<readonly (readonly SessionRecord[])[]>;
   devices(uid: string): Promise<readonly Device[]>;
   /** Returns true if the account is banned [decisions: A banned account]. */
@@ -55,8 +53,8 @@ export function createUsers(ports: {
   const { store, directory, publisher } = ports;
 
   /**
-   * Ends the user's sessions that `which` selects. Sessions on nodes that are considered dead are
-   * included, because such a node may still be running.
+   * Sessions on nodes that are considered dead are included, because such a node may still be
+   * running.
    */
   async function endSessions(
     uid: string,
@@ -68,7 +66,6 @@ export function createUsers(ports: {
     await Promise.all(sessions.map((session) => store.endSession(session, reason)));
   }
 
-  /** Asks every node with sessions of the user to confirm them now. */
   async function recheck(uid: string): Promise<void> {
     await publisher.announce([{ kind: "credential", uid }]);
   }

@@ -1,7 +1,6 @@
 // Pairs of a client network and a user or manager whose credential was accepted from that network.
 // The failures of such a pair are counted separately, so that attackers in the same network cannot
-// lock the user out. State: the pairs with their failures since the last success. When there are
-// too many pairs, the pair with the oldest success is dropped.
+// lock the user out.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 
