@@ -113,7 +113,6 @@ export interface RedisStoreLimits {
   /** Maximum number of messages each channel keeps. 0 means no limit. */
   readonly maxChannelMessages: number;
   readonly sweepIntervalMs: number;
-  /** Maximum size of the data of all events of one stream, in bytes. */
   readonly maxStreamBytes: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
@@ -121,7 +120,6 @@ export interface RedisStoreLimits {
 
 export interface RedisStorePorts {
   readonly link: RedisLink;
-  /** Returns Redis' time. */
   readonly clock: Clock;
   /** Clock for idle limits, in milliseconds from any origin. Default: `clock`. */
   readonly steadyClock?: Clock;
@@ -130,11 +128,7 @@ export interface RedisStorePorts {
   readonly judgesBans?: boolean;
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
-  /**
-   * Waits until `redis.minReplicas` replicas have received every earlier acknowledged write on the
-   * server that holds `key`, or on all servers if `key` is omitted. Returns `undefined` if no
-   * replicas are required. Throws `unavailable` if too few confirm in time.
-   */
+  /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */
   readonly waitForReplicas: (key?: string) => Promise<void> | undefined;
 }
 

@@ -21,10 +21,7 @@ import { createRedisSystemAccounts } from "./steps/system-accounts.ts";
 import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
-/**
- * The store shares the `link` with the cluster driver. The store starts the link, and the creator
- * of the link closes it.
- */
+/** The store starts the link, and the creator of the link closes it. */
 type RedisStoreOptions = Omit<RedisStorePorts, "waitForReplicas" | "unreadable">;
 
 interface RedisStoreStats {
@@ -37,7 +34,6 @@ interface RedisStoreStats {
   readonly unreadable: number;
 }
 
-/** The `Store` port on Redis, and the functions with which nodes catch up. */
 export interface RedisStore extends Store, ChannelFeed {
   stats(): RedisStoreStats;
   sweep(): Promise<number>;

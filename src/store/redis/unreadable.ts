@@ -21,10 +21,7 @@ export class UnreadableRecords {
     return this.#count;
   }
 
-  /**
-   * Returns the results in order, without items that cannot be decoded. Rethrows errors except
-   * `internal`.
-   */
+  /** Rethrows errors except `internal`. */
   decodeReadable<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];
     for (const item of items) {

@@ -1,59 +1,54 @@
 -- Appends messages to channels. Each message succeeds or fails independently: a message that fails
--- changes nothing, except that it may use up a message id and update `peers`. All messages of a
--- topic are published together. Redis creates functions, locals and arguments again at each call.
--- To save time, state is kept in lists that are passed to functions, and numbers are packed into
--- one argument.
+-- changes nothing, except that it may use up a message id and update `peers`. Redis creates
+-- functions, locals and arguments again at each call. To save time, state is kept in lists that are
+-- passed to functions, and numbers are packed into one argument.
 --
--- KEYS
---   1  counter of message ids. All other keys are in its slot, or all keys are on one server.
--- ARGV
---   1  numbers, big-endian
---        now             f64   Unix ms
---        dedupe window   f64   ms
---        retention       f64   ms, 0 means no limit
---        max messages    f64   messages that a channel keeps, 0 means no limit
---        bucket          f64   bucket of the counter, -1 on a single server
---        messages        f64   number of messages in the call
---        moving          u8    1 if a slot may be moving, else 0
---      for each channel
---        users           u8    number of users listed below; 0 for a group, or if the users are in
---                              other slots
---        messages        u8    number of messages
---      for each message of the channel
---        stored          u8    1 if the message is stored, else 0
---        red dot         u8    1 if it has a red dot, else 0
---        dedupe          u8    1 if it has a dedupe key, else 0
---        check           u8    1 to 4: check of the sender, see `permission.lua`; 0: no check
---        expires         u8    1 if it expires, else 0
---        refusal         u8    refusal that the caller decided on, 0 if there is none
---   then for each channel
---        base            beginning of the names of the channel's keys
---        key             channel key
---        topic           the group's topic, '' for a personal channel
---   for each of the channel's users
---        uid
---        record base     beginning of the names of the keys of the user's record
---        user base       beginning of the names of the user's keys
---   for each message of the channel
---        uid             sender
---        record
---        extra           of the message's frame, see `wire.ts`
---        dedupe key      only if `dedupe` is 1
---        expiry          Unix ms, only if `expires` is 1
--- Reply
---   bytes, for each message in order
---        version         u8
---        result          u8    1 appended, 2 retry, 3 refused, 4 failed
---        pub             f64   publication number; the refusal if it is refused
---        messageId       f64
---        messageSeq      f64   0 if it is not stored
---   for each message, only if one was appended to a channel whose users are in other slots
---        idBefore        f64   id of the channel's message before it, 0 if that id is unknown or
---                              the message was not appended
---   The fields of a retry are those of the first message. If messages failed, the reply is a list
---   of these bytes and the errors in order.
+-- KEYS   1  counter of message ids. All other keys are in its slot, or all keys are on one server.
+-- ARGV   1  numbers, big-endian
+--             now             f64   Unix ms
+--             dedupe window   f64   ms
+--             retention       f64   ms, 0 means no limit
+--             max messages    f64   messages that a channel keeps, 0 means no limit
+--             bucket          f64   bucket of the counter, -1 on a single server
+--             messages        f64   number of messages in the call
+--             moving          u8    1 if a slot may be moving, else 0
+--           for each channel
+--             users           u8    number of users listed below; 0 for a group, or if the users
+--                                   are in other slots
+--             messages        u8    number of messages
+--           for each message of the channel
+--             stored          u8    1 if the message is stored, else 0
+--             red dot         u8    1 if it has a red dot, else 0
+--             dedupe          u8    1 if it has a dedupe key, else 0
+--             check           u8    1 to 4: check of the sender, see `permission.lua`; 0: no check
+--             expires         u8    1 if it expires, else 0
+--             refusal         u8    refusal that the caller decided on, 0 if there is none
+--        then for each channel
+--             base            beginning of the names of the channel's keys
+--             key             channel key
+--             topic           the group's topic, '' for a personal channel
+--        for each of the channel's users
+--             uid
+--             record base     beginning of the names of the keys of the user's record
+--             user base       beginning of the names of the user's keys
+--        for each message of the channel
+--             uid             sender
+--             record
+--             extra           of the message's frame, see `wire.ts`
+--             dedupe key      only if `dedupe` is 1
+--             expiry          Unix ms, only if `expires` is 1
+-- Reply  bytes, for each message in order
+--             version         u8
+--             result          u8    1 appended, 2 retry, 3 refused, 4 failed
+--             pub             f64   publication number; the refusal if it is refused
+--             messageId       f64
+--             messageSeq      f64   0 if it is not stored
+--        for each message, only if one was appended to a channel whose users are in other slots
+--             idBefore        f64   id of the channel's message before it, 0 if that id is unknown
+--                                   or the message was not appended
+--        The fields of a retry are those of the first message. If messages failed, the reply is a
+--        list of these bytes and the errors in order.
 
--- Values of `result`.
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
@@ -178,10 +173,7 @@ end
 
 local progress = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- Publications on users' topics.
---   frames_of  list of strings to publish, by topic
---   topics     the topics, in the order of their first use
---   is_shared  true for a topic on which several channels publish: its list is a separate copy
+-- `is_shared` is true for a topic on which several channels publish: its list is a separate copy.
 local frames_of, topics, is_shared
 
 while ARGV[progress[ARG_INDEX]] do

@@ -1,24 +1,21 @@
 -- Reads the facts that decide whether a user may send to a channel. Read-only.
 --
--- KEYS
---   1  head
---   2  permanent
---   3  temporary
---   4  denylist
---   5  allowlist
---   6  head of a second record in the same slot, optional
--- ARGV
---   1  uid
---   2  1 to also report whether the channel has any members, else absent
--- Reply
---   1  -1 if there is no record, else the bits of the record plus
---        32 if the uid is a member
---        64 if the uid is a member, or if ARGV[2] is present and the channel has any members
---   2  sum of
---        1 if the uid is on the denylist
---        2 if the allowlist is not empty
---        4 if the uid is on the allowlist
---   3  bits of the second record, -1 if there is none; only with KEYS[6]
+-- KEYS   1  head
+--        2  permanent
+--        3  temporary
+--        4  denylist
+--        5  allowlist
+--        6  head of a second record in the same slot, optional
+-- ARGV   1  uid
+--        2  1 to also report whether the channel has any members, else absent
+-- Reply  1  -1 if there is no record, else the bits of the record plus
+--             32 if the uid is a member
+--             64 if the uid is a member, or if ARGV[2] is present and the channel has any members
+--        2  sum of
+--             1 if the uid is on the denylist
+--             2 if the allowlist is not empty
+--             4 if the uid is on the allowlist
+--        3  bits of the second record, -1 if there is none; only with KEYS[6]
 local MEMBER, HAS_MEMBERS = 32, 64
 local IS_DENIED, IS_ALLOWED = 1, 4
 local uid = ARGV[1]

@@ -1,23 +1,22 @@
 -- Reads the state of a channel and finds the delivered messages (marks) of a reader that are not in
 -- the channel. A fail-over may have lost such messages, and their seqs are or will be reused.
 --
--- KEYS
---   1  head
---   2  log
---   3  activeStream
---   4  counter of message ids
--- ARGV
---   1  number of marks, then for each mark, newest first
---        seq     of the message; if it is not stored, the negated newest seq when it was published
---        id      of the message
---   then the clientMsgNo of each stream to read
--- Reply
---   1  newest publication number
---   2  newest seq
---   3  newest message id of the counter
---   4  id of the newest message in the log, 0 if the log is empty
---   5  lowest id of a mark that is certainly not in the channel, 0 if no mark is known to be lost
---   6  list of `stream_snapshot` of the active stream and of the requested streams that exist
+-- KEYS   1  head
+--        2  log
+--        3  activeStream
+--        4  counter of message ids
+-- ARGV   1  number of marks, then for each mark, newest first
+--             seq     of the message; if it is not stored, the negated newest seq when it was
+--                     published
+--             id      of the message
+--        then the clientMsgNo of each stream to read
+-- Reply  1  newest publication number
+--        2  newest seq
+--        3  newest message id of the counter
+--        4  id of the newest message in the log, 0 if the log is empty
+--        5  lowest id of a mark that is certainly not in the channel, 0 if no mark is known to be
+--           lost
+--        6  list of `stream_snapshot` of the active stream and of the requested streams that exist
 local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local last_id = tonumber(redis.call('GET', KEYS[4]) or '0')
 local head_seq = tonumber(head[2] or '0')

@@ -1,12 +1,9 @@
 -- Changes the bits of a channel's record.
 --
--- KEYS
---   1  head
--- ARGV
---   1  bits to set
---   2  bits to clear
--- Reply
---   new bits of the record, -1 if the channel does not exist
+-- KEYS   1  head
+-- ARGV   1  bits to set
+--        2  bits to clear
+-- Reply  new bits of the record, -1 if the channel does not exist
 local old_bits = record_bits(KEYS[1])
 if old_bits == NO_RECORD then return NO_RECORD end
 local bits = bit.bor(bit.band(old_bits, bit.bnot(tonumber(ARGV[2]))), tonumber(ARGV[1]))

@@ -2,20 +2,18 @@
 -- inboxes in KEYS. If further scripts must complete the command, writes a pending entry with the
 -- recipients that still lack a copy.
 --
--- KEYS
---   1  dedupe
---   2  counter of message ids
---   3  commands (pending copies of the bucket)
---   then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry
--- ARGV
---   1 to 7  see `put_copy`
---   8   bucket of the counter, -1 on a single server
---   9   dedupe window in ms, 0 if there is no clientMsgNo to look up and store
---   10  head of the pending entry
---   11  MessagePack list of the recipients that get no copy now, which may be empty; '' if this
---       script completes the command
---   12  number of users that get a copy now, then uid and topic of each
---   then uid and topic of each user that is notified without a copy
+-- KEYS   1  dedupe
+--        2  counter of message ids
+--        3  commands (pending copies of the bucket)
+--        then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry
+-- ARGV   1 to 7  see `put_copy`
+--        8   bucket of the counter, -1 on a single server
+--        9   dedupe window in ms, 0 if there is no clientMsgNo to look up and store
+--        10  head of the pending entry
+--        11  MessagePack list of the recipients that get no copy now, which may be empty; '' if
+--            this script completes the command
+--        12  number of users that get a copy now, then uid and topic of each
+--        then uid and topic of each user that is notified without a copy
 -- Reply to a new command
 --   1  0
 --   2  messageId

@@ -1,15 +1,12 @@
 -- Puts pending copies of a broker command into inboxes. Each inbox gets one copy, however often the
 -- script is repeated within an hour. On a Redis Cluster each call is for one user.
 --
--- KEYS
---   for each user: inboxSeq, inbox, inboxExpiry, inboxIds
--- ARGV
---   1 to 7  see `put_copy`
---   8  messageId
---   then uid and topic of each user
--- Reply
---   1  number of copies that full inboxes dropped
---   2  error of the first user who got no copy, '' if there was none
+-- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxIds
+-- ARGV   1 to 7  see `put_copy`
+--        8  messageId
+--        then uid and topic of each user
+-- Reply  1  number of copies that full inboxes dropped
+--        2  error of the first user who got no copy, '' if there was none
 
 -- Time after the last attempt for which an inbox remembers a command. Sweeps retry for the same
 -- time.

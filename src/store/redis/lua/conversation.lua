@@ -1,45 +1,43 @@
 -- Reads the conversation state of one user in one channel, after changing it if the caller asks for
 -- a change. The state is never changed in large groups or in channels without messages.
 --
--- KEYS
---   1  head
---   2  log
---   3  redDots
---   4  positions
---   5  counter of message ids
---   6  joinSeqs, of a group
---   7  permanent, of a group
---   8  temporary, of a group
--- ARGV
---   1  uid
---   2  now           Unix ms
---   3  retention     ms, 0 means no limit
---   4  channel type
---   5  1 if the reply contains the whole newest message, else 0
---   6  change        read, unread or delete; `look_on` to continue a search; '' for none
---   7  value         only with a change or `look_on`
---                      read     seq of the last message to mark as read
---                      unread   number of messages to leave unread
---                      delete   ignored
---                      look_on  seq at which the search continues
---   8  head seq      newest seq in the previous reply; only with `look_on`
---   9  bucket        of the counter, -1 on a single server
--- Reply
---   nil if the channel is a group that does not exist or is disbanded, or if the user is not a
---   member of the group, else
---   1  newest seq
---   2  readSeq
---   3  number of unread messages
---   4  deletedSeq
---   5  changedAtMs   time in the id of the newest shown message or of the user's last change,
---                    whichever is later
---   6  number of entries in the log
---   7  seq at which the search for the newest shown message continues, 0 if it is complete
---   then, if there is a newest shown message,
---   8  messageId
---   9  seq
---   10 clientMsgNo, or the record if ARGV[5] is 1
---   11 Unix ms of its acceptance, or, if ARGV[5] is 1, `stream_snapshot` of its stream or false
+-- KEYS   1  head
+--        2  log
+--        3  redDots
+--        4  positions
+--        5  counter of message ids
+--        6  joinSeqs, of a group
+--        7  permanent, of a group
+--        8  temporary, of a group
+-- ARGV   1  uid
+--        2  now           Unix ms
+--        3  retention     ms, 0 means no limit
+--        4  channel type
+--        5  1 if the reply contains the whole newest message, else 0
+--        6  change        read, unread or delete; `look_on` to continue a search; '' for none
+--        7  value         only with a change or `look_on`
+--                           read     seq of the last message to mark as read
+--                           unread   number of messages to leave unread
+--                           delete   ignored
+--                           look_on  seq at which the search continues
+--        8  head seq      newest seq in the previous reply; only with `look_on`
+--        9  bucket        of the counter, -1 on a single server
+-- Reply  nil if the channel is a group that does not exist or is disbanded, or if the user is not a
+--        member of the group, else
+--        1  newest seq
+--        2  readSeq
+--        3  number of unread messages
+--        4  deletedSeq
+--        5  changedAtMs   time in the id of the newest shown message or of the user's last change,
+--                         whichever is later
+--        6  number of entries in the log
+--        7  seq at which the search for the newest shown message continues, 0 if it is complete
+--        then, if there is a newest shown message,
+--        8  messageId
+--        9  seq
+--        10 clientMsgNo, or the record if ARGV[5] is 1
+--        11 Unix ms of its acceptance, or, if ARGV[5] is 1, `stream_snapshot` of its stream or
+--           false
 local UID, NOW, RETENTION, BUCKET = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[9])
 local RED_DOT = 2
 -- Limits on messages with an expiry time. The unread count includes at most MAX_EXPIRING of them.
@@ -49,10 +47,7 @@ local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
 -- many expired entries.
 local MAX_PASSED = 1000
 
--- Decodes a log entry like `log_entry`, and adds three fields:
---   client_msg_no
---   accepted_ms    Unix ms of its acceptance
---   counts         1 if the message has a red dot and does not expire, else 0
+-- `counts` is 1 if the message has a red dot and does not expire, else 0.
 local function entry_of(raw_entry)
   local entry = log_entry(raw_entry)
   local client_msg_no, accepted_ms, flags = record_facts(entry)
@@ -72,9 +67,8 @@ local function entry_from(seq)
   return raw_entry and entry_of(raw_entry)
 end
 
--- Returns the first entry with this seq or a higher one that is not past retention, nil if there is
--- none. `head` is the newest seq. A binary search is possible, because messages reach the retention
--- time in the order of their seqs.
+-- A binary search is possible, because messages reach the retention time in the order of their
+-- seqs.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end
@@ -87,10 +81,7 @@ local function first_kept(seq, head)
   return entry_from(low)
 end
 
--- Returns nil if the channel is a group that does not exist or is disbanded, or of which the user
--- is not a member, else a table. `info` is a field of the channel's head.
---   join   seq of the group's newest message when the user became a member
---   large  true if the group is large
+-- `join` is the seq of the group's newest message when the user became a member.
 local function membership(info)
   if ARGV[4] == '1' then return { join = 0, large = false } end
   local bits = bits_of(info)
@@ -101,9 +92,7 @@ local function membership(info)
 end
 
 -- Returns nil if `membership` returns nil, else the user's state:
---   head     newest seq
 --   red      number of the channel's messages that have a red dot and do not expire
---   large    true if the group is large
 --   read     seq through which the user has read
 --   deleted  seq through which the user has deleted
 --   changed  Unix ms of the user's last change, 0 if there was none
@@ -133,8 +122,7 @@ local function user_position()
   return state
 end
 
--- Returns the seqs (`from` or higher) of the red-dot messages that have an expiry time but have not
--- expired yet, newest first. MAX_EXPIRING and MAX_LOOKED_AT limit the list.
+-- Returns the seqs of the unexpired red-dot messages with an expiry time, newest first.
 local function expiring(from)
   local unexpired, inspected = {}, 0
   while inspected < MAX_LOOKED_AT do
@@ -164,9 +152,8 @@ local function unread(state)
   return lasting_count(state, first) + #expiring(first.seq)
 end
 
--- Returns the newest shown entry with a seq above `state.deleted` and not above `to`, nil if none
--- was found. The second value is the seq at which the next call continues the search, 0 if the
--- search is complete.
+-- The second value is the seq at which the next call continues the search, 0 if the search is
+-- complete.
 local function newest(state, to)
   local count, passed = 1, 0
   while to > state.deleted do
@@ -192,8 +179,7 @@ local function position_of(state, target)
   local unexpired = kept and expiring(kept.seq) or {}
   local function count_after(seq)
     if not kept or seq >= state.head then return 0 end
-    -- Counts the seqs above `seq`. A binary search is possible, because the list is in descending
-    -- order.
+    -- A binary search is possible, because the list is in descending order.
     local newer_count, end_index = 0, #unexpired + 1
     while newer_count + 1 < end_index do
       local middle = math.floor((newer_count + end_index) / 2)
@@ -226,8 +212,7 @@ local state = user_position()
 if not state then return false end
 local change_kind, value, through = ARGV[6], tonumber(ARGV[7]), state.head
 if change_kind == 'look_on' then
-  -- Continues the search only if no newer message has arrived. Otherwise starts again at the
-  -- newest.
+  -- Continues the search only if no newer message has arrived.
   if tonumber(ARGV[8]) == state.head then through = value end
 elseif change_kind ~= '' and state.head > 0 and not state.large then
   change(state, change_kind, value)

@@ -3,12 +3,9 @@
 -- differs from the seq. The seq and the publication number of a command are 0. The stored time
 -- decides whether the record is still valid; the expiry of the key only frees its memory.
 
--- Time for which a key outlives the dedupe window, because the caller's time and the server's clock
--- may differ.
+-- The caller's time and the server's clock may differ.
 local DEDUPE_SPACE_MS = 60000
 
--- Returns the id, seq and publication number in a record. Returns nil if there is no record or if
--- it is at least `window` ms old. Fails if the record has a newer format.
 local function decode_dedupe(value, now, window)
   if not value then return nil end
   local written_ms, seq, id, pub = string.match(value, '^(%d+) (%d+)%-(%d+) ?(%d*)')

@@ -24,16 +24,14 @@ local function log_entry(raw_entry)
   }
 end
 
--- Returns the clientMsgNo in an entry's record, the Unix ms at which the message was accepted, and
--- its flags. If the record is unreadable, returns '', the time in the message id, and 0.
+-- If the record is unreadable, returns '', the time in the message id, and 0.
 local function record_facts(entry)
   local is_read, _, _, _, _, _, client_msg_no, accepted_ms, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(client_msg_no) == 'string' and type(accepted_ms) == 'number' and type(flags) == 'number' then return client_msg_no, accepted_ms, flags end
   return '', message_ms(entry.id), 0
 end
 
--- Returns the number of bytes in a record's payload and the fields after it. Returns the size of
--- the whole record if the record is unreadable.
+-- Returns the size of the whole record if the record is unreadable.
 local function payload_bytes(record)
   local is_read, payload_at = pcall(cmsgpack.unpack_limit, record, 10, 1)
   if not is_read or payload_at < 0 then return #record end

@@ -2,13 +2,10 @@
 -- only if it has not changed since it was read and is old enough: a recent entry may have been
 -- added for a script that is still running and makes the user a member.
 --
--- KEYS
---   1  groups
--- ARGV
---   1  minimum age in seconds
---   then for each group: id, and the time of its entry as it was read
--- Reply
---   number of removed entries
+-- KEYS   1  groups
+-- ARGV   1  minimum age in seconds
+--        then for each group: id, and the time of its entry as it was read
+-- Reply  number of removed entries
 local max_entered, removed = redis.call('TIME')[1] - ARGV[1], 0
 for at = 2, #ARGV, 2 do
   local entered = redis.call('HGET', KEYS[1], ARGV[at])

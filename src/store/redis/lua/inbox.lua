@@ -24,14 +24,13 @@ end
 -- Puts a copy into an inbox. Publishes the copy last, so that a copy that could not be stored is
 -- not published.
 --   keys  index in KEYS of the user's inboxSeq, followed by inbox and inboxExpiry
--- ARGV
---   1  now
---   2  Unix ms at which the copy expires
---   3  1 if it expires before older copies, else 0
---   4  maximum number of copies in an inbox
---   5  payload bytes
---   6  record
---   7  origin, '' if there is none
+-- ARGV   1  now
+--        2  Unix ms at which the copy expires
+--        3  1 if it expires before older copies, else 0
+--        4  maximum number of copies in an inbox
+--        5  payload bytes
+--        6  record
+--        7  origin, '' if there is none
 -- Returns the copy's inboxSeq, and the number of older copies that a full inbox dropped.
 local function put_copy(id, keys, uid, topic)
   local inbox, expiry = KEYS[keys + 1], KEYS[keys + 2]

@@ -1,13 +1,10 @@
 -- Removes acknowledged copies, and some expired ones, from an inbox.
 --
--- KEYS
---   1  inbox
---   2  inboxExpiry
--- ARGV
---   1  now
---   then the inboxSeq of each copy
--- Reply
---   number of acknowledged copies that were still in the inbox
+-- KEYS   1  inbox
+--        2  inboxExpiry
+-- ARGV   1  now
+--        then the inboxSeq of each copy
+-- Reply  number of acknowledged copies that were still in the inbox
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 expire_copies(KEYS[1], KEYS[2], tonumber(ARGV[1]), 1000)
 local ids = {}

@@ -1,14 +1,11 @@
 -- Reads copies from an inbox, oldest first, without expired ones. Read-only.
 --
--- KEYS
---   1  inbox
--- ARGV
---   1  now
---   2  first inboxSeq
---   3  maximum number of copies
---   4  maximum payload bytes; the first copy is returned even if it is larger
--- Reply
---   inboxSeq, messageId and record of each copy
+-- KEYS   1  inbox
+-- ARGV   1  now
+--        2  first inboxSeq
+--        3  maximum number of copies
+--        4  maximum payload bytes; the first copy is returned even if it is larger
+-- Reply  inboxSeq, messageId and record of each copy
 local PAGE = 16
 local now, limit, max_bytes = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local copies, count, bytes = {}, 0, 0

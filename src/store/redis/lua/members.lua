@@ -15,7 +15,6 @@ local HEAD, KIND, OTHER_KIND, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
 local TOPIC, GROUP = ARGV[1], ARGV[2]
 local PIECE = 1000
 
--- Calls `step` for each piece of a list, with the piece and the number of items before the piece.
 local function in_pieces(list, step)
   for first = 1, #list, PIECE do
     local piece = {}
@@ -24,8 +23,7 @@ local function in_pieces(list, step)
   end
 end
 
--- Returns the positions (from 1) of the items whose result is `value`. `step` returns a list with a
--- result, 0 or 1, for each item of a piece.
+-- Returns the positions (from 1) of the items whose result is `value`.
 local function positions(list, value, step)
   local result = {}
   in_pieces(list, function(piece, before)
@@ -80,16 +78,14 @@ local function initialize_members(uids)
   end)
 end
 
--- Publishes the uids that are no longer members, in order with the group's messages. `uids` is
--- false if any member may have been removed. More than MAX_NAMED uids are replaced with false.
+-- `uids` is false if any member may have been removed.
 local MAX_NAMED = 1000
 local function publish_removal(uids)
   if uids and #uids > MAX_NAMED then uids = false end
   redis.call('SPUBLISH', TOPIC, removal_frame(redis.call('HINCRBY', HEAD, 'pub', 1), GROUP, uids))
 end
 
--- Adds the uids to the members of one kind. In a group, also initializes the uids that were not
--- members before. `clear`, if present, empties the set of this kind before the uids are added.
+-- `clear`, if present, empties the set of this kind before the uids are added.
 local function add_members(uids, clear)
   local new_uids = TOPIC ~= '' and non_members(uids) or {}
   if clear then clear() end

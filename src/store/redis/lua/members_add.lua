@@ -2,15 +2,13 @@
 -- group are only moved to `replaced`, so that this script does not take long. Later calls of
 -- `members_forget.lua` remove what is stored for them.
 --
--- KEYS  see `members.lua`
--- ARGV
---   1  topic  of a group, else ''
---   2  id     of a group, else ''
---   3  uids   JSON list without duplicates
---   4  1 to replace the members, else 0
--- Reply
---   number of uids in `replaced`, 0 for a personal channel, nil if the channel does not exist or is
---   disbanded
+-- KEYS   see `members.lua`
+-- ARGV   1  topic  of a group, else ''
+--        2  id     of a group, else ''
+--        3  uids   JSON list without duplicates
+--        4  1 to replace the members, else 0
+-- Reply  number of uids in `replaced`, 0 for a personal channel, nil if the channel does not exist
+--        or is disbanded
 
 -- Time to live of `replaced`. If a caller is interrupted before `replaced` is empty, the next call
 -- that adds members finishes its work. If no call follows within this time, the fields of removed

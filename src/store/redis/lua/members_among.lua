@@ -1,8 +1,6 @@
 -- Finds the members, of either kind, among some users. Read-only.
 --
--- KEYS  see `members.lua`
--- ARGV
---   1  JSON list of uids
--- Reply
---   positions (from 1) of the members
+-- KEYS   see `members.lua`
+-- ARGV   1  JSON list of uids
+-- Reply  positions (from 1) of the members
 return positions(cjson.decode(ARGV[1]), 1, are_members)

@@ -1,9 +1,7 @@
 -- Reads all members, unless there are so many that other calls would be delayed. Read-only.
 --
--- KEYS  see `members.lua`
--- ARGV
---   1  maximum number of members; a member of both kinds counts twice
--- Reply
---   the uids of the members without duplicates, nil if there are more members
+-- KEYS   see `members.lua`
+-- ARGV   1  maximum number of members; a member of both kinds counts twice
+-- Reply  the uids of the members without duplicates, nil if there are more members
 if redis.call('SCARD', KIND) + redis.call('SCARD', OTHER_KIND) > tonumber(ARGV[1]) then return false end
 return redis.call('SUNION', KIND, OTHER_KIND)

@@ -1,12 +1,9 @@
 -- Takes uids from `replaced`, and removes what is stored for those that are no longer members.
--- Redis deletes the key `replaced` with its last uid.
 --
--- KEYS  see `members.lua`
--- ARGV
---   1  topic of the group
---   2  id of the group
---   3  maximum number of uids to process
--- Reply
---   number of uids that remain in `replaced`
+-- KEYS   see `members.lua`
+-- ARGV   1  topic of the group
+--        2  id of the group
+--        3  maximum number of uids to process
+-- Reply  number of uids that remain in `replaced`
 forget_members(non_members(redis.call('SPOP', REPLACED, ARGV[3])))
 return redis.call('SCARD', REPLACED)

@@ -1,18 +1,16 @@
 -- Removes one kind of membership from all listed uids, or from none. For a group, publishes the
 -- uids that are no longer members to the group's nodes.
 --
--- KEYS  see `members.lua`
--- ARGV
---   1  topic  of a group, else ''
---   2  id     of a group, else ''
---   3  uids   JSON list without duplicates
--- Reply
---   1  0: the channel does not exist
---      1: it is disbanded
---      2: some uids are not members of this kind
---      3: removed
---   2  positions (from 1) of the uids that are not members of this kind, empty unless the first
---      value is 2
+-- KEYS   see `members.lua`
+-- ARGV   1  topic  of a group, else ''
+--        2  id     of a group, else ''
+--        3  uids   JSON list without duplicates
+-- Reply  1  0: the channel does not exist
+--           1: it is disbanded
+--           2: some uids are not members of this kind
+--           3: removed
+--        2  positions (from 1) of the uids that are not members of this kind, empty unless the
+--           first value is 2
 local bits = record_bits(HEAD)
 if bits == NO_RECORD then return { 0, {} } end
 if bit.band(bits, DISBAND) ~= 0 then return { 1, {} } end

@@ -1,28 +1,26 @@
 -- Reads messages, with their streams, and skips messages that are no longer shown. The limits of
 -- one call keep the delay of other calls near a millisecond. Read-only.
 --
--- KEYS
---   1  head
---   2  log
--- ARGV
---   1  first seq
---   2  last seq
---   3  maximum number of messages
---   4  maximum bytes of content
---   5  1 if the newest message comes first, else 0
---   6  now        Unix ms
---   7  retention  ms, 0 means no limit
---   8  1 to return the first message even if it exceeds the limit of bytes, else 0
--- Reply
---   1  newest seq of the channel
---   2  1 if the range has more messages than the limits allow, else 0
---   3  seq at which the next call continues, 0 if the range is complete or the limits are reached
---   4  bytes of content
---   5  list of messages, for each
---        1  messageId
---        2  seq
---        3  record
---        4  `stream_snapshot` of its stream, nil if it has none
+-- KEYS   1  head
+--        2  log
+-- ARGV   1  first seq
+--        2  last seq
+--        3  maximum number of messages
+--        4  maximum bytes of content
+--        5  1 if the newest message comes first, else 0
+--        6  now        Unix ms
+--        7  retention  ms, 0 means no limit
+--        8  1 to return the first message even if it exceeds the limit of bytes, else 0
+-- Reply  1  newest seq of the channel
+--        2  1 if the range has more messages than the limits allow, else 0
+--        3  seq at which the next call continues, 0 if the range is complete or the limits are
+--           reached
+--        4  bytes of content
+--        5  list of messages, for each
+--             1  messageId
+--             2  seq
+--             3  record
+--             4  `stream_snapshot` of its stream, nil if it has none
 
 -- Limits of one call: entries inspected, bytes of content, entries read at a time.
 local MAX_INSPECTED, MAX_CALL_BYTES, PAGE = 1000, 1048576, 32

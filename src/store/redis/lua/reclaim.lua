@@ -1,22 +1,19 @@
 -- Removes from a channel's log the messages that are no longer shown, oldest first, and records
 -- when the channel must be processed again.
 --
--- KEYS
---   1  head
---   2  log
---   3  expiry
---   4  redDots
---   5  due
--- ARGV
---   1  now              Unix ms
---   2  retention        ms, 0 means no limit
---   3  channel key
---   4  maximum number of messages to remove because they have expired; the same maximum applies to
---      messages beyond a limit
---   5  maximum number of messages in the channel, 0 means no limit
---   6  latest Unix ms at which the channel must be processed again, 0 means no such limit
--- Reply
---   number of removed messages
+-- KEYS   1  head
+--        2  log
+--        3  expiry
+--        4  redDots
+--        5  due
+-- ARGV   1  now              Unix ms
+--        2  retention        ms, 0 means no limit
+--        3  channel key
+--        4  maximum number of messages to remove because they have expired; the same maximum
+--           applies to messages beyond a limit
+--        5  maximum number of messages in the channel, 0 means no limit
+--        6  latest Unix ms at which the channel must be processed again, 0 means no such limit
+-- Reply  number of removed messages
 
 -- Delay after which the channel is processed again if an active stream prevents the removal.
 local STREAM_WAIT_MS = 60000
@@ -24,7 +21,6 @@ local now, retention, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARG
 local max_messages, removed = tonumber(ARGV[5]), 0
 local trim_seq = max_messages > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - max_messages or 0
 
--- `expires` is nil if the entry does not expire.
 local function remove(entry_id, expires)
   removed = removed + redis.call('XDEL', KEYS[2], entry_id)
   if not expires then return end

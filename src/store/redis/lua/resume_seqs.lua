@@ -2,16 +2,13 @@
 -- through which the reader's history and the log are the same. Ids grow with seqs, so an entry with
 -- a higher id than the reader's is not in the reader's history. Read-only.
 --
--- KEYS
---   1  head
---   2  log
--- ARGV
---   1  last seq of the reader
---   2  highest message id of the reader through that seq, 0 if ids are not compared
--- Reply
---   1  newest seq
---   2  highest seq, at most ARGV[1], through which no entry has an id above ARGV[2]; ARGV[1] if ids
---      are not compared
+-- KEYS   1  head
+--        2  log
+-- ARGV   1  last seq of the reader
+--        2  highest message id of the reader through that seq, 0 if ids are not compared
+-- Reply  1  newest seq
+--        2  highest seq, at most ARGV[1], through which no entry has an id above ARGV[2]; ARGV[1]
+--           if ids are not compared
 local last_seq, last_id = tonumber(ARGV[1]), tonumber(ARGV[2])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 

@@ -2,30 +2,26 @@
 -- extends the expiry of an existing entry. Never ends a session that logged in later. A failure for
 -- one session does not affect the others.
 --
--- KEYS
---   `sessions` of each session's user
--- ARGV
---   1  incarnation
---   2  `judge` if sessions of banned accounts are refused, else `ignore`
---   then for each session
---      uid
---      sessionId
---      flag
---      level
---      deviceId
---      tokenTag
---      tokenTag decoded to bytes, '' if the session needed no token
---      since     as the login returned it
---      order     as the login returned it
--- Reply
---   for each session one of
---     {'confirmed'}
---     {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
---     {'failed', error}
+-- KEYS   `sessions` of each session's user
+-- ARGV   1  incarnation
+--        2  `judge` if sessions of banned accounts are refused, else `ignore`
+--        then for each session
+--           uid
+--           sessionId
+--           flag
+--           level
+--           deviceId
+--           tokenTag
+--           tokenTag decoded to bytes, '' if the session needed no token
+--           since     as the login returned it
+--           order     as the login returned it
+-- Reply  for each session one of
+--          {'confirmed'}
+--          {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
+--          {'failed', error}
 local FIELDS = 9
 
--- Returns why the session's device ends the session, nil if it does not. A device that is not
--- stored ends no session, because a fail-over may have lost it.
+-- A device that is not stored ends no session, because a fail-over may have lost it.
 local function device_end_reason(user, session)
   if session.token == '' then return nil end
   local device = read_device(user, session.flag)
@@ -34,8 +30,7 @@ local function device_end_reason(user, session)
   if session.level == 1 and device.hash:sub(1, #session.token) ~= session.token then return 'token_changed' end
 end
 
--- Returns the reason for which a missing session may not be entered again. If there is none,
--- returns nil and the list of sessions that this session ends.
+-- If there is no reason, returns nil and the list of sessions that this session ends.
 local function session_end_reason(user, session, newest)
   if newest and newest.order >= session.order then
     if newest.order > session.order and not same_device(session, newest) then return 'kicked' end

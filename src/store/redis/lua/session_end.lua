@@ -2,15 +2,11 @@
 -- misses the event would serve the session forever. If the session has no entry, the reason is
 -- published nevertheless, because the event of an earlier call may have been lost.
 --
--- KEYS
---   1  sessions
--- ARGV
---   1  uid
---   2  sessionId
---   3  reason
---   4  level of the session
--- Reply
---   none
+-- KEYS   1  sessions
+-- ARGV   1  uid
+--        2  sessionId
+--        3  reason
+--        4  level of the session
 local user = user_of(KEYS[1], ARGV[1])
 local entry = read_entry(user, ARGV[2])
 if entry then

@@ -3,27 +3,24 @@
 -- does not end it. A session that continues an earlier one gets the order of the earlier login or
 -- is refused [decisions: resume is no login].
 --
--- KEYS
---   1  sessions
--- ARGV
---   1   uid
---   2   sessionId
---   3   incarnation
---   4   flag
---   5   level
---   6   deviceId
---   7   tokenTag
---   8   order of the login that the session continues, '' if it names none
---   9   label of the login that the session continues, '' if it names none
---   10  `token` if the device must have the token (the session then gets the device's level), else
---       `none`
---   11  hash of the token, '' with `none`
---   12  `judge` if a banned account is refused, else `ignore`
--- Reply
---   one of
---     {'entered', since, order, level, group ids in the user's index}
---     {'refused', reason}
---     {'unauthorized'}     the device does not have the token
+-- KEYS   1  sessions
+-- ARGV   1   uid
+--        2   sessionId
+--        3   incarnation
+--        4   flag
+--        5   level
+--        6   deviceId
+--        7   tokenTag
+--        8   order of the login that the session continues, '' if it names none
+--        9   label of the login that the session continues, '' if it names none
+--        10  `token` if the device must have the token (the session then gets the device's level),
+--            else `none`
+--        11  hash of the token, '' with `none`
+--        12  `judge` if a banned account is refused, else `ignore`
+-- Reply  one of
+--          {'entered', since, order, level, group ids in the user's index}
+--          {'refused', reason}
+--          {'unauthorized'}     the device does not have the token
 local user = user_of(KEYS[1], ARGV[1])
 local session = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],

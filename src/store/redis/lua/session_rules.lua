@@ -46,8 +46,7 @@ local function user_of(key, uid)
   }
 end
 
--- Publishes an UNORDERED frame (`wire.ts`). Its id consists of `name` and the time, so `name` must
--- be unique among the publications of one microsecond.
+-- The id consists of `name` and the time, so `name` must be unique within one microsecond.
 local function publish(topic, name, event)
   redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ name .. ' ' .. int(NOW), event }))
 end
@@ -146,7 +145,6 @@ local function record_end(user, id, since, reason)
   redis.call('HDEL', user.ended, first)
 end
 
--- Records the end of all sessions of a device, including those without an entry.
 local function end_device(user, flag, reason)
   local newest = read_login(user, flag)
   if newest then
@@ -165,8 +163,7 @@ local function read_end(user, session)
   end
 end
 
--- Returns the level of the user's device and the hash of its token ('' if it logged out), nil if
--- there is no such device. Fails if the device has an unknown format.
+-- The hash is '' if the device logged out.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end

@@ -75,8 +75,6 @@ local function stream_snapshot(head, client_msg_no, known_version)
   }
 end
 
--- Returns the approximate number of bytes of a stream and its message, 0 if there is no such
--- stream.
 local function stream_bytes(head, client_msg_no)
   local bytes = redis.call('HGET', stream_keys(head, client_msg_no).stream, 'b')
   return bytes and tonumber(bytes) + 25 or 0 -- 25: bytes around the text in the message's payload

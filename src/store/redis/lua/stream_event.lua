@@ -1,24 +1,21 @@
 -- Adds an event to an active stream: content, a tool call or the end of the stream.
 --
--- KEYS
---   1  head
---   then `streams` of the users of a personal channel, unless they are in other slots
--- ARGV
---   1   channel key
---   2   clientMsgNo
---   3   now                      Unix ms
---   4   window for retries       ms, counted from the end of the stream
---   5   kind                     c content, n tool call, e end
---   6   event id                 '' if there is none
---   7   data
---   8   UTF-16 units of data
---   9   bytes that count against the maximum
---   10  maximum bytes of a stream
---   11  part of the event's record after the event id
---   12  mark of the event        see `store/event-ids.ts`; '' if nothing is remembered
---   then the topics, none if the users are in other slots
--- Reply
---   see `stream_steps.lua`. The verdict may also be `too_large`.
+-- KEYS   1  head
+--        then `streams` of the users of a personal channel, unless they are in other slots
+-- ARGV   1   channel key
+--        2   clientMsgNo
+--        3   now                      Unix ms
+--        4   window for retries       ms, counted from the end of the stream
+--        5   kind                     c content, n tool call, e end
+--        6   event id                 '' if there is none
+--        7   data
+--        8   UTF-16 units of data
+--        9   bytes that count against the maximum
+--        10  maximum bytes of a stream
+--        11  part of the event's record after the event id
+--        12  mark of the event        see `store/event-ids.ts`; '' if nothing is remembered
+--        then the topics, none if the users are in other slots
+-- Reply  see `stream_steps.lua`. The verdict may also be `too_large`.
 local client_msg_no, kind, id, mark = ARGV[2], ARGV[5], ARGV[6], ARGV[12]
 local call = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 2) }, topics = 13 }
 local stream = load_stream(call, client_msg_no)

@@ -1,39 +1,36 @@
 -- Starts a stream and stores its message in the channel. With `force`, cancels the channel's active
 -- stream first.
 --
--- KEYS
---   1  head
---   2  log
---   3  counter of message ids
---   4  due of the bucket
---   5  dedupe of (uid, clientMsgNo)
---   6  activeStream
---   then, for a personal channel whose users are not in other slots, `streams` of each user, and
---   then `peers` of each user
--- ARGV
---   1   channel key
---   2   clientMsgNo
---   3   now                       Unix ms
---   4   window for retries        ms
---   5   event id                  '' if there is none
---   6   data
---   7   bytes that count against the maximum
---   8   maximum bytes of a stream
---   9   part of the event's record after the event id
---   10  beginning of the record of each event of the stream
---   11  bucket of the counter     -1 on a single server
---   12  retention                 ms, 0 means no limit
---   13  maximum messages          of the channel, 0 means no limit
---   14  record of the message
---   15  extra of the message's frame
---   16  uid of the sender
---   17  force                     1 to cancel another active stream, else 0
---   18  uid to add to the first `peers`, '' if there is none
---   19  uid to add to the second `peers`, '' if there is none
---   20  mark of the event         see `store/event-ids.ts`; '' if nothing is remembered
---   then the topics, none if the users are in other slots
--- Reply
---   see `stream_steps.lua`. The verdict may also be `too_large`.
+-- KEYS   1  head
+--        2  log
+--        3  counter of message ids
+--        4  due of the bucket
+--        5  dedupe of (uid, clientMsgNo)
+--        6  activeStream
+--        then, for a personal channel whose users are not in other slots, `streams` of each user,
+--        and then `peers` of each user
+-- ARGV   1   channel key
+--        2   clientMsgNo
+--        3   now                       Unix ms
+--        4   window for retries        ms
+--        5   event id                  '' if there is none
+--        6   data
+--        7   bytes that count against the maximum
+--        8   maximum bytes of a stream
+--        9   part of the event's record after the event id
+--        10  beginning of the record of each event of the stream
+--        11  bucket of the counter     -1 on a single server
+--        12  retention                 ms, 0 means no limit
+--        13  maximum messages          of the channel, 0 means no limit
+--        14  record of the message
+--        15  extra of the message's frame
+--        16  uid of the sender
+--        17  force                     1 to cancel another active stream, else 0
+--        18  uid to add to the first `peers`, '' if there is none
+--        19  uid to add to the second `peers`, '' if there is none
+--        20  mark of the event         see `store/event-ids.ts`; '' if nothing is remembered
+--        then the topics, none if the users are in other slots
+-- Reply  see `stream_steps.lua`. The verdict may also be `too_large`.
 local client_msg_no, window = ARGV[2], tonumber(ARGV[4])
 local now, retention, max_messages = id_ms(tonumber(ARGV[11]), tonumber(ARGV[3])), tonumber(ARGV[12]), tonumber(ARGV[13])
 local users = (#KEYS - 6) / 2

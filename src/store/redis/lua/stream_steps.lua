@@ -44,9 +44,7 @@ local function publish_frame(call, frame)
   end
 end
 
--- Returns true if the event with this id and mark repeats an earlier one, as `isRetry` in
--- `store/event-ids.ts` does. A mark is 12 bytes, followed by the timestamp if the producer gave
--- one.
+-- Like `isRetry` in `store/event-ids.ts`. A mark is 12 bytes and, if given, the timestamp.
 local function is_retry(stream, id, mark)
   local remembered = mark ~= '' and redis.call('HGET', stream.keys.event_ids, id)
   if not remembered or remembered == '' then return false end
@@ -90,8 +88,7 @@ local function add_event(call, stream, event)
   publish_frame(call, frame)
 end
 
--- Cleans up after the last event of a stream. The event ids are kept for another `ids_ms`
--- milliseconds, because retries may arrive.
+-- The event ids are kept for another `ids_ms` milliseconds, because retries may arrive.
 local function close_stream(call, stream, ids_ms)
   redis.call('DEL', stream.keys.active)
   for _, index in ipairs(call.indexes) do redis.call('SREM', index, call.channel) end
@@ -119,8 +116,7 @@ local function end_stream(call, stream, ending)
   close_stream(call, stream, ending.ids_ms)
 end
 
--- Adds the last event of a stream to the reply once more, if the caller publishes to the users
--- itself. The caller may have failed to publish the event the first time.
+-- A caller that publishes to the users itself may have failed to publish the event.
 local function publish_again(call, stream)
   if ARGV[call.topics] then return end
   local frame = redis.call('HGET', stream.keys.stream, 'f')
@@ -138,8 +134,7 @@ local function step_reply(call, verdict, state)
   return reply
 end
 
--- Returns the reply to an event for a stream that has ended. The verdict is `done` for an end event
--- and for a retry of an event that is already in the stream.
+-- The verdict is `done` for an end event and for a retry of an event that is already in the stream.
 local function late_reply(call, stream, kind, id, mark)
   if kind == 's' then return step_reply(call, 'closed', stream.state) end
   if kind == 'e' or is_retry(stream, id, mark) then

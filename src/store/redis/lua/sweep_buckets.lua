@@ -1,12 +1,9 @@
 -- Finds the keys of a sweep that have work. Reads only.
 --
--- KEYS
---   one key per bucket, all of them sorted sets or all of them streams
--- ARGV
---   pairs of scores: a sorted set has work if one of its scores is in one of these ranges. Without
---   ARGV, a key has work if it exists.
--- Reply
---   positions of the keys that have work, from 1
+-- KEYS   one key per bucket, all of them sorted sets or all of them streams
+-- ARGV   pairs of scores: a sorted set has work if one of its scores is in one of these ranges.
+--        Without ARGV, a key has work if it exists.
+-- Reply  positions of the keys that have work, from 1
 local found = {}
 
 local function has_score(key)

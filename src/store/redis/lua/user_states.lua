@@ -1,11 +1,9 @@
 -- Reads the group indexes of users, and the newest inboxSeq in their inboxes. Read-only.
 --
--- KEYS
---   groups and inbox of each user
--- Reply
---   for each user
---     1  group ids in the index
---     2  newest inboxSeq, 0 if the inbox is empty
+-- KEYS   groups and inbox of each user
+-- Reply  for each user
+--          1  group ids in the index
+--          2  newest inboxSeq, 0 if the inbox is empty
 local states = {}
 for at = 1, #KEYS, 2 do
   local newest = redis.call('XREVRANGE', KEYS[at + 1], '+', '-', 'COUNT', 1)[1]

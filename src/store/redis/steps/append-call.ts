@@ -19,7 +19,6 @@ const REFUSED = 3;
 const RESULT_BYTES = 26;
 const ID_BYTES = 8;
 const MAX_EXPIRE_S = 0xffff_ffff;
-/** Bytes counted for a call in addition to its record and extra. */
 const CALL_OVERHEAD_BYTES = 300;
 const NOTHING = Buffer.alloc(0);
 
@@ -35,27 +34,17 @@ export interface Placement {
   readonly publicationSeq: number;
   readonly isRetry: boolean;
   readonly atMs: number;
-  /**
-   * Id of the channel's previous message, 0 if unknown. Needed only if the channel's users are in
-   * other slots.
-   */
+  /** Id of the channel's previous message, 0 if unknown. */
   readonly idBefore: number;
   readonly record: Buffer;
-  /**
-   * Resolves when the message is durable, or rejects with `unavailable`. `undefined` if the message
-   * is durable already.
-   */
+  /** Rejects with `unavailable`. `undefined` if the message is durable already. */
   readonly durable: Promise<void> | undefined;
 }
 
 export class AppendCall {
   readonly names: ChannelNames;
   readonly bytes: number;
-  /**
-   * Origin and channel of the message. Messages with the same `order` are stored in the order in
-   * which they were sent. `undefined` if the message has no origin. It may then be stored in any
-   * order.
-   */
+  /** Messages with the same `order` are stored in the order in which they were sent. */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
   readonly sinceMs = performance.now();
@@ -101,10 +90,7 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /**
-   * Resolves `outcome` with the result at this index. Returns false if the script failed for this
-   * message. The caller must then call `fail`.
-   */
+  /** Returns false if the script failed for this message. The caller must then call `fail`. */
   settle(
     { results, idsBefore }: AppendReply,
     at: number,
@@ -185,7 +171,6 @@ function numbersOf(
   ];
 }
 
-/** Returns the script's check and the refusal that the caller decided on, each 0 for none. */
 function checkOf(
   permission: MessageDraft["permission"],
 ): readonly [check: number, refused: number] {
@@ -205,7 +190,6 @@ function checkOf(
   }
 }
 
-/** Returns Unix milliseconds, 0 if the message does not expire. Throws `bad_request`. */
 function expiryOf({ expireS }: MessageDraft, atMs: number): number {
   if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
     throw new BrokerError("bad_request", {

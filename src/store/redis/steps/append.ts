@@ -48,7 +48,6 @@ export class Appends {
   readonly #ports: AppendsPorts;
   /** Queues by bucket. A single server has one queue, under 0. */
   readonly #queues = new Map<number, Queue>();
-  /** Queues to process in the next turn of the event loop. */
   readonly #ready = new Set<Queue>();
   #bytes = 0;
   #turn: NodeJS.Immediate | undefined;
@@ -57,10 +56,7 @@ export class Appends {
     this.#ports = ports;
   }
 
-  /**
-   * Appends a message. Throws or rejects with `overloaded` or `unavailable`, with `bad_request` if
-   * `expire` is invalid, or with `internal` if stored data is invalid.
-   */
+  /** May throw `overloaded` or `unavailable`, and `bad_request` if `expire` is invalid. */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     if (this.#bytes >= MAX_PENDING_BYTES) throw new BrokerError("overloaded");
     this.#ports.link.admit();
@@ -173,7 +169,6 @@ export class Appends {
     return readReply(reply, messages, link.errorOf);
   }
 
-  /** Returns the milliseconds left until the oldest call has waited for `redis.timeoutMs`. */
   #timeLeft([oldest]: readonly AppendCall[]): number {
     const { timeoutMs } = this.#ports.link.settings;
     if (oldest === undefined) return timeoutMs;
@@ -221,7 +216,6 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
 }
 
 /**
- * Removes the next batch from a queue and returns it, `undefined` if there is none to send now.
  * While another batch is in flight, only a full batch is sent, because running the script costs
  * more than the messages in it. A call stays in the queue while an earlier call with the same
  * `order` is in flight.
@@ -259,10 +253,7 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/**
- * Removes the calls with one of these `orders` from the queue and returns them. They must not be
- * stored before the failed call is repeated.
- */
+/** The calls must not be stored before the failed call is repeated. */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);

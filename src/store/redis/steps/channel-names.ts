@@ -30,10 +30,7 @@ export interface ChannelNames {
   readonly log: string;
   readonly ids: IdCounter;
   readonly due: string;
-  /**
-   * True if the channel is personal and its users are in other slots. `topics`, `peerKeys` and
-   * `peers` are then empty, and `users` is 0.
-   */
+  /** True if the channel is personal and its users are in other slots. */
   readonly isApart: boolean;
   readonly appendArgs: readonly string[];
   readonly users: number;
@@ -95,7 +92,6 @@ export function areUsersApart(
   return isCluster && key.startsWith("1:");
 }
 
-/** Returns the channel's user who is not `uid`, or `uid` itself if there is no other user. */
 export function otherUser(users: readonly string[], uid: string): string {
   return users.find((user) => user !== uid) ?? uid;
 }
@@ -111,7 +107,6 @@ export function idCounterKeys(link: Location): readonly string[] {
   return [...new Set(buckets.map((bucket) => idCounterOf(link, bucket).key))];
 }
 
-/** Returns the key of a dedupe record (`lua/dedupe.lua`), in the channel's slot. */
 export function dedupeKey(
   keys: Keys,
   {

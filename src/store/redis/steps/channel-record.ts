@@ -6,7 +6,6 @@ import type { ChannelFlags, ChannelInfo, ChannelKey, ChannelRef } from "../../..
 const FORMAT = 1;
 const FORMAT_UNIT = 256;
 
-// Bits of a channel record. Each bit is set if the flag is true.
 const BAN = 1;
 const DISBAND = 2;
 const SEND_BAN = 4;

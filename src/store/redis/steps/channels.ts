@@ -1,8 +1,7 @@
 // Channels in Redis: records, members of both kinds, lists, and the facts that decide whether a
-// user may send. Each change is one script in the channel's slot. Its duration grows with the
-// number of uids. A group is added to the group indexes of users before a script makes them
-// members, and a script that removes members publishes the removal on the group's topic. State:
-// only the pending repairs of the group indexes.
+// user may send. Each change is one script in the channel's slot. A group is added to the group
+// indexes of users before a script makes them members, and a script that removes members publishes
+// the removal on the group's topic.
 
 import {
   type ChannelRef,
@@ -57,7 +56,6 @@ const MEMBERS_KEYS = ["joinSeqs", "positions", "replaced"];
 const NO_CHANNEL = 0;
 const DISBANDED = 1;
 const NOT_MEMBERS = 2;
-/** Value in the reply of `members_since.lua` for a user who is not a member. */
 const NOT_A_MEMBER = -1;
 
 interface RedisChannels extends ChannelStore {
@@ -65,10 +63,7 @@ interface RedisChannels extends ChannelStore {
   repairIndexes(isStopped: () => boolean): Promise<void>;
 }
 
-/**
- * Creates the channel part of the Redis store. A write that rejects with `unavailable` may have
- * taken effect. Repeating it is safe.
- */
+/** A write that rejects with `unavailable` may have taken effect. Repeating it is safe. */
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const { link, waitForReplicas } = ports;
   const groups = new UserGroups(ports);
@@ -78,14 +73,9 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const memberKeys = (channel: ChannelRef, membership = PERMANENT) =>
     keysOf(channel, "head", ...kindsOf(membership), ...MEMBERS_KEYS);
 
-  /** Returns topic and id of a group, or two empty strings for a personal channel. */
   const groupArgs = ({ type, id }: ChannelRef): readonly [string, string] =>
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
 
-  /**
-   * Runs `channel_facts.lua`, and returns its reply. `args` contains the uid, and `WITH_ANY` if
-   * needed. `otherHead` contains the head of a second record, or nothing.
-   */
   async function facts(
     channel: ChannelRef,
     args: readonly string[],
@@ -100,10 +90,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return bits;
   }
 
-  /**
-   * Runs a script that adds members, and returns its reply when the changes are durable. Adds a
-   * group to the group indexes of the users first.
-   */
+  /** Adds a group to the users' group indexes first. Resolves when the changes are durable. */
   async function addMembers(
     channel: ChannelRef,
     uids: readonly string[],
@@ -120,10 +107,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return reply;
   }
 
-  /**
-   * Removes what is stored for replaced members. If it is interrupted, the next call that adds
-   * members to the channel continues it.
-   */
+  /** If this is interrupted, the next call that adds members to the channel continues it. */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);
@@ -265,10 +249,7 @@ function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/**
- * Reads sets in pages, and returns their uids without duplicates. A uid that is added, removed or
- * moved meanwhile may be missing.
- */
+/** A uid that is added, removed or moved meanwhile may be missing. */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],

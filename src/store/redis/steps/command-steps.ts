@@ -1,6 +1,5 @@
 // Scripts for broker commands. A command whose copies are not all in inboxes yet has an entry in
-// the pending copies of its bucket (stream `commands`), from which any node can complete it. No
-// state.
+// the pending copies of its bucket (stream `commands`), from which any node can complete it.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, expiresAtMs, userTopic } from "../../../broker/model.ts";
@@ -164,7 +163,6 @@ export function decodePending(messageId: number, fields: readonly Buffer[]): Com
   };
 }
 
-/** Entries of the pending copies, as in the reply of XRANGE. */
 export type PendingEntries = readonly (readonly [Buffer, readonly Buffer[]])[];
 
 interface SweepRange {
@@ -175,10 +173,7 @@ interface SweepRange {
   readonly untilId: number;
 }
 
-/**
- * Reads a page of pending copies. The page is empty while another node sweeps the bucket. A page
- * that is not full is the last one.
- */
+/** Empty while another node sweeps the bucket. A page that is not full is the last one. */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,
   bucket: number,

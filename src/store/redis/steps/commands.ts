@@ -2,8 +2,6 @@
 // command with few recipients. Every other command is recorded as pending in its channel's slot.
 // Further scripts then put the copies into the inboxes, and finally the record is removed. If the
 // node dies in between, a retry at any node completes the command, or a sweep does within an hour.
-// State: the queue of each channel's commands, the groups of recipients in flight, the bytes held
-// in memory, and counters.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId, userTopic } from "../../../broker/model.ts";
@@ -267,10 +265,7 @@ export class Commands {
     await Promise.all(sweeps);
   }
 
-  /**
-   * Completes a bucket's pending commands on which no node is still working. If some commands could
-   * not be completed, no node tries again for a minute.
-   */
+  /** If some commands could not be completed, no node tries again for a minute. */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
     const { link, clock, limits, waitForReplicas } = this.#ports;
     const pendingKey = link.keys.bucket("commands", bucket);

@@ -54,10 +54,7 @@ interface Peer {
   readonly score: string;
 }
 
-/**
- * Creates the conversation part of the Redis store. The caller limits the number of lists that are
- * read at once.
- */
+/** The caller limits the number of lists that are read at once. */
 export function createRedisConversations(
   ports: RedisStorePorts,
   groupsOf: (uid: string) => Promise<readonly string[]>,
@@ -66,8 +63,7 @@ export function createRedisConversations(
 
   /**
    * Runs the script until it has found the newest shown message or there is none. If `isWhole` is
-   * 1, skips messages that cannot be decoded. Returns `undefined` if the channel is a group that
-   * does not exist or is disbanded, or if the user is not a member.
+   * 1, skips messages that cannot be decoded.
    */
   async function readState(
     uid: string,
@@ -100,10 +96,7 @@ export function createRedisConversations(
     }
   }
 
-  /**
-   * Reads a conversation for a list. `head` is absent if the user has no shown message. `isEmpty`
-   * is true if the channel's log is empty.
-   */
+  /** `head` is absent if the user has no shown message. `isEmpty`: the channel's log is empty. */
   async function readHead(
     uid: string,
     channel: ChannelRef,

@@ -1,8 +1,7 @@
 // Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
 // group from the index while the group's slot keeps the membership. Entries of the last minute are
 // written again if their connection was lost or their slot moved, and the user's sessions are
-// notified. If `redis.minReplicas` is not 0, no entry is lost and none is repaired. State: the
-// entries of the last minute (a limited number).
+// notified. If `redis.minReplicas` is not 0, no entry is lost and none is repaired.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -24,14 +23,10 @@ interface WrittenEntry extends IndexEntry {
   readonly slot: number;
 }
 
-/**
- * Time for which entries are remembered. A primary that the other servers cannot reach stops
- * accepting writes earlier than that.
- */
+/** A primary that the other servers cannot reach stops accepting writes earlier than that. */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
 const REPAIRS_AT_ONCE = 256;
-/** Value used as the connection of a slot whose server is unreachable. */
 const NONE = Symbol("none");
 
 export class IndexRepairs {
@@ -46,7 +41,6 @@ export class IndexRepairs {
   }
 
   /**
-   * Returns the connection over which an entry would be sent now, `undefined` if there is none yet.
    * An entry without a connection is always written again, because its loss would not be noticed.
    * Throws `unavailable` if the server is unreachable or unknown.
    */
@@ -60,10 +54,7 @@ export class IndexRepairs {
     this.#entries.set({ ...entry, slot }, this.#ports.clock());
   }
 
-  /**
-   * Writes the entries that may have been lost again. Ends after a batch with a transient error, so
-   * that it does not wait for an unreachable server again.
-   */
+  /** Ends after a transient error, so that it does not wait for an unreachable server again. */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
     for (let at = 0; at < lost.length && !isStopped(); at += REPAIRS_AT_ONCE) {
@@ -73,10 +64,7 @@ export class IndexRepairs {
     }
   }
 
-  /**
-   * Returns the entries that may have been lost, because their slot has another connection now.
-   * Forgets the other entries after `KEPT_MS`.
-   */
+  /** An entry may have been lost if its slot has another connection now. */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();
@@ -103,7 +91,6 @@ export class IndexRepairs {
     return this.#ports.link.keys.user("groups", uid);
   }
 
-  /** Writes an entry again. If the error is transient, keeps the entry and returns false. */
   async #rewrite(entry: WrittenEntry): Promise<boolean> {
     const writtenMs = this.#entries.get(entry) ?? 0;
     this.#entries.delete(entry);

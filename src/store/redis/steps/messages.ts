@@ -1,8 +1,7 @@
 // The port's messages on Redis. One script in the channel's slot checks the sender, stores the
 // message under the next seq and publishes it on the channel's topics. In a Redis Cluster the users
 // of a personal channel are in other slots: their rules are read before the script, and they are
-// notified after it. State: counters, cached key names, queued messages, and the order of personal
-// messages whose users' rules are being read.
+// notified after it.
 
 import { firstMessageId, messageTimeMs } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
@@ -36,10 +35,6 @@ interface RedisMessages extends MessageStore {
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }
 
-/**
- * Creates the message part of the Redis store. A message whose `append` rejects with `unavailable`
- * may have been stored. A retry with the same `clientMsgNo` does not store it again.
- */
 export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const { link, personFacts, commands } = ports;
   const namesOf = new ChannelNamesOf(link);
@@ -48,10 +43,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   /** Keeps the order of messages while rules are read. If a read fails, later messages fail too. */
   const ruleReads = new KeyedSequencer("fail");
 
-  /**
-   * Decides whether the sender may send, and returns the draft with the decision. The script cannot
-   * decide this, because it cannot read the rules of users in other slots.
-   */
+  /** The script cannot decide this, because it cannot read the rules of users in other slots. */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;

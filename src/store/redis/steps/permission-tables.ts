@@ -29,7 +29,6 @@ const BY_CODE = new Map<number, SendRefusal>(
   ]),
 );
 
-// Bits of the facts that decide whether a user may send. Their sum is the index into a table.
 // ALLOW_STRANGER occurs only in personal channels and MEMBER only in groups, so both use the same
 // bit.
 const BAN = 1;

@@ -37,10 +37,7 @@ export async function publishToUsers(
     if (result.status === "rejected") throw result.reason;
 }
 
-/**
- * Publishes a message from the log again, for a retry. Publishes nothing if the message is no
- * longer in the log or belongs to a stream.
- */
+/** Publishes nothing if the message is no longer in the log or belongs to a stream. */
 export async function publishAgain(
   link: RedisLink,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,

@@ -10,10 +10,6 @@ import { ALL_BUCKETS, bucketsWithWork, type ScoreRange } from "./sweep-buckets.t
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
-/**
- * Maximum number of messages that one script removes because they have expired. The same maximum
- * applies to messages beyond a limit.
- */
 const MESSAGES_PER_CALL = 200;
 const CHANNELS_PER_PAGE = 50;
 /** Maximum time by which the store's clock may be ahead of the clock of a server. */
@@ -134,10 +130,7 @@ export class Sweep {
     return removed;
   }
 
-  /**
-   * Returns the scores in `due` of channels that must be processed. The second range is that of
-   * channels that were added when no limits or higher limits were set.
-   */
+  /** The second range has the channels that were added when no limits or higher limits were set. */
   #rangesAt(nowMs: number): readonly ScoreRange[] {
     const { retentionS, maxChannelMessages } = this.#ports.limits;
     const past: ScoreRange = ["-inf", `${nowMs}`];

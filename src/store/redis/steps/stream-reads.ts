@@ -34,10 +34,7 @@ export function createStreamReads({
   /** Returns the Unix ms of the newest start that is past retention, -1 if there is no limit. */
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
-  /**
-   * Reads the channel's stream with this `clientMsgNo`, or its active stream (""). Returns
-   * `undefined` if there is none, or if it is past retention or cannot be decoded.
-   */
+  /** Reads the stream, or the channel's active stream if `clientMsgNo` is "". */
   async function read(key: ChannelKey, clientMsgNo: string): Promise<StreamSnapshot | undefined> {
     const cached = cache.get(key, clientMsgNo);
     const reply = await link.run(
@@ -52,10 +49,6 @@ export function createStreamReads({
     return snapshot === undefined ? cached?.snapshot : cache.put({ version, snapshot });
   }
 
-  /**
-   * Reads the active stream of a channel in a user's index. Removes the channel from the index if
-   * the channel has no active stream, and adds the channel again if a stream started meanwhile.
-   */
   async function indexed(index: string, key: ChannelKey): Promise<StreamSnapshot | undefined> {
     const active = await read(key, "");
     if (active !== undefined) return active;
@@ -99,7 +92,6 @@ interface CachedStream {
   readonly snapshot: StreamSnapshot;
 }
 
-/** Approximate size of a snapshot without its strings, in UTF-16 units. */
 const ENTRY_UNITS = 500;
 
 /** Cache of snapshots. The snapshot that was put first is removed first. */
@@ -114,7 +106,6 @@ class StreamCache {
     this.#maxUnits = maxUnits;
   }
 
-  /** Returns the cached stream with this `clientMsgNo`, or the channel's active stream (""). */
   get(key: ChannelKey, clientMsgNo: string): CachedStream | undefined {
     if (clientMsgNo !== "") return this.#entries.get(nameOf(key, clientMsgNo));
     const name = this.#active.get(key);

@@ -15,7 +15,6 @@ const ARRAY = 0x90;
 const EVENT_FIELDS = 9;
 const HEAD_FIELDS = 5;
 
-/** Encodes the head of an event's record. The event id and `eventTail` follow it. */
 export function eventHead({
   channel,
   fromUid,

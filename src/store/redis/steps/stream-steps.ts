@@ -58,7 +58,6 @@ export function createStreamSteps({
   const { maxStreamBytes } = limits;
   const windowMs = limits.dedupeWindowS * 1000;
 
-  /** Returns the users' keys `streams`, none for a group or if the users are in other slots. */
   const indexesOf = (key: ChannelKey) =>
     areUsersApart(link, key) ? [] : usersOf(key).map((uid) => keys.user("streams", uid));
 
@@ -117,10 +116,6 @@ export function createStreamSteps({
   };
 }
 
-/**
- * Returns the kind of an event. Throws `bad_request` if its type or time is invalid, and
- * `too_large` if its data exceeds the maximum size of a stream.
- */
 function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): EventKind {
   const kind = KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);

@@ -2,8 +2,6 @@
 // allowed, and scripts are sent in the order of the calls. For a personal channel on a Redis
 // Cluster, `streams` and `peers` of both users are written before a start is sent, and separate
 // scripts notify the users. A call must not return before its changes are replicated as configured.
-// State: the calls that wait for a start, the time since which the ages of last events are
-// reliable, and whether the time of a last event may be in the future.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
@@ -22,9 +20,8 @@ const MAX_AHEAD_MS = 1000;
 const PAGE = 64;
 
 /**
- * Creates the stream part of the Redis store. A write that rejects with `unavailable` may have
- * taken effect. Repeating it is safe, except for content and tool-call events without an event id
- * of their own.
+ * A write that rejects with `unavailable` may have taken effect. Repeating it is safe, except for
+ * content and tool-call events without an event id of their own.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, steadyClock = clock, waitForReplicas, onError } = ports;
@@ -41,10 +38,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     mayBeInFuture ||= stepMs < 0;
   });
 
-  /**
-   * Sends a script in the order of the channel's calls. If the users are in other slots, first
-   * waits until the indexes for a start are written.
-   */
+  /** If the users are in other slots, first waits until the indexes for a start are written. */
   async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
@@ -58,7 +52,6 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     return finish(key, reply);
   }
 
-  /** Adds the channel to its users' `streams`, and each user to the other's `peers`. */
   async function addToIndexes(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
     const nowMs = clock();
@@ -69,10 +62,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     await Promise.all(added);
   }
 
-  /**
-   * Publishes the frames in the reply, which the script could not publish itself, and waits for the
-   * replicas. Throws `too_large` if the stream would exceed its maximum size.
-   */
+  /** The script could not publish the frames in the reply itself. */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
     const [verdictBytes, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
@@ -119,9 +109,8 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   }
 
   /**
-   * Sets the times of last events that are in the future to the current time. Such times exist
-   * after Redis' clock was set back. Their streams would stay active until the clock has passed
-   * them.
+   * After Redis' clock was set back, times of last events may be in the future. Their streams would
+   * stay active until the clock has passed them.
    */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;

@@ -1,5 +1,4 @@
-// Finds the buckets that a sweep must process, so that a sweep of an idle store costs one call. No
-// state.
+// Finds the buckets that a sweep must process, so that a sweep of an idle store costs one call.
 
 import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";

@@ -45,10 +45,7 @@ export class UserGroups {
     });
   }
 
-  /**
-   * Adds the group to the indexes, then runs the script. Adds the group again if the script took so
-   * long that a reader may have removed the entries.
-   */
+  /** Adds the group again if the script took so long that a reader may have removed the entries. */
   async addBefore<T>(
     groupId: string,
     uids: readonly string[],
@@ -61,7 +58,6 @@ export class UserGroups {
     return reply;
   }
 
-  /** Adds the group to the users' indexes. An existing entry only gets a newer time. */
   async add(groupId: string, uids: readonly string[]): Promise<void> {
     const size = this.#link.isCluster ? 1 : USERS_PER_ADD;
     const pieces: (readonly string[])[] = [];

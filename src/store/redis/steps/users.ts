@@ -11,7 +11,6 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 import { SESSION_RULES } from "./sessions.ts";
 
 const FORMAT = 1;
-/** Field of a banned account in the HASH of its devices. */
 export const BAN_FIELD = "ban";
 const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
