@@ -1,7 +1,6 @@
 // The backlog of one session in one scope: a group, or all personal channels of its user. It
 // records how far the session is from being live there, and holds messages and events that have not
-// been pushed yet. State: the status, the position in each channel and each stream, the held
-// messages, the withheld events.
+// been pushed yet.
 
 import {
   type ChannelEvent,
@@ -55,7 +54,6 @@ export interface Scope {
 }
 
 interface PendingStream extends StreamName {
-  /** Position up to which the client has the stream. */
   cursor: StreamCursor;
   /** True if some of the stream's events were not kept or may have been missed. */
   mustRead: boolean;
@@ -129,20 +127,15 @@ export class Backlog implements PersonalBacklog {
     return this.#pendingStreams ?? NO_STREAMS;
   }
 
-  /** True if the session's start position is set in at least one channel. */
   get hasBegun(): boolean {
     return this.#positions !== undefined;
   }
 
-  /** Returns the seq up to which the session has the channel's messages, 0 if no seq is set. */
   seqOf(key: ChannelKey): number {
     return this.#positions?.get(key)?.seq ?? 0;
   }
 
-  /**
-   * Sets the seq up to which the session has the channel's messages, or after which it starts. `id`
-   * is the id of the newest message pushed to the session, 0 if there is none.
-   */
+  /** `id` is the id of the newest message pushed to the session, 0 if there is none. */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
     const previousId = this.#positions.get(key)?.id ?? 0;
@@ -170,10 +163,7 @@ export class Backlog implements PersonalBacklog {
     this.status = "holding";
   }
 
-  /**
-   * Drops the held messages that are stored, and stops holding messages and events. Does nothing
-   * for personal channels, because not all of them are read from the store.
-   */
+  /** Does nothing for personal channels, because not all of them are read from the store. */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
     this.status = "reading";
@@ -184,7 +174,6 @@ export class Backlog implements PersonalBacklog {
     this.#dropHeld(({ channel: { id, type } }) => type === GROUP_CHANNEL && id === channelId);
   }
 
-  /** Pushes the held items except messages that the session has or that would be out of order. */
   release(): void {
     const items = this.#heldItems;
     this.#dropHeld(() => true);
@@ -203,7 +192,6 @@ export class Backlog implements PersonalBacklog {
     this.#keepsAllEvents = true;
   }
 
-  /** Streams that must be read from the store, in the order in which they were added. */
   get unread(): readonly StreamName[] {
     return [...this.#streams.values()].filter(({ mustRead }) => mustRead);
   }
@@ -246,10 +234,7 @@ export class Backlog implements PersonalBacklog {
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
-  /**
-   * Pushes the active streams and everything that is withheld. `read` holds the streams that were
-   * read after `keepAll`. Returns the number of streams in `read` whose missing part was pushed.
-   */
+  /** `read` holds the streams that were read after `keepAll`. */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
     for (const snapshot of active) {
@@ -308,8 +293,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Returns true if the message was already delivered. A message that is not stored counts as
-   * delivered if a later one was, because ids in a channel only grow.
+   * A message that is not stored counts as delivered if a later one was, because ids in a channel
+   * only grow.
    */
   #isDelivered({ key, messageSeq, messageId }: Message): boolean {
     if (messageSeq > 0) return messageSeq <= this.seqOf(key);
@@ -325,10 +310,7 @@ export class Backlog implements PersonalBacklog {
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /**
-   * Pushes the part of a withheld event that the client lacks. Pushes nothing if the client never
-   * received the stream, or if the store lacks the stream.
-   */
+  /** Pushes nothing if the client never received the stream, or if the store lacks the stream. */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
@@ -340,10 +322,7 @@ export class Backlog implements PersonalBacklog {
     this.#pushEvent(lackedPart);
   }
 
-  /**
-   * Pushes the snapshot unless a later read showed more of the stream. Returns the client's
-   * position in the stream.
-   */
+  /** Pushes the snapshot unless a later read showed more of the stream. */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const position = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (position.index > snapshot.nextIndex) return position;

@@ -2,8 +2,7 @@
 // rejoins or has lagged. The steps are always the same: find the position, read from the store in
 // pages while arriving messages are held or left to the store, check that the user may still see
 // each page, push the held items, go live. Messages are pushed first; events follow as fast as the
-// client reads. The state of each catch-up is in its backlog; this file only decides when each
-// catch-up runs.
+// client reads.
 
 import { BrokerError } from "../broker/errors.ts";
 import {
@@ -34,7 +33,6 @@ export interface CatchUpPorts {
     readonly maxBufferedBytes: number;
   };
   readonly metrics: Pick<GatewayMetrics, "resumed" | "catchingUp" | "caughtUp">;
-  /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
 
@@ -47,7 +45,6 @@ export interface ReadLimits {
 
 /** Maximum number of concurrent store reads. Thousands of sessions may join a group at once. */
 const READS_AT_ONCE = 128;
-/** Maximum number of concurrent look-ups of active streams. */
 const LOOKUPS_AT_ONCE = 512;
 /** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
@@ -66,7 +63,6 @@ export class CatchUps {
   /** Separate from `#reads`, because the delivery of missed messages waits for these reads. */
   readonly #membershipReads = new Semaphore(READS_AT_ONCE);
   readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);
-  /** Number of unread bytes at or below which a session catches up with streams. */
   readonly #maxUnreadBytes: number;
 
   constructor(ports: CatchUpPorts) {
@@ -79,10 +75,7 @@ export class CatchUps {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
   }
 
-  /**
-   * Makes a session live after `enter`. In a channel that the session resumes, it goes live after
-   * its missed messages were pushed. Rejects with `unavailable`.
-   */
+  /** In a channel that the session resumes, it goes live after its missed messages were pushed. */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
     const resumed: Backlog[] = [];
@@ -101,10 +94,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Makes a live session live in one more group. Also resolves if the user is not a member or is
-   * removed meanwhile. Rejects with `unavailable`; the call may then be repeated.
-   */
+  /** Also resolves if the user is not a member or is removed meanwhile. */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#ports;
     metrics.catchingUp(1);
@@ -162,8 +152,7 @@ export class CatchUps {
   }
 
   /**
-   * Joins a group. Holds all messages and events from the start, because events outside of streams
-   * are not stored.
+   * Holds all messages and events from the start, because events outside of streams are not stored.
    */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
@@ -179,10 +168,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Sets the seq after which the session starts. Returns false if the user is not a member or the
-   * catch-up is over.
-   */
+  /** Returns false if the user is not a member or the catch-up is over. */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
     const { session } = backlog;
@@ -215,10 +201,6 @@ export class CatchUps {
     this.#goLive(backlog);
   }
 
-  /**
-   * Makes the session live for messages at once, and for events after the state of all streams is
-   * known.
-   */
   #goLive(backlog: Backlog): void {
     if (backlog.isOver) return;
     const { metrics } = this.#ports;
@@ -229,10 +211,7 @@ export class CatchUps {
     );
   }
 
-  /**
-   * Reads the channel page by page. Holds arriving messages only while at most one page is missing,
-   * to limit memory.
-   */
+  /** Holds arriving messages only while at most one page is missing, to limit memory. */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
@@ -246,10 +225,7 @@ export class CatchUps {
     } while (!backlog.isHolding && !backlog.isOver);
   }
 
-  /**
-   * Reads and pushes one page. Returns true if more messages may follow. The position also moves
-   * past expired messages.
-   */
+  /** The position also moves past expired messages. */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#ports;
     const { session } = backlog;
@@ -292,8 +268,8 @@ export class CatchUps {
   }
 
   /**
-   * Returns true if the user may see the channel. Must be called after each read, because this node
-   * may not have received a removal that preceded the read.
+   * Must be called after each read, because this node may not have received a removal that preceded
+   * the read.
    */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
@@ -347,10 +323,7 @@ export class CatchUps {
     if (!backlog.isOver) await this.#readRemaining(backlog);
   }
 
-  /**
-   * Pushes the active streams except the first, which `#readRemaining` pushes. Only personal
-   * channels can have several.
-   */
+  /** Pushes the active streams except the first, which `#readRemaining` pushes. */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
     for (const name of (await this.#activeStreams(backlog)).slice(1)) {
       const snapshot = await this.#readSynced(name);
@@ -361,8 +334,7 @@ export class CatchUps {
   }
 
   /**
-   * Reads the remaining streams, pushes them and makes the session live. Keeps all events
-   * meanwhile, so that none is missing between the snapshots and the kept events.
+   * Keeps all events meanwhile, so that none is missing between the snapshots and the kept events.
    */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
@@ -414,10 +386,6 @@ export class CatchUps {
   }
 }
 
-/**
- * Pushes everything that is withheld and makes the session live. Returns the number of streams in
- * `read` whose missing part was pushed.
- */
 function finish(
   backlog: Backlog,
   active: readonly StreamSnapshot[] = [],

@@ -1,7 +1,6 @@
 // One client connection from its first byte to its last: selects the protocol, decodes frames,
-// limits their rate, opens the session on CONNECT and runs operations. The status goes from
-// greeting to opening, open and closed. Mistakes of the client are answered with an error. Every
-// exception other than a FrameError or a BrokerError is a bug.
+// limits their rate, opens the session on CONNECT and runs operations. Every exception other than a
+// FrameError or a BrokerError is a bug.
 
 import {
   BrokerError,
@@ -64,10 +63,7 @@ export class Client implements ConnectionHandler {
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  /**
-   * The session as the store has it. `undefined` before the login and after its removal from the
-   * store has begun.
-   */
+  /** `undefined` before the login and after the removal of the session from the store has begun. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
   /** Reason to end the connection as soon as its requests in progress are answered. */
@@ -112,8 +108,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Handles data of a client whose credential is not known yet. Its cost is bounded by the codec,
-   * and its bytes by a budget of the client's network.
+   * The cost of the data is bounded by the codec, and its bytes by a budget of the client's
+   * network.
    */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
     const { greetings, rates } = this.#context;
@@ -167,8 +163,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Ends the connection once its requests in progress are answered. Frames that arrive from now on
-   * are ignored: the client sends them again after it has reconnected.
+   * Frames that arrive from now on are ignored: the client sends them again after it has
+   * reconnected.
    */
   finish(reason: CloseReason): void {
     this.#finishing ??= reason;
@@ -271,19 +267,12 @@ export class Client implements ConnectionHandler {
     this.#metrics().worked("connect", cost);
   }
 
-  /**
-   * Returns the reason if the session was ended elsewhere, for example by another login. A node
-   * that was frozen may have missed that. Returns `undefined` otherwise.
-   */
   async #endReason(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
     return this.#context.opening.directory.endedBy(this.#record);
   }
 
-  /**
-   * Removes the session from the store. Runs when the connection closes, or after the login if the
-   * session has ended by then. `cause` is `undefined` if the connection was lost.
-   */
+  /** Runs when the connection closes, or after the login if the session has ended by then. */
   async #leaveDirectory(cause?: CloseReason): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;

@@ -1,6 +1,5 @@
 // The entry point of client sockets: decides which upgrades are accepted and which protocol a
-// connection uses, and closes all connections when the node stops. State: the open clients, and
-// whether the node is draining.
+// connection uses, and closes all connections when the node stops.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { type Codec, FrameError, type Protocol } from "../protocol/protocol.ts";
@@ -13,10 +12,6 @@ interface GatewayOptions {
   readonly maxFrameBytes: number;
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;
-  /**
-   * Exact origins or `*.host` patterns. An empty list accepts every origin. An absent origin is
-   * always accepted.
-   */
   readonly allowedOrigins: readonly string[];
   /** Maximum number of open connections. 0 means no limit. */
   readonly maxConnections: number;
@@ -27,18 +22,17 @@ export interface Gateway {
   /**
    * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 ends all of
    * them at once. A session with requests in progress ends when they are answered, at the latest
-   * `REQUESTS_MS` after `spreadMs`. The close reason makes clients reconnect at once.
+   * `REQUESTS_MS` after `spreadMs`.
    */
   drain(spreadMs: number): Promise<void>;
 }
 
 const DRAIN_STEP_MS = 50;
-/** Time after the spread for requests in progress. Sessions that are left are then ended. */
 const REQUESTS_MS = 2000;
 
 /**
- * Creates the gateway. `protocols` are sorted by preference: the first one that the client offered,
- * or that recognises its first frame, is used.
+ * `protocols` are sorted by preference: the first one that the client offered, or that recognises
+ * its first frame, is used.
  */
 export function createGateway(
   context: ClientContext,

@@ -33,7 +33,6 @@ export class Groups {
     return new TimeSlice(SLICE_MS, this.#turns);
   }
 
-  /** Returns the group, `undefined` if no session follows it or is about to join it. */
   get(channelId: string): Group | undefined {
     return this.#byId.get(channelId);
   }
@@ -53,18 +52,11 @@ export class Groups {
     return group.addJoining(session);
   }
 
-  /**
-   * Subscribes to the group's topic. When the promise resolves, later publications are delivered.
-   * Rejects with `unavailable`.
-   */
   listen(channelId: string): Promise<void> {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
-  /**
-   * Registers the session as about to join the groups, and subscribes to their topics. Publications
-   * may be delayed until `listenAll` has resolved. Rejects with `unavailable`.
-   */
+  /** Publications may be delayed until `listenAll` has resolved. */
   async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
     await this.slice().each(channelIds, async (id) => {
       if (session.ended !== undefined) return;
@@ -79,10 +71,7 @@ export class Groups {
     });
   }
 
-  /**
-   * Removes the session from the group. Remembers its position in the group, in case the user
-   * rejoins.
-   */
+  /** Remembers the session's position in the group, in case the user rejoins. */
   removeSession(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
     if (group === undefined) return;
@@ -93,10 +82,7 @@ export class Groups {
       this.#cluster.unlisten(groupTopic(channelId));
   }
 
-  /**
-   * Removes a session that ended from all its groups, in time slices. Delivery to the session
-   * meanwhile has no effect.
-   */
+  /** Delivery to the session meanwhile has no effect. */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
@@ -123,10 +109,7 @@ export class Group implements Scope {
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
-  /**
-   * Live members whose frames are encoded for each session separately. They have no transport
-   * topic, because it would cost more than it saves.
-   */
+  /** These members have no transport topic, because it would cost more than it saves. */
   #private: Set<Session> | undefined;
   readonly #joining = new Map<Session, Backlog>();
   /** Backlogs of the live members whose events are withheld for now. */
@@ -158,9 +141,7 @@ export class Group implements Scope {
     return backlog;
   }
 
-  /**
-   * Makes the session a live member. The session must have all messages older than the held ones.
-   */
+  /** The session must have all messages older than the held ones. */
   add(backlog: Backlog): void {
     const { session } = backlog;
     this.#endJoining(session);
@@ -180,7 +161,6 @@ export class Group implements Scope {
     this.#withhold(backlog);
   }
 
-  /** Removes the session from the group. Does nothing if the session is not in it. */
   remove(session: Session): void {
     this.backlogOf(session)?.drop();
     this.#endJoining(session);
@@ -208,10 +188,6 @@ export class Group implements Scope {
     return backlog.hasBegun ? { seq: backlog.seqOf(this.key), isResumed } : undefined;
   }
 
-  /**
-   * Delivers the message to the sessions in the group except `origin`, encoded once per wire format
-   * unless the format is private. Returns the number of sessions to which it was sent.
-   */
   deliver(message: Message, origin: Session | undefined, publisher: TopicPublisher): number {
     let pushedEarly = 0;
     for (const [session, backlog] of this.#joining)
@@ -231,7 +207,6 @@ export class Group implements Scope {
     return this.members + pushedEarly - (isMember ? 1 : 0);
   }
 
-  /** Delivers or withholds the event. Returns the number of live members to which it was sent. */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
     for (const backlog of this.#joining.values()) backlog.receiveEvent(event);
@@ -249,10 +224,6 @@ export class Group implements Scope {
     return this.#joining.get(session) ?? this.#streamBacklogs?.get(session);
   }
 
-  /**
-   * Starts to withhold events from a live member. Does nothing if the session does not follow the
-   * group.
-   */
   withholdEvents(backlog: Backlog): void {
     const { connection, codec } = backlog.session;
     if (!backlog.session.follows(this.channelId)) return;
@@ -260,10 +231,7 @@ export class Group implements Scope {
     this.#withhold(backlog);
   }
 
-  /**
-   * Stops withholding events from the session. Does nothing if the session does not follow the
-   * group, because only members receive events.
-   */
+  /** Does nothing if the session does not follow the group, because only members receive events. */
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
     this.#endWithholding(session);

@@ -73,15 +73,10 @@ export class Hub {
     this.#byUid.set(session.uid, existing.concat(session));
   }
 
-  /**
-   * Subscribes to the topic of the session's user, unless the session has ended. Rejects with
-   * `unavailable`.
-   */
   async subscribe({ ended, uid }: Session): Promise<void> {
     if (ended === undefined) await this.#ports.cluster.subscribe(userTopic(uid));
   }
 
-  /** Removes a session that ended. Does nothing if the session was never added. */
   leave(session: Session): void {
     const { uid } = session;
     void this.#ports.groups.leave(session);
@@ -126,10 +121,7 @@ export class Hub {
     }
   };
 
-  /**
-   * Implements `GroupJudge`: removes sessions of users who left the group, and lets sessions of
-   * users who joined after `lastSeq` catch up.
-   */
+  /** Implements `GroupJudge`. */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();
     for (const { uid } of this.#ports.groups.get(channelId)?.sessions() ?? []) uids.add(uid);
@@ -193,10 +185,7 @@ export class Hub {
     }
   }
 
-  /**
-   * Removes the user's sessions from the group. They rejoin if the store has the membership.
-   * `isBack` is true if the store is known to have it.
-   */
+  /** `isBack` is true if the store is known to have the membership. */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
@@ -215,9 +204,6 @@ export class Hub {
     joining.catch(() => void resync.updateMemberships(session));
   }
 
-  /**
-   * Reads again the state that events of this topic announce, because events may have been lost.
-   */
   #resync(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#ports.watch.refresh(uid);

@@ -1,7 +1,7 @@
 // Delivers commands to the sessions of a user. A new session is first pushed its inbox, in order
 // and as fast as its client reads, and then the commands that arrive live. A stored command that
 // arrives while the inbox is read is also found in the inbox, so none is lost, repeated or pushed
-// out of order. State: none; the read position is stored in the session.
+// out of order.
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -48,10 +48,7 @@ export async function pullInbox(session: Session, ports: InboxPorts): Promise<vo
   ports.metrics.commandsPushed(inbox.unstored.length);
 }
 
-/**
- * Reads and pushes one page. Pushes right after the read, because commands may be acknowledged
- * during a wait. Returns true if more commands may follow.
- */
+/** Pushes right after the read, because commands may be acknowledged during a wait. */
 async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
   const { store, cluster, metrics, limits } = ports;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
@@ -71,11 +68,7 @@ async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
   return session.ended === undefined;
 }
 
-/**
- * Pushes the copies to all sessions except `origin`, encoded once per wire format and channel id. A
- * session that is reading its inbox gets its copy later. Calls `onGap` for each session that lacks
- * an earlier copy. Returns the number of copies pushed.
- */
+/** Calls `onGap` for each session that lacks an earlier copy. */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
   target: {
@@ -105,16 +98,12 @@ export function deliverCommand(
   return pushed;
 }
 
-/**
- * Records that copies may have been lost. Must be called before any copy that was published later
- * is delivered.
- */
+/** Must be called before any copy that was published later is delivered. */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
   else session.inboxLive ??= { from: 0, to: 0 };
 }
 
-/** Returns true if the session may lack commands up to `newestSeq`. */
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
   const isStartKnown = inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
@@ -122,15 +111,12 @@ export function mayLackCommands(session: Session, newestSeq: number): boolean {
   return inbox !== undefined || !isStartKnown || lacksCopy(session, newestSeq);
 }
 
-/** Returns the range that holds only the last seq read, `undefined` if the inbox was empty. */
 function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };
 }
 
 /**
- * Returns true if the copy may be pushed now: it is not stored (`inboxSeq` 0), or it directly
- * follows the last copy of the session and is recorded as the last one. If the inbox was empty, the
- * first copy counts as the next one, unless copies may have been lost.
+ * If the inbox was empty, the first copy counts as the next one, unless copies may have been lost.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;
@@ -155,10 +141,7 @@ function skipLive(session: Session): void {
   if (isLiveCopy(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
-/**
- * Keeps an unstored command until the inbox is read. A stored command is not kept, because it is
- * read from the inbox.
- */
+/** A stored command is not kept, because it is read from the inbox. */
 function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {

@@ -50,7 +50,6 @@ export interface OpeningContext extends LivePorts {
   readonly directory: Pick<SessionDirectory, "check" | "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
-  /** Limits that the CONNACK reports to the client. */
   readonly clientLimits: ConnectionLimits;
   readonly maxHeldBytes: number;
   readonly resendAfterMs: number;
@@ -82,7 +81,6 @@ interface JoinPlan {
 }
 
 interface JoinRequest {
-  /** Ids of all groups that the user may be in. */
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
 }
@@ -103,9 +101,8 @@ export function createSession(
 }
 
 /**
- * Logs the session in. The session enters the hub before the store, so that a request to end it
- * finds the session. The user's sessions are counted after the login, because the login may end one
- * of them. Rejects with `overloaded`, with `unavailable`, or with an error of `Sessions.open`.
+ * The session enters the hub before the store, so that a request to end it finds the session. The
+ * user's sessions are counted after the login, because the login may end one of them.
  */
 export async function admit(
   session: Session,
@@ -136,8 +133,8 @@ export async function admit(
 }
 
 /**
- * Throws `overloaded` if the user has too many sessions. Sessions that this login ended do not
- * count, because the barrier delivers the events that end them.
+ * Sessions that this login ended do not count, because the barrier delivers the events that end
+ * them.
  */
 async function requireRoom(
   session: Session,
@@ -156,7 +153,7 @@ async function requireRoom(
 
 /**
  * Subscribes first and reads afterwards. Later changes then arrive as events, and the reads include
- * all earlier changes. Rejects with `unavailable`.
+ * all earlier changes.
  */
 export async function planJoin(
   session: Session,
@@ -202,7 +199,6 @@ export async function planJoin(
   return { groups: memberships.length, personal: resumed, results, newestId };
 }
 
-/** Returns the personal channels that the session resumes, each once. */
 function startAtResumePoints(
   session: Session,
   outcomes: readonly ResumeOutcome[],
@@ -268,7 +264,6 @@ async function resumeOutcome(
   };
 }
 
-/** Sends the CONNACK and makes the session live. Rejects with `unavailable`. */
 export async function welcome(
   session: Session,
   { name, ref, plan }: { readonly name: string; readonly ref: Ref; readonly plan: JoinPlan },
@@ -290,7 +285,7 @@ export async function welcome(
   await goLive(session, plan, context);
 }
 
-/** Makes the session live. Must be called after the CONNACK. Rejects with `unavailable`. */
+/** Must be called after the CONNACK. */
 export async function goLive(
   session: Session,
   { personal }: Pick<JoinPlan, "personal">,
@@ -307,7 +302,6 @@ export async function goLive(
   }
 }
 
-/** Makes the session live in all its channels. Groups that changed meanwhile are read again. */
 async function connect(
   session: Session,
   personal: readonly ChannelRef[],

@@ -1,6 +1,5 @@
-// The operation table: what each operation of a connected client costs and does. `Client` checks
-// the connection status, the rate and the number of running operations. A handler replies, or
-// throws a BrokerError, which is then sent to the client with the ref of the operation.
+// The operation table: what each operation of a connected client costs and does. A handler replies,
+// or throws a BrokerError, which is then sent to the client with the ref of the operation.
 
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
@@ -32,7 +31,6 @@ export interface OperationPorts {
   readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;
-  /** Maximum number of message bytes in one reply with history or conversations. */
   readonly maxHistoryBytes: number;
 }
 
@@ -44,10 +42,7 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 interface OperationRow<K extends OperationKind> {
   /** Returns the work known in advance, in frames, in addition to the operation's own frame. */
   cost?(operation: OperationOf<K>): number;
-  /**
-   * Returns the number of bytes that are stored for the user. Absent if the operation stores little
-   * or nothing.
-   */
+  /** Absent if the operation stores little or nothing. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to the actual work, which replaces `cost`, or to `undefined` if
@@ -232,10 +227,6 @@ export function storedBytes(operation: Operation, frameBytes: number): number {
   return rowOf(operation).stores?.(operation, frameBytes) ?? 0;
 }
 
-/**
- * Runs an operation. The result has the same meaning as that of `OperationRow.run`. Throws or
- * rejects with a BrokerError.
- */
 export function operate(
   session: Session,
   operation: Operation,
@@ -256,7 +247,7 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
 
 /**
  * Checks the membership before and after the read, because a removal may not have reached this node
- * yet. Rejects with `not_in_channel`.
+ * yet.
  */
 async function readAsMember<T>(
   session: Session,

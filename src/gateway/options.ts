@@ -1,6 +1,4 @@
 // Configuration schemas of the sections `client` (options of client connections) and `presence`.
-// `config/` and the documentation read them. Each key has a type, a default, a unit if it is a
-// quantity, and a description.
 
 import { Type } from "typebox";
 

@@ -1,4 +1,4 @@
-// Decides which browser origins may open a socket. State: none.
+// Decides which browser origins may open a socket.
 
 /**
  * Returns true if an entry of `allowed` (an exact origin or a `*.host` pattern) matches the origin.

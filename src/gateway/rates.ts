@@ -1,8 +1,7 @@
 // Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Work
 // is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop
 // (`docs/protocol/native.md` has the same table). A token bucket that is not full outlives its
-// user's last session, so that a reconnect does not refill it. The number of users without a
-// session is limited; the buckets of the users who left first are dropped.
+// user's last session, so that a reconnect does not refill it.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -10,9 +9,7 @@ import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
 import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 
-/** Number of rows that can be read and encoded with the work of one frame. */
 const ROWS_PER_FRAME = 4;
-/** Number of copies of a command per frame of work. Each is written and delivered separately. */
 const COPIES_PER_FRAME = 2;
 /** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
@@ -48,7 +45,6 @@ export const joining = (groups: number): number => groups / ROWS_PER_FRAME;
 export interface WorkLimits {
   /** Limit on the work of one connection, in frames. 0 per second means no limit. */
   readonly connection: RateLimit;
-  /** Limit on the work of all connections of a user on this node, in frames. */
   readonly user: RateLimit;
   readonly stored: RateLimit;
 }
@@ -57,10 +53,7 @@ export interface WorkLimits {
 const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each needs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
-/**
- * Number of remembered users that are checked when the last session of a user ends. It is more than
- * 1, so that users with full buckets are removed faster than users are added.
- */
+/** More than 1, so that users with full buckets are removed faster than users are added. */
 const SWEPT_AT_ONCE = 4;
 
 class UserRate {
@@ -95,10 +88,7 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /**
-   * Charges a frame and returns 0. If the frame must be refused, returns the milliseconds to wait
-   * instead.
-   */
+  /** Returns 0, or the milliseconds to wait if the frame must be refused. */
   frame(bytes: number, nowMs: number): number {
     const cost = frameCost(bytes);
     const waitMs = this.#own.take(nowMs, cost);
@@ -109,7 +99,7 @@ export class ConnectionRate implements Rate {
     return userWaitMs;
   }
 
-  /** Charges work in addition to the work of the frame. A negative cost is a refund. */
+  /** A negative cost is a refund. */
   charge(cost: number): void {
     this.#own.charge(cost);
     this.#user?.work.charge(cost);
@@ -127,10 +117,7 @@ export class ConnectionRate implements Rate {
     if (waitMs > 0) throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
   }
 
-  /**
-   * Charges stored bytes to the user and returns 0. If nothing may be stored now, returns the
-   * milliseconds to wait instead.
-   */
+  /** Returns 0, or the milliseconds to wait if nothing may be stored now. */
   store(bytes: number, nowMs: number): number {
     const { stored } = this.#limits;
     if (stored.perSecond === 0 || this.#user === undefined) return 0;
@@ -165,10 +152,6 @@ export class UserRates {
     this.limits = limits;
   }
 
-  /**
-   * Returns the milliseconds until the user may do more work, 0 if that is now or the user is
-   * unknown.
-   */
   waitMs(uid: string, nowMs: number): number {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     return rate?.work.waitMs(nowMs) ?? 0;
@@ -210,10 +193,7 @@ export class UserRates {
 
 /** First frames up to this size are not counted: a connection costs more than its scan. */
 const FREE_GREETING_BYTES = 8192;
-/**
- * Budget of a network for larger first frames. A hundred clients with a thousand resume points each
- * can log in at the same time.
- */
+/** A hundred clients with a thousand resume points each can log in at the same time. */
 const GREETING_LIMIT: RateLimit = { perSecond: 2 * 1024 * 1024, burst: 16 * 1024 * 1024 };
 const MAX_NETWORKS = 10_000;
 
@@ -236,13 +216,11 @@ export class GreetingBytes {
     return waitMs;
   }
 
-  /** Returns the bytes of an accepted login to the budget. */
   refund(address: string, bytes: number): void {
     if (bytes > FREE_GREETING_BYTES) this.#budgets.get(networkOf(address))?.charge(-bytes);
   }
 }
 
-/** Returns the work of a frame: 1, plus 1 for each whole 4 KiB. */
 export function frameCost(bytes: number): number {
   return 1 + Math.floor(bytes / BYTES_PER_FRAME);
 }

@@ -1,5 +1,5 @@
 // Reads from the store for a session whose permission to read may have ended. A node that missed
-// events may not have processed the end of a permission yet. State: none.
+// events may not have processed the end of a permission yet.
 
 import {
   type ChannelKey,
@@ -23,10 +23,6 @@ export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   return (topic) => topic === user || topic === group;
 }
 
-/**
- * Returns a filter for the topics whose events can end the permission of any user to read the
- * channel.
- */
 export function concernOfAll(key: ChannelKey): TopicFilter {
   if (key.startsWith("2:")) {
     const group = groupTopic(key.slice(2));
@@ -37,9 +33,9 @@ export function concernOfAll(key: ChannelKey): TopicFilter {
 }
 
 /**
- * Returns the result of `read`. Repeats `read` until the node has received all events of the topics
- * that `concerns` selects, so that every permission that ended before the data was stored has ended
- * on this node too. Rejects with `unavailable` if the node does not recover in time.
+ * Repeats `read` until the node has received all events of the topics that `concerns` selects, so
+ * that every permission that ended before the data was stored has ended on this node too. Rejects
+ * with `unavailable` if the node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

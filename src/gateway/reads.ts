@@ -8,19 +8,13 @@ import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
-/**
- * Maximum number of concurrent reads. Each reply may be as large as a quarter of
- * `client.maxBufferedBytes`.
- */
+/** Each reply may be as large as a quarter of `client.maxBufferedBytes`. */
 const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each examines all conversations of the user. */
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 8;
-/**
- * Maximum number of waiting histories of a user. With the default options, a user has at most 400:
- * `READS_AT_ONCE` in each of 100 sessions.
- */
+/** By default, a user has at most 400 histories: `READS_AT_ONCE` in each of 100 sessions. */
 const MAX_HISTORIES_WAITING = 1000;
 
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
@@ -48,7 +42,6 @@ export function createHistoryTurns(): FairSemaphore {
 interface Reader {
   readonly uid: string;
   readonly rate: Rate | undefined;
-  /** Set if the session has ended. */
   readonly ended: unknown;
   writable(bytes: number): Promise<void>;
 }
@@ -67,10 +60,8 @@ export class Reads {
   }
 
   /**
-   * Runs the read in its turn, unless the session has ended by then. Rejects a history with
-   * `overloaded` if too many histories of the user wait. Rejects a conversation list with
-   * `rate_limited` while earlier work has left the budget in debt, because the work of a list is
-   * known only after it ran.
+   * Rejects a conversation list with `rate_limited` while earlier work has left the budget in debt,
+   * because the work of a list is known only after it ran.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {

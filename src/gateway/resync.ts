@@ -1,8 +1,6 @@
 // Updates sessions whose events may have been lost: reads their memberships and inboxes again if
-// these have changed. Only a few reads run at once, for any number of users. A read that fails with
-// a BrokerError is repeated until it succeeds; until then the session stays as it is. After any
-// other error the session is closed. State: the users to check, the reads that have not started,
-// and the sessions whose memberships are being read.
+// these have changed. A read that fails with a BrokerError is repeated until it succeeds; until
+// then the session stays as it is. After any other error the session is closed.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -21,7 +19,6 @@ export interface ResyncPorts extends InboxPorts {
   readonly groups: Groups;
   readonly catchUps: Pick<CatchUps, "join">;
   readonly retryMs: number;
-  /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
 
@@ -48,10 +45,7 @@ export class SessionResync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /**
-   * Updates the sessions of a user if the user's groups or inbox have changed. Calls of one
-   * event-loop turn share a read.
-   */
+  /** Calls of one event-loop turn share a read. */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);
@@ -67,11 +61,7 @@ export class SessionResync {
     void this.#untilDone(session, () => pullInbox(session, this.#inbox));
   }
 
-  /**
-   * Makes the session follow exactly the groups in the store, and pushes the messages that it
-   * lacks. Resolves at once if another call is doing this. A session that has not joined yet is
-   * updated after the join. Never rejects.
-   */
+  /** A session that has not joined yet is updated after the join. Never rejects. */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
     if (!session.hasJoined || this.#syncing.has(session)) return;
@@ -105,10 +95,6 @@ export class SessionResync {
       for (const session of sessionsOf(uid)) this.#compare(session, states[index]);
   }
 
-  /**
-   * Reads the session's inbox and memberships again if they differ from `state` or the state is
-   * unknown.
-   */
   #compare(session: Session, state: UserState | undefined): void {
     if (state === undefined || mayLackCommands(session, state.inboxSeq)) this.updateInbox(session);
     if (state === undefined || !hasGroups(session, state.groups))
@@ -133,10 +119,7 @@ export class SessionResync {
     );
   }
 
-  /**
-   * Leaves and joins groups until the session follows `channelIds`. Stops if a membership changes
-   * meanwhile, and the caller then reads the groups again.
-   */
+  /** Stops if a membership changes meanwhile, and the caller then reads the groups again. */
   async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#ports;

@@ -1,6 +1,5 @@
 // An authenticated device session on this node: its connection, its wire format, the groups it
-// follows, and the number of bytes held for it while it catches up. It writes pushes to the
-// connection; the hub decides which sessions receive a push. A node has tens of thousands of
+// follows, and the number of bytes held for it while it catches up. A node has tens of thousands of
 // sessions, so fields that only a busy session needs are created on first use.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
@@ -56,11 +55,9 @@ export interface PersonalBacklog {
   recordSnapshot(snapshot: StreamSnapshot): void;
 }
 
-/** Commands that arrive while the session is still reading its inbox. */
 export interface UnreadInbox {
   /** True if the inbox must be read again, because earlier reads may lack a copy. */
   hasMore: boolean;
-  /** Commands that are not stored in the inbox. They are pushed after the inbox was read. */
   readonly unstored: CommandPush[];
 }
 
@@ -93,14 +90,10 @@ function isFrame(frames: Frames): frames is Frame {
 }
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
-/**
- * Maximum number of personal streams whose position is remembered. Events of further streams may be
- * pushed twice.
- */
+/** Events of further streams may be pushed twice. */
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
-/** Maximum number of groups that a session has left and whose last delivered seq is remembered. */
 const MAX_GROUPS_LEFT = 100;
 
 export class Session {
@@ -132,9 +125,8 @@ export class Session {
   /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * Maximum number of held bytes. An item counts as the length of its payload plus
-   * `HELD_OVERHEAD_BYTES`. More memory may be in use, because a small payload from Redis can keep a
-   * block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
+   * More memory may be in use, because a small payload from Redis can keep a block of 8 KiB of
+   * Node's buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -147,7 +139,6 @@ export class Session {
   #writableWaiters: (() => void)[] | undefined;
   /** Newest message that the client is known to have, by personal channel. */
   #personalPositions: Map<ChannelKey, MessagePosition> | undefined;
-  /** Position in each personal stream that was read from the store, by `streamName`. */
   #streamPositions: BoundedMap<string, StreamCursor> | undefined;
 
   constructor(fields: {
@@ -170,7 +161,6 @@ export class Session {
     return this.#ended;
   }
 
-  /** Sends a reply and returns its length, in bytes (binary) or characters (text). */
   reply(reply: Reply): number {
     return sendFrames(this.connection, this.codec.encodeReply(reply));
   }
@@ -180,10 +170,7 @@ export class Session {
     this.#awaitAcks(push);
   }
 
-  /**
-   * Sends a push that is encoded once for all sessions that share `encoded`. `key` must include the
-   * wire format.
-   */
+  /** `key` must include the wire format. */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
@@ -255,10 +242,7 @@ export class Session {
     for (const wake of waiters) wake();
   }
 
-  /**
-   * Counts bytes held for the session, and ends it if their total exceeds the maximum. A negative
-   * number releases bytes.
-   */
+  /** A negative number releases bytes. */
   charge(bytes: number): void {
     this.#heldBytes += bytes;
     if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
@@ -270,10 +254,7 @@ export class Session {
     this.#personalPositions.set(key, { messageSeq, messageId });
   }
 
-  /**
-   * Returns true if the client may lack the message. Compares the id as well as the seq, because a
-   * fail-over may have reused the seq.
-   */
+  /** Compares the id as well as the seq, because a fail-over may have reused the seq. */
   lacks({ key, messageId, messageSeq }: Message): boolean {
     const position = this.#personalPositions?.get(key);
     if (position === undefined || messageSeq === 0) return true;
@@ -285,16 +266,11 @@ export class Session {
     return true;
   }
 
-  /**
-   * Records the position in a stream, so that earlier events are not pushed again when they arrive
-   * live.
-   */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
     this.#streamPositions ??= new BoundedMap(MAX_READ_STREAMS);
     this.#streamPositions.set(streamName(name), cursor);
   }
 
-  /** Returns the part of the event that the client lacks, `undefined` if it lacks nothing. */
   lackedPart(event: ChannelEvent): ChannelEvent | undefined {
     const { stream } = event;
     if (stream === undefined || this.#streamPositions === undefined) return event;
@@ -306,10 +282,7 @@ export class Session {
     return lacked;
   }
 
-  /**
-   * Pushes the reason and closes the connection. The client of a replaced session gets only the
-   * close code.
-   */
+  /** The client of a replaced session gets only the close code. */
   end(reason: CloseReason): void {
     if (this.#ended !== undefined) return;
     this.#ended = reason;
@@ -320,7 +293,6 @@ export class Session {
     this.drained();
   }
 
-  /** Ends the session after its connection closed. An earlier reason is kept. */
   disconnected(reason: CloseReason): void {
     this.#ended ??= reason;
     this.#unacknowledged?.stop();
@@ -328,9 +300,8 @@ export class Session {
   }
 
   /**
-   * Remembers the session's position in a group that it leaves. Keeps the highest seq, because
-   * notifications of leaving and rejoining may arrive after messages that were sent since the user
-   * rejoined.
+   * Keeps the highest seq, because notifications of leaving and rejoining may arrive after messages
+   * that were sent since the user rejoined.
    */
   rememberSeq(channelId: string, position: GroupPosition): void {
     this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);
@@ -360,7 +331,6 @@ export class Session {
     this.#groups.set(group.channelId, group);
   }
 
-  /** Stops following the group. Returns false if the session did not follow the group. */
   unfollow({ channelId }: FollowedGroup): boolean {
     return this.#groups?.delete(channelId) ?? false;
   }

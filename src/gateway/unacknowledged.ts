@@ -1,8 +1,7 @@
 // Stored messages that were pushed to a client and that it has not acknowledged, for wire formats
-// whose clients rely on resending [WKProto RECVACK]. State per session: a ring of messages, oldest
-// first, with gaps for acknowledged messages, and a timer while the ring is not empty. The limits
-// affect only resending: a message beyond them was still pushed once, and stays in the history or
-// the inbox. A message is added for each recipient, so adding must be very cheap.
+// whose clients rely on resending [WKProto RECVACK]. The limits affect only resending: a message
+// beyond them was still pushed once, and stays in the history or the inbox. A message is added for
+// each recipient, so adding must be very cheap.
 
 import type { Push } from "../protocol/protocol.ts";
 
@@ -19,7 +18,6 @@ export class Unacknowledged {
   readonly #resend: (push: Resendable) => void;
   /** Ring: a message is stored at its number modulo the length, until it is removed. */
   #ring: (Resendable | undefined)[] = new Array(INITIAL_LENGTH).fill(undefined);
-  /** Number of the oldest unacknowledged message. */
   #first = 0;
   #next = 0;
   #count = 0;

@@ -1,6 +1,5 @@
 // Delivery to the sessions of single users instead of a group: personal messages, messages for some
-// members only, events of personal channels, and changes of conversations. Each is encoded once per
-// wire format and channel id. State: none.
+// members only, events of personal channels, and changes of conversations.
 
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
@@ -11,7 +10,6 @@ type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }
 
 export type SessionsOf = (uid: string) => readonly Session[];
 
-/** Returns the two users of a personal channel, or a single one if a user sends to themselves. */
 export function pairOf({
   fromUid,
   channel,
@@ -19,10 +17,6 @@ export function pairOf({
   return channel.id === fromUid ? [fromUid] : [fromUid, channel.id];
 }
 
-/**
- * Pushes the message to the users' sessions, or adds it to their backlogs. Skips `origin` and
- * sessions that do not need the message. Returns the number of sessions that were not skipped.
- */
 export function deliverMessage(
   message: Message,
   receivers: {
@@ -49,10 +43,7 @@ export function deliverMessage(
   return count;
 }
 
-/**
- * Pushes the event to the sessions of both users, or adds it to their backlogs. Returns the number
- * of sessions of both users, including those that already have the event.
- */
+/** Returns the number of sessions of both users, including those that already have the event. */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;
   for (const uid of pairOf(event)) {
@@ -76,10 +67,7 @@ export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): numbe
   return count;
 }
 
-/**
- * Pushes the change to the user's sessions except the one that caused it, and calls `shown` for
- * each. Skips sessions that wait for their CONNACK, because they will read the current state later.
- */
+/** Skips sessions that wait for their CONNACK, because they will read the current state later. */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,
   sessionsOf: SessionsOf,

@@ -1,8 +1,7 @@
 // Pushes the online state of users to the sessions that watch them: first the current state, then
 // each change once. Reads of the directory run one after the other, so that an older result never
 // arrives after a newer one. The state offline is pushed after a delay, because the client may
-// reconnect. State: the watchers of each user, the last state sent to each watcher, the users and
-// requests of the next read, and the users who may be offline.
+// reconnect.
 
 import { BrokerError, type CloseReason, FINAL_REASONS } from "../broker/errors.ts";
 import { type Presence, presenceTopic } from "../broker/model.ts";
@@ -19,7 +18,6 @@ interface WatchPorts {
    * [decisions: Presence told to watchers]. 0 means at once.
    */
   readonly offlineDelayMs: number;
-  /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
 
@@ -29,7 +27,6 @@ const UIDS_PER_READ = 10_000;
 /** Last state sent to a session for each user it watches, `undefined` if none was sent yet. */
 type LastSent = Map<string, Presence | undefined>;
 
-/** Time from which the state offline of a user may be pushed. */
 interface OfflinePush {
   /** Time on the clock of `performance.now`. */
   dueMs: number;
@@ -59,9 +56,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Makes the session watch exactly these users. Calls `answer` with their state in the order of
-   * `uids`. Rejects with `unavailable`; the session then watches nobody, unless `watch` was called
-   * for it again.
+   * Rejects with `unavailable`; the session then watches nobody, unless `watch` was called for it
+   * again.
    */
   async watch(
     session: Session,
@@ -89,10 +85,6 @@ export class PresenceWatch {
     }
   }
 
-  /**
-   * Reads the state of a user whose sessions changed. `cause` is why a session ended, `undefined`
-   * if none ended or if the connection was lost.
-   */
   changed(uid: string, cause?: CloseReason): void {
     if (!this.#watchers.has(uid)) return;
     const isFinal = FINAL_REASONS.has(cause);
@@ -107,7 +99,6 @@ export class PresenceWatch {
     this.#readUser(uid);
   }
 
-  /** Makes the session watch nobody. Does nothing if it already watches nobody. */
   leave(session: Session): void {
     const lastSent = this.#lastSent.get(session);
     if (lastSent === undefined) return;
@@ -169,10 +160,6 @@ export class PresenceWatch {
     this.#isReading = false;
   }
 
-  /**
-   * Reads the changed users and the next requests. Returns false if the read failed. The requests
-   * are then rejected, and the changed users are read again later.
-   */
   async #readSome(): Promise<boolean> {
     const requests = this.#nextRequests();
     const changed = [...this.#changed];
@@ -210,8 +197,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Pushes the states that differ from the last ones sent. Skips sessions that still wait for the
-   * first state, because the reply to their request will contain it.
+   * Skips sessions that still wait for the first state, because the reply to their request will
+   * contain it.
    */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
@@ -231,10 +218,7 @@ export class PresenceWatch {
     for (const [session, presence] of changes) session.push({ kind: "presence", presence });
   }
 
-  /**
-   * Returns true if a state that was read may be pushed now. Reads the state of an offline user
-   * again when its push is due.
-   */
+  /** Reads the state of an offline user again when its push is due. */
   #isDue({ uid, online }: Presence): boolean {
     const offlinePush = this.#offlinePushes.get(uid);
     const waitMs = offlinePush === undefined ? 0 : offlinePush.dueMs - performance.now();
