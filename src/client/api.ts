@@ -20,7 +20,6 @@ export interface Content {
   readonly [field: string]: unknown;
 }
 
-/** Options of `Client.send`. */
 export interface SendOptions {
   /**
    * Idempotency key: a message that is sent again with the same key is stored once. Default:
@@ -47,7 +46,6 @@ export interface Sent {
   readonly messageId: number;
   /** Sequence number in the channel, 0 for `noPersist` messages and commands. */
   readonly messageSeq: number;
-  /** Idempotency key of the message. */
   readonly clientMsgNo: string;
 }
 
@@ -60,21 +58,16 @@ export interface ReceivedMessage {
   /** Sequence number in the channel, starting at 1; 0 if the message is not stored. */
   readonly messageSeq: number;
   readonly fromUid: string;
-  /** The sender's idempotency key. */
   readonly clientMsgNo: string;
   /** Time at which the server accepted the message, in Unix milliseconds. */
   readonly timestampMs: number;
-  /** Whether the message counts as unread. */
   readonly redDot: boolean;
-  /** True if the message is not stored. */
   readonly noPersist: boolean;
   /** Number of seconds after `timestampMs` at which the message expires. 0 means never. */
   readonly expireS: number;
   /** The `clientMsgNo` of a stream that the message refers to, if any. */
   readonly streamNo: string | undefined;
-  /** Label from the sender, if any. */
   readonly tagKey: string | undefined;
-  /** Payload as the sender sent it. */
   readonly payload: Uint8Array;
   /**
    * JSON object in the payload, `undefined` if the payload is not an object with an integer `type`.
@@ -85,7 +78,6 @@ export interface ReceivedMessage {
   readonly stream: Stream | undefined;
 }
 
-/** Final state of a stream and its complete text. */
 export interface StreamEnd {
   readonly state: Exclude<StreamState, "active">;
   readonly text: string;
@@ -102,19 +94,15 @@ export interface Stream extends AsyncIterable<string> {
   readonly clientMsgNo: string;
   /** Uid of the producer. */
   readonly fromUid: string;
-  /** Id of the stream's message. */
   readonly messageId: number;
-  /** Sequence number of the stream's message. */
   readonly messageSeq: number;
   /** `active`, or how the stream ended: `closed`, `cancelled` or `interrupted`. */
   readonly state: StreamState;
-  /** Text received so far. */
   readonly text: string;
   /** Data of the event that started the stream. */
   readonly startData: string;
   /** Data of the event that ended the stream, `undefined` while the stream is active. */
   readonly endData: string | undefined;
-  /** Tool-call events received so far. */
   readonly notes: readonly StreamNote[];
   /**
    * Resolves when the stream ends. Rejects if the client can no longer follow it, for example with
@@ -133,16 +121,12 @@ export interface Stream extends AsyncIterable<string> {
 /** A custom event or a tool-call event of a producer. */
 export interface ReceivedEvent {
   readonly channel: ChannelRef;
-  /** Uid of the producer. */
   readonly fromUid: string;
   /** Key chosen by the producer. A tool-call event has the key of its stream. */
   readonly clientMsgNo: string;
   readonly eventId: string;
-  /** Type chosen by the producer. */
   readonly type: string;
-  /** Data from the producer. */
   readonly data: string;
-  /** Time of the event, in Unix milliseconds. */
   readonly timestampMs: number;
   /** Stream of a tool-call event. */
   readonly stream: Stream | undefined;
@@ -161,24 +145,20 @@ export interface Command {
   readonly content: Content | undefined;
 }
 
-/** State of the user's conversation in a channel. */
 export interface ConversationView {
   readonly channel: ChannelRef;
   /** The channel's newest `messageSeq`. */
   readonly headSeq: number;
   /** Read position: messages up to and including this seq are read. */
   readonly readSeq: number;
-  /** Number of unread messages. */
   readonly unread: number;
   /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
-  /** Time of the last change, in Unix milliseconds. */
   readonly changedAtMs: number;
   /** Newest message that is not hidden, `undefined` if there is none. */
   readonly last: ReceivedMessage | undefined;
 }
 
-/** One page of the user's conversations. */
 export interface ConversationPage {
   /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
@@ -186,7 +166,6 @@ export interface ConversationPage {
   readonly cursor: string | undefined;
 }
 
-/** Range, limit and order of a `Client.history` call. */
 export interface HistoryOptions {
   /** First seq of the range. Default: 1. */
   readonly fromSeq?: number;
@@ -201,10 +180,8 @@ export interface HistoryOptions {
   readonly newestFirst?: boolean;
 }
 
-/** Messages of one `Client.history` call. */
 export interface HistoryResult {
   readonly messages: readonly ReceivedMessage[];
-  /** The channel's newest `messageSeq`. */
   readonly headSeq: number;
   /** True if the range holds more messages than these. */
   readonly more: boolean;
@@ -213,7 +190,6 @@ export interface HistoryResult {
 /** The app's position in a channel: the newest message that it has. */
 export interface Cursor {
   readonly channel: ChannelRef;
-  /** `messageSeq` of the newest message that the app has. */
   readonly lastSeq: number;
   /**
    * Highest `messageId` in the channel that the app has, 0 or `undefined` if unknown. With it, the
@@ -222,21 +198,18 @@ export interface Cursor {
   readonly lastId?: number;
 }
 
-/** Events of a client, and the value that each passes to its handlers. */
 export interface ClientEvents {
   /**
    * A message from one of the user's channels. The messages of a channel are delivered in order,
    * each once. Messages that this client sent are not delivered; `send` resolves for them.
    */
   readonly message: ReceivedMessage;
-  /** A custom event or a tool-call event. */
   readonly event: ReceivedEvent;
   /**
    * An active stream in the user's channels, including one that started before this client
    * connected.
    */
   readonly stream: Stream;
-  /** A command from the user's inbox. */
   readonly command: Command;
   /** A conversation was changed by another session of the user. */
   readonly conversation: {
@@ -245,7 +218,6 @@ export interface ClientEvents {
   };
   /** A user of one of the presence watches went online or offline. */
   readonly presence: Presence;
-  /** The connection status of the client changed. */
   readonly status: Status;
   /** The server ended the session permanently. The client does not reconnect. */
   readonly kicked: {
@@ -328,7 +300,6 @@ export interface Client {
   cursors(): readonly Cursor[];
   /**
    * Ends the session and closes the client permanently. Waiting calls are rejected with `closed`.
-   * Calling `close` again has no effect.
    */
   close(): Promise<void>;
 }

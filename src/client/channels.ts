@@ -17,28 +17,23 @@ import { type MessageRange, type Position, Sequencer, type SequencerPorts } from
 
 interface ChannelsPorts extends SequencerPorts {
   readonly uid: string;
-  /** The app's positions, least recently used first. */
   readonly cursors: readonly Cursor[];
 }
 
-/** Maximum number of channels. Above it, the least recently used one is removed. */
 const MAX_CHANNELS = 10_000;
 
 export class Channels {
   readonly #ports: ChannelsPorts;
   readonly #sequencers = new Map<ChannelKey, Sequencer>();
-  /** Channels that the server resumes on the current connection. */
   #resumed = new Set<ChannelKey>();
   /**
    * Newest message id at the first connect, `undefined` before it. In a channel without a cursor, a
    * message with a higher id counts as missed if it did not arrive live. Times are not compared,
-   * because the server's clock may be set back. Removing the least recently used channel raises
-   * this id.
+   * because the server's clock may be set back.
    */
   #sinceId: number | undefined;
   /** True while the client looks for missed messages. New sequencers then buffer messages. */
   #isCatchingUp = false;
-  /** Number of lost connections. A catch-up of an earlier connection stops. */
   #epoch = 0;
 
   constructor(ports: ChannelsPorts) {
@@ -47,20 +42,14 @@ export class Channels {
       this.#sequencers.set(this.#keyOf(cursor.channel), this.#create(cursor.channel, cursor));
   }
 
-  /** Returns at most `limit` positions to name in CONNECT, most recently used first. */
   resume(limit: number): readonly ResumePoint[] {
     return [...this.cursors()].reverse().slice(0, limit);
   }
 
-  /** Returns the known positions, most recently used last. */
   cursors(): readonly Cursor[] {
     return [...this.#sequencers.values()].flatMap(({ cursor }) => cursor ?? []);
   }
 
-  /**
-   * Resumes the channels on a new connection. Looks for missed messages if this is a reconnect, or
-   * if the server resumes only part of the channels.
-   */
   opened({ newestId, resume }: Connack): void {
     this.#resumed = new Set(resume.map(({ channel }) => this.#keyOf(channel)));
     for (const { channel, status, headSeq } of resume)
@@ -95,10 +84,6 @@ export class Channels {
     if (ack.messageSeq > 0) this.#use(channel).acked(ack);
   }
 
-  /**
-   * Finds missed messages in channels without a cursor. If `isPartial`, also checks the channels
-   * that the server did not resume.
-   */
   async #catchUp(isPartial: boolean): Promise<void> {
     const epoch = this.#epoch;
     const missedChannels = findMissedChannels({
@@ -173,7 +158,6 @@ interface MissedChannel {
 interface MissedQuery {
   readonly ask: RequestFunction;
   readonly sinceId: number;
-  /** If true, conversations without a message after `sinceId` are checked too. */
   readonly all: boolean;
   hasCursor(channel: ChannelRef): boolean | undefined;
 }
@@ -183,10 +167,6 @@ const PAGE_SIZE = 500;
 const HISTORY_PAGE_SIZE = 200;
 const MAX_HISTORY_PAGES = 10;
 
-/**
- * Yields the channels that may have missed messages, newest first. For a channel without a cursor,
- * finds `afterSeq` by reading its history backwards. Throws the errors of `ask`.
- */
 async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChannel> {
   const { ask, sinceId, all, hasCursor } = query;
   let cursor: string | undefined;
@@ -208,7 +188,6 @@ async function* findMissedChannels(query: MissedQuery): AsyncIterable<MissedChan
   } while (cursor);
 }
 
-/** Returns the seq before the first missed message, at most `MAX_HISTORY_PAGES` pages back. */
 async function startSeqOf(
   { channel, headSeq, deletedSeq }: Conversation,
   { ask, sinceId }: MissedQuery,

@@ -35,10 +35,8 @@ const MAX_ACKS = 1000;
 
 export class Commands {
   readonly #ports: CommandsPorts;
-  /** Commands that are not handled yet, by messageId, in order of arrival. */
   readonly #open = new Map<number, PendingCommand>();
   readonly #handled = new BoundedMap<number, true>(MAX_HANDLED);
-  /** Commands to handle next, without those that wait for a retry. */
   #queue: PendingCommand[] = [];
   #acks: number[] = [];
   #isRunning = false;
@@ -63,10 +61,7 @@ export class Commands {
     }
   }
 
-  /**
-   * Handles the queued commands. Must be called after the first handler was added, because commands
-   * wait for a handler.
-   */
+  /** Must be called after the first handler was added, because commands wait for a handler. */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }
@@ -104,10 +99,6 @@ export class Commands {
     this.#acknowledge(pending.inboxSeq);
   }
 
-  /**
-   * Schedules a retry. Drops the command instead after the last retry, or if it is not in the
-   * inbox, or if the client is closed.
-   */
   #retryLater(pending: PendingCommand): void {
     pending.failures += 1;
     const isLast = pending.failures > MAX_RETRIES || pending.inboxSeq === 0;
@@ -127,7 +118,6 @@ export class Commands {
     if (!this.#isAcking) void this.#sendAcks();
   }
 
-  /** Sends one frame at a time. Acknowledgements that are added meanwhile share the next frame. */
   async #sendAcks(): Promise<void> {
     this.#isAcking = true;
     await Promise.resolve();

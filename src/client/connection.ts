@@ -1,6 +1,5 @@
 // One WebSocket connection, from opening to end: handshake, requests and their replies, pushes,
-// heartbeat. Owns its status (opening, open, closed) and the open requests. Calls `ended` exactly
-// once, as its last callback, and never reconnects.
+// heartbeat. Calls `ended` exactly once, as its last callback, and never reconnects.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
@@ -11,7 +10,6 @@ import type { Operation, Push, Reply } from "../protocol/protocol.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { drop, type SocketLike } from "./socket.ts";
 
-/** Kind of reply to each operation. Operations without a reply are not requests. */
 interface ReplyKinds {
   readonly send: "sendack";
   readonly history: "history";
@@ -66,14 +64,11 @@ export interface ConnectionPorts {
     readonly pongMs: number;
   };
   opened(connack: Connack): void;
-  /** Called with each frame that is not a reply. */
   pushed(push: Push): void;
-  /** Called when the connection has ended, as the last callback. */
   ended(end: ConnectionEnd): void;
 }
 
 const ABNORMAL_CLOSURE = 1006;
-/** Maximum wait for the server to close the connection after DISCONNECT. */
 const DISCONNECT_MS = 1000;
 const MIN_HEARTBEAT_MS = 10;
 
@@ -81,17 +76,12 @@ export class Connection {
   readonly #ports: ConnectionPorts;
   readonly #requests: OpenRequests;
   #status: "opening" | "open" | "closed" = "opening";
-  /** Maximum size of a frame to the server, as set by CONNACK. */
   #maxFrameBytes = Number.POSITIVE_INFINITY;
   #refusal: JindouError | undefined;
   #isConnectSent = false;
-  /** Deadline of CONNACK, then the next heartbeat check. */
   #timer: ReturnType<typeof setTimeout>;
-  /** Time without a frame from the server after which a ping is sent. */
   #pingMs = 0;
-  /** Time of the last frame from the server (monotonic clock). */
   #lastFrameAt = 0;
-  /** Time of the ping that waits for an answer (monotonic clock), `undefined` if there is none. */
   #pingedAt: number | undefined;
 
   constructor(ports: ConnectionPorts) {
@@ -109,10 +99,6 @@ export class Connection {
     socket.onerror = () => undefined; // a close event always follows
   }
 
-  /**
-   * Sends a request and resolves with the reply. Rejects with the server's refusal or an error of
-   * the client, such as `connection_lost`.
-   */
   async request<K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -132,15 +118,10 @@ export class Connection {
     if (this.#status === "open") this.#heartbeat(0);
   }
 
-  /** Drops the connection, unless it has already ended. */
   fail(error: JindouError): void {
     this.#end({ code: ABNORMAL_CLOSURE, error });
   }
 
-  /**
-   * Sends DISCONNECT and resolves when the server has closed the connection, or after
-   * `DISCONNECT_MS`. Drops a connection that is not open.
-   */
   async disconnect(): Promise<void> {
     if (this.#status !== "open") return this.#end({ code: ABNORMAL_CLOSURE });
     const { socket } = this.#ports;
@@ -205,7 +186,6 @@ export class Connection {
   }
 
   /**
-   * Sends a ping if the server has sent no frame for `silenceMs`, and schedules the next check.
    * Only an unanswered ping ends the connection, never silence, because browsers delay the timers
    * of background pages.
    */
@@ -243,7 +223,6 @@ export class Connection {
   }
 }
 
-/** The requests that wait for a reply, by ref. Each is settled exactly once. */
 class OpenRequests {
   readonly #open = new Map<number, OpenRequest>();
   readonly #timeoutMs: number;
@@ -253,10 +232,7 @@ class OpenRequests {
     this.#timeoutMs = timeoutMs;
   }
 
-  /**
-   * Returns an unused ref. Refs repeat after 2^32 - 1 requests, when the old request has long
-   * ended.
-   */
+  /** Refs repeat after 2^32 - 1 requests, when the old request has long ended. */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
     return this.#lastRef;

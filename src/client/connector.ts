@@ -1,6 +1,5 @@
 // Keeps a client connected: opens one connection after the other, until the client is closed or the
-// server forbids reconnecting. Owns the status, the current connection, the id of the session to
-// continue and the number of failed attempts. Does not handle messages.
+// server forbids reconnecting. Does not handle messages.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import { encodeOperation } from "../protocol/native/client-encode.ts";
@@ -25,7 +24,6 @@ interface ConnectorPorts {
   opened(connection: Connection, connack: Connack): void;
   readonly pushed: ConnectionPorts["pushed"];
   lost(): void;
-  /** Called when the client is closed. All waiting calls must be rejected with `error`. */
   closed(error: JindouError): void;
   emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;
 }
@@ -66,11 +64,8 @@ export class Connector {
   #failures = 0;
   /** Number of attempts without an opened socket since the last open session. */
   #refusals = 0;
-  /** Time at which the session was opened (monotonic clock). */
   #openedAt = 0;
-  /** Maximum number of channels in CONNECT, lowered when a server rejects more. */
   #resumeLimit = MAX_RESUME_CHANNELS;
-  /** Maximum size of a frame, lowered when a server may have rejected a CONNECT for its size. */
   #maxFrameBytes = MAX_FRAME_BYTES;
   #timer: ReturnType<typeof setTimeout> | undefined;
   /** Number of the current attempt. A lower number belongs to an abandoned attempt. */
@@ -91,9 +86,6 @@ export class Connector {
     return this.#status;
   }
 
-  /**
-   * Connects without waiting for the reconnect delay. If a connection exists, sends a ping instead.
-   */
   connectNow(): void {
     if (this.#status === "closed") return;
     if (this.#connection !== undefined) return this.#connection.probe();
@@ -103,14 +95,12 @@ export class Connector {
     void this.#connect(this.#round);
   }
 
-  /** Closes the client. Resolves when the server has ended the session or cannot be reached. */
   async close(): Promise<void> {
     const connection = this.#connection;
     this.#finish(new JindouError("closed"));
     await connection?.disconnect();
   }
 
-  /** Makes attempt number `round`. Stops if a newer attempt starts or the client is closed. */
   async #connect(round: number): Promise<void> {
     const { settings } = this.#ports;
     const isAbandoned = () => round !== this.#round || this.#status === "closed";
@@ -205,11 +195,7 @@ export class Connector {
     else this.#reconnect(timing);
   }
 
-  /**
-   * Returns true if the session ended because its token was revoked, and the app has supplied
-   * another token since. Forgets the session's token, so that the result is true at most once per
-   * session.
-   */
+  /** Forgets the session's token, so that the result is true at most once per session. */
   #adoptNewToken(code: number, token: string): boolean {
     if (code !== CLOSE_REASONS.token_changed.code) return false;
     const sessionToken = this.#sessionToken;
@@ -231,10 +217,7 @@ export class Connector {
     this.#connectAfter(atOnce ? 0 : delayMs);
   }
 
-  /**
-   * Connects again after an attempt for which no socket opened. A server that restarts refuses
-   * connections for a second or two, which costs it nothing, so the first delays are short.
-   */
+  /** A restarting server refuses connections for a second or two, so the first delays are short. */
   #retryRefused(): void {
     if (this.#status === "closed") return; // a handler closed the client
     const delayMs = refusedDelayMs(this.#refusals, this.#ports.settings.reconnect);
@@ -281,9 +264,8 @@ export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
 }
 
 /**
- * Returns the delay in milliseconds before reconnect number `attempt`, where 0 is the first one
- * after a stable session. Half of it (all of it if `attempt` is 0) is random, so that clients that
- * were disconnected together do not reconnect together.
+ * Half of the delay (all of it if `attempt` is 0) is random, so that clients that were disconnected
+ * together do not reconnect together.
  */
 export function reconnectDelayMs(
   attempt: number,
@@ -295,8 +277,7 @@ export function reconnectDelayMs(
 }
 
 /**
- * Returns the delay in milliseconds after refused connection number `attempt`, where 0 is the first
- * one. With the default settings it is 50 to 150 ms, and doubles twice. If the server stays away
+ * With the default settings the delay is 50 to 150 ms, and doubles twice. If the server stays away
  * for more than about four seconds, it doubles further up to `maxMs`.
  */
 export function refusedDelayMs(

@@ -20,10 +20,7 @@ export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 /** Code of a JindouError. `docs/sdk.md` explains each code. */
 export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
-/**
- * Codes after which a retry may help. Copied, because the server's table would be a tenth of the
- * SDK.
- */
+/** Copied, because the server's table would be a tenth of the SDK. */
 export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "connection_lost",
   "queue_full",
@@ -40,7 +37,6 @@ export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
 
 /** Class of all errors that the SDK throws or reports. */
 export class JindouError extends Error {
-  /** Code of the error, for programs. */
   readonly code: JindouErrorCode;
   /** True if the same call, unchanged, may succeed later. */
   readonly retry: boolean;
@@ -65,7 +61,6 @@ export class JindouError extends Error {
   }
 }
 
-/** Returns the value of the `kicked` event for a close code of the server. */
 export function kickedEventOf(code: number): {
   readonly reason: CloseReason;
   readonly code: number;

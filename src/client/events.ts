@@ -23,7 +23,7 @@ export class Events {
     error: [],
   };
 
-  /** Adds a handler. A handler added twice is called twice. Throws `bad_option`. */
+  /** A handler added twice is called twice. Throws `bad_option`. */
   on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
     checkName("on", event, Object.keys(this.#handlers).join(" "));
     if (typeof handler !== "function")

@@ -1,6 +1,5 @@
 // The client SDK for browsers and Node (`jindou-client`). The exports of this file are its public
-// interface; docs/sdk.md is its guide. The file also wires the components of a client: it passes
-// connection events and pushes to them and maps the public methods to them.
+// interface; docs/sdk.md is its guide.
 
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
@@ -239,7 +238,6 @@ function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
   };
 }
 
-/** Calls `listener` when the network is back. Returns a function that removes `listener`. */
 function onNetworkReturn(listener: () => void): () => void {
   // in Node the global object is not an EventTarget
   const page = globalThis as Partial<EventTarget>;

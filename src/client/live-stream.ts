@@ -1,5 +1,5 @@
-// One stream as the client has received it, and its readers. Owns the stream's fields; the text
-// only grows. Makes no requests: streams.ts passes snapshots and events to it.
+// One stream as the client has received it, and its readers. Makes no requests: streams.ts passes
+// snapshots and events to it.
 
 import type {
   ChannelEvent,
@@ -15,7 +15,6 @@ import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Stream, StreamEnd } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 
-/** Returns the stream that a message starts, `undefined` if the message starts no stream. */
 export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
 type StreamFields = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;
@@ -38,9 +37,7 @@ export class LiveStream implements Stream {
   readonly cancel: () => Promise<StreamState>;
   readonly #finished = deferred<StreamEnd>();
   #fields: StreamFields = EMPTY;
-  /** Why the stream can no longer be followed, `undefined` while it can. */
   #error: JindouError | undefined;
-  /** Resolves at the next change of the stream. Exists only while a reader waits for it. */
   #change: Deferred<void> | undefined;
 
   constructor(channel: ChannelRef, clientMsgNo: string, cancel: () => Promise<StreamState>) {
@@ -93,7 +90,6 @@ export class LiveStream implements Stream {
     return this.#read(from === "now" ? this.text.length : 0);
   }
 
-  /** Replaces all fields, unless the snapshot is older. Returns the new tool-call events. */
   replace(snapshot: StreamFields): readonly StreamNote[] {
     const { nextIndex } = this.#fields;
     if (snapshot.nextIndex < nextIndex) return [];
@@ -101,10 +97,6 @@ export class LiveStream implements Stream {
     return snapshot.notes.filter(({ index }) => index >= nextIndex);
   }
 
-  /**
-   * Applies an event. Returns `gap` if an earlier event is missing, and `old` if the event was
-   * applied before.
-   */
   append(event: ChannelEvent): "applied" | "old" | "gap" {
     const { nextIndex, text } = this.#fields;
     const position = event.stream;
@@ -120,7 +112,6 @@ export class LiveStream implements Stream {
     return "applied";
   }
 
-  /** Records that the stream can no longer be followed. Has no effect after the stream ended. */
   fail(error: JindouError): void {
     if (this.state !== "active" || this.#error !== undefined) return;
     this.#error = error;
@@ -140,7 +131,7 @@ export class LiveStream implements Stream {
     this.#change = undefined;
   }
 
-  /** Yields text from offset `from`. A slow reader's next piece is all text it has not read. */
+  /** A slow reader's next piece is all text it has not read. */
   async *#read(from: number): AsyncGenerator<string, void> {
     let offset = from;
     for (;;) {

@@ -1,6 +1,4 @@
-// Conversion of messages between the app and the protocol. Outgoing: checks the options and encodes
-// the payload. Incoming: names the channel as this user sees it and parses the payload. Pure
-// functions.
+// Conversion of messages between the app and the protocol.
 
 import {
   type ChannelRef,
@@ -18,7 +16,7 @@ import { checkNames, randomId } from "./options.ts";
 
 const SEND_OPTIONS = "clientMsgNo redDot expireS noPersist syncOnce tagKey";
 
-/** Returns the request that sends a message. Throws `bad_option` or `bad_request`. */
+/** Throws `bad_option` or `bad_request`. */
 export function draftOf(
   { id, type }: ChannelRef,
   content: string | Content | Uint8Array,
@@ -44,9 +42,7 @@ export function draftOf(
   };
 }
 
-/**
- * Encodes the content. Copies bytes, because the app may change them while the message is queued.
- */
+/** Copies bytes, because the app may change them while the message is queued. */
 function payloadOf(content: string | Content | Uint8Array): Uint8Array {
   if (content instanceof Uint8Array) return content.slice();
   const body = typeof content === "string" ? { type: 1, content } : content;

@@ -7,7 +7,6 @@ import { asJindouError, JindouError } from "./errors.ts";
 import type { SocketConstructor } from "./socket.ts";
 import { within } from "./waiting.ts";
 
-/** Options of `connect`. */
 export interface ConnectOptions {
   /** URL of the broker's client listener: `wss://`, `ws://`, `https://` or `http://`. */
   readonly url: string;
@@ -41,7 +40,6 @@ export interface ConnectOptions {
    * are rejected with `queue_full`. Default: 1000.
    */
   readonly maxQueued?: number;
-  /** Time limits in milliseconds. Each has a default. */
   readonly timeouts?: Partial<Timeouts>;
 }
 
@@ -59,14 +57,9 @@ export interface Timeouts {
   readonly pongMs: number;
 }
 
-/** Options of `connect` after checking, with all defaults filled in. */
 export interface Settings {
   readonly url: string;
   readonly uid: string;
-  /**
-   * Returns the token. Rejects with `token_failed` if the app's function takes too long, fails, or
-   * does not return a string.
-   */
   readonly token: () => Promise<string>;
   readonly deviceFlag: DeviceFlag;
   readonly deviceId: string;
@@ -80,7 +73,6 @@ export interface Settings {
 const CONNECT_OPTIONS =
   "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
 const RECONNECT_OPTIONS = "minMs maxMs";
-/** Default timeouts. Only `sendMs`, whose default is 0, may be set to 0. */
 const DEFAULT_TIMEOUTS: Timeouts = {
   connectMs: 10_000,
   requestMs: 15_000,
@@ -170,10 +162,7 @@ function socketUrl(url: string): string {
   throw badOption("url must begin with wss://, ws://, https:// or http://");
 }
 
-/**
- * Throws `bad_option` unless `value` is an object whose keys are all in `allowed`. `subject` is the
- * name of the value in the message.
- */
+/** Throws `bad_option` unless `value` is an object whose keys are all in `allowed`. */
 export function checkNames(subject: string, value: unknown, allowed: string): void {
   if (typeof value !== "object" || value === null) throw badOption(`${subject} must be an object`);
   for (const name of Object.keys(value)) checkName(subject, name, allowed);

@@ -1,7 +1,6 @@
 // Messages that wait for their SENDACK. Owns one queue per channel, in the order of the `send`
 // calls. At most one message per channel is in flight, so that neither a refusal nor a lost
-// connection can reorder them. A message is sent again with the same `clientMsgNo`, so that the
-// server stores it only once.
+// connection can reorder them.
 
 import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
@@ -16,13 +15,11 @@ type Draft = Request<"send">;
 interface OutboxPorts {
   readonly uid: string;
   readonly maxQueued: number;
-  /** Maximum time until a message is acknowledged. 0 means no limit. */
   readonly sendMs: number;
   acked(channel: ChannelRef, ack: Sent): void;
 }
 
 interface QueuedMessage {
-  /** Key of the message, unique across all channels. */
   readonly id: string;
   readonly key: ChannelKey;
   readonly draft: Draft;
@@ -32,19 +29,15 @@ interface QueuedMessage {
 
 /** Maximum number of messages in flight, over all channels. It is well below the server's limit. */
 const MAX_IN_FLIGHT = 256;
-/** Delay before a retry if the refusal does not set one. */
 const RETRY_MS = 1000;
 
 export class Outbox {
   readonly #ports: OutboxPorts;
   readonly #queues = new Map<ChannelKey, QueuedMessage[]>();
-  /** All messages without a SENDACK, by `messageKey`. */
   readonly #entries = new Map<string, QueuedMessage>();
-  /** Channels whose first queued message may be sent. */
   readonly #ready = new Set<ChannelKey>();
   readonly #sending = new Set<ChannelKey>();
   #connection: Connection | undefined;
-  /** Why the client was closed, `undefined` while it is not closed. */
   #closed: JindouError | undefined;
   /** Runs after a `rate_limited` refusal. Nothing is sent while it runs. */
   readonly #rateLimit = new Timer(() => this.#sendReady());
@@ -53,11 +46,6 @@ export class Outbox {
     this.#ports = ports;
   }
 
-  /**
-   * Queues a message and resolves when it is acknowledged. A message that is already queued is
-   * not queued twice. Rejects with `queue_full`, `timeout`, the server's refusal, or the
-   * reason the client was closed.
-   */
   async send(draft: Draft): Promise<Sent> {
     const { uid, maxQueued, sendMs } = this.#ports;
     if (this.#closed !== undefined) throw this.#closed;
@@ -141,9 +129,6 @@ export class Outbox {
     else setTimeout(() => this.#release(key, connection), waitMs);
   }
 
-  /**
-   * Lets the channel's next message be sent. Has no effect if the connection was lost meanwhile.
-   */
   #release(key: ChannelKey, connection: Connection): void {
     if (connection !== this.#connection) return;
     this.#sending.delete(key);

@@ -1,6 +1,5 @@
-// Presence watches. Owns the watches and the last presence of each watched user. The server stores
-// one list of watched users per connection: the union of all watches, which is sent after each
-// change and each connect.
+// Presence watches. The server stores one list of watched users per connection: the union of all
+// watches, which is sent after each change and each connect.
 
 import { isId, type Presence } from "../broker/model.ts";
 import type { RequestFunction } from "./connection.ts";
@@ -12,14 +11,12 @@ interface PresencePorts {
   readonly ask: RequestFunction;
   changed(presence: Presence): void;
   onError(error: JindouError): void;
-  /** Calls a handler of the app. Reports its error if it throws. */
   call(handler: Handler<Presence>, presence: Presence): void;
 }
 
 interface Watch {
   readonly uids: ReadonlySet<string>;
   readonly handler: Handler<Presence>;
-  /** Users whose presence was passed to the handler at least once. */
   readonly notified: Set<string>;
 }
 
@@ -37,10 +34,6 @@ export class PresenceWatches {
     this.#ports = ports;
   }
 
-  /**
-   * Adds a watch and returns a function that ends it. Throws `too_large` if too many users would be
-   * watched, and `bad_id` if a uid is invalid.
-   */
   watch(uids: readonly string[], handler: Handler<Presence>): () => void {
     if (!uids.every(isId)) throw badId("each of uids");
     const watch: Watch = { uids: new Set(uids), handler, notified: new Set() };
@@ -89,7 +82,6 @@ export class PresenceWatches {
     if (!this.#isSending) void this.#send();
   }
 
-  /** Sends one request at a time, until the server has the newest list. */
   async #send(): Promise<void> {
     this.#isSending = true;
     await Promise.resolve(); // changes made in one turn of the event loop share a request

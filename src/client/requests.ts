@@ -10,7 +10,6 @@ import { asJindouError, isConnectionLost, JindouError } from "./errors.ts";
 import { sleep, Timer, within } from "./waiting.ts";
 
 const RETRY_MS = 500;
-/** Time between two calls that are repeated after `rate_limited`. */
 const REPEAT_MS = 20;
 
 interface CallLimits {
@@ -22,14 +21,11 @@ interface Call extends Pick<Deferred<never>, "reject"> {
   send(connection: Connection): void;
 }
 
-/** The app's requests except `send`. */
 export class Calls {
   readonly #limits: CallLimits;
   readonly #openCalls = new Set<Call>();
   #connection: Connection | undefined;
-  /** Why the client was closed, `undefined` while it is not closed. */
   #closed: JindouError | undefined;
-  /** Resolves when a connection is open. Replaced when it is lost. */
   #connected = deferred<void>();
   readonly #rateLimited = new Set<Call>();
   readonly #rateLimitTimer = new Timer(() => this.#sendNext());
@@ -38,10 +34,6 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /**
-   * Sends a request, and repeats it on the next connection if the current one is lost. Rejects with
-   * the server's refusal, `timeout`, `queue_full`, or the reason why the client was closed.
-   */
   readonly call: RequestFunction = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -90,7 +82,6 @@ export class Calls {
     for (const { reject } of this.#openCalls) reject(error);
   }
 
-  /** Resolves when a connection is open. Rejects if the client is closed. */
   connected(): Promise<void> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return this.#connected.promise;
@@ -121,7 +112,6 @@ const PACE_REQUESTS = 16;
  * `PACE_REQUESTS` requests. It leaves half of the limit to other requests.
  */
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
-/** Number of failures after which the retry delay no longer doubles (32 s). */
 const MAX_DOUBLINGS = 6;
 /** Codes that concern more than the single request. After them, all background requests pause. */
 const SLOW_DOWN: readonly string[] = [
@@ -134,19 +124,12 @@ const SLOW_DOWN: readonly string[] = [
 
 export class Background {
   #connection: Connection | undefined;
-  /** Duration of the pause after every `PACE_REQUESTS` requests. 0 means no pause. */
   #paceMs = 0;
-  /** Requests that wait for their turn, next one first. */
   #queue: Deferred<void>[] = [];
   #inFlight = 0;
   #sent = 0;
-  /** No request is sent while this timer runs. */
   readonly #pause = new Timer(() => this.#sendNext());
 
-  /**
-   * Sends a request, and repeats it after a temporary refusal. Rejects with `connection_lost`, or
-   * with a refusal that a retry would not change.
-   */
   readonly ask: RequestFunction = async (request, seen) => {
     const connection = this.#connection;
     for (let failures = 0; ; failures++) {
@@ -169,7 +152,7 @@ export class Background {
     }
   };
 
-  /** Uses a new connection. `maxFramesPerSecond` is 0 if the server has no limit. */
+  /** `maxFramesPerSecond` is 0 if the server has no limit. */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
@@ -183,7 +166,7 @@ export class Background {
     for (const turn of queue) turn.reject(new JindouError("connection_lost"));
   }
 
-  /** Waits for a turn. History requests come last, because their replies can be long. */
+  /** History requests come last, because their replies can be long. */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
     if (isHistory) this.#queue.push(turn);

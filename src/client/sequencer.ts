@@ -1,6 +1,6 @@
-// In-order delivery of one channel: each message once, in the order of sequence numbers. Reads the
-// messages of a gap from history. Owns the cursor, the reorder buffer, and the seqs of acknowledged
-// messages that this client sent. Must never skip a message that can still be read.
+// In-order delivery of one channel: each message once, in the order of sequence numbers. Owns the
+// cursor, the reorder buffer, and the seqs of acknowledged messages that this client sent. Must
+// never skip a message that can still be read.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
@@ -28,13 +28,11 @@ export interface SequencerPorts {
 const MAX_BUFFERED = 500;
 /** Maximum size of `#ownIds`. Above it, history is read so that the cursor can pass the entries. */
 const MAX_OWN = 100;
-/** Time to wait for a SENDACK that closes the gap, before history is read. */
 const SENDACK_DELAY_MS = 100;
 const PAGE_SIZE = 200;
 /** Delay before a page of history that held no new message is read again. It doubles up to 32 s. */
 const RETRY_MS = 500;
 const MAX_DOUBLINGS = 6;
-/** Number of consecutive pages without a new message after which an error is reported. */
 const REPORT_AFTER = 3;
 
 export class Sequencer {
@@ -44,20 +42,15 @@ export class Sequencer {
    * Last seq whose message was delivered or no longer exists, `undefined` before the first message.
    */
   #cursor: number | undefined;
-  /**
-   * Highest message id up to the cursor, 0 if unknown. Ids grow with seqs, so a message that reuses
-   * a seq has a higher id.
-   */
+  /** Highest message id up to the cursor, 0 if unknown. */
   #lastId: number;
   #headSeq = 0;
   /** Ids of own messages by seq: those after the cursor, and those that reuse an earlier seq. */
   readonly #ownIds = new Map<number, number>();
-  /** Reorder buffer: messages after the cursor, by seq. */
   readonly #buffer = new Map<number, Message>();
   /** True while messages are only buffered, because the seq at which delivery starts is unknown. */
   #isHeld = false;
   #isFilling = false;
-  /** Number of resets so far. Replies to requests from before the last reset are ignored. */
   #epoch = 0;
 
   constructor(channel: ChannelRef, ports: SequencerPorts, cursor?: Cursor) {
@@ -88,7 +81,6 @@ export class Sequencer {
     this.#drain();
   }
 
-  /** Handles all messages with a seq greater than `afterSeq`, up to and including `throughSeq`. */
   receiveRange({ afterSeq, throughSeq, messages }: MessageRange): void {
     this.#cursor ??= afterSeq;
     if (afterSeq > this.#cursor) {
@@ -106,9 +98,8 @@ export class Sequencer {
   }
 
   /**
-   * Handles the SENDACK of a message that this client sent. It does not move the cursor: if the seq
-   * is reused, the SENDACK may arrive earlier than other messages with reused seqs, which must
-   * still be delivered.
+   * The SENDACK does not move the cursor: if the seq is reused, the SENDACK may arrive earlier than
+   * other messages with reused seqs, which must still be delivered.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;
@@ -125,7 +116,7 @@ export class Sequencer {
     this.#isHeld = this.#cursor === undefined;
   }
 
-  /** Ends `hold`. Without `afterSeq`, delivery starts with the first buffered message. */
+  /** Without `afterSeq`, delivery starts with the first buffered message. */
   release(afterSeq: number | undefined): void {
     this.#isHeld = false;
     this.#cursor ??= afterSeq;
@@ -146,7 +137,6 @@ export class Sequencer {
     this.#isHeld = false;
   }
 
-  /** Returns true if the message's seq is not after the cursor and is not reused. */
   #isCovered({ messageSeq, messageId }: Position): boolean {
     if (messageSeq > (this.#cursor ?? 0)) return false;
     return this.#lastId === 0 || messageId <= this.#lastId;
@@ -179,25 +169,17 @@ export class Sequencer {
     if (this.#headSeq > this.#cursor && !this.#isFilling) void this.#fillGap();
   }
 
-  /**
-   * Returns the next message in order, `own` if this client sent it, `undefined` if it has not
-   * arrived.
-   */
   #nextInOrder(): Message | "own" | undefined {
     const seq = (this.#cursor ?? 0) + 1;
     return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);
   }
 
-  /**
-   * Returns the seq before the first known message. After only a SENDACK, returns `undefined`,
-   * because an earlier message may still arrive.
-   */
+  /** After only a SENDACK, returns `undefined`, because an earlier message may still arrive. */
   #startSeq(): number | undefined {
     if (this.#headSeq === 0) return undefined;
     return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;
   }
 
-  /** Delivers a message, unless it is repeated or was sent by this client. Moves the cursor. */
   #deliver(message: Message): void {
     if (this.#checkDelivered(message)) return;
     const { messageSeq, messageId } = message;

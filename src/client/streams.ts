@@ -1,7 +1,7 @@
 // The active streams that the client follows. A snapshot replaces a stream, and events are applied
-// in the order of their index; after a gap a new snapshot is requested (resync). Owns the followed
-// streams and the events buffered during a resync. All streams are resynced after a reconnect, and
-// silent ones periodically, because the end of a stream can get lost or not be sent to this user.
+// in the order of their index; after a gap a new snapshot is requested (resync). All streams are
+// resynced after a reconnect, and silent ones periodically, because the end of a stream can get
+// lost or not be sent to this user.
 
 import {
   type ChannelEvent,
@@ -27,16 +27,12 @@ interface StreamsPorts {
 
 interface FollowedStream {
   readonly stream: LiveStream;
-  /** True once a snapshot or an event was applied and the stream was announced to the app. */
   isAnnounced: boolean;
   isFresh: boolean;
-  /** Events received during a resync, `undefined` if no resync is in progress. */
   buffer: ChannelEvent[] | undefined;
 }
 
-/** Maximum number of followed streams. Above it, the oldest one is no longer followed. */
 const MAX_FOLLOWED = 1000;
-/** Maximum number of events buffered during a resync. If there are more, the resync is repeated. */
 const MAX_BUFFERED = 1000;
 /** Minimum time between two sweeps. With jitter, a silent stream is resynced after 30 to 75 s. */
 const SWEEP_MS = 30_000;
@@ -44,7 +40,6 @@ const SWEEP_MS = 30_000;
 export class Streams {
   readonly #ports: StreamsPorts;
   readonly #followed = new Map<string, FollowedStream>();
-  /** Requests of the app for streams that the client does not follow, by `messageKey`. */
   readonly #lookups = new Map<string, Promise<Stream>>();
   readonly #sweep = new Timer(() => this.#sweepNow());
 
@@ -54,7 +49,6 @@ export class Streams {
 
   readonly startedBy: StreamFor = (channel, { stream }) => stream && this.snapshot(channel, stream);
 
-  /** Handles a snapshot and returns its stream. A stream that has ended is not followed. */
   snapshot(channel: ChannelRef, snapshot: StreamSnapshot): Stream {
     const { clientMsgNo, state } = snapshot;
     const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
@@ -74,7 +68,6 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /** Returns a stream of a channel. Rejects with the errors of `call`, such as `stream_unknown`. */
   async find(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
     const key = this.#keyOf(channel, clientMsgNo);
     const followed = this.#followed.get(key);
@@ -138,9 +131,7 @@ export class Streams {
     this.#forgetEnded(followed);
   }
 
-  /**
-   * Requests a snapshot and buffers events meanwhile. `first` is the event that revealed the gap.
-   */
+  /** `first` is the event that revealed the gap. */
   async #resync(followed: FollowedStream, first?: ChannelEvent): Promise<void> {
     const { channel, clientMsgNo } = followed.stream;
     followed.buffer = first === undefined ? [] : [first];

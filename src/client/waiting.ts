@@ -43,7 +43,7 @@ export class Timer {
   }
 }
 
-/** Resolves after `ms`. The timer does not keep the process alive. */
+/** The timer does not keep the process alive. */
 export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => {
     // only the timers of Node have `unref`
