@@ -1,5 +1,5 @@
 // Converts peer addresses from the bytes of uWebSockets.js to text. IPv4-mapped IPv6 addresses are
-// converted to IPv4, so that a peer always has the same address. State: none.
+// converted to IPv4, so that a peer always has the same address.
 
 import { networkOf } from "../lib/network.ts";
 
@@ -15,7 +15,6 @@ export function addressText(bytes: ArrayBuffer): string {
   return compressed(hextets);
 }
 
-/** Returns an IPv4 address, or the /64 of an IPv6 address. */
 export function networkText(bytes: ArrayBuffer): string {
   return networkOf(addressText(bytes));
 }

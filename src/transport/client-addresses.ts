@@ -1,16 +1,14 @@
 // Finds the address of a client behind trusted proxies, from X-Forwarded-For and the PROXY
-// protocol. State: the networks of the proxies. Must never use what a peer outside of these
-// networks reports, because uWebSockets.js parses a PROXY header of every peer.
+// protocol. Must never use what a peer outside of these networks reports, because uWebSockets.js
+// parses a PROXY header of every peer.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 import { addressText } from "./address.ts";
 import { type WriteReply, writeReplyAlone, writeReplyAndClose } from "./http-reply.ts";
 
-/** Name of the header in which proxies list the addresses of their peers. */
 export const FORWARDED_FOR = "x-forwarded-for";
 
-/** Matches an address that may have brackets and a port. */
 const BRACKETED = /^\[([^\]]*)\](?::\d{1,5})?$/;
 const IPV4_PORT = /^([\d.]+):\d{1,5}$/;
 
@@ -23,10 +21,10 @@ export class ClientAddresses {
   }
 
   /**
-   * Returns the client's address as text. The hops of a request are its peer, the address in the
-   * PROXY header, and the addresses in X-Forwarded-For from right to left. The client is the first
-   * hop that is not a trusted proxy. If a proxy reports no valid address, or all hops are trusted
-   * proxies, it is the last valid hop. `forwardedFor` is `""` if the header is absent.
+   * The hops of a request are its peer, the address in the PROXY header, and the addresses in
+   * X-Forwarded-For from right to left. The client is the first hop that is not a trusted proxy. If
+   * a proxy reports no valid address, or all hops are trusted proxies, it is the last valid hop.
+   * `forwardedFor` is `""` if the header is absent.
    */
   of(res: HttpResponse, forwardedFor: string): string {
     let address = addressText(res.getRemoteAddress());
@@ -49,9 +47,8 @@ export class ClientAddresses {
 }
 
 /**
- * Returns true if the connection sent a PROXY header with an address. A reply must then be written
- * so that the connection serves no other request, because the next one could have another PROXY
- * header.
+ * If true, a reply must be written so that the connection serves no other request, because the next
+ * one could have another PROXY header.
  */
 export function hasProxyHeader(res: HttpResponse): boolean {
   return res.getProxiedRemoteAddress().byteLength > 0;

@@ -1,8 +1,7 @@
 // One client socket: queues the frames of a turn of the event loop, keeps their order relative to
-// subscriptions, and closes gracefully. State: the native socket while it is open, its handler, the
-// queue. A node has many connections, so each has few fields and allocates nothing while it is
-// idle. Must never touch the native socket after its close event, nor call the handler's `closed`
-// twice.
+// subscriptions, and closes gracefully. A node has many connections, so each has few fields and
+// allocates nothing while it is idle. Must never touch the native socket after its close event, nor
+// call the handler's `closed` twice.
 
 import type { WebSocket } from "uWebSockets.js";
 import type { GracefulCloses } from "./graceful-closes.ts";
@@ -28,10 +27,7 @@ export interface ConnectionContext {
   publish(topic: string, frame: Frame): void;
   /** Checks for lagging and slow readers. Must be called for each published frame. */
   published(frame: Frame): void;
-  /**
-   * Connection whose frame is being handled. Its socket is corked, so frames for it are written
-   * directly.
-   */
+  /** Connection whose frame is being handled. Its socket is corked. */
   receiving: SocketConnection | undefined;
 }
 
@@ -41,7 +37,6 @@ const INTERNAL_ERROR = 1011;
 
 const NOT_LAGGING = 0;
 const LAGGING = 1;
-/** Lag status of a lagging peer after the owner was notified. */
 const LAG_NOTIFIED = 2;
 
 export class SocketConnection implements Connection, Reader, TurnTask {
@@ -50,16 +45,13 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   readonly #context: ConnectionContext;
   #socket: WebSocket<SocketData> | undefined;
   #handler: ConnectionHandler | undefined;
-  /** Queued frames. A single frame is stored without an array. */
   #queue: Frame | Frame[] | undefined;
   #queuedBytes = 0;
   /** Close code, 0 while open. When it is set, nothing more is sent or received. */
   #endCode = 0;
   #isSubscriber = false;
   #isDropped = false;
-  /**
-   * Count of this socket against its address. `undefined` after the peer has authenticated.
-   */
+  /** `undefined` after the peer has authenticated. */
   #place: Place | undefined;
   #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
 
@@ -102,10 +94,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /**
-   * Publishes to other connections. This connection's queue is not written first, because no peer
-   * receives both the queued frames and the published one.
-   */
+  /** The queue is not written first, because no peer gets both the queued and published frames. */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
@@ -128,17 +117,13 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   // --- Called by native events ---
 
-  /**
-   * Counts the socket against its address until the peer has authenticated. Returns false if the
-   * socket must be closed at once.
-   */
+  /** Returns false if the socket must be closed at once. */
   enter(address: string): boolean {
     // The peer may never confirm a close frame, so the socket is closed without one.
     this.#place = this.#context.limits.enter(address, () => this.#socket?.close());
     return this.#place !== undefined;
   }
 
-  /** Handles the end of the handshake. The handler that `open` returns gets all later events. */
   opened(socket: WebSocket<SocketData>, open: (connection: Connection) => ConnectionHandler): void {
     this.#socket = socket;
     try {
@@ -186,7 +171,6 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     setImmediate(() => this.#socket?.close());
   }
 
-  /** Handles the close of the native socket. The socket must not be touched after this. */
   closed(code: number): void {
     if (this.#socket !== undefined) this.#context.gracefulCloses.closed(this.#socket);
     this.#socket = undefined;
@@ -207,7 +191,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     else this.#notifyClosed();
   }
 
-  /** Marks or closes a slow peer. The owner is never notified during a publish. */
+  /** The owner is never notified during a publish. */
   checkBuffer(): void {
     const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;
     if (this.#socket === undefined || this.#endCode !== 0) return;
@@ -220,7 +204,6 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   // --- Helpers ---
 
-  /** Sends the queued frames, then the close frame. Nothing is sent or received afterwards. */
   #stop(code: number, message: string): void {
     const socket = this.#socket;
     if (socket === undefined || this.#endCode !== 0) return;

@@ -11,10 +11,7 @@ const RESERVED = 64;
 /** One more descriptor is left free for every 64 that the limit allows. */
 const RESERVED_SHARE = 64;
 
-/**
- * Returns the limit of open files (RLIMIT_NOFILE), `Infinity` if there is none. Node.js raises the
- * soft limit to the hard limit when it starts.
- */
+/** Node.js raises the soft limit to the hard limit when it starts. */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
@@ -33,10 +30,7 @@ function openFiles(): number {
   }
 }
 
-/**
- * Returns the number of sockets that fit under the limit of open files, at least 1, or `Infinity`
- * if there is no limit. Must be called after the process has opened its files.
- */
+/** Must be called after the process has opened its files. */
 export function socketCapacity(): number {
   const limit = fileLimit();
   const reserve = openFiles() + RESERVED + Math.floor(limit / RESERVED_SHARE);
@@ -86,7 +80,6 @@ export class DescriptorReserve {
   }
 }
 
-/** Returns `count` new descriptors, or `undefined` if fewer are available (EMFILE, ENFILE). */
 function openSome(count: number): readonly number[] | undefined {
   const opened: number[] = [];
   try {

@@ -34,7 +34,6 @@ export class GracefulCloses {
     this.#timer ??= this.#wait(this.#timeoutMs);
   }
 
-  /** Ends the socket if its buffer is now empty. Has no effect for a socket that is not waiting. */
   drained(socket: ClosingSocket): void {
     const frame = this.#closing.get(socket);
     if (frame === undefined || socket.getBufferedAmount() > 0) return;
@@ -42,7 +41,6 @@ export class GracefulCloses {
     socket.end(frame.code, frame.message);
   }
 
-  /** Forgets a socket that closed and must no longer be touched. */
   closed(socket: ClosingSocket): void {
     if (!this.#closing.delete(socket) || this.#closing.size > 0) return;
     clearTimeout(this.#timer);

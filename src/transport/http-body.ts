@@ -1,6 +1,5 @@
 // Collects the body of one HTTP request, up to the size limit and within the budget that all
-// requests share. State: the blocks received so far, and their share of the budget. Copies each
-// byte once if the body arrives in one piece, otherwise twice.
+// requests share. Copies each byte once if the body arrives in one piece, otherwise twice.
 
 import type { HttpResponse } from "uWebSockets.js";
 
@@ -17,9 +16,6 @@ export class BodyBudget {
     return this.#bytes;
   }
 
-  /**
-   * Reserves `bytes` bytes. Returns false, and reserves nothing, if the budget would be exceeded.
-   */
   reserve(bytes: number): boolean {
     if (this.#bytes + bytes > this.#maxBytes) return false;
     this.#bytes += bytes;
@@ -38,7 +34,6 @@ export interface BodyOwner {
   /** Called if the body did not arrive in one piece. */
   partial(): void;
   collected(body: Uint8Array): void;
-  /** Called if the body exceeds its size limit or the budget. */
   rejected(why: "too_large" | "no_room"): void;
 }
 
@@ -53,7 +48,6 @@ export class BodyCollector {
   readonly #budget: BodyBudget;
   readonly #maxBytes: number;
   #blocks: Buffer[] = NO_BLOCKS;
-  /** Number of bytes used in the last block. */
   #filled = 0;
   #size = 0;
   #charged = 0;
@@ -88,7 +82,6 @@ export class BodyCollector {
     });
   }
 
-  /** Drops the collected bytes and ignores the rest of the body. Safe to call twice. */
   discard(): void {
     this.#isOver = true;
     this.#blocks = NO_BLOCKS;

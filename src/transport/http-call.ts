@@ -1,6 +1,5 @@
-// One HTTP call and its reply. State: the response until it is answered or aborted, the body, and
-// whether the call counts against its address. Must never touch the response after its reply or
-// abort, nor the native request after the constructor.
+// One HTTP call and its reply. Must never touch the response after its reply or abort, nor the
+// native request after the constructor.
 
 import type { HttpResponse, HttpRequest as NativeRequest } from "uWebSockets.js";
 import { networkOf } from "../lib/network.ts";
@@ -27,10 +26,7 @@ const NO_BODY = new Uint8Array(0);
 /** Time for which a refusal waits for the body, because many clients send it in a second packet. */
 const REST_WAIT_MS = 250;
 
-/**
- * Fraction of an address's limit on calls without a credential that connections left open after a
- * HEAD may use. The rest is for other calls.
- */
+/** Fraction of an address's limit that connections left open after a HEAD may use. */
 const HEAD_SHARE = 1 / 2;
 
 interface CallTarget {
@@ -38,12 +34,10 @@ interface CallTarget {
   readonly path: string;
   readonly params: readonly string[];
   readonly head: HeadCheck;
-  /** Names of the headers to copy, in lower case. */
   readonly headerNames: readonly string[];
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
   readonly limits: SocketLimits;
-  /** `undefined` if no proxy is trusted. */
   readonly addresses: ClientAddresses | undefined;
 }
 
@@ -67,11 +61,9 @@ export class HttpCall implements HttpRequest {
   /**
    * `due` or `deferred` if the connection sent a PROXY header. The reply is then written in a later
    * turn and closes the connection, because uWebSockets.js also accepts such a header in front of
-   * the next request. A client of a trusted proxy could choose its address there. See
-   * `writeReplyAlone`.
+   * the next request. A client of a trusted proxy could choose its address there.
    */
   #isolation: "none" | "due" | "deferred" = "none";
-  /** True if `requested` was called for the connection. */
   #isReported = false;
   #release: (() => void) | undefined;
   #isBodyOver = false;
@@ -113,16 +105,12 @@ export class HttpCall implements HttpRequest {
     this.#stream?.aborted();
   }
 
-  /** Sends a waiting refusal. Must be called in the native callback of the last byte. */
+  /** Must be called in the native callback of the last byte. */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
   }
 
-  /**
-   * Counts the call against its address until `release`. If the limits allow no further call,
-   * closes the connection and returns false.
-   */
   hold(): boolean {
     const res = this.#res;
     if (res === undefined || this.#reserve(res)) return true;
@@ -131,16 +119,11 @@ export class HttpCall implements HttpRequest {
     return false;
   }
 
-  /** Stops counting the call against its address. Safe to call again. */
   release(): void {
     this.#release?.();
     this.#release = undefined;
   }
 
-  /**
-   * Runs the route's check. Returns `undefined` if the call is admitted, otherwise the reply that
-   * refuses it, which is a bare 500 if `check` throws or rejects.
-   */
   admit(check: HttpRoute["admit"]): HttpReply | undefined | Promise<HttpReply | undefined> {
     if (check === undefined) return undefined;
     try {
@@ -179,10 +162,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /**
-   * Runs the handler and sends its reply. Must run in a native callback, where the socket is
-   * corked.
-   */
+  /** Must run in a native callback, where the socket is corked. */
   run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
       const outcome = handle(this);
@@ -197,7 +177,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** Corks the socket and runs the handler like `run`. For use outside of native callbacks. */
+  /** For use outside of native callbacks. */
   runCorked(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,
@@ -261,9 +241,9 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Returns the writer of a reply to HEAD. If a GET would close the connection, the client is asked
-   * to close it, because uWebSockets.js closes it only after a reply with a Content-Length. After a
-   * PROXY header, or if the address has too many open connections, it is closed nevertheless.
+   * If a GET would close the connection, the client is asked to close it, because uWebSockets.js
+   * closes it only after a reply with a Content-Length. After a PROXY header, or if the address has
+   * too many open connections, it is closed nevertheless.
    */
   #headWriter(res: HttpResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;
@@ -299,7 +279,6 @@ export class HttpCall implements HttpRequest {
     return this.#release !== undefined;
   }
 
-  /** Reports the request of this connection to the limits, once. */
   #report(res: HttpResponse): void {
     if (this.#isReported) return;
     this.#isReported = true;

@@ -1,6 +1,5 @@
 // Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers and
-// invalid hosts. The same pass reads the headers for the handlers. State: the headers of the last
-// checked request, and the last valid host. There is one instance per listener.
+// invalid hosts. The same pass reads the headers for the handlers.
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
@@ -23,7 +22,6 @@ export class HeadCheck {
   readonly #counts: number[] = [];
   #validHost = "";
 
-  /** `names` are the headers that `value` can return, in lower case. */
   constructor(names: Iterable<string>) {
     for (const name of [...CHECKED, ...names])
       if (!this.#indexes.has(name)) this.#indexes.set(name, this.#indexes.size);
@@ -34,9 +32,9 @@ export class HeadCheck {
   }
 
   /**
-   * Records a header. It is called for all headers, because one native call for each header to read
-   * would cost more. The values of a repeated X-Forwarded-For are joined, because some proxies add
-   * a header instead of extending it.
+   * Called for all headers, because one native call for each header to read would cost more. The
+   * values of a repeated X-Forwarded-For are joined, because some proxies add a header instead of
+   * extending it.
    */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);
@@ -65,10 +63,7 @@ export class HeadCheck {
     return undefined;
   }
 
-  /**
-   * Returns the first header of this name in the last checked request, `""` if there is none. For
-   * X-Forwarded-For, returns all values, separated by commas.
-   */
+  /** For X-Forwarded-For, returns all values, separated by commas. */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
@@ -80,7 +75,6 @@ export class HeadCheck {
     return bytes > 0 ? "declared" : "none";
   }
 
-  /** Content-Length of the last checked request, 0 if there is none. */
   get bodyBytes(): number {
     return Number(this.#values[LENGTH]);
   }
@@ -100,10 +94,7 @@ function isChunked(coding: string): boolean {
 const BRACKETED = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/;
 const NAMED = /^([A-Za-z0-9._~!$&'()*+,;=%-]+)(?::(\d{0,5}))?$/;
 
-/**
- * Returns true for a host with an optional port [RFC 3986]. A name that ends in a number must be an
- * IPv4 address [WHATWG URL].
- */
+/** A name that ends in a number must be an IPv4 address [WHATWG URL]. */
 function isHost(text: string): boolean {
   const bracketed = BRACKETED.exec(text);
   const match = bracketed ?? NAMED.exec(text);

@@ -23,16 +23,14 @@ export const writeReply: WriteReply = (res, reply) => {
   else res.end(reply.body);
 };
 
-/** Writes a reply and closes the connection at once, even if the peer is still sending. */
 export const writeReplyAndClose: WriteReply = (res, reply) => {
   writeHead(res, reply);
   res.end(reply.body, true);
 };
 
 /**
- * Writes a reply in the next turn and closes the connection. If the reply were written now,
- * uWebSockets.js would still serve a next request that was received together with this one. While
- * the reply is pending, it closes the connection instead.
+ * If the reply were written now, uWebSockets.js would still serve a next request that was received
+ * together with this one. While the reply is pending, it closes the connection instead.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;
@@ -44,29 +42,24 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
   });
 };
 
-/**
- * Writes the reply to a HEAD request and keeps the connection. The reply has no Content-Length,
- * because uWebSockets.js would then drop the next request of the connection.
- */
+/** Sends no Content-Length: uWebSockets.js would then drop the connection's next request. */
 export function writeHeadReply(res: HttpResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.endWithoutBody();
 }
 
-/** Writes the reply to a HEAD request and asks the client to close the connection. */
 export function writeLastHeadReply(res: HttpResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.writeHeader("connection", "close");
   res.endWithoutBody();
 }
 
-/** Writes the reply to a HEAD request and closes the connection at once. */
 export function writeHeadReplyAndClose(res: HttpResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.end("", true);
 }
 
-/** Writes status and headers only. The body must follow in the same cork. */
+/** The body must follow in the same cork. */
 export function writeHead(res: HttpResponse, { status, headers }: HeadReply): void {
   if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
   for (const name in headers) {
@@ -75,9 +68,7 @@ export function writeHead(res: HttpResponse, { status, headers }: HeadReply): vo
   }
 }
 
-/**
- * Adds a header to a reply, unless the reply already has that header. `name` must be in lower case.
- */
+/** `name` must be in lower case. */
 export function withHeader(reply: HttpReply, name: string, value: string): HttpReply {
   const headers = reply.headers ?? {};
   const isPresent = Object.keys(headers).some((key) => key.toLowerCase() === name);

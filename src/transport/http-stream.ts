@@ -1,5 +1,4 @@
-// The body of one streamed HTTP reply. State: the response while it is open, the queue of the turn,
-// and whether the native buffer is full. Must never touch the response after its end or abort, nor
+// The body of one streamed HTTP reply. Must never touch the response after its end or abort, nor
 // call the stream's `closed` twice.
 
 import type { HttpResponse } from "uWebSockets.js";
@@ -9,14 +8,11 @@ import type { HttpBody, HttpStream, ListenerSpec } from "./types.ts";
 
 interface StreamContext {
   readonly turnEnd: TurnEnd;
-  /** Log message for an error of the stream. */
   readonly failure: string;
   readonly onError: ListenerSpec["onError"];
-  /** True if the connection must be closed after the reply. */
   readonly closesConnection: boolean;
 }
 
-/** Queue length above which the queue is written before the turn ends. */
 const MAX_QUEUED_CHARS = 64 * 1024;
 
 export class StreamBody implements HttpBody, TurnTask {
@@ -52,7 +48,7 @@ export class StreamBody implements HttpBody, TurnTask {
 
   // --- Called by the HTTP call ---
 
-  /** Writes the head and opens the stream. Must be called while the response is corked. */
+  /** Must be called while the response is corked. */
   open(): void {
     const res = this.#res;
     if (res === undefined) return;

@@ -65,7 +65,6 @@ const SOCKETS_ONLY: HttpReply = {
   body: "This address serves WebSocket connections only.\n",
 };
 
-/** Refuses every HTTP call on a listener that serves sockets only. */
 export function refuseHttp(app: TemplatedApp, addresses: ClientAddresses | undefined): void {
   app.any("/*", (res) => refusalWriter(res, addresses)(res, SOCKETS_ONLY));
 }
@@ -131,7 +130,6 @@ function stepsOf(route: HttpRoute, endpoint: HttpEndpoint): Steps {
   };
 }
 
-/** A POST. Its body and the verdict of `admit` may arrive in either order. */
 class PostCall implements BodyOwner {
   readonly #call: HttpCall;
   readonly #steps: Steps;
@@ -139,7 +137,6 @@ class PostCall implements BodyOwner {
   readonly #announced: AnnouncedBody;
   readonly #body: BodyCollector;
   #isAdmitted = false;
-  /** The whole body while the verdict of `admit` is pending. */
   #collected: Uint8Array | undefined;
 
   constructor(
@@ -154,9 +151,7 @@ class PostCall implements BodyOwner {
     this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
-  /**
-   * Starts to collect the body. Must be called in the native handler, before `start` or `refuse`.
-   */
+  /** Must be called in the native handler, before `start` or `refuse`. */
   collect(res: HttpResponse): void {
     this.#body.collect(res, this);
   }
@@ -225,10 +220,7 @@ class PostCall implements BodyOwner {
   }
 }
 
-/**
- * Returns a function that creates the call of a request. It returns `undefined` if a `:name`
- * segment is not valid.
- */
+/** The function returns `undefined` if a `:name` segment is not valid. */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
   { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,
@@ -298,10 +290,7 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
   );
 }
 
-/**
- * Refuses a request with a malformed head and closes its connection, because the bytes that follow
- * it cannot be trusted. Returns true if the request was refused.
- */
+/** The bytes that follow a malformed head cannot be trusted, so the connection is closed. */
 function refuseMalformed(
   res: HttpResponse,
   req: NativeRequest,
@@ -314,7 +303,6 @@ function refuseMalformed(
   return true;
 }
 
-/** Returns the value of the Allow header for `path`, `""` if no route matches. */
 type AllowedMethods = (path: string) => string;
 
 function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {

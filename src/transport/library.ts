@@ -25,7 +25,6 @@ const NEWER_NODES = [20, 22, 24, 25];
 const PINNED = "npm install --save-exact uWebSockets.js@npm:uws-pack@20.0.8";
 const PINNED_NODES = [20, 21, 22];
 
-/** Returns the cause and the remedy. `error` is the error that the import threw. */
 export function whyItDoesNotLoad(error: unknown, machine: Machine): string {
   const { node, platform, arch } = machine;
   const text = error instanceof Error ? error.message : String(error);

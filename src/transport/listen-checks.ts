@@ -22,8 +22,7 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
 }
 
 /**
- * Tries to listen on an address. Returns `undefined` if that succeeds, otherwise the reason. `code`
- * is the error code of the system, for example EADDRINUSE.
+ * Returns `undefined` if listening succeeds, otherwise the error code of the system and a reason.
  */
 export async function probeAddress(
   host: string,
@@ -43,10 +42,7 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
   });
 }
 
-/**
- * Returns the native TLS options. Rejects if a file cannot be read, or if Node.js does not accept
- * the files, for example because the key does not belong to the certificate.
- */
+/** Rejects if a file cannot be read, or if Node.js does not accept the files. */
 export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
   const { certFile, keyFile, caFile, passphrase } = files;
   const cert = await readPem(certFile, "TLS certificate");

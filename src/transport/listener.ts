@@ -1,6 +1,5 @@
-// A listener: one address, and the HTTP and socket endpoints that are served on it. State: the
-// native app, its listening socket, and one status. `stopAccepting` closes the listening socket;
-// `close` also closes all connections.
+// A listener: one address, and the HTTP and socket endpoints that are served on it. `stopAccepting`
+// closes the listening socket; `close` also closes all connections.
 
 import {
   App,
@@ -24,7 +23,6 @@ const EXCLUSIVE_PORT = 1;
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
 
-/** Time for the peer of a closing connection to read what was sent before the close. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 /** Creates a listener, which does nothing until `start`. Only tests set `closeTimeoutMs`. */

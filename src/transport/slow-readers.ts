@@ -7,9 +7,7 @@
 /** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;
 
-/**
- * Maximum number of published bytes held per subscriber outside its buffer: 32 batches of 16 KiB.
- */
+/** Maximum number of published bytes held per subscriber outside its buffer. */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
 /** Returns a native limit that the broker's frames never reach, because a check runs earlier. */
@@ -18,7 +16,7 @@ export function nativeLimit(maxBufferedBytes: number): number {
 }
 
 export interface Reader {
-  /** Marks the connection as lagging, or closes it. Must not call `published`. */
+  /** Must not call `published`. */
   checkBuffer(): void;
 }
 

@@ -1,6 +1,5 @@
 // Limits the connections of a node: all of them by file descriptors, unauthenticated ones by
-// address. State: the number of open sockets, the unauthenticated sockets per address, and the
-// client sockets that have sent nothing. The listeners of a node share one instance.
+// address.
 //
 // uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
 // request a connection occupies a slot of its peer, which is released when the connection closes. A
@@ -19,29 +18,22 @@ import type { DescriptorReserve } from "./descriptors.ts";
 type SocketRefusal = "max" | "address" | "descriptors";
 
 interface SocketLimitsPorts {
-  /** Returns the limit of all sockets. Called once, at the first `start`. */
+  /** Called once, at the first `start`. */
   readonly capacity: () => number;
-  /**
-   * Maximum number of unauthenticated client sockets per address, and of calls without a
-   * credential. 0 means no limit by address.
-   */
+  /** 0 means no limit by address. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
   onRefused(reason: SocketRefusal, address: string): void;
-  /** Called when a silent client socket was closed because its address has too many sockets. */
   onDisplaced(address: string): void;
 }
 
-/** Unauthenticated sockets of one address. */
 interface Tally {
   readonly address: string;
   /** Connections that have not sent a request yet. */
   readonly slots: Rounds;
   /** Connections that stay open after their last reply until they close by themselves. */
   readonly lateCloses: Rounds;
-  /** Number of HTTP calls without a credential. */
   calls: number;
-  /** Number of client sockets without a credential. */
   sockets: number;
   /** Number of client sockets without a credential that have sent nothing yet. */
   silent: number;
@@ -49,41 +41,29 @@ interface Tally {
 
 /** Counts connections whose close cannot be detected. Each is counted for one to two rounds. */
 interface Rounds {
-  /** Number of connections counted since this round began. */
   young: number;
-  /** Number of connections counted in the previous round. */
   old: number;
 }
 
-/** A client socket without a credential. */
 export interface Place {
   readonly tally: Tally;
-  /** Number of the current tick when the socket was opened. */
   readonly sinceTick: number;
-  /** Closes the socket. `leave` must be called before the function returns. */
+  /** `leave` must be called before the function returns. */
   readonly close: () => void;
 }
 
 /** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
 const ROUND_MS = 15_000;
-/**
- * Divisor: `requested` must be called for every request while an address uses more than a quarter
- * of its slots.
- */
+/** Requests are watched while an address uses more than 1/`WATCHED_SHARE` of its slots. */
 const WATCHED_SHARE = 4;
-/**
- * Maximum number of counted addresses. Above a quarter of this number, all requests are watched.
- */
+/** Maximum number of counted addresses. */
 const MAX_ADDRESSES = 65_536;
 /** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
 /** Fraction of all sockets that the silent connections of one address may occupy. */
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
-/**
- * Number of whole ticks after which a silent client socket may be closed: 3 s. A stalled event loop
- * runs one tick at most, so the time in which the node could not read does not count.
- */
+/** A stalled event loop runs one tick at most, so time without reads does not count. */
 const SILENT_TICKS = 3000 / TICK_MS;
 
 export class SocketLimits {
@@ -97,7 +77,6 @@ export class SocketLimits {
   #round = 0;
   #rounds: NodeJS.Timeout | undefined;
   #isWatching = false;
-  /** Client sockets that have sent nothing, the oldest first. */
   readonly #silent = new Set<Place>();
   /** Number of addresses with more unauthenticated client sockets than the limit. */
   #crowded = 0;
@@ -112,7 +91,6 @@ export class SocketLimits {
     return this.#open;
   }
 
-  /** Maximum number of sockets of this node. `Infinity` before the start. */
   get max(): number {
     return this.#max;
   }
@@ -171,7 +149,6 @@ export class SocketLimits {
     this.#open -= 1;
   }
 
-  /** Releases a slot of the peer, because one of its connections sent a request. */
   requested(peer: string): void {
     const tally = this.#tallies.get(peer);
     if (tally === undefined) return;
@@ -198,9 +175,8 @@ export class SocketLimits {
   }
 
   /**
-   * Returns true if a connection may stay open after its last reply until it closes by itself. The
-   * connection is then counted against its address. `share` is the fraction of the address's limit
-   * above which the method returns false.
+   * If true, the connection is counted against its address. `share` is the fraction of the
+   * address's limit above which the method returns false.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;
@@ -211,10 +187,9 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a client socket without a credential against its address until `leave`. `close` closes
-   * the socket. It is called later if the address has too many sockets and this one has sent
-   * nothing. Returns `undefined` if the connection must be closed at once, because too many
-   * addresses are counted.
+   * Counts a client socket against its address until `leave`. `close` is called later if the
+   * address has too many sockets and this one has sent nothing. Returns `undefined` if the
+   * connection must be closed at once, because too many addresses are counted.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;
@@ -229,7 +204,6 @@ export class SocketLimits {
     return place;
   }
 
-  /** Records that the client socket sent a frame, so that it is not closed as a silent one. */
   heard(place: Place): void {
     if (this.#silent.delete(place)) place.tally.silent -= 1;
   }
@@ -252,7 +226,6 @@ export class SocketLimits {
     return calls + sum(lateCloses) < this.#maxPerAddress * share;
   }
 
-  /** Returns the counts of the address, `undefined` if too many addresses are counted. */
   #tally(address: string): Tally | undefined {
     const existing = this.#tallies.get(address);
     if (existing !== undefined) return existing;
@@ -292,7 +265,6 @@ export class SocketLimits {
     this.#ticks = undefined;
   }
 
-  /** Closes silent client sockets, the oldest first, of each address that has too many. */
   #displaceSilent(): void {
     for (const { tally, sinceTick, close } of this.#silent) {
       // The tick in which the socket was opened was not a whole one.
@@ -320,7 +292,6 @@ function newTally(address: string): Tally {
   };
 }
 
-/** Place of a socket while there is no limit by address. */
 const UNCOUNTED: Place = { tally: newTally(""), sinceTick: 0, close: noop };
 
 function noop(): void {}

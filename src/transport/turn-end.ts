@@ -1,6 +1,6 @@
 // Runs tasks after the current callback and all promises that it settles. A process.nextTick that
 // is scheduled in the continuation of a promise runs after all other continuations, so the replies
-// to one batch are written together. State: the tasks.
+// to one batch are written together.
 
 export interface TurnTask {
   turnEnded(): void;

@@ -11,10 +11,8 @@ export interface HttpRequest {
   /** Raw query string without the `?`. */
   readonly query: string;
   /**
-   * Address of the client as text. It is the address of the peer, or the address that a trusted
-   * proxy reports. It is looked up on the first read, because the lookup costs as much as the rest
-   * of the call. Must be read before the first `await`: after the end of the call, the first read
-   * returns `""`.
+   * The address of the peer, or the address that a trusted proxy reports. Must be read before the
+   * first `await`: after the end of the call, the first read returns `""`.
    */
   readonly remoteAddress: string;
   /** Headers named by the endpoint and the route. An absent header is `""`. */
@@ -38,10 +36,7 @@ export interface HttpReply {
 export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
-  /**
-   * Non-empty piece that the peer ignores. It is written when the connection has room again and
-   * nothing is queued, because uWebSockets.js drains such a connection only on a write.
-   */
+  /** Non-empty piece that the peer ignores, because uWebSockets.js drains only on a write. */
   readonly filler: string;
   /** Called after the head was written. Not called if the peer is gone. */
   opened(body: HttpBody): void;
@@ -65,20 +60,14 @@ export interface HttpBody {
 export interface HttpRoute {
   /** A GET route also serves HEAD. `handle` may then omit the body, and no stream is opened. */
   readonly method: "GET" | "POST";
-  /** Exact path, or a path with `:name` segments. */
   readonly path: string;
-  /** Request headers that the route reads in addition to those of the endpoint, in lower case. */
   readonly headers?: readonly string[];
   /** True if the route needs no credential. The connection is closed with the reply. */
   readonly isPublic?: boolean;
-  /** Maximum size of a body, if it is lower than the endpoint's maximum. */
   readonly maxBodyBytes?: number;
-  /**
-   * Checks the caller by the headers, before the body is read. Returns the reply to a refused call,
-   * whose connection is then closed. Must not throw or reject.
-   */
+  /** Checks the caller by the headers, before the body is read. Must not throw or reject. */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
-  /** Returns the reply. Must not throw or reject. */
+  /** Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
 }
 
@@ -86,18 +75,11 @@ export interface HttpEndpoint {
   readonly routes: readonly HttpRoute[];
   /** Request headers that the handlers read, in lower case. */
   readonly headers: readonly string[];
-  /** Maximum size of a body. A call with a larger body is refused with `tooLarge`. */
   readonly maxBodyBytes: number;
   notFound(request: HttpRequest): HttpReply;
-  /** `allow` is the value of the Allow header, for example `POST`. */
   wrongMethod(request: HttpRequest, allow: string): HttpReply;
   tooLarge(request: HttpRequest): HttpReply;
-  /**
-   * Returns the reply to a request with an ambiguous head or an invalid host. The connection is
-   * closed.
-   */
   malformed(problem: string): HttpReply;
-  /** Returns the reply to a call that is refused because partial bodies use up their budget. */
   busy(request: HttpRequest): HttpReply;
 }
 
@@ -105,7 +87,6 @@ export interface HttpEndpoint {
 export interface Connection {
   /** Number that is unique in the process and never reused. */
   readonly id: number;
-  /** Address of the client: the address of the peer, or the one that a trusted proxy reports. */
   readonly remoteAddress: string;
   /** Stops counting the peer against its address. Safe to call again. */
   authenticated(): void;
@@ -152,13 +133,11 @@ export interface ConnectionHandler {
 export interface Upgrade {
   readonly path: string;
   readonly origin: string;
-  /** Names offered in Sec-WebSocket-Protocol, in order. */
   readonly subprotocols: readonly string[];
   readonly remoteAddress: string;
 }
 
 export interface SocketEndpoint {
-  /** Maximum length of a frame. A longer frame closes the connection. */
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
@@ -167,7 +146,6 @@ export interface SocketEndpoint {
   /** Seconds, from 8 to 960, after which a peer that sends neither data nor pongs is closed. */
   readonly idleTimeoutS: number;
   readonly slowReader: { readonly code: number; readonly message: string };
-  /** Returns an HTTP status to refuse the upgrade, or the chosen subprotocol, if any. */
   accept(
     upgrade: Upgrade,
   ): { readonly status: number } | { readonly subprotocol: string | undefined };
@@ -193,18 +171,13 @@ export interface TlsFiles {
 
 export interface ListenerSpec {
   readonly host: string;
-  /** Port to listen on. 0 selects a free port. */
+  /** 0 selects a free port. */
   readonly port: number;
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;
   readonly sockets: SocketEndpoint | undefined;
   readonly limits: SocketLimits;
-  /**
-   * Networks in CIDR form, or single addresses, of the proxies whose X-Forwarded-For and PROXY
-   * headers are used.
-   */
   readonly trustedProxies: readonly string[];
-  /** Number of sockets to leave free for the other listener. */
   readonly spareSockets: number;
   readonly bodies: BodyBudget;
   /** Reports that a handler threw or rejected, which its contract forbids. */
@@ -212,12 +185,9 @@ export interface ListenerSpec {
 }
 
 export interface Listener extends TopicPublisher {
-  /**
-   * Starts listening and resolves to the port. Rejects if it cannot listen on the address, if the
-   * TLS files cannot be used, or if the listener was started or closed before.
-   */
+  /** Resolves to the port. Rejects if it cannot listen, or if it was started or closed before. */
   start(): Promise<number>;
-  /** Stops accepting connections. Open connections are kept. */
+  /** Open connections are kept. */
   stopAccepting(): void;
   /** Stops accepting connections and closes the open ones at once. Safe to call twice. */
   close(): void;

@@ -1,7 +1,6 @@
-// The client sockets of one listener: handshake, native events, limits and publishing. State: the
-// open connections, and the current upgrade between its two native events, which directly follow
-// each other. Compression is off, because a shared compressor would run once per receiver and
-// payloads are often encrypted anyway.
+// The client sockets of one listener: handshake, native events, limits and publishing. Compression
+// is off, because a shared compressor would run once per receiver and payloads are often encrypted
+// anyway.
 
 import type { TemplatedApp } from "uWebSockets.js";
 import { networkOf } from "../lib/network.ts";
@@ -25,10 +24,7 @@ const WRONG_VERSION: HttpReply = {
 const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version"];
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
-/**
- * Serves client sockets on every path. A closing peer must read its unread bytes within
- * `closeTimeoutMs`.
- */
+/** A closing peer must read its unread bytes within `closeTimeoutMs`. */
 export function serveSockets(
   app: TemplatedApp,
   endpoint: SocketEndpoint,
