@@ -1,6 +1,5 @@
 // Parses and validates the JSON body or the query string of a request. The result is the value, or
-// the error reply. State: compiled validators. The cost of a hostile body must stay linear in its
-// size.
+// the error reply. The cost of a hostile body must stay linear in its size.
 
 import { type Static, type TSchema, Type } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
@@ -15,9 +14,7 @@ import {
   WELL_FORMED_PATTERN,
 } from "./fields.ts";
 
-/**
- * A value or an error reply. `ignored` is a header value that lists the fields outside the schema.
- */
+/** `ignored` is a header value that lists the fields outside the schema. */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refusal: HttpReply };
@@ -32,10 +29,6 @@ export type BodyCheck = (body: unknown) => HttpReply | undefined;
 /** Decoder that keeps a byte order mark, so that JSON.parse rejects it. */
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/**
- * Returns a reader that applies, in order, the check of the content type, UTF-8 decoding, JSON
- * parsing, the removal of `null` in optional fields, `adapt`, `precheck` and the schema.
- */
 export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
@@ -66,13 +59,9 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
   };
 }
 
-/** What `null` means in a value. */
 interface NullRule {
-  /** True if the value is a field that may be absent. */
   readonly isOptional: boolean;
-  /** True if the value may be an empty list. */
   readonly isList: boolean;
-  /** Rules of the fields of an object, with their names. */
   readonly fields: readonly (readonly [string, NullRule])[];
 }
 
@@ -85,10 +74,7 @@ function nullRuleOf(schema: TSchema): NullRule {
   };
 }
 
-/**
- * Returns `value` without the optional fields that are `null`. If `hasNullLists` is true, `null`
- * becomes an empty list where one is allowed. Returns `value` itself if nothing changes.
- */
+/** If `hasNullLists` is true, `null` becomes an empty list where one is allowed. */
 function withoutNulls(rule: NullRule, value: unknown, hasNullLists: boolean): unknown {
   if (value === null) return hasNullLists && rule.isList ? [] : null;
   if (typeof value !== "object" || rule.fields.length === 0 || Array.isArray(value)) return value;
@@ -106,7 +92,6 @@ function withoutNulls(rule: NullRule, value: unknown, hasNullLists: boolean): un
   return copy === undefined ? value : Object.fromEntries(copy);
 }
 
-/** Maximum number of ignored fields that a reply names. Further ignored fields are only counted. */
 const MAX_IGNORED = 8;
 /** Matches field names that are safe in a header. Other names are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
@@ -120,7 +105,6 @@ function fieldsOf(schema: TSchema): Fields | null {
   return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
 }
 
-/** Returns a header value with the fields of `value` outside the schema, `undefined` if none. */
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const ignored: string[] = [];
   if (fields !== null) collectIgnored(fields, value as object, "", ignored);
@@ -147,10 +131,7 @@ const NO_VALUES: OverridingValues = () => ({});
 /** Shared empty list, which saves an allocation in `POST /event`, a hot path. */
 const NO_PAIRS: readonly string[] = [];
 
-/**
- * Returns a reader of query strings that ignores parameters outside the schema. The last value of a
- * repeated parameter is used.
- */
+/** The last value of a repeated parameter is used. */
 export function queryReader<S extends Type.TObject>(
   schema: S,
   overridingValues = NO_VALUES,
@@ -194,10 +175,7 @@ function refuse(message: string): ReadResult<never> {
   return { refusal: errorReply("bad_request", { message }) };
 }
 
-/**
- * Returns the error of an array with too many items, `undefined` if there is none. Must be called
- * before `explain`, which takes a second for 500,000 invalid items.
- */
+/** Must be called before `explain`, which takes a second for 500,000 invalid items. */
 function arrayOverLimit(
   schema: TSchema,
   value: unknown,
@@ -228,7 +206,7 @@ const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [WELL_FORMED_PATTERN, "must be well-formed Unicode"],
 ]);
 
-/** Returns the first problem of each invalid field. Never quotes the value in the request. */
+/** Never quotes the value in the request. */
 function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   const details = new Map<string, string>();
   const addDetail = (path: string, message: string) => {
@@ -263,14 +241,12 @@ function withArticle(type: string): string {
   return /^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`;
 }
 
-/** Returns true if the content type is JSON or missing. */
 function isJson(contentType: string): boolean {
   if (contentType === "application/json" || contentType === "") return true;
   const mediaType = contentType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   return mediaType === "application/json" || /^application\/.+\+json$/.test(mediaType);
 }
 
-/** Returns the decoded name and value. The value is `undefined` if its encoding is not valid. */
 function splitPair(pair: string): readonly [string, string | undefined] {
   const at = pair.indexOf("=");
   const decode = (text: string) => decodeURIComponent(text.replaceAll("+", " "));

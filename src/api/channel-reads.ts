@@ -104,7 +104,6 @@ export function createChannelReads(channels: Channels, maxUids: number) {
   };
 }
 
-/** Returns the cursor of the next page, an empty string after the last page. */
 function cursorOf({ ids, more }: Page): { readonly cursor: string } {
   return { cursor: more ? (ids.at(-1) ?? "") : "" };
 }

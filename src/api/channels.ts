@@ -169,7 +169,6 @@ export function createChannelCalls(channels: Channels) {
       return channels.removeAllSubscribers(toRef(body)).then(okReply);
     },
 
-    /** Disbands a group. Rejects a personal channel, whose rules can be changed but not deleted. */
     remove(body: Body<"target">): Outcome {
       if (body.channel_type !== GROUP_CHANNEL)
         return errorReply("bad_request", {

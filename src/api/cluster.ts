@@ -30,7 +30,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
       return jsonReply(JSON.stringify(nodes.map((node) => nodeJson(node, nowMs))));
     },
 
-    /** Returns the addresses for the client of `uid`. An empty `uid` means any client. */
+    /** An empty `uid` means any client. */
     async route({ uid = "" }: { readonly uid?: string }) {
       const node = requireNode(await cluster.nodes(), uid);
       return jsonReply(JSON.stringify(addressJson(node)));
@@ -63,19 +63,12 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/**
- * Differences up to which loads and session counts of nodes count as equal, because the reported
- * figures can be one heartbeat interval old.
- */
+/** Tolerances, because the reported figures can be one heartbeat interval old. */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/**
- * Returns the least loaded node. If several are equally loaded, the uid selects one of them. Nodes
- * without an address are considered only if no node has one. Returns `undefined` if no node accepts
- * sessions.
- */
+/** Nodes without an address are considered only if no node has one. */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
   const reachable = accepting.filter((node) => node.clientAddress !== "");
@@ -83,10 +76,7 @@ export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | 
   return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
 
-/**
- * Returns the least loaded nodes, sorted by id, so that every node of the cluster makes the same
- * choice.
- */
+/** Sorted by id, so that every node of the cluster makes the same choice. */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));
   const idle = nodes.filter((node) => node.load <= minLoad + LOAD_TOLERANCE);
@@ -109,7 +99,7 @@ function nodeJson(node: NodeInfo, nowMs: number) {
   };
 }
 
-/** Returns the addresses of a node as JSON. An address without a scheme means `ws://host:port`. */
+/** An address without a scheme means `ws://host:port`. */
 function addressJson({ clientAddress: address }: NodeInfo) {
   const isSecure = address.startsWith("wss://");
   const hasScheme = address === "" || address.startsWith("ws://");

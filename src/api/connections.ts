@@ -12,13 +12,11 @@ import type { Outcome } from "./route.ts";
 
 export interface LocalSession {
   readonly uid: string;
-  /** Returns the connection, or `undefined` if the session is ending. */
   connection(): LocalConnection | undefined;
 }
 
 export interface LocalConnection {
   readonly session: SessionRecord;
-  /** Time of the login in Unix milliseconds. */
   readonly sinceMs: number;
   readonly address: string;
   readonly format: string;
@@ -154,7 +152,6 @@ class FirstConnections {
     heap[at] = connection;
   }
 
-  /** Removes and returns the connection that is last in the order, `undefined` if there is none. */
   removeLast(): LocalConnection | undefined {
     const heap = this.#heap;
     const [last] = heap;

@@ -1,6 +1,5 @@
 // Calls about the conversations of a user, for backends that serve conversation lists to their
-// clients. Requests and replies have the format of WuKongIM. A long list is built in short slices
-// of the event loop.
+// clients. Requests and replies have the format of WuKongIM.
 
 import { type Static, Type } from "typebox";
 import type { ConversationFilter, Conversations } from "../broker/conversations.ts";
@@ -15,7 +14,6 @@ import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
 const MAX_PAGE = 1_000_000;
-/** Size of a page that is named by its number. */
 const PAGE_SIZE = 100;
 const MAX_PAGE_SIZE = 500;
 /** Maximum number of conversations in a reply without a limit. */
@@ -128,7 +126,6 @@ export const conversationBodies = {
 
 type Body<Name extends keyof typeof conversationBodies> = Static<(typeof conversationBodies)[Name]>;
 
-/** Seq that means the newest message of the channel. */
 const NEWEST = Number.MAX_SAFE_INTEGER;
 
 type Change = Parameters<Conversations["change"]>[2];
@@ -179,26 +176,18 @@ function filterOf(body: Body<"sync">): ConversationFilter {
   return { version, onlyUnread: only_unread === 1, excludedTypes };
 }
 
-/**
- * Maximum number of characters of recent messages in a reply. The reply ends before the
- * conversation that exceeds it.
- */
+/** Maximum number of characters of recent messages in a reply. */
 const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
 
 interface ListContent {
   readonly uid: string;
-  /** Maximum number of recent messages of a conversation. */
   readonly limit: number;
   /** Last seq that the caller already has in each channel. Only later messages are returned. */
   readonly lastSeqs: LastSeqs;
-  /**
-   * True if all conversations must be in the reply. Those over the maximum then contain no
-   * messages.
-   */
+  /** If true, conversations over the maximum are in the reply too, but without messages. */
   readonly isWhole: boolean;
 }
 
-/** Writes conversations as JSON text. `count` is the number of conversations in it. */
 async function writeList(
   messages: Pick<Messages, "history">,
   heads: readonly ConversationHead[],
@@ -206,7 +195,6 @@ async function writeList(
 ): Promise<{ readonly json: string; readonly count: number }> {
   const slice = new TimeSlice();
 
-  /** Returns the newest messages of a conversation as JSON text, newest first. */
   async function recentsOf({ channel, deletedSeq, last }: ConversationHead, maxBytes: number) {
     const fromSeq = Math.max(deletedSeq, lastSeqs(channel)) + 1;
     if (limit === 0 || maxBytes <= 0 || last.messageSeq < fromSeq) return "[]";

@@ -1,5 +1,5 @@
 // A dialect of the control plane. It may replace rows of the route table, convert request bodies
-// and change the shape of replies. The dialect `jindou` changes nothing. Keeps no state.
+// and change the shape of replies. The dialect `jindou` changes nothing.
 
 import type { TSchema } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -11,7 +11,6 @@ import type { ApiRoute } from "./route.ts";
 
 export interface Dialect {
   rows(table: readonly ApiRoute[]): readonly ApiRoute[];
-  /** Returns the conversion of the row's bodies, or `undefined` if they stay unchanged. */
   adaptOf(row: ApiRoute): Adapt | undefined;
   /** Returns the reply in this dialect. `row` is `undefined` if the request did not reach a row. */
   reply(reply: HttpReply, row?: ApiRoute): HttpReply;

@@ -1,5 +1,5 @@
 // Creates the two HTTP endpoints. The control plane serves the route table, with the guard in front
-// of each row. The listener for client sockets serves only streams for viewers. Keeps no state.
+// of each row. The listener for client sockets serves only streams for viewers.
 
 import type { ApiMetrics } from "../observe/metrics.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest } from "../transport/types.ts";
@@ -17,7 +17,6 @@ import { createWukongimDialect } from "./wukongim.ts";
 export interface ApiSettings {
   /** True if calls need a credential (see `credentialRule` in protected-mode.ts). */
   readonly requiresCredential: boolean;
-  /** Static API token, empty if there is none. */
   readonly staticToken: string;
   readonly maxBodyBytes: number;
   readonly maxSubscribersPerCall: number;
@@ -31,7 +30,7 @@ export interface ApiPorts extends RoutePorts {
   readonly observe?: ApiMetrics["request"];
 }
 
-/** Creates the control plane. The managers must be started before the listener. */
+/** The managers must be started before the listener. */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const { settings, managers, log, observe } = ports;
   const guard = createGuard({ ...settings, managers });
@@ -72,7 +71,6 @@ function errorHandlers({ reply }: Pick<Dialect, "reply">) {
   };
 }
 
-/** Reply to HTTP requests that the listener for client sockets does not serve. */
 const SOCKETS_ONLY: HttpReply = Object.freeze({
   status: 426,
   headers: Object.freeze({
@@ -95,10 +93,7 @@ const PREFLIGHT: HttpReply = Object.freeze({
   body: "",
 });
 
-/**
- * Returns the reply to a wrong method. OPTIONS for a stream gets the preflight reply, without which
- * a browser does not send a viewer's token in a header.
- */
+/** Without the preflight reply, a browser does not send a viewer's token in a header. */
 function refuseMethod(request: HttpRequest, allow: string): HttpReply {
   const isStream = request.path.startsWith("/stream/");
   if (request.method === "OPTIONS" && isStream) return PREFLIGHT;

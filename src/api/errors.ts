@@ -5,7 +5,7 @@ import { BrokerError, ERRORS, type ErrorCode, type ErrorDetail } from "../broker
 import type { HttpReply } from "../transport/types.ts";
 import { JSON_HEADERS } from "./reply.ts";
 
-/** HTTP status of each error code. `too_large` is 413 only if the HTTP body itself is too large. */
+/** `too_large` is 413 only if the HTTP body itself is too large. */
 export const HTTP_STATUS = {
   bad_request: 400,
   bad_id: 400,
@@ -69,7 +69,6 @@ interface ErrorReplyOptions {
   readonly retryAfterS?: number | undefined;
 }
 
-/** Error for a request body for which no memory is free. */
 export const BODY_MEMORY_FULL = {
   message: "Too many request bodies are being received at once; retry later",
 } as const satisfies ErrorReplyOptions;

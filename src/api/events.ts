@@ -18,7 +18,7 @@ import {
 import { jsonReply, OK_REPLY } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** Shape of an event. The broker checks reserved types and the size of `data`. */
+/** The broker checks reserved types and the size of `data`. */
 const event = Type.Object({
   type: Type.String({
     minLength: 1,

@@ -1,6 +1,5 @@
 // Replies that follow a stream with server-sent events [WHATWG HTML: Server-sent events]. While the
-// connection of a feed is full, the feed is paused, and the broker merges its events. State: the
-// open feeds in a timer wheel, and the text that waits for the body of a feed.
+// connection of a feed is full, the feed is paused, and the broker merges its events.
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_END, STREAM_START } from "../broker/model.ts";
 import type { FollowHandle, StreamSink } from "../broker/stream-followers.ts";
@@ -14,7 +13,6 @@ const KEEP_ALIVE_MS = 15_000;
 /** Returns whether the reader may continue. Called at each visit to the feed. Must not reject. */
 export type MayStay = () => Promise<boolean>;
 
-/** All open feeds of a listener. Sends keep-alives and checks whether the readers may continue. */
 export class Feeds {
   readonly #eventText = createEventText();
   readonly #slots = Array.from({ length: SLOTS }, () => new Map<StreamFeed, MayStay>());
@@ -68,7 +66,6 @@ const HEADERS = Object.freeze({
   "x-accel-buffering": "no", // otherwise nginx buffers the events
 });
 
-/** Reply to a HEAD request for a feed. */
 export const FEED_HEAD: HttpReply = Object.freeze({ status: 200, headers: HEADERS, body: "" });
 
 /** Range of the random reconnect delay. Readers of a failed node must not all return at once. */
@@ -96,7 +93,7 @@ class StreamFeed implements HttpStream, StreamSink {
     this.#onClosed = onClosed;
   }
 
-  /** Sets the subscription. Must be called before the transport calls `opened`. */
+  /** Must be called before the transport calls `opened`. */
   attach(subscription: FollowHandle): void {
     this.#subscription = subscription;
   }
@@ -149,10 +146,7 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 }
 
-/**
- * Returns `eventText` with a cache of the last text, because an event is usually sent to many
- * readers.
- */
+/** Caches the last text, because an event is usually sent to many readers. */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";
@@ -165,11 +159,7 @@ function createEventText(): (event: ChannelEvent) => string {
   };
 }
 
-/**
- * Returns an event in the event-stream format, "" for an event outside a stream. The `id` line has
- * the index from which a reader continues with Last-Event-ID. JSON has no line breaks, so one
- * `data` line is enough.
- */
+/** The `id` line has the index from which a reader continues with Last-Event-ID. */
 function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";
   const body = {

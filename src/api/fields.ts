@@ -6,11 +6,9 @@ import { Type } from "typebox";
 export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
 /** Pattern of a label such as `client_msg_no`: 1 to 128 characters, no lone surrogates. */
 export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";
-/** Pattern of a text of any length without lone surrogates. */
 export const WELL_FORMED_PATTERN = "^\\P{Cs}*$";
-/** Pattern of an id that may be empty, for example the `from_uid` of an event by the system. */
 export const OPTIONAL_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{0,128}$";
-/** Pattern of a label that may be empty. An empty label has the same meaning as a missing label. */
+/** An empty label has the same meaning as a missing label. */
 export const OPTIONAL_LABEL_PATTERN = "^\\P{Cs}{0,128}$";
 
 export const MAX_LOOKUP_UIDS = 10_000;

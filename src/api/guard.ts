@@ -1,6 +1,5 @@
 // Authorizes calls by the static token, or by the access token of a manager who has the required
-// permission. State: the hash of the static token, and whether the last Host header was local.
-// Secrets must be compared in constant time.
+// permission. Secrets must be compared in constant time.
 
 import { allows, type Permission } from "../broker/manager-accounts.ts";
 import type { Managers } from "../broker/managers.ts";
@@ -36,7 +35,6 @@ const NOT_FROM_PAGES =
 const NOT_THROUGH_PROXIES =
   "Calls without a credential are rejected if a proxy forwarded them, because the proxy may be reachable from other machines; send a credential, and set api.token or auth.api = required";
 
-/** Headers with which a proxy marks a call. */
 const PROXY_HEADERS = [
   "forwarded",
   "x-forwarded-for",
@@ -101,9 +99,8 @@ export function createGuard(options: {
 }
 
 /**
- * Returns a check for calls from a web page in a browser on this machine. Such a call has an Origin
- * header, or a Host header that names another machine (DNS rebinding). The user who opened the page
- * did not intend to let it manage the broker.
+ * A call from a web page has an Origin header, or a Host header that names another machine (DNS
+ * rebinding). The user who opened the page did not intend to let it manage the broker.
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
   let lastHost = ""; // most calls have the same Host
@@ -123,7 +120,6 @@ function unauthorized(): HttpReply {
   return errorReply("unauthorized", { message: CREDENTIAL_NEEDED });
 }
 
-/** Returns the token of `Authorization: Bearer <token>`, `undefined` without such a header. */
 export function bearerToken(request: HttpRequest): string | undefined {
   const { authorization = "" } = request.headers;
   return /^bearer( |$)/i.test(authorization)

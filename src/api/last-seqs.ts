@@ -1,7 +1,7 @@
 // Parses the field `last_msg_seqs` of /conversation/sync: entries `channel_id:channel_type:seq`,
 // joined by `|`. Ids may contain both separators, so parsing needs the channels of the user's
 // conversations: if an entry can be read in several ways, the longest id of a known channel is
-// used. Only pure functions.
+// used.
 
 import type { ChannelRef } from "../broker/model.ts";
 
@@ -9,13 +9,12 @@ const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}
 
 /** Maximum length of an id in UTF-16 code units: 128 characters of up to two units. */
 const MAX_ID_UNITS = 256;
-/** Matches the part of an entry after its id. */
 const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
 /** Returns the seq of the last message that the caller has in a channel, 0 if it has none. */
 export type LastSeqs = (channel: ChannelRef) => number;
 
-/** Parses the list. Entries of channels that are not in `channels` are ignored. */
+/** Entries of channels that are not in `channels` are ignored. */
 export function readLastSeqs(text: string, channels: readonly ChannelRef[]): LastSeqs {
   const names = new ChannelNames(channels);
   const ends = endsIn(text);
@@ -50,7 +49,7 @@ function endsIn(text: string): readonly EntryEnd[] {
   return ends;
 }
 
-/** Names of the known channels. Most candidates are rejected by the lengths of their ids. */
+/** Most candidates are rejected by the lengths of their ids. */
 class ChannelNames {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;
@@ -69,10 +68,7 @@ class ChannelNames {
   }
 }
 
-/**
- * Returns the entry at `at` with the longest known id, `undefined` if no id is known. `firstEnd` is
- * the index of the first end after `at`.
- */
+/** `firstEnd` is the index of the first end after `at`. */
 function longestEntry(
   input: {
     readonly text: string;
@@ -95,7 +91,6 @@ function longestEntry(
   return undefined;
 }
 
-/** Returns the offset of the next `|`, or the length of the text if there is none. */
 function barFrom(text: string, from: number): number {
   const at = text.indexOf("|", from);
   return at < 0 ? text.length : at;

@@ -7,7 +7,6 @@ import type { Messages } from "../broker/messages.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 
-/** Measures successful sends, and counts rejected sends by error code. */
 export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messages {
   return {
     ...messages,

@@ -13,7 +13,6 @@ const MAX_CONCURRENT_SENDS = 200;
 /** Errors that are the same for all users and occur before anything is sent. */
 const MESSAGE_ERRORS: ReadonlySet<ErrorCode> = new Set(["bad_payload", "too_large", "bad_request"]);
 
-/** Schema of recipients of which some may be impossible uids. The reply names them. */
 export const batchUids = (maxSubscribers: number) =>
   Type.Array(Type.String(), {
     minItems: 1,
@@ -71,10 +70,7 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   };
 }
 
-/**
- * Sends the message to each user. Returns the users for whom this failed, with the reasons. Throws
- * an error of the message itself, and any error that is not a BrokerError.
- */
+/** Throws an error of the message itself, and any error that is not a BrokerError. */
 async function sendToEach(
   messages: Pick<Messages, "send">,
   uids: readonly string[],

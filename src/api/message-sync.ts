@@ -42,14 +42,10 @@ const loginUid = Type.Optional(
 );
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
-/**
- * A number of which some are impossible here, for example the id of a message on another server,
- * which may have 19 digits. Nothing is found for those.
- */
+/** Impossible numbers are accepted, such as ids of another server. Nothing is found for them. */
 const digits = (description: string) =>
   Type.Unsafe<number | string>({ type: ["number", "string"], description });
 
-/** Returns the numbers that this server can have given. */
 function possibleNumbers(values: readonly (number | string)[] = []): readonly number[] {
   const numbers = values.map((value) =>
     typeof value === "string" && !/^\d{1,16}$/.test(value) ? Number.NaN : Number(value),
@@ -217,7 +213,6 @@ function rangeOf(start: number, end: number, mode: 0 | 1) {
       };
 }
 
-/** Throws `bad_request` if the channel is personal and `login_uid` is missing. */
 function viewOf(body: Static<typeof maxSeqQuery>) {
   const { channel_id: id, channel_type: type, login_uid: uid = "" } = body;
   if (type === PERSON_CHANNEL && uid === "")
@@ -250,10 +245,6 @@ const END_REASONS: Partial<Record<StreamState, number>> = {
   cancelled: 3,
 };
 
-/**
- * Returns a message in WuKongIM's format. The channel has the id under which the user `uid` sees
- * it, or without a `uid` the id that the sender used.
- */
 export function syncedJson(message: Message, uid: string | undefined) {
   const { topic, ...json } = messageJson(message, uid);
   const setting =

@@ -214,19 +214,13 @@ export function notBase64(): HttpReply {
   });
 }
 
-/**
- * Returns the bytes that `text` encodes, `undefined` if it is not canonical base64. `Buffer` alone
- * would ignore invalid characters.
- */
+/** `Buffer` alone would ignore invalid characters. */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/**
- * Returns a message as JSON. The channel has the id under which the user `uid` sees it, or without
- * a `uid` the id that the sender used.
- */
+/** The channel id is the one that `uid` sees, or without a `uid` the one that the sender used. */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

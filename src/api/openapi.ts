@@ -23,7 +23,6 @@ interface ProductInfo {
   readonly requiresCredential: boolean;
 }
 
-/** Returns the row that serves the document, which is generated at the first call. */
 export function openApiRoute(
   routes: readonly ApiRoute[],
   info: ProductInfo,
@@ -92,7 +91,6 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
   };
 }
 
-/** Keywords whose values are data, not schemas. */
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
 /** Replaces each schema that has a title with a reference, and adds the schema to `schemas`. */

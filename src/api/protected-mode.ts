@@ -1,11 +1,7 @@
 // Protected mode: decides whether calls need a credential, and whether the process may start. Only
 // pure functions.
 
-/**
- * Returns true if calls need a credential: the API is reachable from other machines, a static token
- * is set, or the configuration requires a credential. Manager accounts alone do not make a
- * credential necessary.
- */
+/** Manager accounts alone do not make a credential necessary. */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly staticToken: string;

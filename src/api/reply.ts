@@ -8,7 +8,6 @@ export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "x-content-type-options": "nosniff",
 });
 
-/** Header that lets web pages of any origin read the reply. */
 export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
   "access-control-allow-origin": "*",
 });
@@ -29,5 +28,4 @@ export function jsonReply(body: string): HttpReply {
 
 export const OK_REPLY: HttpReply = Object.freeze(jsonReply('{"status":"ok"}'));
 
-/** Returns `OK_REPLY`. Used as the callback of `then` after a use case without a result. */
 export const okReply = (): HttpReply => OK_REPLY;

@@ -1,5 +1,4 @@
-// The route table of the control plane. Each row has a method, a path, an access rule, the schemas
-// of its input and replies, and a handler. The listener and the OpenAPI document are made from this
+// The route table of the control plane. The listener and the OpenAPI document are made from this
 // table.
 
 import type { Channels } from "../broker/channels.ts";

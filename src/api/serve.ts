@@ -1,7 +1,5 @@
-// Turns a row of the route table into a route of the listener: checks the guard before the body is
-// received, runs the row, maps errors to replies and replies to the dialect, logs errors of the
-// server, and counts calls. State: the time of the next log line about an outage. Routes never
-// throw, and must never log a body, a token or a password.
+// Turns a row of the route table into a route of the listener. Routes never throw, and must never
+// log a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
@@ -17,12 +15,10 @@ export interface ApiLog {
   warn(fields: object, message: string): void;
 }
 
-/** Minimum time between two log lines about an outage. */
 const OUTAGE_LOG_MS = 1000;
 /** Maximum body size of a call without a credential. A login with every character escaped fits. */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
-/** Returns a function that turns a row into a route. The routes neither throw nor reject. */
 export function createServe({
   guard,
   dialect,
@@ -67,10 +63,7 @@ export function createServe({
 
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-/**
- * Turns exceptions of `step` into replies and translates complete replies to the dialect. A step
- * without a reply is not counted, because a later step will reply.
- */
+/** A step without a reply is not counted, because a later step will reply. */
 function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
   {
@@ -104,10 +97,7 @@ function guarded<Result extends RouteReply | undefined>(
   };
 }
 
-/**
- * Lets web pages of any origin read the reply. This is safe because a browser does not add the
- * credential of these calls by itself.
- */
+/** Safe, because a browser does not add the credential of these calls by itself. */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>
     reply === undefined || "opened" in reply // a streamed reply already has the header
@@ -119,10 +109,6 @@ function openToPages<Result extends RouteReply | undefined>(step: Step<Result>):
   };
 }
 
-/**
- * Returns a function that logs bugs, and outages at most once a second. It does not log errors that
- * callers caused.
- */
 function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
   let nextOutageMs = 0;
   return (route, thrown) => {

@@ -15,7 +15,6 @@ export const STREAM_PATH = "/stream/:channel_type/:channel_id/:client_msg_no";
 export const VIEWER_HEADERS = ["x-uid", "x-token", "x-device-flag"];
 export const STREAM_HEADERS = ["accept", "last-event-id", ...VIEWER_HEADERS];
 
-/** Default device flag: a web browser. */
 const WEB = 1;
 
 export const streamQuery = Type.Object({
@@ -64,13 +63,10 @@ export interface StreamRequest {
 export interface Viewer {
   readonly uid: string;
   readonly flag: DeviceFlag;
-  /** SHA-256 of the token. */
   readonly tokenHash: Uint8Array;
 }
 
-/**
- * With `viewers`, every caller is a viewer. With `all`, only a caller with a client token is one.
- */
+/** With `all`, only a caller with a client token is a viewer. */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {
@@ -84,7 +80,6 @@ export function presentsToken({ query, headers }: HttpRequest): boolean {
   return headers["x-token"] !== "" || new URLSearchParams(query).has("token");
 }
 
-/** Returns the values in the path and in the headers, which override the query string. */
 function valuesOf({ params, headers }: HttpRequest): Record<string, string> {
   const [type = "", id = "", clientMsgNo = ""] = params;
   const values: Record<string, string> = {

@@ -1,5 +1,5 @@
 // The row that reads a stream: its current state, or its events until the end. The listener for
-// clients serves only this row. State: the open feeds.
+// clients serves only this row.
 
 import type { StreamNote, StreamSnapshot } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";

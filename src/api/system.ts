@@ -31,7 +31,6 @@ interface Vitals {
   readonly clientAddress: string;
   readonly connections: number;
   readonly sessions: number;
-  /** Number of pushes to sessions since the start. */
   readonly deliveries: number;
 }
 

@@ -1,5 +1,5 @@
 // Decides who may read a stream: a viewer, who is a user of the channel with the token of one of
-// their devices, or a caller whom the guard authorizes. Keeps no state.
+// their devices, or a caller whom the guard authorizes.
 
 import { BrokerError } from "../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
@@ -16,9 +16,9 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Checks that the viewer may read the channel. Throws `unauthorized`, `banned`,
-   * `not_in_channel`, `unavailable`, or `rate_limited` after too many wrong tokens from the network
-   * of `address`. Later checks of an open feed pass no `address`.
+   * Throws `unauthorized`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` after too
+   * many wrong tokens from the network of `address`. Later checks of an open feed pass no
+   * `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
@@ -104,10 +104,9 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
   }
 
   return {
-    /** Returns an error reply, or `undefined` if the caller may read the stream. */
     admit: (request: HttpRequest, guard: Guard) => check(request, guard, true),
 
-    /** Returns whether an admitted caller may still read the stream. Never rejects. */
+    /** Never rejects. */
     async stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean> {
       try {
         return (await check(request, guard, false)) === undefined;

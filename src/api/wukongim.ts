@@ -83,7 +83,6 @@ function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
 const TABLE_SUCCESS = '{"status":"ok"';
 const SUCCESS = '{"status":200';
 
-/** Replaces the status `"ok"` in the reply to a POST with the number 200. */
 function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
   const { body } = reply;
   return row?.method === "POST" && typeof body === "string" && body.startsWith(TABLE_SUCCESS)
@@ -93,7 +92,6 @@ function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
 
 type Shape = (reply: HttpReply, nowMs: number) => HttpReply;
 
-/** Conversions of successful replies that have another shape in this dialect, by path. */
 const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ["/message/send", sentReply],
   [
@@ -109,10 +107,7 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ],
 ]);
 
-/**
- * Returns the result both under `data` and at the top level, because public backends read either.
- * The result of a command to subscribers is only under `data`.
- */
+/** The result is under `data` and at the top level, because public backends read either. */
 function sentReply(reply: HttpReply): HttpReply {
   const data = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
   const top = data.startsWith('{"message_id":') ? `,${data.slice(1, -1)}` : "";
@@ -273,7 +268,6 @@ const NO_FLAGS = { ban: 0, send_ban: 0, allow_stranger: 0, large: 0 } as const;
 /** Statuses of a reply that refuses the token of an account. The HTTP status is 200. */
 const ACCOUNT_STATUS = { banned: 19, disbanded: 24 } as const;
 
-/** Creates the row that sets a token, unless the account is banned or disbanded. */
 function tokenRow(
   { users, channels }: Pick<WukongimPorts, "users" | "channels">,
   table: readonly ApiRoute[],
@@ -327,10 +321,7 @@ function channelRows(
     { title: "ChannelRequest" },
   );
 
-  /**
-   * Creates the channel. If it exists, adds the subscribers and sets the flags. Absent flags become
-   * 0, except `disband`. `ban` of a personal channel also bans the account of its owner.
-   */
+  /** `ban` of a personal channel also bans the account of its owner. */
   async function upsert(body: Static<typeof create>): Promise<RouteReply> {
     const { channel_id: id, channel_type: type } = body;
     const isNew = await isCreated(body);
@@ -345,7 +336,6 @@ function channelRows(
     return okReply();
   }
 
-  /** Returns false if the channel exists already. */
   async function isCreated(body: Static<typeof create>): Promise<boolean> {
     try {
       await calls.create(body);
@@ -361,7 +351,6 @@ function channelRows(
     if (isBanned || (await users.isBanned(uid))) await users.setBan(uid, isBanned);
   }
 
-  /** Runs `call`. If the channel does not exist, creates it and runs `call` again. */
   async function withChannel(
     { channel_id, channel_type }: Static<typeof bodies.target>,
     call: () => Outcome,
@@ -463,10 +452,7 @@ function ignoringMissingChannel(row: ApiRoute): ApiRoute {
   };
 }
 
-/**
- * Creates the row that sends messages. It sends a command without a channel to each of its
- * subscribers.
- */
+/** Sends a command without a channel to each of its subscribers. */
 function sendRow(messages: Messages, maxSubscribers: number, table: readonly ApiRoute[]): ApiRoute {
   const { send } = createMessageCalls(messages);
   const sendBatch = createSendBatch(messages);
