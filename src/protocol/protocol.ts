@@ -39,10 +39,7 @@ export interface ResumePoint {
   readonly channel: ChannelRef;
   /** Seq of the newest message that the client has. The client receives all later messages. */
   readonly lastSeq: number;
-  /**
-   * Highest id of a stored message that the client has, 0 if unknown. If seqs were reused after a
-   * fail-over, the client receives the messages with a higher id.
-   */
+  /** Highest id of a stored message that the client has, 0 if unknown. */
   readonly lastId?: number;
 }
 
@@ -68,10 +65,7 @@ export type Operation =
       readonly kind: "send";
       readonly ref: Ref;
       readonly channel: ChannelRef;
-      /**
-       * Idempotency key. If it is empty, the server creates one and does not deduplicate the
-       * message.
-       */
+      /** Idempotency key. If empty, the server creates one and does not deduplicate the message. */
       readonly clientMsgNo: string;
       readonly header: MessageHeader & { readonly syncOnce: boolean };
       readonly expireS: number;
@@ -121,7 +115,6 @@ export type Operation =
       readonly kind: "conversations";
       readonly ref: Ref;
       readonly limit: number;
-      /** Cursor of the previous page, `undefined` for the first page. */
       readonly cursor: string | undefined;
     }
   | {
@@ -146,10 +139,7 @@ export type Operation =
 
 /** CONNECT of a client whose credential has not been checked yet. */
 export interface Greeting extends Omit<Extract<Operation, { readonly kind: "connect" }>, "resume"> {
-  /**
-   * Does the work of the CONNECT that must not be done for strangers, and returns the resume
-   * points. Must be called once, after the credential was accepted. Throws FrameError.
-   */
+  /** Must be called once, after the credential was accepted. Throws FrameError. */
   accept(): readonly ResumePoint[];
 }
 
@@ -163,7 +153,6 @@ export type OperationKind = Operation["kind"];
 
 export interface ResumeResult {
   readonly channel: ChannelRef;
-  /** `denied` if the user is not a member of the channel. */
   readonly status: "ok" | "denied";
   /**
    * Newest seq of the channel at the time of the connect. If it is lower than the client's
@@ -268,10 +257,7 @@ export type Push =
       readonly message: Message;
     }
   | {
-      /**
-       * Missed messages: all messages of the channel with a seq greater than `afterSeq`, up to and
-       * including `throughSeq`.
-       */
+      /** All messages with a seq greater than `afterSeq`, up to and including `throughSeq`. */
       readonly kind: "messages";
       readonly channel: ChannelRef;
       readonly afterSeq: number;
@@ -280,7 +266,6 @@ export type Push =
     }
   | {
       readonly kind: "event";
-      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
       readonly event: ChannelEvent;
     }
@@ -295,12 +280,8 @@ export type Push =
     }
   | {
       readonly kind: "command";
-      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
-      /**
-       * Position in the inbox, with which the client acknowledges the command. 0 if the command
-       * needs no acknowledgement.
-       */
+      /** 0 if the command needs no acknowledgement. */
       readonly inboxSeq: number;
       readonly message: Message;
     }
@@ -312,13 +293,9 @@ export type Push =
   | { readonly kind: "presence"; readonly presence: readonly Presence[] }
   | { readonly kind: "disconnect"; readonly reason: CloseReason };
 
-/** Content of one WebSocket message, binary or text. */
 export type Frame = Uint8Array | string;
 
-/**
- * One or more frames to send. An empty list means that the wire format has no frame for the reply
- * or push.
- */
+/** An empty list means that the wire format has no frame for the reply or push. */
 export type Frames = Frame | readonly Frame[];
 
 /** A request that cannot be read. `ref` is the ref of the request, 0 if unknown. */
@@ -342,7 +319,6 @@ export interface Codec {
   readonly format: string;
   /** True if frames are encrypted for one client and cannot be shared with other sessions. */
   readonly isPrivate: boolean;
-  /** Protocol version agreed with the client. */
   readonly version: number;
   /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
   readonly acknowledges: boolean;
@@ -358,10 +334,7 @@ export interface Codec {
    * complete. Throws FrameError for everything else, except packets that the wire format ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
-  /**
-   * Returns the refs of the requests in a frame that is refused as a whole. Reads no more of the
-   * frame than needed. Throws FrameError.
-   */
+  /** Returns the refs of the requests in a frame that is refused as a whole. Throws FrameError. */
   refsOf(data: Uint8Array, isText: boolean): readonly Ref[];
   encodeReply(reply: Reply): Frames;
   encodePush(push: Push): Frames;
@@ -371,6 +344,6 @@ export interface Protocol {
   readonly name: string;
   /** Returns true if this is a first frame of the protocol. Used if no subprotocol was selected. */
   speaks(data: Uint8Array, isText: boolean): boolean;
-  /** Returns the codec for a new connection. Connections may share a codec that has no state. */
+  /** Connections may share a codec that has no state. */
   open(): Codec;
 }

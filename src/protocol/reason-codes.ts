@@ -1,6 +1,5 @@
 // Reason codes of WuKongIM's protocols, used in CONNACK, SENDACK and DISCONNECT. The numbers are
-// the same in WKProto and JSON-RPC and are part of the wire formats. The native protocol uses names
-// instead.
+// the same in WKProto and JSON-RPC and are part of the wire formats.
 
 import type { ErrorCode } from "../broker/errors.ts";
 

@@ -31,10 +31,6 @@ export function clientEvent(event: ChannelEvent): ClientEvent {
   return { id: isOfStream ? clientMsgNo : eventId, type, timestampMs, data };
 }
 
-/**
- * Returns the events that rebuild a stream: its start, its text in one piece, and its end if it has
- * ended.
- */
 export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[] {
   const { clientMsgNo, startData, text, state, endData = "" } = snapshot;
   const { startId = clientMsgNo, endId = clientMsgNo } = snapshot;
@@ -45,10 +41,7 @@ export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[]
   return events.map((event) => ({ ...event, timestampMs }));
 }
 
-/**
- * Returns the id as an integer below 2^31, WuKongIM's form. An id is hashed unless it is a number
- * of at most 9 digits.
- */
+/** Returns the id as an integer below 2^31, WuKongIM's form. */
 export function nodeNumber(nodeId: string): number {
   if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);
   let number = 0;

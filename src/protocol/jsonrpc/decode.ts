@@ -37,11 +37,9 @@ interface MethodInput {
 }
 
 export interface Method {
-  /** True if only the extended protocol has the method. */
   readonly isExtended?: boolean;
   /** True if the method has no response and needs no id. */
   readonly isNotification?: boolean;
-  /** Returns the operation, `undefined` if there is nothing to do. */
   read(request: MethodInput): Operation | undefined;
 }
 
@@ -98,7 +96,6 @@ function readVersion(params: Params): number {
   );
 }
 
-/** Reads the version. A missing version, 0 and newer versions count as the newest known version. */
 function readClientVersion(params: Params): number {
   const version = params.uint("version", MAX_UINT32, 0);
   return version === 0 ? WUKONGIM_VERSION : Math.min(version, WUKONGIM_VERSION);
@@ -138,7 +135,6 @@ function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
   };
 }
 
-/** Reads the topic only if the setting `topic` is true. Returns `undefined` if nothing is set. */
 function readPassthrough(params: Params): Passthrough | undefined {
   const settings = params.object("setting");
   const setting =
@@ -147,9 +143,7 @@ function readPassthrough(params: Params): Passthrough | undefined {
   return setting === 0 && topic === "" ? undefined : { setting, topic };
 }
 
-/**
- * Reads a recvack. In WuKongIM's form, the recvack of a command has the inboxSeq as `messageSeq`.
- */
+/** In WuKongIM's form, the recvack of a command has the inboxSeq as `messageSeq`. */
 function readRecvack({ params, ref, isExtended }: MethodInput): Operation | undefined {
   const messageSeq = params.uint("messageSeq");
   const messageId = params.messageId();

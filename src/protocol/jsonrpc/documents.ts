@@ -3,16 +3,11 @@
 
 const MAX_DOCUMENTS = 100;
 
-/** A JSON document and its text, `undefined` if the text is not valid JSON. */
 export type Document = { readonly value: unknown; readonly text: string } | undefined;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/**
- * Returns the documents of the message, in order. Stops at the first text that is not a valid
- * document, or when there are more than `MAX_DOCUMENTS`. In both cases the last entry is
- * `undefined`.
- */
+/** The last entry is `undefined` if a text is not valid or there are more than `MAX_DOCUMENTS`. */
 export function readDocuments(data: Uint8Array): readonly Document[] {
   let text: string;
   try {
@@ -46,7 +41,6 @@ function parse(text: string): Document {
   }
 }
 
-/** Returns the offset after the object at `from`, or the end of the text if it is incomplete. */
 function endOfObject(text: string, from: number): number {
   let depth = 0;
   let isQuoted = false;

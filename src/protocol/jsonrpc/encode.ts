@@ -1,6 +1,5 @@
 // Converts replies and pushes to JSON text of the extended protocol, and builds the envelopes for
-// both forms. A push is encoded once for all sessions of the format. The fields are described in
-// docs/protocol/jsonrpc.md.
+// both forms. The fields are described in docs/protocol/jsonrpc.md.
 
 import { Buffer } from "node:buffer";
 import { CLOSE_REASONS } from "../../broker/errors.ts";
@@ -19,15 +18,12 @@ export function resultResponse(id: string, result: object): string {
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result)}}`;
 }
 
-/**
- * Returns a notification. It has no `id`, because clients take a message with an `id` for a
- * response.
- */
+/** Has no `id`, because clients take a message with an `id` for a response. */
 export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }
 
-/** Returns an error response. `id` is `undefined` if the id of the request is unknown. */
+/** `id` is `undefined` if the id of the request is unknown. */
 export function errorResponse(
   id: string | undefined,
   reply: Extract<Reply, { readonly kind: "error" }>,
@@ -137,7 +133,6 @@ function channelFields({ type, id }: ChannelRef) {
   return { channelType: type, channelId: id };
 }
 
-/** Returns the fields of a message. `channel` is the channel as the receiver names it. */
 function messageFields(channel: ChannelRef, message: Message) {
   const { noPersist, redDot } = message.header;
   const { stream } = message;

@@ -20,7 +20,6 @@ interface Refusal {
   readonly retryAfterMs: number;
 }
 
-/** Returns the error object. Without `rpcCode`, its JSON-RPC code is derived from `code`. */
 export function errorObject(
   { code, message, retryAfterMs }: Refusal,
   rpcCode: RpcCode | undefined,

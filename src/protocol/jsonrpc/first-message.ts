@@ -25,7 +25,6 @@ const OPEN = 0x7b;
 const CLOSE = 0x7d;
 const PARAMS = Buffer.from('"params"');
 const RESUME = Buffer.from('"resume"');
-/** Value that replaces the skipped resume points. */
 const NO_POINTS = Buffer.from("[]");
 
 interface FirstMessage {
@@ -81,11 +80,7 @@ export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   return others.length > 0 ? undefined : { document, resumeText };
 }
 
-/**
- * Returns the index after the list at `from`, or the end of the data if the list is incomplete.
- * Returns `undefined` if the list has more than `maxDepth` levels or `MAX_BRACKETS` objects and
- * lists.
- */
+/** Returns `undefined` above `maxDepth` levels or `MAX_BRACKETS` objects and lists. */
 function endOfList(data: Uint8Array, from: number, maxDepth: number): number | undefined {
   let depth = 0;
   let brackets = 0;
@@ -109,7 +104,6 @@ function endOfList(data: Uint8Array, from: number, maxDepth: number): number | u
   return length;
 }
 
-/** Returns the index after the string at `from`, or the end of the data if it is incomplete. */
 function endOfString(data: Uint8Array, from: number): number {
   const { length } = data;
   for (let at = from + 1; at < length; at++) {

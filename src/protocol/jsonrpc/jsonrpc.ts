@@ -1,7 +1,6 @@
 // JSON-RPC 2.0 over a WebSocket, server side, in two forms: the form of WuKongIM's clients, and an
 // extended form with all features of the native protocol, which a client selects with `protocol` in
-// connect. Each codec owns the form of its connection and the requests that have no response yet.
-// The gateway replies to each request once and limits how many are open.
+// connect. The gateway replies to each request once and limits how many are open.
 
 import {
   type Codec,
@@ -43,9 +42,6 @@ const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_fra
 const OPEN_OBJECT = 0x7b;
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 
-/**
- * Creates the protocol. A first frame that begins with `{` selects it if no subprotocol was chosen.
- */
 export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   return {
     name: SUBPROTOCOL,
@@ -61,7 +57,6 @@ interface OpenRequest extends EchoedFields {
   /** Id of the request, `undefined` if it has no valid id or needs no response. */
   readonly id: string | undefined;
   readonly method: string;
-  /** Error code if the request is malformed, `undefined` if it is well-formed. */
   readonly rpcCode: RpcCode | undefined;
 }
 
@@ -70,7 +65,6 @@ class JsonRpcCodec implements Codec {
   readonly #limits: RequestLimits;
   readonly #openRequests = new Map<Ref, OpenRequest>();
   #lastRef = 0;
-  /** Form of the connection, `undefined` until connect. */
   #form: "wukongim" | "extended" | undefined;
   #version: number | undefined;
 
@@ -82,9 +76,7 @@ class JsonRpcCodec implements Codec {
     return this.#form === "extended" ? EXTENDED_FORMAT : WUKONGIM_FORMAT;
   }
 
-  /**
-   * True in WuKongIM's form. Clients of the extended form resume channels instead of acknowledging.
-   */
+  /** Clients of the extended form resume channels instead of acknowledging. */
   get acknowledges(): boolean {
     return this.#form !== "extended";
   }
@@ -152,10 +144,7 @@ class JsonRpcCodec implements Codec {
     return this.#form === "extended" ? encodeExtended(push) : encodeWukongim(push);
   }
 
-  /**
-   * Returns true if a refusal is sent as a result. WuKongIM's clients expect this for a refused
-   * send.
-   */
+  /** WuKongIM's clients expect a result for a refused send. */
   #isResult(code: string, request: OpenRequest | undefined): boolean {
     return this.#form === "wukongim" && request?.method === "send" && !BAD_REQUESTS.has(code);
   }

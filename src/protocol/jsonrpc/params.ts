@@ -43,17 +43,13 @@ export class Params {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /**
-   * Reads an integer. A missing field has the value `absent`, if that is given, and is otherwise an
-   * error.
-   */
+  /** A missing field has the value `absent`, if that is given, and is otherwise an error. */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
     throw this.#mismatch(name, `an integer from 0 to ${max}`);
   }
 
-  /** Reads a boolean. A missing field is false. */
   bool(name: string): boolean {
     const value = this.#value(name) ?? false;
     if (typeof value === "boolean") return value;
@@ -73,7 +69,6 @@ export class Params {
     return this.#id(this.#value(name), name);
   }
 
-  /** Reads an optional id. Returns "" if it is missing or empty. */
   optionalId(name: string): string {
     const value = this.#value(name) ?? "";
     return value === "" ? "" : this.#id(value, name);
@@ -113,14 +108,12 @@ export class Params {
     return { type, id: this.id("channelId") };
   }
 
-  /** Returns the fields of a nested object. A missing object counts as an empty one. */
   object(name: string): Params {
     const value = this.#value(name) ?? {};
     if (isJsonObject(value)) return new Params(value, this.ref);
     throw this.#mismatch(name, "an object");
   }
 
-  /** Returns the fields of each object in a list. A missing list counts as an empty one. */
   objects(name: string, max: number): readonly Params[] {
     if (!this.has(name)) return [];
     return this.#list(name, max).map((value) => {
@@ -129,10 +122,7 @@ export class Params {
     });
   }
 
-  /**
-   * Reads an unsigned integer or a string of digits. Returns 0 if the string is too large to be an
-   * id of this broker.
-   */
+  /** Returns 0 if the string is too large to be an id of this broker. */
   messageId(): number {
     const value = this.#value("messageId");
     if (isUint(value)) return value;
@@ -143,10 +133,7 @@ export class Params {
     throw this.#mismatch("messageId", "an unsigned integer or a string of digits");
   }
 
-  /**
-   * Reads a payload: bytes in standard base64, or a JSON object, whose text in the request is the
-   * payload, unchanged [decisions: A payload's text].
-   */
+  /** The text of an object in the request is the payload [decisions: A payload's text]. */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =

@@ -107,7 +107,6 @@ export function encodeWukongim(push: Push): Frames {
   }
 }
 
-/** Encodes a message. `channel` is the channel as the receiver names it. */
 function recvNotification(
   channel: ChannelRef,
   message: Message,

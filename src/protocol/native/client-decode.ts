@@ -22,10 +22,7 @@ import { FrameReader } from "./reader.ts";
 
 export type ServerFrame = Reply | Push;
 
-/**
- * Throws FrameError. If the error is not `fatal`, the frame is from a newer server and must be
- * ignored.
- */
+/** If the FrameError is not `fatal`, the frame is from a newer server and must be ignored. */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);
   const op = reader.uint("op");

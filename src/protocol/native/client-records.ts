@@ -1,6 +1,5 @@
 // Decodes the records in a server's frames: messages, events, streams, conversations and presence.
-// Used by clients (SDK and tests), not by the server. Browser-safe. Throws only FrameError. Accepts
-// records of a newer server, as client-decode.ts does.
+// Browser-safe. Throws only FrameError. Accepts records of a newer server.
 
 import {
   type ChannelEvent,
@@ -31,10 +30,7 @@ export interface ServerFrameContext {
 
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/**
- * Reads a message. The returned `channel` is as the receiver names it, and `message.channel` as the
- * sender named it.
- */
+/** The returned `channel` is the receiver's name for it, `message.channel` the sender's. */
 export function readMessage({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   message: Message;
@@ -71,7 +67,6 @@ export function readMessageRecord(context: ServerFrameContext): Message {
   return context.reader.tuple("message", () => readMessage(context).message);
 }
 
-/** Reads an event. The returned `channel` is as the receiver names it. */
 export function readEvent({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   event: ChannelEvent;
@@ -92,7 +87,6 @@ export function readEvent({ reader, uid }: ServerFrameContext): {
   return { channel, event };
 }
 
-/** Reads a stream. The returned `channel` is as the receiver names it. */
 export function readStream({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   snapshot: StreamSnapshot;

@@ -1,6 +1,6 @@
-// Decodes a client's frames to operations, on the server. Owns the slab into which payloads are
-// copied. Throws only FrameError, with the request's ref if that was readable. The order of the
-// fields is described in docs/protocol/native.md.
+// Decodes a client's frames to operations, on the server. Throws only FrameError, with the
+// request's ref if that was readable. The order of the fields is described in
+// docs/protocol/native.md.
 
 import {
   type ChannelRef,
@@ -56,10 +56,7 @@ export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Oper
 
 const nothing = () => undefined;
 
-/**
- * Returns a decoder for the first frame of a client. It skips the resume points, and does not read
- * bytes after the known fields. `accept` decodes a copy of the whole frame with `decode`.
- */
+/** Does not read bytes after the known fields. `accept` decodes a copy of the whole frame. */
 export function createConnectDecoder(
   limits: RequestLimits,
   decode: (data: Uint8Array) => Operation,
@@ -87,9 +84,7 @@ export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
-/**
- * Reads `op` and `ref`. If either is invalid, the frame is malformed, but the connection continues.
- */
+/** If `op` or `ref` is invalid, the frame is malformed, but the connection continues. */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
     const op = reader.uint("op", 127);
@@ -149,7 +144,6 @@ function readConnect(context: RequestContext): Operation {
   };
 }
 
-/** Reads the fields of CONNECT that precede the resume points. */
 function readCredential(context: RequestContext) {
   const { reader, ref } = context;
   const version = reader.uint("version");
@@ -316,7 +310,6 @@ function readUids(context: RequestContext, max: number): readonly string[] {
   return context.reader.list("uids", max, () => readId(context, "uid"));
 }
 
-/** Reads a text and checks only its length. Returns `undefined` for nil or an empty text. */
 function readLabel(context: RequestContext, field: string): string | undefined {
   const { reader, limits } = context;
   if (reader.absent()) return undefined;
@@ -340,9 +333,7 @@ function readLimit({ reader }: RequestContext, max: number): number {
 const SLAB_BYTES = 8 * 1024;
 /** Maximum size of a payload that is copied into a slab. A longer payload has its own memory. */
 const MAX_SHARED_BYTES = 1024;
-/**
- * Maximum size of a payload that needs no slab, because V8 allocates it cheaply in its own heap.
- */
+/** Maximum size of a payload that V8 allocates cheaply in its own heap, without a slab. */
 const MAX_ON_HEAP_BYTES = 64;
 
 /**

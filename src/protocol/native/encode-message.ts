@@ -1,6 +1,5 @@
 // Encodes the frames that contain messages or conversations, and SENDACK, on the server. They are
-// on the path of every message, so they are written in one pass without intermediate arrays. The
-// order of the fields is described in docs/protocol/native.md.
+// on the path of every message, so they are written in one pass without intermediate arrays.
 
 import type { ChannelRef, Conversation, Message } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
@@ -80,7 +79,6 @@ export function writeHistory(
   writeMessageList(writer, channel, messages);
 }
 
-/** Returns the number of fields of `writeMessage`: one more if the message has a stream. */
 function messageFields(message: Message): number {
   return message.stream === undefined ? MESSAGE_FIELDS : MESSAGE_FIELDS + 1;
 }
@@ -99,7 +97,6 @@ function messageBytes(channel: ChannelRef, message: Message): number {
   );
 }
 
-/** Writes the fields of a message. `channel` is the channel as the receiver names it. */
 function writeMessage(writer: FrameWriter, channel: ChannelRef, message: Message): void {
   const { noPersist, redDot } = message.header;
   writer.uint(channel.type);

@@ -1,6 +1,5 @@
 // Encodes EVENT, STREAM and the `stream` record of a message, on the server. An EVENT is written
-// for every chunk of a stream, so it is written in one pass without intermediate arrays. The order
-// of the fields is described in docs/protocol/native.md.
+// for every chunk of a stream, so it is written in one pass without intermediate arrays.
 
 import type {
   ChannelEvent,
@@ -16,7 +15,6 @@ import { begin, FIXED_BYTES, type FrameWriter, textBytes } from "./writer.ts";
 const EVENT_FIELDS = 9;
 const STREAM_FIELDS = 8;
 
-/** Writes an EVENT frame. `channel` is the channel as the receiver names it. */
 export function writeEvent(writer: FrameWriter, channel: ChannelRef, event: ChannelEvent): void {
   const { fromUid, clientMsgNo, eventId, type, data, stream } = event;
   begin(

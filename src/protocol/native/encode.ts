@@ -147,10 +147,7 @@ function writeError(writer: FrameWriter, reply: Extract<Reply, { kind: "error" }
   writer.uint(wholeMs(reply.retryAfterMs));
 }
 
-/**
- * Returns `ms`, rounded up and limited to the unsigned safe integers, because encoding another
- * number throws.
- */
+/** Returns `ms` as an unsigned safe integer, because encoding another number throws. */
 function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }

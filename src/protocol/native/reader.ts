@@ -44,10 +44,7 @@ export class FrameReader {
     return new FrameError("malformed_frame", this.#ref, message, true);
   }
 
-  /**
-   * Skips the remaining fields, which a newer version may have added. Throws if bytes follow the
-   * frame.
-   */
+  /** Skips the remaining fields, which a newer version may have added. */
   finish(): void {
     this.#skipRemaining();
     if (this.#offset !== this.#bytes.length)
@@ -110,7 +107,7 @@ export class FrameReader {
     return items;
   }
 
-  /** Reads a nested array of fields. Fields that `read` does not read are skipped. */
+  /** Fields that `read` does not read are skipped. */
   tuple<T>(field: string, read: () => T): T {
     const outerRemaining = this.#enter(field);
     const value = read();
@@ -119,7 +116,6 @@ export class FrameReader {
     return value;
   }
 
-  /** Enters a nested array and returns the number of unread values in the outer one. */
   #enter(field: string): number {
     const token = this.#token(field);
     const count = this.#arrayHeader(token);
@@ -138,9 +134,7 @@ export class FrameReader {
     return token;
   }
 
-  /**
-   * Returns the error for a wrong type. A type outside the protocol makes the whole frame invalid.
-   */
+  /** A type outside the protocol makes the whole frame invalid. */
   #mismatch(token: number, field: string, expected: string): FrameError {
     return isForeign(token)
       ? this.#foreignType()
@@ -205,11 +199,7 @@ export class FrameReader {
     }
   }
 
-  /**
-   * Returns the number of values in the array that begins with `token`, `undefined` if it is not an
-   * array. Each value has at least one byte, so the number cannot exceed that of the remaining
-   * bytes.
-   */
+  /** Each value has at least one byte, so `count` cannot exceed the number of remaining bytes. */
   #arrayHeader(token: number): number | undefined {
     let count: number;
     if (token >= 0x90 && token <= 0x9f) count = token & 15;
@@ -239,9 +229,7 @@ export class FrameReader {
   }
 }
 
-/**
- * Returns true if `token` begins a map or an extension type, or is MessagePack's unused byte.
- */
+/** Returns true for a map, an extension type, and MessagePack's unused byte. */
 function isForeign(token: number): boolean {
   return (
     (token >= 0x80 && token <= 0x8f) ||
@@ -253,11 +241,7 @@ function isForeign(token: number): boolean {
   );
 }
 
-/**
- * Returns the ASCII text from `start` to `end`, both within `bytes`, or `undefined` if a byte is
- * not ASCII. For ids, reading eight bytes per step takes a third of the time of the platform's
- * decoder.
- */
+/** For ids, reading eight bytes per step takes a third of the time of the platform's decoder. */
 function asciiText(bytes: Uint8Array, start: number, end: number): string | undefined {
   let text = "";
   let offset = start;

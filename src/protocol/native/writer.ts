@@ -62,10 +62,7 @@ export class FrameWriter {
     this.#bigEndian(count, count < 0x10000 ? 2 : 4);
   }
 
-  /**
-   * Writes an unsigned integer: above 32 bits as a uint64, never as a float. Throws RangeError if
-   * it is negative or not a safe integer.
-   */
+  /** Writes an unsigned integer: above 32 bits as a uint64, never as a float. */
   uint(value: number): void {
     const bytes = this.#bytes;
     if (value >>> 0 !== value) {
@@ -116,7 +113,6 @@ export class FrameWriter {
     this.#bytes[this.#offset++] = 0xc0;
   }
 
-  /** Writes a text, or writes nothing and returns false if a character is not ASCII. */
   #asciiText(value: string, length: number): boolean {
     const bytes = this.#bytes;
     const start = this.#offset;
@@ -134,10 +130,7 @@ export class FrameWriter {
     return true;
   }
 
-  /**
-   * Writes any text. Reserves the header size of an ASCII text, and moves the text if its header
-   * has another size.
-   */
+  /** Reserves the header size of an ASCII text, and moves the text if its header differs. */
   #anyText(value: string): void {
     const bytes = this.#bytes;
     const start = this.#offset;
@@ -196,7 +189,6 @@ export const FIXED_BYTES = 80;
 export interface Head {
   readonly op: number;
   readonly ref: number;
-  /** Number of fields that follow `op` and `ref`. */
   readonly fields: number;
 }
 

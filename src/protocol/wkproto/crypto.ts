@@ -1,6 +1,5 @@
-// Key agreement, encryption and signatures of WKProto. Each connection has its own key and one AES
-// context per direction, created on first use. The weak algorithms (64 random bits of key, a
-// constant IV, MD5) are part of the protocol; only TLS protects a connection.
+// Key agreement, encryption and signatures of WKProto. The weak algorithms (64 random bits of key,
+// a constant IV, MD5) are part of the protocol; only TLS protects a connection.
 
 import {
   type Cipher,
@@ -28,7 +27,7 @@ export interface ServerKeys {
   readonly salt: string;
 }
 
-/** Returns true if the text is a public key in base64. Computes nothing with the key. */
+/** Computes nothing with the key. */
 export function isPublicKey(base64: string): boolean {
   if (base64.length !== 44 || !BASE64.test(base64)) return false;
   return Buffer.from(base64, "base64").length === KEY_BYTES;
@@ -89,7 +88,6 @@ function md5Hex(text: string): string {
   return createHash("md5").update(text, "latin1").digest("hex");
 }
 
-/** Returns `prefix` and `text` with PKCS #7 padding, as whole blocks for the cipher. */
 export function pad(prefix: string, text: Uint8Array): Buffer {
   const prefixBytes = Buffer.byteLength(prefix);
   const bytes = prefixBytes + text.length;
@@ -146,7 +144,6 @@ export class PayloadCipher {
     return encrypted.toString("base64");
   }
 
-  /** Returns the decrypted text, `undefined` if the input is not an encrypted text in base64. */
   decrypt(base64: Buffer): Buffer | undefined {
     const text = base64.toString("latin1");
     if (text.length % 4 !== 0 || !BASE64.test(text)) return undefined;

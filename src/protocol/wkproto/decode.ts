@@ -39,7 +39,6 @@ interface RecvackPacket {
   readonly messageSeq: number;
 }
 
-/** Reads CONNECT, whose layout is the same in all versions. */
 export function readConnect(body: Buffer): ConnectPacket {
   const reader = new BodyReader(body);
   const packet = {

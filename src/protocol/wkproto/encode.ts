@@ -38,17 +38,14 @@ export interface RecvPacket {
   readonly clientMsgNo: string;
   readonly messageId: bigint;
   readonly messageSeq: number;
-  /** Time of the message, in Unix seconds. */
   readonly timestampS: number;
   readonly topic: string;
-  /** Plain payload, before encryption. */
   readonly payload: Uint8Array;
 }
 
 interface EventPacket {
   readonly id: string;
   readonly type: string;
-  /** Time of the event, in Unix milliseconds. */
   readonly timestampMs: bigint;
   readonly data: string;
 }
@@ -68,7 +65,6 @@ export function writeConnack(packet: ConnackPacket): Uint8Array {
   return writer.end(PACKETS.connack, isNew ? HAS_SERVER_VERSION : 0);
 }
 
-/** Writes SENDACK, whose layout is the same in all versions. */
 export function writeSendack(packet: SendackPacket): Uint8Array {
   const writer = new PacketWriter();
   writer.i64(packet.messageId);
@@ -78,7 +74,6 @@ export function writeSendack(packet: SendackPacket): Uint8Array {
   return writer.end(PACKETS.sendack, packet.flags);
 }
 
-/** Writes DISCONNECT, whose layout is the same in all versions. */
 export function writeDisconnect(reasonCode: number, text: string): Uint8Array {
   const writer = new PacketWriter();
   writer.u8(reasonCode);

@@ -36,7 +36,6 @@ export const FLAGS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
 /** Flag in the first byte of CONNACK: the packet has the server's version. */
 export const HAS_SERVER_VERSION = 1;
 
-/** Bits of the setting byte in SEND and RECV. */
 export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;
 
 const MAX_LENGTH_BYTES = 4;
@@ -58,14 +57,10 @@ export class PacketStream {
   #partial = EMPTY;
   #partialBytes = 0;
 
-  /** A packet longer than `maxPacketBytes` is rejected once its length is known. */
   constructor(maxPacketBytes: number) {
     this.#maxPacketBytes = maxPacketBytes;
   }
 
-  /**
-   * Calls `use` with each complete packet. Throws FrameError for a malformed or too large packet.
-   */
   read(data: Uint8Array, use: (packet: Packet) => void): void {
     let unread = Buffer.from(data.buffer, data.byteOffset, data.length);
     while (unread.length > 0) {
@@ -81,10 +76,7 @@ export class PacketStream {
     }
   }
 
-  /**
-   * Adds bytes to the incomplete packet, one at a time until its length is known. Returns the bytes
-   * that are left.
-   */
+  /** Adds bytes to the incomplete packet, one at a time until its length is known. */
   #continue(data: Buffer, use: (packet: Packet) => void): Buffer {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));
     const end = packetEnd ?? this.#partialBytes + 1;
@@ -111,7 +103,6 @@ export class PacketStream {
     this.#partialBytes = bytes;
   }
 
-  /** Returns the end of the packet, `undefined` if its length field is incomplete. */
   #endOf(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
@@ -132,7 +123,6 @@ function packetOf(bytes: Buffer): Packet {
   return { type: first >> 4, flags: first & 15, body };
 }
 
-/** Returns offset and size of the body, `undefined` if the length field is incomplete. */
 function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
   let bytes = 0;
   for (let i = 0; i < MAX_LENGTH_BYTES; i++) {

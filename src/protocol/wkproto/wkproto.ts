@@ -1,6 +1,5 @@
 // WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
-// replies and pushes to packets. Each codec owns the version, keys and login status of its
-// connection, and an incomplete packet. All codecs share the newest encrypted message.
+// replies and pushes to packets. All codecs share the newest encrypted message.
 
 import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../broker/errors.ts";
 import {
@@ -107,7 +106,6 @@ const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   banned: BANNED_REASON,
 };
 
-/** Creates the protocol. A CONNECT as the first packet selects it if no subprotocol was chosen. */
 export function createWkproto(
   limits: WkprotoLimits,
   { encryption }: { readonly encryption: boolean },
@@ -127,7 +125,6 @@ interface CachedRecv {
   readonly recv: EncryptedRecv;
 }
 
-/** Newest encrypted message of each protocol version. */
 type CachedRecvs = Map<number, CachedRecv>;
 
 class WkprotoCodec implements Codec {
@@ -187,10 +184,6 @@ class WkprotoCodec implements Codec {
     return undefined; // `decode` refuses all other requests before the login
   }
 
-  /**
-   * Agrees keys with the client if messages are encrypted. Returns the resume points: none. Throws
-   * FrameError.
-   */
   #agreeKeys(): readonly [] {
     if (!this.isPrivate) return [];
     const agreement = agree(this.#clientKey);
@@ -228,9 +221,7 @@ class WkprotoCodec implements Codec {
     });
   }
 
-  /**
-   * Returns the error. Before the login it gets the ref of the CONNECT, so that CONNACK reports it.
-   */
+  /** Before the login the error gets the ref of the CONNECT, so that CONNACK reports it. */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
     if (this.#status === "connected") return error;
@@ -337,10 +328,6 @@ class WkprotoCodec implements Codec {
     };
   }
 
-  /**
-   * Returns the plain payload, `undefined` if the signature is wrong or the payload is not
-   * encrypted with this key.
-   */
   #payloadOf(packet: SendPacket): Uint8Array | undefined {
     const { payload, clientSeq, clientMsgNo, channelId, channelType } = packet;
     if (this.#cipher === undefined) return Uint8Array.from(payload);
@@ -495,10 +482,7 @@ function sendRef(flags: number, clientSeq: number): Ref {
   return SEND_REF + flags * FLAGS_UNIT + clientSeq;
 }
 
-/**
- * Returns the topic, and the setting bits that do not affect the layout of a packet in any version.
- * Returns `undefined` if neither is set.
- */
+/** Keeps the setting bits that do not affect the layout of a packet in any version. */
 function passthroughOf({ setting, topic }: SendPacket): Passthrough | undefined {
   const setBits = setting & (RECEIPT_BIT | SIGNAL_BIT);
   return setBits === 0 && topic === "" ? undefined : { setting: setBits, topic };
