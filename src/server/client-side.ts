@@ -29,7 +29,6 @@ import { hasData, type Node } from "./node.ts";
  * conversations on a socket.
  */
 const PAGE_BYTES = 131_072;
-/** Maximum number of messages in one page of a resume. */
 const PAGE_MESSAGES = 200;
 /** Approximate number of bytes of a message in a frame, without its payload. */
 const MESSAGE_OVERHEAD_BYTES = 256;
@@ -40,12 +39,10 @@ const MAX_COMMAND_ACKS = 1000;
 /** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
 const STORED_BURST_S = 10;
 
-/** Microseconds in a millisecond. The login time of a session (`since`) is in microseconds. */
+/** The login time of a session (`since`) is in microseconds. */
 const US_PER_MS = 1000;
 
-/** Delay between attempts of a read that is retried until it succeeds. */
 const RETRY_MS = 1000;
-/** Maximum number of sessions that are opened concurrently. Further sessions wait. */
 const MAX_OPENINGS = 128;
 
 interface Delivery {
@@ -56,10 +53,7 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/**
- * Creates the parts that deliver to sessions. `topics.publisher` is set later, because the listener
- * needs the gateway, which needs these parts.
- */
+/** `topics.publisher` is set later: the listener needs the gateway, which needs these parts. */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },

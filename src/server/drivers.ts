@@ -31,7 +31,6 @@ interface DriverPorts {
   readonly onNewIncarnation: () => void;
   /** Called when another process owns the data. Must exit this process at once. */
   readonly onLost: (error: unknown) => void;
-  /** See `ServerDeps.newStore`. */
   readonly newStore: boolean;
 }
 
@@ -39,13 +38,9 @@ export interface Drivers {
   /** Store, which must be started before the cluster. */
   readonly store: Store;
   readonly cluster: Cluster;
-  /** Counters of failed logins and of wrong client tokens. */
   readonly throttle: Throttle;
-  /** Clock by which the store judges times. */
   readonly clock: Clock;
-  /**
-   * Milliseconds by which the time in a message id may be lower than the time in an earlier one.
-   */
+  /** Milliseconds by which the time in a message id may be lower than in an earlier id. */
   readonly lookBackMs: number;
   /**
    * Connects to the server of the store. Must be called before the store is started. Rejects with

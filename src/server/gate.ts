@@ -13,9 +13,7 @@ import type {
 } from "../transport/types.ts";
 import { hasData, type Node, WAITING } from "./node.ts";
 
-/** Paths that are served in every state of the node. */
 const ALWAYS: ReadonlySet<string> = new Set(["/healthz", "/readyz", "/health"]);
-/** Paths that are also served while the node starts, but not while it waits for its store. */
 const WHILE_STARTING: ReadonlySet<string> = new Set(["/metrics", "/migrate/result"]);
 const RETRY_AFTER_S = 5;
 const REFUSAL = {
@@ -24,7 +22,6 @@ const REFUSAL = {
 } as const;
 const WAITING_REFUSAL = { message: WAITING, retryAfterS: RETRY_AFTER_S } as const;
 
-/** Returns an endpoint that rejects most calls until the node has its data. */
 export function gatedHttp(endpoint: HttpEndpoint, node: Pick<Node, "status">): HttpEndpoint {
   const routes = endpoint.routes.map((route) => {
     if (ALWAYS.has(route.path)) return route;
@@ -41,9 +38,7 @@ export function gatedHttp(endpoint: HttpEndpoint, node: Pick<Node, "status">): H
   return { ...endpoint, routes };
 }
 
-/**
- * Closes sockets until `isOpen` returns true. The close code asks the client to reconnect later.
- */
+/** The close code asks the client to reconnect later. */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
   return {
     ...endpoint,
@@ -52,7 +47,6 @@ export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): S
   };
 }
 
-/** Closes the connection once it is open. Frames that arrive before that are ignored. */
 function closeSoon(connection: Connection): ConnectionHandler {
   const { code, message } = CLOSE_REASONS.unavailable;
   // The connection opens only after this function has returned.

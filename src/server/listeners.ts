@@ -15,10 +15,8 @@ import { reasonOf, StartError } from "./start-error.ts";
 
 /** Sockets reserved for the API, so that a node whose clients use all others can be managed. */
 const SPARE_SOCKETS = 64;
-/** Minimum time between two log lines about closed sockets with the same reason. */
 const REFUSAL_LOG_MS = 10_000;
 
-/** Creates the listeners. If both addresses are equal, one listener serves both. */
 export function createListeners(
   node: Node,
   endpoints: {

@@ -21,7 +21,6 @@ import { nodeMigration } from "./migration.ts";
 
 export interface ServerDeps {
   readonly logger: Logger;
-  /** Returns the number of log lines that were dropped since the start. */
   readonly droppedLogLines: () => number;
   readonly version: string;
   /** True if an embedded store whose database is lost is moved aside and a new one begins. */
@@ -35,12 +34,9 @@ export interface ServerDeps {
 export interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
-  /** Time of the start in Unix milliseconds. */
   readonly startedAtMs: number;
   readonly drivers: Pick<Drivers, "clock" | "reach" | "close">;
-  /**
-   * Migration that must finish before the store is started. `undefined` with the embedded store.
-   */
+  /** Migration to finish before the store is started, `undefined` with the embedded store. */
   readonly migration: Migration | undefined;
   readonly cluster: Cluster;
   readonly store: Store;
@@ -53,7 +49,6 @@ export interface Node extends ServerDeps {
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly conversations: Conversations;
-  /** Topic subscriptions of the sessions. Stream followers have their own subscriptions. */
   readonly interest: Interest;
   /** A node that is `waiting` cannot use its store yet. */
   status: "stopped" | "waiting" | "starting" | "ready" | "draining" | "closed";

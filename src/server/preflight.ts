@@ -13,7 +13,6 @@ import { reasonOf } from "./start-error.ts";
 
 const STORE_PATH = "store.path (JINDOU_STORE_PATH)";
 
-/** Returns one sentence for each file or folder from the configuration that cannot be used. */
 export async function fileProblems(config: Config): Promise<readonly string[]> {
   const { redis, store } = config;
   const problems = await Promise.all([
@@ -29,7 +28,6 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
   return problems.filter((problem) => problem !== undefined);
 }
 
-/** Returns why uWebSockets.js cannot be loaded, or `undefined` if it can be loaded. */
 export async function libraryProblem(): Promise<string | undefined> {
   try {
     await import("../transport/listener.ts");
@@ -45,7 +43,7 @@ interface MachineReport {
   readonly warnings: readonly string[];
 }
 
-/** Runs all checks. Listens on both addresses for a moment. */
+/** Listens on both addresses for a moment. */
 export async function checkMachine(config: Config): Promise<MachineReport> {
   const library = await libraryProblem();
   const problems = [...(library === undefined ? [] : [library])];
@@ -99,7 +97,6 @@ async function problemOf(name: string, check: () => Promise<unknown>): Promise<s
   }
 }
 
-/** Rejects unless the path is a writable folder or a folder that can be created. */
 async function assertUsableFolder(path: string): Promise<void> {
   const stats = await stat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return undefined;

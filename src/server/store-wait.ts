@@ -9,23 +9,16 @@ import { reasonOf, StartError } from "./start-error.ts";
 
 /** Time after which the API is opened although the first attempt has not ended. */
 const OPEN_API_MS = 1000;
-/** Time between two attempts. */
 const RETRY_MS = 500;
-/** Time between two log lines. */
 const LOG_MS = 5000;
 const NO_REASON = "Redis has not answered yet, or still loads its data";
 
 interface WaitPorts {
-  /** Opens the API. Safe to call more than once. */
   readonly openApi: () => Promise<unknown>;
-  /** Ends the wait. */
   readonly signal: AbortSignal;
 }
 
-/**
- * Resolves when the store can be used. Throws a StartError if waiting does not help, if the store
- * cannot be used within `start.waitForStoreS`, or when `signal` is aborted.
- */
+/** Throws a StartError if waiting does not help or takes too long, or when `signal` is aborted. */
 export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): Promise<void> {
   const { drivers, config } = node;
   const limitS = config.start.waitForStoreS;
@@ -38,7 +31,6 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
   let logging: NodeJS.Timeout | undefined;
   const report = () => log.warn({ reason, ...fields() }, "The node waits for its store");
 
-  /** Opens the API, and reports that the node waits. Rejects if the API cannot be opened. */
   function show(): Promise<unknown> {
     if (showing !== undefined) return showing;
     node.status = "waiting";
@@ -79,10 +71,7 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
   log.info(fields(), "The store can be used now");
 }
 
-/**
- * Makes one attempt, of at most `leftMs` if that is positive. Returns the error, `undefined` if the
- * store can be used. An attempt that takes longer fails with an empty message.
- */
+/** Returns the error, if any. An attempt that takes longer than `leftMs` has an empty message. */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
   let failure: unknown = new RedisAway("");
   const attempt = drivers.reach().then(

@@ -7,7 +7,6 @@ import { StartError } from "./start-error.ts";
 interface WallClockPorts {
   /** Called when the machine begins to show a time that is too late. */
   readonly onInvalid: (timeMs: number) => void;
-  /** Called when the machine shows a valid time again. */
   readonly onValid: () => void;
 }
 
@@ -22,16 +21,12 @@ export class WallClock {
     this.#ports = ports;
   }
 
-  /** True while the machine shows a time that is too late. */
   get isInvalid(): boolean {
     this.now();
     return this.#isInvalid;
   }
 
-  /**
-   * Returns the time in Unix milliseconds. While the machine shows a time that is too late, the
-   * monotonic clock continues the last valid time.
-   */
+  /** The monotonic clock continues the last valid time while the machine's time is too late. */
   readonly now = (): number => {
     const timeMs = Date.now();
     if (timeMs > LATEST_TIME_MS) return this.#instead(timeMs);
@@ -53,7 +48,6 @@ export class WallClock {
   }
 }
 
-/** Throws StartError if this machine shows a time that is too late. */
 export function assertClock(): void {
   const timeMs = Date.now();
   if (timeMs <= LATEST_TIME_MS) return;
