@@ -9,11 +9,9 @@ interface JsonText {
 interface RepeatedKey {
   /** Path from the top of the document, for example `managers[0].password`. */
   readonly path: string;
-  /** Numbers of the lines on which the key occurs. */
   readonly lines: readonly number[];
 }
 
-/** The error for a text that is not valid JSON. */
 export class JsonTextError extends Error {
   readonly line: number;
 
@@ -30,10 +28,7 @@ const SPACE = /[\t\n\r ]*/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"/y;
 const SCALAR = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[Ee][+-]?\d+)?/y;
 
-/**
- * Parses a text. A repeated key has its last value, as with `JSON.parse`. Throws JsonTextError if
- * the text is not valid JSON or is nested more than `MAX_DEPTH` deep.
- */
+/** A repeated key has its last value. Throws JsonTextError, also above `MAX_DEPTH` levels. */
 export function parseJsonText(text: string): JsonText {
   const parser = new Parser(text);
   return { value: parser.document(), repeatedKeys: parser.repeatedKeys };
@@ -54,7 +49,6 @@ class Parser {
     return value;
   }
 
-  /** Reads a value and the white space around it. */
   #value(path: string, depth: number): unknown {
     this.#match(SPACE);
     if (depth > MAX_DEPTH) this.#fail();

@@ -15,13 +15,11 @@ export interface OptionSchema {
   readonly pattern?: string;
   readonly default?: unknown;
   readonly description?: string;
-  /** Unit of the value, for example `milliseconds`. */
   readonly unit?: string;
   /** True if the value is never printed and may come from a file named by `<env>_FILE`. */
   readonly secret?: boolean;
 }
 
-/** One configuration key: a leaf of the schema. */
 export interface ConfigKey {
   readonly path: readonly string[];
   /** Path joined with dots. Flags and messages use this name. */
@@ -82,7 +80,6 @@ export function describe(schema: OptionSchema): string {
   }
 }
 
-/** Returns the unit of a key from its schema or its name, `undefined` if neither names one. */
 export function unitOf(key: ConfigKey): string | undefined {
   const ending = /[A-Z][a-z]*$/.exec(key.name)?.[0] ?? "";
   return key.schema.unit ?? UNITS[ending];

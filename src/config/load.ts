@@ -1,6 +1,5 @@
 // Loads the configuration from the defaults, the file, the environment and the flags; later sources
-// override earlier ones. The result is validated and frozen. Keeps no state. The caller passes the
-// environment, and only the files that the sources name are read.
+// override earlier ones. The result is validated and frozen.
 
 import Value from "typebox/value";
 import { nearest } from "../lib/nearest.ts";
@@ -46,10 +45,7 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
   );
 }
 
-/**
- * Returns the first problem of a setting, if any. Further problems usually follow from it. The text
- * never contains a secret value.
- */
+/** The text never contains a secret value. */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);
   const unknown = errors.find((error) => error.keyword === "additionalProperties");

@@ -38,9 +38,7 @@ function address(name: string, text: string): readonly string[] {
   ];
 }
 
-/**
- * Returns false if the host looks like an IP address (digits and dots, or colons) but is not one.
- */
+/** Returns false if the host looks like an IP address but is not one. */
 function isPlausible({ host }: Address): boolean {
   const isLiteral = /^[\d.]+$/.test(host) || host.includes(":");
   return !isLiteral || isIP(host) !== 0;
@@ -73,7 +71,6 @@ function sharedListener({ api, client }: Config): readonly string[] {
   );
 }
 
-/** Returns a problem if other machines can reach the API and no credential is configured. */
 function unprotected({ api, admin, managers }: Config): readonly string[] {
   const listen = parseAddress(api.listen);
   if (listen === undefined) return [];

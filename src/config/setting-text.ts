@@ -13,7 +13,6 @@ const BLANK_END = new RegExp(`${BLANK}$`, "u");
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
 const CONTROL = /[\u0000-\u001f\u007f]/;
 const REPLACEMENT = "\uFFFD";
-/** Quotes that env files, shells and word processors put around a value. */
 const QUOTE_PAIRS = ['""', "''", "``", "“”", "‘’"];
 const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
 
@@ -26,12 +25,10 @@ interface CleanText {
   readonly fault: string | undefined;
 }
 
-/** Removes a BOM at the beginning, and newlines and carriage returns at the end. */
 export function trimFile(text: string): string {
   return text.replace(BOM, "").replace(LINE_ENDS, "");
 }
 
-/** Cleans and checks the text of one setting. */
 export function cleanText(original: string, isPath = false): CleanText {
   const text = trimFile(original);
   return {
@@ -83,16 +80,12 @@ function nameOf(character: string): string {
   return `the invisible character U+${code}`;
 }
 
-/** A value whose texts are cleaned, and one sentence for each text that is rejected. */
 interface CleanValue {
   readonly value: unknown;
   readonly problems: readonly string[];
 }
 
-/**
- * Cleans and checks every text in a value. `name` is the key of the value and `place` the source in
- * messages. A message shows a text unless it is secret.
- */
+/** A message shows a text unless it is secret. */
 export function cleanValue(
   value: unknown,
   setting: { readonly schema: OptionSchema; readonly name: string; readonly place: string },

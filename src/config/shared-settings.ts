@@ -14,7 +14,6 @@ const OF_ONE_NODE = [
 const HELD_EQUAL = ["cluster.deadAfterMs", "redis.timeoutMs", "store.dedupeWindowS"];
 const EXCLUDED = [...OF_ONE_NODE, ...HELD_EQUAL];
 
-/** Returns the values of the settings by their names, without secrets. */
 export function sharedSettings(config: Config): Readonly<Record<string, unknown>> {
   const keys = CONFIG_KEYS.filter(
     ({ name, secret }) =>

@@ -42,7 +42,6 @@ export interface Setting {
 
 interface ReadResult {
   readonly settings: Setting[];
-  /** One sentence for each problem. No sentence contains a secret value. */
   readonly problems: string[];
 }
 
@@ -79,20 +78,12 @@ function addFile(result: ReadResult, path: string, readFile: ReadFile): void {
   if (document !== undefined) addObject(result, path, document.value, []);
 }
 
-/**
- * Cleans the path of a file with settings. Adds a problem and returns `undefined` if the path is
- * rejected.
- */
 function readPath(result: ReadResult, original: string, subject: string): string | undefined {
   const { text, fault } = cleanText(original, true);
   if (fault !== undefined) result.problems.push(sentence(subject, fault, text));
   return fault === undefined ? text : undefined;
 }
 
-/**
- * Parses a text. Adds a problem for each repeated key. If the text is not valid JSON, adds a
- * problem and returns `undefined`.
- */
 function parseJson(
   result: ReadResult,
   text: string,
@@ -211,7 +202,6 @@ export function unknownFlag(name: string): string {
   return `--${name} is not a known flag${didYouMean(suggestion && `--${suggestion}`)}`;
 }
 
-/** Adds a setting that is a text, from the environment, a file or a flag. */
 function addText(
   result: ReadResult,
   key: ConfigKey,
@@ -240,7 +230,6 @@ function addText(
   result.problems.push(`${subject} must be ${describe(key.schema)}${actual}.`);
 }
 
-/** Adds a setting, or a problem for each of its texts that is rejected. */
 function addValue(result: ReadResult, key: ConfigKey, original: unknown, place: string): void {
   const { name, schema } = key;
   const { value, problems } = cleanValue(original, { schema, name, place });
@@ -287,10 +276,7 @@ function keyNamed(name: string): ConfigKey | undefined {
   return CONFIG_KEYS.find((key) => key.name === name);
 }
 
-/**
- * Returns the first key that ends with a dot and `name` (`api.listen` for `listen`). Without one,
- * returns the most similar key or section, `undefined` if none is similar.
- */
+/** Returns the first key that ends with a dot and `name` (`api.listen` for `listen`). */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);
   const sections = CONFIG_KEYS.flatMap(({ path }) =>
@@ -303,7 +289,6 @@ export function didYouMean(name: string | undefined): string {
   return name === undefined ? "; see jindou --help." : `; did you mean ${name}?`;
 }
 
-/** Returns the message of an error without its full stop, for the end of a longer sentence. */
 function reasonOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   return text.replace(/\.$/, "");

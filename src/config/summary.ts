@@ -62,10 +62,7 @@ function clientAccess({ auth }: Config): string {
 /** Text that is shown instead of a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/**
- * Returns the secrets of the configuration that are set, including the password in redis.url, each
- * as it is and URL-encoded.
- */
+/** Includes the password in redis.url. Each secret is returned as it is and URL-encoded. */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);
   const address = parseRedisUrl(config.redis.url);
