@@ -1,15 +1,11 @@
-// Turns any error into the fields that the log shows. Every logged error passes through this file.
-// Errors of libraries have further properties, which may contain a password (ioredis: the
-// arguments of the failed command; Node.js: the text that is not a URL), so these are never copied.
-// Pure functions.
+// Turns any error into the fields that the log shows. Errors of libraries have further properties,
+// which may contain a password (ioredis: the arguments of the failed command; Node.js: the text
+// that is not a URL), so these are never copied.
 
-/** The fields of a logged error. */
 interface ErrorFields {
-  /** Class of the error. */
   readonly type: string;
   /** Code of the broker, of Node.js or of a reply of Redis. `internal` if the error has none. */
   readonly code: string;
-  /** The message, and the messages of the causes. */
   readonly message: string;
   /** Stack frames of the error and of its causes, without messages. */
   readonly stack: string;
@@ -18,7 +14,6 @@ interface ErrorFields {
 /** Maximum number of errors that are shown: the error itself and its causes. */
 const MAX_CAUSES = 5;
 const CODE = /^[A-Za-z][A-Za-z0-9_]*$/;
-/** Beginning of an error reply of Redis. */
 const REPLY_CODE = /^[A-Z]{2,}\b/;
 const FRAME = /^\s+at /;
 
@@ -32,10 +27,6 @@ export function errorFields(error: unknown): ErrorFields {
   };
 }
 
-/**
- * Returns the messages of the error and of its causes as one text, without the input that libraries
- * quote in their messages.
- */
 export function sentenceOf(error: unknown): string {
   const texts: string[] = [];
   for (const link of chainOf(error)) {
@@ -63,7 +54,7 @@ function chainOf(error: unknown): readonly unknown[] {
   return chain;
 }
 
-/** Returns the cause. An error of ioredis for a Redis Cluster has its cause in `lastNodeError`. */
+/** An error of ioredis for a Redis Cluster has its cause in `lastNodeError`. */
 function causeOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;

@@ -1,6 +1,5 @@
 // Measures by how much the timers of the event loop are late. Replaces the monitor of prom-client,
-// whose timer wakes an idle process 100 times a second. State: the timer, and the delays since the
-// last scrape.
+// whose timer wakes an idle process 100 times a second.
 
 import { createHistogram, performance } from "node:perf_hooks";
 import { Gauge, type Registry } from "prom-client";
@@ -27,7 +26,6 @@ export class EventLoopLag {
     this.#schedule(BUSY_INTERVAL_MS);
   }
 
-  /** Safe to call twice. */
   stop(): void {
     clearTimeout(this.#timer);
   }

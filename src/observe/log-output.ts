@@ -1,18 +1,14 @@
 // The destination of log lines and of texts for the operator: a file descriptor that is written
 // without blocking the event loop or the exit of the process, even if a pipe, socket or terminal is
-// full because its reader hangs. State: the queue of unwritten lines and the number of dropped
-// lines.
+// full because its reader hangs.
 
 import { constants, fstatSync, openSync, write, writeSync } from "node:fs";
 import { Socket } from "node:net";
 import { isatty } from "node:tty";
 
-/** Maximum size of the queue of unwritten lines. Further lines are dropped. */
 const MAX_QUEUED_BYTES = 1_048_576;
-/** Size of the queue at or below which lines are accepted again after lines were dropped. */
 const RESUME_BYTES = MAX_QUEUED_BYTES / 2;
 const MAX_CHUNK_BYTES = 65_536;
-/** Pause before the next attempt to write to a full pipe, socket or terminal. */
 const RETRY_MS = 10;
 /** Pause after another error, such as a full disk. */
 const ERROR_RETRY_MS = 1000;
@@ -41,12 +37,10 @@ export class LogOutput {
     this.#isNonBlocking = duplicate !== undefined || setNonBlocking(fd);
   }
 
-  /** Number of lines dropped so far because the queue was full. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Queues a line, or drops it if the queue is full. */
   write(line: string): void {
     const bytes = Buffer.byteLength(line);
     if (this.#isDropping || this.#queuedBytes + bytes > MAX_QUEUED_BYTES) {
@@ -112,7 +106,6 @@ export class LogOutput {
     setTimeout(this.#flush, isFull(error) ? RETRY_MS : ERROR_RETRY_MS).unref();
   }
 
-  /** Moves lines from the queue to the chunk if it is empty. Returns false if nothing is queued. */
   #fillChunk(): boolean {
     if (this.#chunk.length > 0) return true;
     if (this.#lines.length === 0) return false;
@@ -124,7 +117,6 @@ export class LogOutput {
     return true;
   }
 
-  /** Removes bytes that were written from the chunk. */
   #take(bytes: number): void {
     this.#chunk = this.#chunk.subarray(bytes);
     this.#queuedBytes -= bytes;
@@ -135,11 +127,7 @@ function isFull(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "EAGAIN";
 }
 
-/**
- * Opens the terminal of the descriptor again, without blocking writes. The original descriptor is
- * shared with the shell, which must not see a terminal that does not block. Returns `undefined` if
- * the descriptor is not a terminal or cannot be opened.
- */
+/** The descriptor is shared with the shell, which must not see a terminal that does not block. */
 function reopenTerminal(fd: number): number | undefined {
   if (!isatty(fd)) return undefined;
   const { O_WRONLY, O_NOCTTY, O_NONBLOCK } = constants;
@@ -150,10 +138,7 @@ function reopenTerminal(fd: number): number | undefined {
   }
 }
 
-/**
- * Switches a pipe or socket to non-blocking writes. Node.js has no function for that, but creating
- * a Socket has this effect. Returns false for other descriptors, such as files.
- */
+/** Node.js has no function for this, but creating a Socket switches to non-blocking writes. */
 function setNonBlocking(fd: number): boolean {
   try {
     const stats = fstatSync(fd);

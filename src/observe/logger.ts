@@ -15,14 +15,10 @@ const MASK = "******";
 
 interface LogOptions {
   readonly level: string;
-  /** Texts that are masked wherever a line contains them. */
   readonly secrets?: readonly string[];
 }
 
-/**
- * Creates the root logger of a process. Variable data belongs in fields, not in the message. An
- * error in a field is logged as its `errorFields`.
- */
+/** Variable data belongs in fields, not in the message. */
 export function createLogger(options: LogOptions, destination: DestinationStream): Logger {
   return pino(
     {
@@ -47,7 +43,6 @@ function withErrorFields(fields: object): Record<string, unknown> {
   );
 }
 
-/** Returns a function that masks the secrets in a line of JSON. */
 function maskerOf(secrets: readonly string[]): (line: string) => string {
   const texts = secrets
     .filter(({ length }) => length >= MIN_SECRET_LENGTH)

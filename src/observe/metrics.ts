@@ -1,6 +1,5 @@
 // The metrics of one node: a family for each row of the table in `table.ts`, and the methods
-// through which the gateway and the API report events. The callers do not know the names of the
-// metrics. Counting must neither allocate nor throw.
+// through which the gateway and the API report events. Counting must neither allocate nor throw.
 
 import type { Registry } from "prom-client";
 import { EventLoopLag } from "./event-loop-lag.ts";
@@ -28,9 +27,7 @@ export interface GatewayMetrics {
   refused(code: string): void;
   /** Counts a message that a client acknowledged `ms` milliseconds after it was accepted. */
   acknowledged(ms: number): void;
-  /** Counts a range of `messages` missed messages that was sent to a client. */
   resumed(messages: number): void;
-  /** Counts an event that was sent to `sessions` sessions. */
   eventPushed(sessions: number): void;
   /** Counts streams whose missed part was sent in one piece to a session that lagged or joined. */
   caughtUp(streams: number): void;
@@ -41,10 +38,7 @@ export interface GatewayMetrics {
 }
 
 export interface ApiMetrics {
-  /**
-   * Counts a request when the reply is sent or begins. `route` is the pattern of the path, because
-   * the path itself would create a series for each id.
-   */
+  /** `route` is the pattern of the path: the path itself would create a series for each id. */
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
@@ -56,9 +50,7 @@ export interface Metrics {
   readonly api: ApiMetrics;
   /** All families. Other modules connect their own counters to them. */
   readonly families: Families;
-  /** Registry whose `metrics()` returns the page of `GET /metrics`. */
   readonly registry: Registry;
-  /** Measures nothing until it is started. */
   readonly eventLoop: Pick<EventLoopLag, "start" | "stop">;
 }
 

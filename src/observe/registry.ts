@@ -1,8 +1,7 @@
 // Counters, gauges and histograms, and a prom-client registry that reads them at each scrape and
 // adds the metrics of the process. Counting changes a plain field and costs about a nanosecond.
-// State: the series of each family, which are limited in number and never dropped. Each node has
-// its own registry; the global registry of prom-client must not be used, because tests run several
-// nodes.
+// Each node has its own registry; the global registry of prom-client must not be used, because
+// tests run several nodes.
 
 import { collectDefaultMetrics, type Metric, Registry } from "prom-client";
 import type { EventLoopLag } from "./event-loop-lag.ts";
@@ -20,7 +19,6 @@ export class Cell {
     this.#value = value;
   }
 
-  /** Makes `read` supply the value at each scrape. */
   from(read: () => number): void {
     this.#read = read;
   }
@@ -30,7 +28,6 @@ export class Cell {
   }
 }
 
-/** One series of a histogram with fixed upper bounds, in seconds. */
 export class Histogram {
   readonly bounds: readonly number[];
   /** Number of values in each bucket. The last bucket counts values above all bounds. */
