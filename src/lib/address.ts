@@ -27,23 +27,16 @@ export function formatAddress({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/**
- * Returns true if the host is `localhost` or a loopback address, which only this machine can reach.
- */
 export function isLoopback(host: string): boolean {
   const name = canonicalHost(host);
   return name === "localhost" || name === "::1" || (isIPv4(name) && name.startsWith("127."));
 }
 
-/**
- * Returns true if the addresses are equal. Addresses with port 0 are never equal, because each
- * listener gets a port of its own.
- */
+/** Addresses with port 0 are never equal, because each listener gets a port of its own. */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && canonicalHost(a.host) === canonicalHost(b.host);
 }
 
-/** Returns the canonical notation of an IP address, or a host name in lower case. */
 function canonicalHost(host: string): string {
   return canonicalAddress(host) ?? host.toLowerCase();
 }

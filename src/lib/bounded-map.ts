@@ -5,7 +5,7 @@ export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();
   readonly #max: number;
 
-  /** Creates a map of at most `max` entries. `max` must be at least 1. */
+  /** `max` must be at least 1. */
   constructor(max: number) {
     this.#max = max;
   }

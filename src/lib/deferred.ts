@@ -6,10 +6,7 @@ export interface Deferred<T = void> {
   readonly reject: (error: unknown) => void;
 }
 
-/**
- * Creates a promise whose rejection is never reported as unhandled. This does not apply to promises
- * that are derived from it.
- */
+/** Creates a promise whose rejection is never reported as unhandled. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;
   let reject: Deferred<T>["reject"] = () => undefined;

@@ -1,28 +1,23 @@
 // A queue that is fair between keys (deficit round robin): every key with waiting items gets the
-// same share of the work, no matter how many items it queues. State: the waiting items of each key,
-// and the order in which the keys take turns.
+// same share of the work, no matter how many items it queues.
 
 interface Sized {
-  /** Amount of work. */
   readonly size: number;
   readonly bytes: number;
 }
 
 interface Flow<Item> {
-  /** The items. The slots before index `head` are empty. */
+  /** The slots before index `head` are empty. */
   readonly items: (Item | undefined)[];
   head: number;
   size: number;
   bytes: number;
-  /** Amount of work that the key may still do in its turn. */
   credit: number;
 }
 
 /** Amount of work that a key may do in one turn. A larger item waits for several turns. */
 const QUANTUM = 500;
-/**
- * Minimum number of empty slots that are deleted together, because each deletion moves all items.
- */
+/** Minimum number of empty slots to delete together, because each deletion moves all items. */
 const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
@@ -31,7 +26,7 @@ export class FairQueue<Item extends Sized> {
   #size = 0;
   #bytes = 0;
 
-  /** Creates a queue. `max` limits the items of all keys together. */
+  /** `max` limits the items of all keys together. */
   constructor(max: Sized) {
     this.#max = max;
   }
@@ -73,10 +68,7 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /**
-   * Removes and returns items out of turn. Together they fit in `maxSize`, and the items of each
-   * key fit in its credit.
-   */
+  /** Removes items out of turn that fit in `maxSize` together and in the credits of their keys. */
   takeSmall(maxSize: number): Item[] {
     const items: Item[] = [];
     let freeSize = maxSize;
@@ -125,7 +117,6 @@ export class FairQueue<Item extends Sized> {
   }
 }
 
-/** Returns the number of turns for which the first item of a key must wait. */
 function roundsOf<Item extends Sized>(flow: Flow<Item>): number {
   const size = flow.items[flow.head]?.size ?? 0;
   return Math.max(0, Math.ceil((size - flow.credit) / QUANTUM));

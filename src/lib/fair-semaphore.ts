@@ -1,7 +1,6 @@
 // A semaphore that is fair between keys: a fixed number of tasks run concurrently, and free permits
 // are assigned to the keys with waiting tasks in round-robin order. A permit is released in the
-// next turn of the event loop, so that many short tasks do not all run in one turn. State: the free
-// permits, and the waiting tasks by key.
+// next turn of the event loop, so that many short tasks do not all run in one turn.
 
 export class FairSemaphore {
   readonly #maxWaiting: number;
@@ -10,10 +9,7 @@ export class FairSemaphore {
   /** Waiting tasks by key, in the order in which the keys get the next permits. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
-  /**
-   * Creates a semaphore. If `maxWaiting` tasks of a key are waiting, a further task of the key is
-   * rejected with the error that `full` returns.
-   */
+  /** Above `maxWaiting` waiting tasks of a key, `run` rejects with the error of `full`. */
   constructor(permits: number, maxWaiting: number, full: () => Error) {
     this.#free = permits;
     this.#maxWaiting = maxWaiting;

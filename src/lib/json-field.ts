@@ -1,6 +1,6 @@
 // Finds the text of a field's value in a JSON object, for values that must be kept as they were
 // written: `JSON.parse` rounds numbers and drops duplicate keys and white space. The text must be
-// valid JSON. Pure.
+// valid JSON.
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -11,17 +11,13 @@ const OPEN_ARRAY = 0x5b;
 const CLOSE_ARRAY = 0x5d;
 const SPACE = 0x20;
 
-/** Text of a value. */
 interface FieldText {
   readonly text: string;
   /** Depth of nested objects and arrays, also in duplicate keys. 0 for any other value. */
   readonly depth: number;
 }
 
-/**
- * Returns the value of the field `name` of the object `text`. If there are several fields of that
- * name, the last one counts, as in `JSON.parse`. Returns `undefined` if there is no such field.
- */
+/** If several fields have the name `name`, the last one counts, as in `JSON.parse`. */
 export function fieldText(text: string, name: string): FieldText | undefined {
   let field: FieldText | undefined;
   let at = skipSpace(text, 0) + 1;

@@ -1,7 +1,6 @@
 // Reads one integer field of a JSON object without building the object. `JSON.parse` can need more
 // than 10 ms for a malicious document of 60 KB, but the duration of this scan depends only on the
-// size. The scan accepts exactly the objects that `JSON.parse` accepts. State: the stack of open
-// brackets and a flag, which every call reuses.
+// size. The scan accepts exactly the objects that `JSON.parse` accepts.
 
 import { isUtf8 } from "node:buffer";
 
@@ -124,7 +123,6 @@ function skipSpace(bytes: Uint8Array, from: number): number {
   }
 }
 
-/** Returns the index after the colon of the field name at `at`, or `INVALID`. */
 function endOfName(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return INVALID;
   const end = endOfString(bytes, at);
@@ -201,7 +199,7 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (letter >= 0x61 && letter <= 0x66);
 }
 
-/** Returns true if the valid string at `from` equals `name`. Creates no new string. */
+/** Creates no new string. */
 function isName(bytes: Uint8Array, from: number, name: string): boolean {
   let at = from + 1;
   for (let i = 0; i < name.length; i++) {

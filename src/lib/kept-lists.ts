@@ -6,7 +6,6 @@ export class KeptLists<Item> {
   /** The least recently used list comes first. */
   readonly #lists = new Map<string, readonly Item[]>();
   #length = 0;
-  /** Reads in progress, by the key of their list. */
   readonly #reads = new Map<string, Read>();
 
   /** `maxLength` is the maximum number of items of all lists, where a list counts as one more. */

@@ -1,5 +1,5 @@
 // A mutex per key, for rare and slow steps that read before they write. It must not be used for
-// every message. State: the last step of each busy key.
+// every message.
 
 import { deferred } from "./deferred.ts";
 

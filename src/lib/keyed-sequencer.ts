@@ -1,7 +1,6 @@
 // Keeps the calls of a key in order although their preparations take different times. Each call
 // waits until the preparations of earlier calls are finished. It does not wait for the work that
 // these calls do afterwards.
-// State: the last call of each busy key.
 
 export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();
@@ -20,8 +19,7 @@ export class KeyedSequencer {
   }
 
   /**
-   * Waits for `ready` and for the earlier calls of `key`, then returns the result of `ready`. Code
-   * that the callers run synchronously after this call runs in the order of the calls. With
+   * Code that the callers run synchronously after this call runs in the order of the calls. With
    * `followers` = `fail`, this call fails if the `ready` of an earlier call rejects.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {

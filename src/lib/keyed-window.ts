@@ -1,6 +1,6 @@
 // Limits the total size of the tasks that run concurrently for one key. The tasks of a key start in
 // order, and keys do not wait for each other. The size of a task becomes known only after its
-// start. State: the running and waiting tasks of each busy key.
+// start.
 
 export interface Pass {
   readonly turn: Promise<void>;
@@ -11,11 +11,8 @@ export interface Pass {
 }
 
 interface TaskWindow {
-  /** Size of the running tasks. */
   size: number;
-  /** Number of running and waiting tasks. */
   count: number;
-  /** Functions that start the waiting tasks, in order. */
   readonly waiting: Set<() => void>;
 }
 
@@ -26,17 +23,14 @@ export class KeyedWindow {
   readonly #assumedSize: number;
   readonly #windows = new Map<string, TaskWindow>();
 
-  /**
-   * Creates windows of the size `max`, in each of which at most `maxWaiting` tasks wait. A task
-   * larger than `max` runs alone, apart from tasks that started before its size was known.
-   */
+  /** A task larger than `max` runs alone, except for tasks started before its size was known. */
   constructor(max: number, maxWaiting: number) {
     this.#max = max;
     this.#maxWaiting = maxWaiting;
     this.#assumedSize = max / 2;
   }
 
-  /** Adds a task. Returns `undefined` if too many tasks of the key wait. */
+  /** Returns `undefined` if too many tasks of the key wait. */
   enter(key: string): Pass | undefined {
     const window = this.#windows.get(key) ?? newWindow();
     if (window.waiting.size >= this.#maxWaiting) return undefined;

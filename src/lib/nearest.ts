@@ -1,9 +1,6 @@
 // Finds similar names for did-you-mean suggestions. Pure functions.
 
-/**
- * Returns the candidate most similar to `name`, `undefined` if none is similar enough. Ignores case
- * and separators.
- */
+/** Ignores case and separators. */
 export function nearest(name: string, candidates: Iterable<string>): string | undefined {
   const target = plain(name);
   let best: string | undefined;

@@ -13,9 +13,9 @@ interface Network {
 const MAPPED = "::ffff:";
 
 /**
- * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. Returns `undefined`
- * if the text is neither. An IPv4 address mapped into IPv6 is not accepted, because
- * `canonicalAddress` turns such an address into IPv4, so the entry would never match.
+ * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. An IPv4 address
+ * mapped into IPv6 is not accepted, because `canonicalAddress` turns such an address into IPv4, so
+ * the entry would never match.
  */
 export function parseNetwork(text: string): Network | undefined {
   const [, address = "", digits] = /^([^/%]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
@@ -27,10 +27,7 @@ export function parseNetwork(text: string): Network | undefined {
   return prefix <= bits ? { address, prefix, family } : undefined;
 }
 
-/**
- * Returns the usual notation of an IP address (IPv6 as in RFC 5952), without a zone. Returns
- * `undefined` if the text is not an address. An IPv4 address mapped into IPv6 becomes IPv4.
- */
+/** Returns the notation of RFC 5952, without a zone. An IPv4-mapped address becomes IPv4. */
 export function canonicalAddress(text: string): string | undefined {
   if (isIPv4(text)) return text;
   if (!isIPv6(text)) return undefined;

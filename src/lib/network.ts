@@ -1,9 +1,6 @@
 // Reduces the address of a client to the part that the client cannot easily change. Pure functions.
 
-/**
- * Returns an IPv4 address, even if it is mapped into IPv6. Returns the first 64 bits of another
- * IPv6 address, because a host can use every address that begins with them.
- */
+/** A host can use every address that begins with the first 64 bits of its IPv6 address. */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");
@@ -12,10 +9,6 @@ export function networkOf(address: string): string {
   return groups.slice(0, 4).join(":");
 }
 
-/**
- * Returns an IPv4 address in its usual form. `groups` has one element in that form, or two
- * hexadecimal groups.
- */
 function dotted([high = "", low]: readonly string[]): string {
   if (low === undefined) return high;
   const bytes = [high, low].flatMap((group) => {

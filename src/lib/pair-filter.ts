@@ -1,13 +1,9 @@
 // A Bloom filter for pairs of strings, in the split-block layout: a lookup tests one bit in each of
-// the eight words of one block, and a block fits in a cache line. State: the bits. Each added pair
-// sets some of them, and `clear` resets all.
+// the eight words of one block, and a block fits in a cache line.
 
 import { charCode } from "./char-code.ts";
 
-/**
- * Base-2 logarithm of the number of blocks, which use 8 MiB. With a million pairs, one lookup in a
- * thousand is a false positive.
- */
+/** Uses 8 MiB. With a million pairs, one lookup in a thousand is a false positive. */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
 
@@ -20,7 +16,6 @@ export class PairFilter {
   #words: Int32Array | undefined;
   /** First word of the block that `#hash` selected. Returning two values would be slower. */
   #block = 0;
-  /** Hash from which the bits in that block are derived. */
   #bits = 0;
 
   add(first: string, second: string): void {

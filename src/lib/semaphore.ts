@@ -1,6 +1,5 @@
-// A semaphore: a fixed number of tasks run concurrently, and further tasks wait in order. State:
-// the free permits and the waiting tasks. The number of waiting tasks is not limited here, so
-// callers must limit it.
+// A semaphore: a fixed number of tasks run concurrently, and further tasks wait in order. The
+// number of waiting tasks is not limited here, so callers must limit it.
 
 export class Semaphore {
   #free: number;

@@ -1,9 +1,7 @@
 // Splits a long job into short slices, between which the event loop does other work. Jobs that
-// share `Turns` take turns: one of them continues in each iteration of the event loop. State: the
-// start of the current slice, and the jobs that wait.
+// share `Turns` take turns: one of them continues in each iteration of the event loop.
 
 const STEPS_PER_READ = 4;
-/** Maximum length of a slice. */
 const MAX_MS = 10;
 /** Maximum length of a slice, as a fraction of the time that the job has waited for the slice. */
 const SHARE = 1 / 4;
@@ -35,17 +33,14 @@ export class TimeSlice {
   #sinceMs = performance.now();
   #steps = 0;
 
-  /**
-   * Creates a slice of `ms` milliseconds. Later slices last up to `MAX_MS` if the event loop is
-   * busy.
-   */
+  /** Later slices last up to `MAX_MS` if the event loop is busy. */
   constructor(ms = 1, turns = new Turns()) {
     this.#minMs = ms;
     this.#ms = ms;
     this.#turns = turns;
   }
 
-  /** Returns true if the slice is used up. Must be called before each small step of the job. */
+  /** Must be called before each small step of the job. */
   shouldYield(): boolean {
     this.#steps += 1;
     if (this.#steps % STEPS_PER_READ !== 0) return false;
@@ -60,10 +55,7 @@ export class TimeSlice {
     this.#ms = Math.max(this.#minMs, Math.min(share, MAX_MS));
   }
 
-  /**
-   * Calls `step` with each item, and yields between the calls. The results are awaited together.
-   * Rejects with the first error after all calls have started.
-   */
+  /** Rejects with the first error after all calls have started. */
   async each<Item, Result>(
     items: Iterable<Item>,
     step: (item: Item) => Promise<Result>,

@@ -21,10 +21,7 @@ export class TokenBucket {
     this.#refilledAtMs = nowMs;
   }
 
-  /**
-   * Removes the cost, which may leave a debt, and returns 0 if there is at least one token.
-   * Otherwise adds the cost to the debt and returns the time to wait in milliseconds.
-   */
+  /** Returns 0 or, if there is not one token, the time to wait in milliseconds. */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
     if (waitMs === 0) this.charge(cost);
@@ -48,7 +45,6 @@ export class TokenBucket {
     this.#tokens = Math.max(-burst, tokens);
   }
 
-  /** Records a refused use and adds its cost to the debt, which lengthens the time to wait. */
   refuse(cost: number): void {
     this.charge(cost);
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);

@@ -1,9 +1,6 @@
 // Waits for a promise for a limited time.
 
-/**
- * Resolves when `work` has resolved, or after `ms` milliseconds. Rejects if `work` rejects before
- * that. `work` continues after the time has passed.
- */
+/** `work` continues after the time has passed. */
 export async function waitAtMost(work: Promise<unknown>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const limit = new Promise<void>((resolve) => {

@@ -5,10 +5,7 @@ import { charCode } from "./char-code.ts";
 /** Maximum length that is written here. `Buffer.write` is faster for longer strings. */
 const SHORT = 48;
 
-/**
- * Writes `text` as UTF-8 and returns its size in bytes. `target` must have room for 3 bytes per
- * UTF-16 unit.
- */
+/** `target` must have room for 3 bytes per UTF-16 unit. */
 export function writeText(target: Buffer, at: number, text: string): number {
   const size = text.length;
   if (size > SHORT) return target.write(text, at);
