@@ -44,7 +44,7 @@ async function run(line: CommandLine): Promise<void> {
   }
 }
 
-/** Checks the configuration against this machine. An address in use is only a warning. */
+/** An address in use is only a warning. */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
   const { problems, warnings } = await checkMachine(config);
@@ -53,7 +53,7 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/** Starts a node. Only this command imports the modules of the node. */
+/** Only this command imports the modules of the node. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   if (line.newStore && config.redis.url !== "")
@@ -95,7 +95,7 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/** Returns standard input. On a terminal, reads one line without echo. */
+/** On a terminal, reads one line without echo. */
 async function readPassword(): Promise<string> {
   if (!process.stdin.isTTY) return text(process.stdin);
   process.stderr.write("Password: ");

@@ -1,5 +1,4 @@
-// The command `jindou migrate`: one migration, with its progress on standard error. State: the
-// migration and its progress display.
+// The command `jindou migrate`: one migration, with its progress on standard error.
 
 import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
@@ -8,7 +7,6 @@ import { sentenceOf } from "./observe/error-fields.ts";
 import { migrationOf } from "./server/migration.ts";
 import { onStopSignal } from "./signals.ts";
 
-/** Migrates the data. A signal ends the migration after the current page. */
 export async function moveData(config: Config): Promise<void> {
   const { stderr } = process;
   const progress = new Progress(
@@ -51,7 +49,6 @@ export async function moveData(config: Config): Promise<void> {
   );
 }
 
-/** Returns a function that prints the progress and the errors of another process. */
 function reportOther(
   print: (line: string) => void,
   progress: Progress,
@@ -72,10 +69,7 @@ function reportOther(
 const ECHO_MS = 300;
 const FAILED = 1;
 
-/**
- * Returns a handler for signals. The first signal ends the migration after the current page, and a
- * later signal ends the process immediately. In both cases the next run resumes the migration.
- */
+/** The first signal ends the migration after the current page, a later one ends the process. */
 function stopOnce(migration: Migration): () => void {
   let stoppedAtMs: number | undefined;
   return () => {

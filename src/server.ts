@@ -1,6 +1,5 @@
 // One node: the order in which its parts start and stop. It stops in reverse order: reject new
-// work, disconnect clients, finish the calls in progress, flush and close. The parts are created in
-// server/.
+// work, disconnect clients, finish the calls in progress, flush and close.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Config } from "./config/schema.ts";
@@ -19,7 +18,7 @@ const DRAIN_SHARE = 0.8;
 const LAST_REPLIES_MS = 5;
 
 interface Server {
-  /** Opens the store, then the listeners. Rejects with a message for the operator. */
+  /** Rejects with a message for the operator. */
   start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
   /** Drains and stops the node. Waits for a start in progress first. Safe to call twice. */
   close(): Promise<void>;
@@ -79,9 +78,6 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     }
   }
 
-  /**
-   * Opens the listeners and waits for a pending migration. Returns `undefined` if there is none.
-   */
   async function finishMigration(): Promise<ListenerPorts | undefined> {
     const { migration, logger } = node;
     if (migration === undefined || !(await migration.isPending())) return undefined;
@@ -91,7 +87,6 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return ports;
   }
 
-  /** Opens the API and returns its port. Safe to call more than once. */
   function openApi(): Promise<number> {
     openingApi ??= startListener(listeners.api, "api");
     return openingApi;

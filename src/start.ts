@@ -1,5 +1,5 @@
-// Runs one node in this process: start, signals, drain and exit. State: the time at which the node
-// began to stop. Only this file may exit the process of a running node. It logs every error.
+// Runs one node in this process: start, signals, drain and exit. Only this file may exit the
+// process of a running node. It logs every error.
 
 import { BrokerError } from "./broker/errors.ts";
 import type { Config } from "./config/schema.ts";
@@ -84,7 +84,6 @@ function exitOnBug(logger: Logger): void {
 
 interface StopPlan {
   readonly logger: Logger;
-  /** Time after which the process exits even if closing hangs. */
   readonly timeoutMs: number;
 }
 
