@@ -28,10 +28,7 @@ export interface ChannelPosition {
 }
 
 export interface DeliveredMark {
-  /**
-   * Seq of the message. A message that is not stored has the channel's newest seq at the time of
-   * its publication.
-   */
+  /** For a message that is not stored: the channel's newest seq at the time of its publication. */
   readonly seq: number;
   readonly isStored: boolean;
   readonly messageId: number;
@@ -46,10 +43,7 @@ export interface ReaderState {
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
-  /**
-   * Returns the number of the newest publication, 0 if there is none. Cheap enough to be called for
-   * many channels.
-   */
+  /** Returns the number of the newest publication, 0 if there is none. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /**

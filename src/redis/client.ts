@@ -23,10 +23,7 @@ export interface RedisSettings {
 
 export type RedisClient = Redis | Cluster;
 
-/**
- * Time added to `timeoutMs`. If a connection with pending commands receives no byte for the total
- * time, it is considered dead and is replaced.
- */
+/** A connection with pending commands that is silent this long after `timeoutMs` is replaced. */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no more commands are sent on it. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
@@ -172,10 +169,7 @@ function refusalsIn(message: string): readonly Error[] {
   return [new UnusableRedis(`a Sentinel rejected redis.sentinelPassword: ${reply}`)];
 }
 
-/**
- * Commands whose callers have timed out are counted too, because a server that hangs may still run
- * them later, and they use memory until the connection is closed.
- */
+/** Commands that timed out count too: a server that hangs may still run them later. */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
   // of the Cluster is being opened.
@@ -191,17 +185,11 @@ export function isFull(client: Redis, maxCommands: number): boolean {
 export interface SendOptions {
   /** Maximum time to wait for the reply, if it is shorter than the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
-  /**
-   * True if the command already contains the work of a whole turn of the event loop, such as a
-   * batch. It is then written at the end of the current callback instead of at the end of the turn.
-   */
+  /** True for a batch: it is written at the end of the current callback, not of the turn. */
   readonly isGathered?: boolean;
 }
 
-/**
- * Sends a command, whose name must be in lower case. The reply is a `Buffer`, a number, null or an
- * array of these. Rejects with the errors of ioredis.
- */
+/** `name` must be in lower case. The reply is a `Buffer`, a number, null or an array of these. */
 export function send(
   client: Redis,
   name: string,
@@ -281,10 +269,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
   } satisfies ClusterOptions;
 }
 
-/**
- * A command encoded in one step. ioredis would measure and copy each argument separately, which
- * costs three times as much for each message. The name must be in lower case.
- */
+/** ioredis would measure and copy each argument separately, at three times the cost. */
 export class EncodedCommand extends Command {
   readonly #bytes: Buffer;
   #isWritten = false;

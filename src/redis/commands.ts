@@ -153,7 +153,6 @@ class Refusals {
     }
   }
 
-  /** Records an error reply. Returns false if the server has run the command. */
   add(command: string, reply: string): boolean {
     if (UNKNOWN_COMMAND.test(reply)) this.#unknown.add(command);
     else if (NO_KEY.test(reply)) this.#isKeyDenied = true;
@@ -186,10 +185,7 @@ class Refusals {
   }
 }
 
-/**
- * Returns the ACL rules to add for a command that was refused. If scripts could not be run or
- * loaded, the rules also allow all commands that scripts use, because these were not checked.
- */
+/** If scripts could not be run or loaded, their commands were not checked and are included. */
 function rightsFor(command: string): readonly string[] {
   const right = `+${command.toLowerCase()}`;
   if (command === "ssubscribe") return [right, "+sunsubscribe"];

@@ -77,7 +77,6 @@ export function isUnanswered(error: unknown): boolean {
   return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);
 }
 
-/** Returns true if Redis replied that it cannot run the command now. */
 export function isRejected(error: unknown): error is BrokerError {
   return isUnavailable(error) && isReply(error.cause);
 }

@@ -37,10 +37,7 @@ export async function checkServer(
   return warningsOf(info);
 }
 
-/**
- * Throws a `RedisAway` if INFO shows a replica. A replica may accept writes, but it deletes them
- * when it next synchronizes with its primary. A replica of a Cluster redirects every call.
- */
+/** A replica may accept writes, but it deletes them when it next synchronizes with its primary. */
 export function assertPrimary(info: string): void {
   if (!/^role:slave\b/m.test(info)) return;
   throw new RedisAway(

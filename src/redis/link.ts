@@ -48,7 +48,6 @@ const CONNECTION_FAILED = "The connection to Redis failed";
 
 interface LinkPorts {
   readonly name: string;
-  /** Receives failures that are not reported to any caller. */
   readonly onError: (error: unknown, what: string) => void;
   readonly onDataLoss?: () => void;
   /**
@@ -175,10 +174,8 @@ export class RedisLink {
   }
 
   /**
-   * Connects and checks the server. Safe to call twice. Throws `RedisAway` if Redis cannot be used
-   * now; a later call then tries again. Throws `UnusableRedis` if waiting does not help: Redis is
-   * too old, rejects this node, or holds data of another program or of a format that this build
-   * cannot read.
+   * Throws `RedisAway` if Redis cannot be used now; a later call then tries again. Throws
+   * `UnusableRedis` if waiting does not help.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -268,18 +265,13 @@ export class RedisLink {
     return this.#send(command, [...args], {});
   }
 
-  /** Converts an error that a script caught and returned in its reply. */
   readonly errorOf = (text: string): BrokerError => {
     const error = errorOfReply(text);
     if (isDenied(error)) this.#checkRights();
     return error;
   };
 
-  /**
-   * Counts a piece of work as one call in flight until `release` is called. Used for work that is
-   * sent later, together with other work, in one call with `isGathered`. Throws `unavailable` or
-   * `overloaded`.
-   */
+  /** Counts work as one call in flight until `release`. Throws `unavailable` or `overloaded`. */
   admit(): void {
     this.#countCall({});
   }

@@ -7,7 +7,6 @@ import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
 import { slotOf } from "./slots.ts";
 
-/** Minimum time between two refreshes of the slot map that are caused by errors. */
 const MIN_REFRESH_MS = 100;
 const REFRESH_INTERVAL_MS = 2000;
 
@@ -37,10 +36,7 @@ export class Primaries {
     clearInterval(this.#refreshInterval);
   }
 
-  /**
-   * Returns the connection to the server that holds the key, or to any primary if there is no key.
-   * Throws `unavailable` if the server is unreachable or unknown.
-   */
+  /** Throws `unavailable` if the server is unreachable or unknown. Without a key, any primary. */
   connectionFor(key: string | undefined): Redis {
     const node =
       key === undefined

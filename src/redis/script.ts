@@ -1,7 +1,6 @@
-// Builds Lua scripts that run atomically inside Redis. A script is one Lua file, preceded by the
-// shared functions it uses. Files are read once, when the module is loaded. Redis creates every
-// function, table and local of a script again at each call, so the source is reduced: constants and
-// one-line functions are inlined and unused functions are removed.
+// A script is one Lua file, preceded by the shared functions it uses. Redis creates every function,
+// table and local of a script again at each call, so the source is reduced: constants and one-line
+// functions are inlined and unused functions are removed.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";

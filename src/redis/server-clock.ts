@@ -14,10 +14,7 @@ interface Sample {
   readonly arrivedMs: number;
 }
 
-/**
- * Number of newest samples from which the best one is used. A delayed reply gives a time that is
- * too early.
- */
+/** The best of the newest samples is used: a delayed reply gives a time that is too early. */
 const SAMPLES = 3;
 /** Number of samples of a server within `maxAgeMs`. */
 const SAMPLES_PER_AGE = 4;
@@ -74,9 +71,7 @@ export class ServerClocks {
     return asking;
   }
 
-  /**
-   * Rejects with the errors of ioredis, and with UnusableRedis if the time is too late to be used.
-   */
+  /** Rejects with the errors of ioredis, and with `UnusableRedis` if the time is too late. */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
@@ -136,18 +131,12 @@ export class ServerClocks {
     return this.#samples.get(server)?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
   }
 
-  /**
-   * Asks a server for its time, and waits for the reply for at most `REPLY_MS`. Without this
-   * request, a node that was busy for longer than `maxAgeMs` would reject its next call.
-   */
+  /** Without this, a node that was busy for longer than `maxAgeMs` would reject its next call. */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);
   }
 
-  /**
-   * Asks again if the time is still unknown: the first call may join a request that was sent before
-   * a freeze of the process and times out.
-   */
+  /** The first call may join a request sent before a freeze of the process, which times out. */
   async #askUntilKnown(server: Redis): Promise<void> {
     await this.#askOnce(server);
     if (this.now(server) === undefined) await this.#askOnce(server);

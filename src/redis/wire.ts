@@ -125,7 +125,6 @@ interface MessageExtra {
   readonly idBefore?: number | undefined;
 }
 
-/** Encodes a message for a log or an inbox. `timestampMs` is the time of its acceptance. */
 export function encodeRecord(message: RecordedMessage, timestampMs: number): Buffer {
   const { channel, header, streamNo, tagKey, passthrough, payload } = message;
   const fields = [
@@ -391,7 +390,6 @@ function stringHead(bytes: number): Buffer {
   return head;
 }
 
-/** Returns where the content of the string at `at` begins, `NaN` if no string starts there. */
 function contentAt(bytes: Buffer, at: number): number {
   const kind = bytes[at] ?? 0;
   if ((kind & 0xe0) === FIXED_STRING) return at + 1;
@@ -450,7 +448,6 @@ function unpackExtra(extra: Buffer): readonly unknown[] {
   return PACKED_EMPTY_EXTRA.equals(extra) ? EMPTY_EXTRA : unpackList(extra);
 }
 
-/** Returns a stream's message as it was at the start of the stream, with an empty text. */
 export function withStream(plain: Message): Message {
   const message = { ...plain, payload: streamPayload("") };
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;

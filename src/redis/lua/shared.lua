@@ -8,7 +8,6 @@ local WHOLE_SERVER = -1
 -- Redis formats it itself, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
--- Returns the time in a message id, Unix ms.
 local function message_ms(id) return EPOCH + math.floor(id / 4096) end
 
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
