@@ -28,7 +28,6 @@ export function createNodeDescription(details: NodeDetails): () => NodeInfo {
   });
 }
 
-/** The function returns this process's recent CPU usage, as a fraction of one core from 0 to 1. */
 function createLoadMeter(): () => number {
   let readAtMs = performance.now();
   let usage = process.cpuUsage();

@@ -13,7 +13,6 @@ const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 const CLOCK_TOLERANCE_MS = 60_000;
 
 export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
-  /** Keys come from clients and may be long, so the name contains their SHA-256 hash. */
   const keyOf = (key: string) =>
     link.keys.shared(`fails:${createHash("sha256").update(key).digest("hex")}`);
 

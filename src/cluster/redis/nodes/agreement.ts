@@ -1,7 +1,6 @@
 // The settings in which all nodes of a cluster must agree, as this node and the others announce
 // them. While they differ, every node uses the larger value of each. State: the values in use.
 
-/** Settings that are held equal, by their names in the configuration. */
 export interface Timings {
   readonly "cluster.deadAfterMs": number;
   readonly "redis.timeoutMs": number;

@@ -23,7 +23,6 @@ export interface RegistryPorts {
   readonly heartbeatMs: number;
   readonly agreement: Agreement;
   readonly startClockComparison: () => (redisMs: number) => void;
-  /** Called when this node, which was declared dead, is live again as a new incarnation. */
   readonly onNewIncarnation?: () => void;
   readonly onError: (error: unknown, message: string) => void;
 }
@@ -63,14 +62,12 @@ export class Registry {
   #incarnation: Incarnation = "";
   #nextIncarnation: Incarnation;
   #live: LiveNodes = new Map();
-  /** Settings of the live nodes, as of the first heartbeat of this incarnation. */
   #settings: ReadonlyMap<Incarnation, SharedSettings> = new Map();
   /** Time at which the last confirmed heartbeat was sent, as `performance.now()`. */
   #confirmedMs = Number.NEGATIVE_INFINITY;
   /** Time at which the last confirmed heartbeat was sent, Unix milliseconds by Redis' clock. */
   #confirmedAtMs = 0;
   #refusedMs = Number.NEGATIVE_INFINITY;
-  /** Reply with which Redis rejected the last heartbeat, `undefined` if it did not. */
   #refusal: string | undefined;
   #isRefusalReported = false;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
@@ -86,7 +83,6 @@ export class Registry {
     );
   }
 
-  /** Sets the listener. Must be called before `start`. */
   setListener(listener: RegistryListener): void {
     this.#listener = listener;
   }
@@ -211,8 +207,7 @@ export class Registry {
   }
 
   /**
-   * Compares this node with the nodes that its first heartbeat has found live, some of which may
-   * have started at the same time.
+   * Some of the nodes that the first heartbeat has found live may have started at the same time.
    */
   async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
     const { agreement } = this.#ports;
@@ -335,7 +330,6 @@ export class Registry {
     return this.#status === "closed";
   }
 
-  /** The link reports that Redis is unreachable. */
   #reportFailure(error: unknown): void {
     if (isRejected(error) && !this.#isRefusalReported) {
       this.#isRefusalReported = true;

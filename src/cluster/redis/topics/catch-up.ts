@@ -33,7 +33,6 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   sequencer.goLive(position.publicationSeq);
 }
 
-/** Sets the position of a sequencer created for a received frame or after a lost connection. */
 export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another call set the position meanwhile

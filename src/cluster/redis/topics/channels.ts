@@ -18,7 +18,6 @@ interface ChannelsPorts {
   readonly sequencers: SequencerPorts;
   readonly catchUpQueue: CatchUpQueue;
   readonly feed: ChannelFeed;
-  /** Returns the time of `StoreTime`. */
   readonly clock: Clock;
   /** True if publications of a personal channel may overtake each other (Redis Cluster). */
   readonly mayReorder: boolean;
@@ -30,11 +29,9 @@ const MAX_MESSAGE_AGE_MS = 5000;
 const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later one. */
 const REORDER_WINDOW_MS = 5000;
-/** Maximum time until the loss of a subscription is noticed. */
 const LOSS_SLACK_MS = 2000;
 /** Maximum time by which the listed time of a channel's newest message may be too early. */
 const LISTING_SLACK_MS = 60_000;
-/** Maximum age of a publication that a fail-over can lose. */
 const FAILOVER_LOSS_MS = 10_000;
 const MAX_CONCURRENT_READS = 256;
 
@@ -43,16 +40,10 @@ export class Channels {
   readonly #users = new Map<string, Subscription>();
   /** Each sequencer of a personal channel is listed under at least one of its two users. */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
-  /**
-   * Sequencers of personal channels by channel key, in two generations. When the newer one is full,
-   * the idle sequencers in the older one are evicted.
-   */
+  /** Sequencers by channel key. When `#newer` is full, the idle ones in `#older` are evicted. */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
-  /**
-   * Time of the last eviction, Unix milliseconds. If it is later than the start of a subscription,
-   * a channel that has no sequencer now may have had one before, which may have delivered messages.
-   */
+  /** A channel without a sequencer may have had one before this time (Unix milliseconds). */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);
 
@@ -60,7 +51,6 @@ export class Channels {
     this.#ports = ports;
   }
 
-  /** Creates the sequencer of a group's topic, which buffers publications until `begin`. */
   createSequencer(topic: Topic): Sequencer | undefined {
     const key = groupKeyOf(topic);
     if (key === undefined) return undefined;
@@ -128,7 +118,6 @@ export class Channels {
     });
   }
 
-  /** Reads missing publications from the store at once, instead of waiting for them to arrive. */
   closeGaps(): void {
     const { sequencers, catchUpQueue } = this.#ports;
     for (const sequencer of sequencers.gaps) void catchUpQueue.catchUp(sequencer);
@@ -154,7 +143,6 @@ export class Channels {
     await caughtUp;
   }
 
-  /** Catches up with the user's personal channels that have changed since the loss. */
   async #restoreOthers(topic: Subscription, lostAtMs: number): Promise<void> {
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;

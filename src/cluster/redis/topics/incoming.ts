@@ -19,7 +19,6 @@ interface IncomingPorts {
 }
 
 const RECENT_IDS = 8192;
-/** Maximum number of held conversation changes of all users. The oldest is dropped first. */
 const MAX_HELD_CHANGES = 1000;
 /** Kinds of events that contain other users' content. Only users with access may receive them. */
 const VISIBLE_KINDS: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
@@ -39,7 +38,6 @@ function isHeld({ lostAtMs, sequencer }: Subscription): boolean {
 export class Incoming {
   readonly #ports: IncomingPorts;
   readonly #recentIds = new RecentIds(RECENT_IDS);
-  /** Newest held change of each conversation, by topic name and channel. */
   readonly #heldChanges = new BoundedMap<
     string,
     { readonly topic: Subscription; readonly event: ConversationEvent }

@@ -23,10 +23,7 @@ export class DeliveredPosition {
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /**
-   * Newest delivered messages in the order of their ids. Consecutive unstored messages are
-   * represented by the last one.
-   */
+  /** In the order of their ids. Consecutive unstored messages are represented by the last one. */
   readonly #marks: DeliveredMark[] = [];
   /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
   #floorId = 0;
@@ -54,10 +51,7 @@ export class DeliveredPosition {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
-  /**
-   * Records a stored message or an event of a stream. Returns false if it was delivered before.
-   * Returns true for all other events: removals, unstored messages and events outside streams.
-   */
+  /** Returns false for a stored message or an event of a stream that was delivered before. */
   markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"
@@ -65,7 +59,6 @@ export class DeliveredPosition {
       : this.#markEvent(event.event, event.event.stream);
   }
 
-  /** Records that all messages up to the position are delivered or not needed. */
   advanceTo({ headSeq, newestId, lastId }: ChannelPosition): void {
     const lowestId = this.#marks[0]?.messageId ?? Number.POSITIVE_INFINITY;
     if (newestId < lowestId) this.#floorId = Math.max(this.#floorId, newestId);
@@ -80,7 +73,6 @@ export class DeliveredPosition {
     return mark !== undefined && mark.messageId !== messageId;
   }
 
-  /** Moves the position back if delivered messages are not in the store: lost or forged ones. */
   forgetLost({ lostFromId, lastId }: ChannelPosition): void {
     let last = this.#marks.at(-1);
     while (last !== undefined && last.messageId >= lostFromId) {

@@ -12,7 +12,6 @@ import type { OnError } from "./topics-ports.ts";
 
 /** Maximum number of events in flight from long announcements, so that other calls have room. */
 const MAX_ANNOUNCING = 500;
-/** Number of events in one batch of a long announcement. A shorter announcement is sent at once. */
 const BATCH_SIZE = 50;
 const MAX_QUEUED = 100_000;
 

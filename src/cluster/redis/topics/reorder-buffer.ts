@@ -22,10 +22,7 @@ export class ReorderBuffer {
   readonly #frames = new Map<number, Buffer>();
   #unstoredCount = 0;
   #bytes = 0;
-  /**
-   * True if, since the last `consumeLost`, frames were dropped or a number arrived again with a
-   * different frame.
-   */
+  /** True if frames were dropped or two had the same number since the last `consumeLost`. */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {
@@ -47,10 +44,7 @@ export class ReorderBuffer {
     return lowest;
   }
 
-  /**
-   * Adds a copy of the frame, because the frame itself is a slice of a larger buffer. Drops all
-   * frames instead if the new one would exceed the budget.
-   */
+  /** Adds a copy of the frame, because the frame itself is a slice of a larger buffer. */
   add(publicationSeq: number, frame: Buffer): void {
     const existing = this.#frames.get(publicationSeq);
     if (existing !== undefined) {

@@ -34,7 +34,6 @@ interface SequencerStart {
 export interface SequencerPorts {
   readonly gapMs: number;
   readonly budget: BufferedBytes;
-  /** All sequencers of the node that wait for a missing publication. */
   readonly gaps: Set<Sequencer>;
   readonly time: StoreTime;
   /** Passes an event to the node's listener. Never throws. */
@@ -125,7 +124,6 @@ export class Sequencer {
     return this.isLive || this.isClosed;
   }
 
-  /** Delivers or buffers a frame of the channel. `event` is the decoded frame, if available. */
   accept(frame: Buffer, event?: OrderedEvent): void {
     const publicationSeq = publicationSeqOf(frame);
     if (this.#isHeld) return this.#keep(publicationSeq, frame);
@@ -232,7 +230,6 @@ export class Sequencer {
     this.#reorderBuffer?.clear();
   }
 
-  /** True while every publication is buffered, including the next one in order. */
   get #isHeld(): boolean {
     return this.#isSuspended || (this.#status !== "live" && this.#status !== "gap");
   }
@@ -247,10 +244,7 @@ export class Sequencer {
     return this.delivered.hasOtherAt(messageSeqOf(frame), messageId);
   }
 
-  /**
-   * Returns true if the message must be compared with the store: its id is not higher than the last
-   * one or is far in the future, or the frame names a different previous message.
-   */
+  /** Returns true if the message must be compared with the store. */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
     const { lastId } = this.delivered;
@@ -309,10 +303,7 @@ export class Sequencer {
     else this.#deliver(event);
   }
 
-  /**
-   * Delivers a frame. Skips an unstored message that arrived between a loss and the end of the
-   * catch-up, because a session may have received the message on its previous node.
-   */
+  /** Skips unstored messages of a loss: a session may have received them on its previous node. */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
     if (wasHeld && isUnstored(frame)) return;

@@ -35,14 +35,10 @@ const RETRY_MS = 200;
 const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
-/**
- * Additional wait after the timeout. After a freeze of the process, the timeout fires before the
- * data that has already arrived is read.
- */
+/** After a freeze, the timeout fires before the data that has already arrived is read. */
 const WAKE_UP_MS = 200;
 
 export class SubscriberConnection {
-  /** Names that are subscribed on this connection. Maintained by the owner. */
   readonly names = new Set<string>();
   readonly #client: Redis;
   readonly #ports: ConnectionPorts;
@@ -118,9 +114,8 @@ export class SubscriberConnection {
   }
 
   /**
-   * Resolves when all earlier publications have arrived. Rejects if the connection is down or the
-   * mark cannot be published. If the mark has no receiver or does not arrive in time, replaces the
-   * connection and rejects.
+   * Resolves when all earlier publications have arrived. Otherwise rejects, and replaces the
+   * connection if the mark has no receiver or does not arrive in time.
    */
   mark(): Promise<void> {
     return this.#marking.run();

@@ -1,6 +1,5 @@
 // Sharded subscriptions of the node. Each topic is subscribed at the server of its slot, with one
-// connection per server. Topics that are lost with a connection or a moved slot are subscribed
-// again. Owns the names to subscribe to, the lost names and the connections.
+// connection per server.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -32,7 +31,6 @@ export class Subscriber {
   readonly #topology: Topology;
   readonly #connections = new Map<Address, SubscriberConnection>();
   readonly #names = new Set<string>();
-  /** Names to subscribe to that have no subscription now. */
   readonly #lostNames = new Set<string>();
   #template: Redis | undefined;
   #isResubscribing = false;
@@ -52,11 +50,7 @@ export class Subscriber {
     if (!link.isCluster) await this.#connection(ONLY_SERVER).connect();
   }
 
-  /**
-   * Subscribes to a name. Retries until a timeout, and then rejects. Rejects earlier if Redis is
-   * unreachable or the name is unsubscribed meanwhile. Must not be called again for the name before
-   * the promise has settled.
-   */
+  /** Must not be called again for the name before the promise has settled. */
   async subscribe(name: string): Promise<void> {
     const deadline = performance.now() + this.#timeoutMs;
     this.#names.add(name);
@@ -90,7 +84,6 @@ export class Subscriber {
     return this.#lostNames.size === 0 && only?.isUp !== false;
   }
 
-  /** Resolves when all publications from before the call have arrived. */
   async mark(): Promise<void> {
     const deadline = performance.now() + this.#timeoutMs;
     for (;;)
@@ -139,7 +132,6 @@ export class Subscriber {
     await Promise.all(used.map((connection) => connection.mark()));
   }
 
-  /** Returns a key that is equal for names that can be subscribed with one SSUBSCRIBE. */
   #batchKeyOf(name: string): string {
     if (!this.#ports.link.isCluster) return "";
     return name.slice(name.indexOf("{"), name.indexOf("}"));

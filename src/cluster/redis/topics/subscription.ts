@@ -5,13 +5,11 @@ import type { Sequencer } from "./sequencer.ts";
 
 export interface Subscription {
   readonly topic: Topic;
-  /** Name of the sharded channel in Redis. */
   readonly name: string;
   /** Sequencer of a group's topic, `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
   /** Time since which publications have been arriving, Unix milliseconds. `undefined` before. */
   sinceMs: number | undefined;
-  /** True while Redis has the subscription. */
   isUp: boolean;
   isOpen: boolean;
   /** Time after which publications may be missing, Unix milliseconds. `undefined` if none are. */

@@ -21,7 +21,6 @@ interface SubscriptionsPorts {
   readonly nameOf: (topic: Topic) => string;
   readonly unsubscribeDelayMs: number;
   readonly maxDelayedUnsubscribes: number;
-  /** Maximum time that a caller waits for a lost topic, milliseconds. */
   readonly timeoutMs: () => number;
   readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, message: string) => void;
@@ -51,7 +50,6 @@ export class Subscriptions {
   readonly #ports: SubscriptionsPorts;
   readonly #entries = new Map<string, Entry>();
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
-  /** Topics that are lost, or are subscribed again and not restored yet. */
   readonly #lost = new Set<Entry>();
   #allRestored: Deferred | undefined;
   /** Users' topics that were lost and whose user has not been checked since. */
@@ -73,11 +71,7 @@ export class Subscriptions {
     return this.#entries.get(name);
   }
 
-  /**
-   * Subscribes to a topic and resolves when its publications are delivered. Rejects with
-   * `unavailable` if that is not possible in time. After a rejection, the topic stays subscribed
-   * only if another caller uses it.
-   */
+  /** After a rejection, the topic stays subscribed only if another caller uses it. */
   listen(topic: Topic): Promise<void> {
     return this.#request(topic, (entry) => entry.opening);
   }
@@ -136,7 +130,6 @@ export class Subscriptions {
     return true;
   }
 
-  /** Resolves when no topic is lost or being restored. */
   async settled(): Promise<void> {
     if (this.#lost.size === 0) return;
     this.#allRestored ??= deferred();

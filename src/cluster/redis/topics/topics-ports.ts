@@ -31,7 +31,6 @@ export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeG
   silentSinceMs(): number | undefined;
 }
 
-/** Resync for a node without sessions, which has no users to check. */
 export const NO_RESYNC: TopicsResync = {
   silentSinceMs: () => undefined,
   judgeUsers: async () => [],
@@ -39,7 +38,6 @@ export const NO_RESYNC: TopicsResync = {
 };
 
 export interface TopicsMetrics {
-  /** Counts a catch-up of a channel from the store. */
   repaired(): void;
   /**
    * Counts a publication that was dropped: it is not a valid frame (`unreadable`), it arrived on
@@ -53,7 +51,6 @@ interface TopicsLimits {
   /** Maximum time to wait for a missing publication before the store is read, milliseconds. */
   readonly gapMs: number;
   readonly maxDelayedUnsubscribes: number;
-  /** Maximum number of personal channels with a sequencer. */
   readonly maxPersonal: number;
   /** Maximum size of all reorder buffers together. */
   readonly maxBufferedBytes: number;

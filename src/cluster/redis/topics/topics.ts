@@ -107,8 +107,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Counts restored topics. Reports all except groups' topics to the listener, which must recover
-   * the missed events that are not stored.
+   * Reports all but groups' topics: the listener must recover missed events that are not stored.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });

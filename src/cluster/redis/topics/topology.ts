@@ -7,7 +7,6 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { SLOTS, slotOf } from "../../../redis/slots.ts";
 import { pause } from "./deadline.ts";
 
-/** Address of a server, as `host:port`. */
 export type Address = string;
 
 export const ONLY_SERVER: Address = "";
