@@ -27,7 +27,6 @@ export interface CopyPorts {
   readonly context: MoveContext;
   readonly record: Pick<MoveRecord, "watermark" | "differing" | "beganAtMs">;
   readonly save: (change: RecordChange) => Promise<void>;
-  /** Throws if the attempt must end. */
   readonly assertGoing: () => void;
   readonly onProgress: (progress: MoveProgress) => void;
   /** Called when both sides are equal, with the number of values of each kind in Redis. */

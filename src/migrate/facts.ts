@@ -13,7 +13,6 @@ const IMPORT = loadScript(new URL("./lua/import.lua", import.meta.url));
 export interface Fact {
   readonly key: string;
   readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "RPUSH" | "XADD" | "XNEW";
-  /** Arguments of the command after the key. */
   readonly items: readonly Arg[];
   /** Minimum time in milliseconds until the key expires. 0 means that it does not expire. */
   readonly keepMs: number;
@@ -111,7 +110,7 @@ export class MoveTarget {
   readonly #calls: Semaphore;
   #isAnswered = true;
 
-  /** `until` returns the fence of a key, see `Lease.fenceOf`. */
+  /** `until` returns the fence of a key: from that time on, its server rejects writes. */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
     this.#until = until;
@@ -159,7 +158,6 @@ export class MoveTarget {
   }
 }
 
-/** Fields of a channel's head other than the newest seqs of senders. */
 const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
 
 export interface RowCount {

@@ -104,7 +104,6 @@ export class Migration {
     return { ...this.#state, tryCount: this.#tryCount };
   }
 
-  /** True if all data is in Redis. */
   get isOver(): boolean {
     const { status } = this.#state;
     return status === "completed" || status === "migrated";

@@ -1,7 +1,6 @@
-// The record of a migration in Redis: its source, watermark and last error. With the record, a
-// migration can be resumed after a failure and is never repeated. All processes read the record,
-// and the process with the lease writes it. The record is created only in a Redis without other
-// data and without live nodes. All state is in Redis.
+// The record of a migration in Redis: its source, watermark and last error. All processes read the
+// record, and the process with the lease writes it. The record is created only in a Redis without
+// other data and without live nodes.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
@@ -15,7 +14,6 @@ const FORMAT = "1";
 const SCAN_COUNT = 1000;
 const WATCH_MS = 100;
 
-/** Matches the keys that a Redis without data may contain. */
 const IGNORED_KEYS =
   /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|settings|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
 
@@ -31,7 +29,6 @@ export interface MoveRecord {
   readonly isDone: boolean;
   /** Current step. After the end of the migration, the last step. */
   readonly step: string;
-  /** Number of rows of the step that are copied or compared. */
   readonly rows: number;
   readonly total: number;
   /** Last copied row, and the number of rows of its step up to it. `undefined` if there is none. */
@@ -113,7 +110,6 @@ interface EntryOptions {
   readonly source: string;
   readonly nowMs: number;
   readonly deadAfterMs: number;
-  /** Waits for `ms` milliseconds. Throws if the attempt must end. */
   readonly pause: (ms: number) => Promise<void>;
 }
 

@@ -1,7 +1,5 @@
-// The tables of an embedded store's folder, in the order in which they are migrated. For each
-// table, this file defines how its rows are read after a watermark and which facts they become in
-// Redis. The layout of the keys is in `store/redis/ports.ts`. Expired rows are not migrated. The
-// publication numbers of a channel start at its newest seq. No state.
+// The tables of an embedded store's folder, in the order in which they are migrated. Expired rows
+// are not migrated. The publication numbers of a channel start at its newest seq.
 
 import {
   type ChannelKey,
@@ -58,7 +56,6 @@ export interface MoveTable {
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 
-/** Creates a table whose rows do not depend on each other. */
 function table<K, V>(
   [step, name]: readonly [MoveStep, string],
   rowTable: folder.RowTable,
