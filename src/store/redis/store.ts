@@ -1,6 +1,5 @@
 // The Redis driver of the `Store` port: any number of nodes share one Redis, and scripts inside
-// Redis make the decisions. Assembles the parts of the driver and checks the store's lifecycle at
-// each call. Only the parts have state.
+// Redis make the decisions.
 
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
@@ -30,7 +29,6 @@ interface RedisStoreStats {
   readonly commands: number;
   /** Number of copies that full inboxes dropped before the copies were acknowledged. */
   readonly inboxDropped: number;
-  /** Number of records that were left out of results because they could not be decoded. */
   readonly unreadable: number;
 }
 

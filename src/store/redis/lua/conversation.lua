@@ -67,8 +67,7 @@ local function entry_from(seq)
   return raw_entry and entry_of(raw_entry)
 end
 
--- A binary search is possible, because messages reach the retention time in the order of their
--- seqs.
+-- A binary search is possible: messages reach the retention time in the order of their seqs.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end

@@ -20,7 +20,6 @@ local function read_dedupe(key, now, window) return decode_dedupe(redis.call('GE
 local dedupe_ttl
 
 -- Writes a dedupe record. All arguments except `window` and `is_first` are strings.
---   now       Unix ms
 --   place     `<seq>-<messageId>`
 --   pub       publication number if it differs from the seq, else false or nil
 --   is_first  true to write only if there is no record within the window. If there is one, its id,

@@ -3,9 +3,6 @@
 
 -- Decodes an entry of an XRANGE reply. Returns a table:
 --   entry_id  `<seq>-<messageId>`
---   seq
---   id        message id
---   record
 --   counted   number of messages through this seq that have a red dot and do not expire
 --   stream    clientMsgNo of the stream, nil if the message does not belong to a stream
 --   expires   Unix ms, nil if the message does not expire

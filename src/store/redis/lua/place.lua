@@ -34,7 +34,6 @@ local LISTS = 16 -- bits of the lists that are not empty, false if there are non
 local DUE = 17
 
 -- Reads a channel's head and returns an open channel.
---   base        beginning of the names of the channel's keys
 --   peers       list of Unix ms (as a string) and, for each user of a personal channel, the key
 --               `peers` and the uid to add to it; false for a group, or if the users are in other
 --               slots. Before it calls `place_message`, the caller sets the Unix ms to the time in
@@ -59,7 +58,6 @@ end
 -- Adds one message to the log. Afterwards `channel[SEQ]` is its seq and `channel[PUB]` its
 -- publication number.
 --   entry_id  `<seq>-<messageId>`
---   red_dot   true if the message has a red dot
 --   expires   Unix ms as a string, nil or false if the message does not expire
 --   stream    clientMsgNo of the stream that the message starts, nil if it starts none
 local function place_message(channel, entry_id, record, uid, red_dot, expires, stream)
@@ -101,9 +99,6 @@ end
 -- Writes the head of a channel after at least one publication number was assigned. Adds the
 -- channel to `due` if a sweep must process it. A channel without limits is added with the score
 -- +inf when its log begins, so that a sweep finds it if limits are set later.
---   now           Unix ms
---   retention     ms, 0 means no limit
---   max_messages  maximum number of messages of a channel, 0 means no limit
 local function close_channel(channel, now, retention, max_messages)
   local seq, senders, pub_text = channel[SEQ], channel[SENDERS], int(channel[PUB])
   if not senders then

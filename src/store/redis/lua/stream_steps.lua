@@ -56,7 +56,6 @@ end
 --   id     '' if there is none
 --   mark   what is remembered under its id, '' if nothing is
 --   tail   part of its record after the event id
---   data
 --   units  UTF-16 units of data
 --   bytes  bytes that count against the limit of the stream
 --   kind   s start, c content, n note (a tool call), e end
@@ -101,7 +100,6 @@ local function close_stream(call, stream, ids_ms)
 end
 
 -- Ends an active stream that its producer did not end. Fields of `ending`:
---   state    final state
 --   stopped  true if a viewer cancelled it
 --   ids_ms   time in ms for which the event ids are kept
 local function end_stream(call, stream, ending)

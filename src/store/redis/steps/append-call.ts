@@ -11,7 +11,6 @@ import type { ChannelNames } from "./channel-names.ts";
 import { dedupeKey } from "./channel-names.ts";
 import { codeOf, refusalOf } from "./permission-tables.ts";
 
-// Values of `result` in the script's reply.
 const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
@@ -30,7 +29,6 @@ export interface Placement {
   readonly messageId: number;
   /** 0 if the message is not stored. */
   readonly messageSeq: number;
-  /** 0 if the message is a retry of a command. */
   readonly publicationSeq: number;
   readonly isRetry: boolean;
   readonly atMs: number;
@@ -53,7 +51,6 @@ export class AppendCall {
   readonly #dedupeKey: string;
   readonly #numbers: readonly number[];
   readonly #atMs: number;
-  /** Time at which the message expires, 0 if it does not expire. */
   readonly #endsAtMs: number;
   readonly #record: Buffer;
   readonly #extra: Buffer;
@@ -123,7 +120,6 @@ export class AppendCall {
   }
 }
 
-/** Reply of the append script, with the errors of the failed messages in order. */
 export interface AppendReply {
   readonly results: Buffer;
   /** Id of the previous message (f64) for each message, or empty if no channel needs these ids. */
@@ -147,7 +143,6 @@ export function readReply(
   };
 }
 
-/** Returns true if a message was appended or is a retry, so that its write must become durable. */
 export function isAnyStored(results: Buffer): boolean {
   for (let at = 1; at < results.length; at += RESULT_BYTES) {
     const result = results[at];

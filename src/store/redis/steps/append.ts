@@ -1,8 +1,7 @@
 // Appends messages in batches, to save calls. A batch is one call of the append script, for
 // messages on one server (on a Redis Cluster: in one bucket) that were queued in the same turn of
 // the event loop, or while earlier batches were in flight. A message must never overtake an earlier
-// one of the same origin in its channel, even if a call fails. On the hot path: no timer and no
-// await per message. State: the queues, and the size of the messages in them and in flight.
+// one of the same origin in its channel, even if a call fails.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -46,7 +45,6 @@ type AppendsPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "waitFor
 
 export class Appends {
   readonly #ports: AppendsPorts;
-  /** Queues by bucket. A single server has one queue, under 0. */
   readonly #queues = new Map<number, Queue>();
   readonly #ready = new Set<Queue>();
   #bytes = 0;
@@ -108,10 +106,7 @@ export class Appends {
     }
   };
 
-  /**
-   * Rejects messages that have waited for half of the timeout, so that a slow server has the other
-   * half to reply. Also rejects later messages that must not overtake a rejected message.
-   */
+  /** Rejects after half of the timeout, so that a slow server has the other half to reply. */
   #rejectLate(queue: Queue): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: AppendCall) => sinceMs < lastMs;
@@ -141,7 +136,6 @@ export class Appends {
     if (queue.waiting.length > 0) this.#wake(queue);
   }
 
-  /** Runs the script. Its reply contains the results in the order of the calls in `channels`. */
   async #run(channels: readonly (readonly AppendCall[])[], messages: number): Promise<AppendReply> {
     const { link, clock, limits } = this.#ports;
     // All calls use the same counter of message ids: they are in one bucket or on one server.
@@ -215,11 +209,7 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
   return [...channels.values()];
 }
 
-/**
- * While another batch is in flight, only a full batch is sent, because running the script costs
- * more than the messages in it. A call stays in the queue while an earlier call with the same
- * `order` is in flight.
- */
+/** While a batch is in flight, only a full one is sent: a script costs more than its messages. */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, inFlight } = queue;
   const calls: AppendCall[] = [];

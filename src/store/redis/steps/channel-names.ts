@@ -11,10 +11,7 @@ const MAX_CHANNELS = 20_000;
 /** Bucket number for scripts on a single server, whose message ids contain no bucket. */
 const WHOLE_SERVER = -1;
 
-/**
- * Maximum difference between the times in the ids of two messages that are stored at the same time
- * with different counters of a Redis Cluster.
- */
+/** Maximum difference between the times in ids that two counters assign at the same time. */
 export const COUNTERS_APART_MS = 2000;
 
 type Location = Pick<RedisLink, "keys" | "isCluster">;

@@ -63,7 +63,6 @@ interface RedisChannels extends ChannelStore {
   repairIndexes(isStopped: () => boolean): Promise<void>;
 }
 
-/** A write that rejects with `unavailable` may have taken effect. Repeating it is safe. */
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   const { link, waitForReplicas } = ports;
   const groups = new UserGroups(ports);

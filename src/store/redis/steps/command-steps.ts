@@ -31,7 +31,6 @@ export interface Command {
 }
 
 interface PutResult {
-  /** Number of older copies that full inboxes dropped. */
   readonly dropped: number;
   /** First error, `undefined` if every recipient got the copy. */
   readonly failure: BrokerError | undefined;
@@ -77,11 +76,7 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
   };
 }
 
-/**
- * Accepts a command. The script is sent synchronously, so that commands of one channel get their
- * ids in the order of the calls. The script also puts copies into the inboxes of the first `count`
- * recipients and, on a single server, notifies all of `pushOnlyRecipients`.
- */
+/** The script is sent synchronously, so that commands of one channel get their ids in order. */
 export async function accept(
   ports: CommandPorts,
   command: Command,
@@ -166,7 +161,6 @@ export function decodePending(messageId: number, fields: readonly Buffer[]): Com
 export type PendingEntries = readonly (readonly [Buffer, readonly Buffer[]])[];
 
 interface SweepRange {
-  /** All copies of commands with lower ids have expired. */
   readonly endedId: number;
   /** First id, or `(` and the last id of the previous page. */
   readonly from: string;

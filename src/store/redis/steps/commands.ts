@@ -38,10 +38,7 @@ const MAX_GROUPS = 16;
 const IN_FLIGHT_SHARE = 1 / 4;
 /** Age above which no node still works on a pending command, so that a sweep may complete it. */
 const STALE_MS = 60_000;
-/**
- * Age above which sweeps skip a pending command, and only a retry by its sender completes it.
- * Inboxes do not remember older commands, so a sweep could put a second copy into them.
- */
+/** Inboxes do not remember older commands, so a sweep could put a second copy into them. */
 const GIVEN_UP_MS = 3_600_000;
 const BUCKETS_AT_ONCE = 8;
 
@@ -56,10 +53,7 @@ export class Commands {
   readonly #groups: Semaphore;
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
-  /**
-   * Bytes of commands in progress, by sender. A sender that already holds bytes may hold at most as
-   * many bytes as remain free, so that other senders find room.
-   */
+  /** A sender that already holds bytes may hold at most as many as remain free. */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
@@ -110,7 +104,6 @@ export class Commands {
     return { messageId, messageSeq: 0, duplicate: false };
   }
 
-  /** Sends the scripts of a command. Copies of one channel's commands are sent in order. */
   #begin(command: Command, draft: CommandDraft): Promise<SentCommand> {
     const { key, recipients } = command;
     const { isCluster } = this.#ports.link;
@@ -147,10 +140,7 @@ export class Commands {
     return { messageId, messageSeq, duplicate: true };
   }
 
-  /**
-   * Completes the command with this id if it is still pending. A retry whose `publicationSeq` is 0
-   * repeats a command, so `append` must await this before it answers the retry.
-   */
+  /** `append` must await this before it answers a retry whose `publicationSeq` is 0. */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
     const pendingKey = pendingCopiesOf(link.keys, key);

@@ -1,7 +1,6 @@
-// The port's conversations on Redis. A user's state in a channel is computed when it is read, by
-// one script in the channel's slot. The key `peers` of a user contains at least all users with whom
-// messages are stored. Nothing is awaited before a script is sent, so that calls for one channel
-// take effect in the order in which they were made. No state.
+// A user's state in a channel is computed when it is read, by one script in the channel's slot.
+// Nothing is awaited before a script is sent, so that calls for one channel take effect in the
+// order in which they were made.
 
 import {
   type ChannelRef,
@@ -61,10 +60,7 @@ export function createRedisConversations(
 ): ConversationStore & Pick<ChannelFeed, "personalChannelsSince"> {
   const { link, clock, limits, onError, unreadable, waitForReplicas } = ports;
 
-  /**
-   * Runs the script until it has found the newest shown message or there is none. If `isWhole` is
-   * 1, skips messages that cannot be decoded.
-   */
+  /** Runs the script until it has found the newest shown message or there is none. */
   async function readState(
     uid: string,
     channel: ChannelRef,
@@ -110,7 +106,6 @@ export function createRedisConversations(
     return { head: { ...factsOf(channel, reply), last }, isEmpty };
   }
 
-  /** Applies `change` (its kind and its seq or count) and reads the whole conversation. */
   async function readWhole(
     uid: string,
     channel: ChannelRef,

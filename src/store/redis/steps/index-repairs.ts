@@ -9,7 +9,6 @@ import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStorePorts } from "../ports.ts";
 
 interface IndexRepairsPorts extends Pick<RedisStorePorts, "link" | "clock" | "onError"> {
-  /** Adds the group to the user's index, calls `note` for it, and notifies the user's sessions. */
   readonly add: (groupId: string, uid: string) => Promise<void>;
 }
 
@@ -40,10 +39,7 @@ export class IndexRepairs {
     this.#isNeeded = link.isCluster && link.settings.minReplicas === 0;
   }
 
-  /**
-   * An entry without a connection is always written again, because its loss would not be noticed.
-   * Throws `unavailable` if the server is unreachable or unknown.
-   */
+  /** An entry without a connection is always written again: its loss would not be noticed. */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
   }

@@ -1,7 +1,6 @@
-// The port's messages on Redis. One script in the channel's slot checks the sender, stores the
-// message under the next seq and publishes it on the channel's topics. In a Redis Cluster the users
-// of a personal channel are in other slots: their rules are read before the script, and they are
-// notified after it.
+// One script in the channel's slot checks the sender, stores the message under the next seq and
+// publishes it on the channel's topics. In a Redis Cluster the users of a personal channel are in
+// other slots: their rules are read before the script, and they are notified after it.
 
 import { firstMessageId, messageTimeMs } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
@@ -31,7 +30,6 @@ interface MessagePorts extends RedisStorePorts, Pick<ChannelStore, "personFacts"
 }
 
 interface RedisMessages extends MessageStore {
-  /** Counters since the start: accepted messages, stored or not, and retries. */
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }
 
@@ -53,7 +51,6 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     return { ...draft, permission: refused ?? "granted" };
   }
 
-  /** Does for a retry what the first call may have left undone: copies and publications. */
   async function finish(
     draft: MessageDraft,
     { isApart }: ChannelNames,

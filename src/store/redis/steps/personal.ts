@@ -15,10 +15,8 @@ import { otherUser } from "./channel-names.ts";
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to both users of a personal channel. If `keptAtMs` is set (the time in the id
- * of a stored message), also adds each user to the other's `peers`. The calls ignore the maximum
- * number of calls in flight, because the channel's script has already run. Must be awaited before
- * the caller gets a result. Throws the first error after both calls have settled.
+ * If `keptAtMs` is set (the time in the id of a stored message), also updates `peers`. The calls
+ * ignore the maximum number of calls in flight, because the channel's script has already run.
  */
 export async function publishToUsers(
   link: RedisLink,

@@ -1,7 +1,6 @@
 // Removes from the channels' logs the messages that have expired, are past retention, or exceed a
-// channel's maximum. Expired messages are already hidden from readers; removing them frees memory
-// in Redis. Any node may sweep, and two nodes may do so at once, because each script processes a
-// single channel. State: the timer and the sweep in progress.
+// channel's maximum. Any node may sweep, and two nodes may do so at once, because each script
+// processes a single channel.
 
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
@@ -41,10 +40,7 @@ export class Sweep {
     this.#timer.unref();
   }
 
-  /**
-   * Removes all expired data and returns the number of removed messages. If a sweep is in progress,
-   * returns its result. Throws the first error after all servers and tasks have been processed.
-   */
+  /** If a sweep is in progress, returns its result. Throws the first error after all have run. */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
   }
@@ -73,10 +69,7 @@ export class Sweep {
     return this.#running;
   }
 
-  /**
-   * Returns the time of the store's clock. Throws if it is more than `MAX_AHEAD_MS` ahead of the
-   * server's clock, because a clock that may be wrong must not remove data.
-   */
+  /** A clock that may be wrong must not remove data. */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();

@@ -12,7 +12,6 @@ import { decodeVersioned } from "./stream-record.ts";
 const READ = loadScript(lua("stream_read"), lua("snapshot"));
 const OFFSET = loadScript(lua("stream_offset"), lua("snapshot"));
 
-/** Maximum size of the cache, in UTF-16 units. */
 const MAX_CACHED_UNITS = 8_000_000;
 const CHANNELS_IN_FLIGHT = 128;
 
@@ -31,7 +30,6 @@ export function createStreamReads({
   const cache = new StreamCache(MAX_CACHED_UNITS);
   const retentionMs = limits.retentionS * 1000;
 
-  /** Returns the Unix ms of the newest start that is past retention, -1 if there is no limit. */
   const pastMs = () => (retentionMs === 0 ? -1 : clock() - retentionMs);
 
   /** Reads the stream, or the channel's active stream if `clientMsgNo` is "". */
@@ -94,7 +92,6 @@ interface CachedStream {
 
 const ENTRY_UNITS = 500;
 
-/** Cache of snapshots. The snapshot that was put first is removed first. */
 class StreamCache {
   readonly #maxUnits: number;
   readonly #entries = new Map<string, CachedStream>();

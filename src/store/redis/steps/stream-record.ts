@@ -48,7 +48,6 @@ export function decodeVersioned(reply: unknown): VersionedSnapshot {
   return { version, snapshot: decodeSnapshot(reply) };
 }
 
-/** Decodes a whole snapshot. Throws `internal` if it has a newer format. */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const fields = reply as readonly (Buffer | null)[]; // as `stream_snapshot` specifies
   const [, head, id, seq, stateAt, next, startData, endData, text] = fields;

@@ -42,9 +42,7 @@ type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
 /** Functions that send the scripts and return their replies. They throw what `link.run` throws. */
 interface StreamSteps {
-  /** Starts a stream or adds an event to it. Also throws `bad_request` and `too_large`. */
   event(draft: StreamDraft): Promise<unknown>;
-  /** Ends a stream. With `silentSinceMs`, ends it only if it has had no event since then. */
   end(name: StreamName, silentSinceMs?: number): Promise<unknown>;
 }
 

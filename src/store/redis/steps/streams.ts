@@ -108,10 +108,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     }
   }
 
-  /**
-   * After Redis' clock was set back, times of last events may be in the future. Their streams would
-   * stay active until the clock has passed them.
-   */
+  /** After Redis' clock was set back, times in the future would keep streams active. */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
     try {
@@ -144,11 +141,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     cancelStream: (key, clientMsgNo) =>
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
-    /**
-     * Ends no stream and returns 0 if, within the last `silentMs`, Redis was unreachable, its clock
-     * was set or this node was not running. In these cases producers may have been unable to send,
-     * or the age of the last event is unknown.
-     */
+    /** Ends no stream if Redis was unreachable within the last `silentMs`, or its clock was set. */
     async interruptStreams(silentMs) {
       const corrected = mayBeInFuture ? correctFutureTimes() : undefined;
       corrected?.catch(() => undefined); // it rejects below

@@ -1,7 +1,6 @@
 // Group index of each user: at least the user's groups, maybe more. The group's own slot is
 // authoritative. A group is added to the index, with the time, before the script that may make the
-// user a member. A reader removes wrong entries, except recent entries and entries that were added
-// again meanwhile. State: the index repairs.
+// user a member.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -23,7 +22,6 @@ const ADDS_IN_FLIGHT = 256;
 /** Maximum number of users per call of `groups_add.lua`. On a Cluster it is one user per call. */
 const USERS_PER_ADD = 500;
 const GROUPS_PER_CALL = 100;
-/** Age above which a wrong entry is removed, in seconds. */
 const MIN_REMOVE_AGE_S = 300;
 /** Duration of a script after which entries are added again: a reader may have removed them. */
 const MAX_ADD_MS = 60_000;

@@ -18,10 +18,7 @@ const STATES = loadScript(lua("user_states"));
 
 /** Maximum number of users per script, so that it delays other calls by less than a millisecond. */
 const STATES_PER_CALL = 50;
-/**
- * Maximum number of `user_states.lua` calls in flight. After a lost connection a node reads the
- * states of all its users. These reads must not delay the sending of messages.
- */
+/** States of all users, read after a lost connection, must not delay the sending of messages. */
 const STATES_IN_FLIGHT = 256;
 
 export function createRedisUsers({
