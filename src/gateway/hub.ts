@@ -107,7 +107,7 @@ export class Hub {
         this.#findSession(event.uid, event.sessionId)?.end(event.reason);
         break;
       case "credential":
-        // The change of the token also publishes an `end_session` event for each session to end.
+        // An `end_session` event is published for each session that must end.
         break;
       case "addition":
         this.#include(event);

@@ -46,7 +46,7 @@ export const storeOptions = Type.Object(
       minimum: 100,
       maximum: 86_400_000,
       description:
-        "Time between sweeps, which remove expired messages, messages over the history limits and expired access tokens.",
+        "Time between sweeps, which remove expired data and messages over the history limits.",
     }),
   },
   { additionalProperties: false },
