@@ -40,7 +40,7 @@ const event = Type.Object({
     Type.String({
       pattern: LABEL_PATTERN,
       description:
-        "Id of the event, chosen by the caller. A second event with the same id in the same stream is a retry. If absent, the server creates an id",
+        "Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If absent, the server creates an id",
     }),
   ),
 });

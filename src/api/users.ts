@@ -1,4 +1,4 @@
-// Calls about users: device tokens, logout of devices, and online status.
+// Calls about users: device tokens, devices and their logout, online status, and system accounts.
 
 import { type Static, Type } from "typebox";
 import { DEVICE_FLAGS } from "../broker/model.ts";

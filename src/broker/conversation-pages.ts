@@ -38,10 +38,7 @@ interface Position {
   readonly prints: ReadonlySet<string>;
 }
 
-/**
- * Maximum number of prints in a cursor. They are of conversations that changed in the last
- * millisecond before the first page, or on a Redis Cluster in the last two seconds.
- */
+/** Maximum number of prints (hashes of conversations, see `Position`) in a cursor. */
 const MAX_PRINTS = 200;
 const PRINT_BYTES = 5;
 const VERSION = 1;

@@ -36,15 +36,15 @@ export interface Streams {
    * state `cancelled` means that the stream was cancelled and the event was not added to it.
    * Resolves when the event is durable. Throws `event_type_empty`, `stream_running`,
    * `stream_not_found`, `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal`
-   * code, `overloaded` or `unavailable`.
+   * code, `overloaded`, `disk_full` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
    * Cancels a stream for a viewer, who must be allowed to send. Throws a `SendRefusal` code,
-   * `stream_unknown`, `bad_id` or `bad_request`.
+   * `stream_unknown`, `bad_id`, `bad_request`, `overloaded`, `disk_full` or `unavailable`.
    */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
-  /** The caller must check the permission. Throws `stream_unknown` or `bad_id`. */
+  /** The caller must check the permission. Throws `stream_unknown`, `bad_id` or `unavailable`. */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
   start(): void;
   close(): Promise<void>;
@@ -116,7 +116,7 @@ export function createStreams(ports: StreamPorts): Streams {
       }
       const result = await store.streamEvent(draft);
       if (kind === "stream") return outcome(result);
-      // A tool-call event without an active stream is only pushed.
+      // A tool-call event without a stream, or after its end, is only pushed.
       if (result.verdict === "missing") publish(draft);
       return { state: result.state };
     },

@@ -34,7 +34,7 @@ const STABLE_MS = 2000;
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 /** Maximum number of channels in CONNECT that a server accepts by default. */
 const MAX_RESUME_CHANNELS = 1000;
-/** Maximum size of a frame that a server accepts by default. */
+/** Maximum size of a frame before CONNACK gives the server's limit. */
 const MAX_FRAME_BYTES = 128 * 1024;
 /** Fraction of the CONNECT frame that resume points may fill. */
 const RESUME_SHARE = 0.75;

@@ -2,7 +2,10 @@
 
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 
-/** Sections and keys that describe one process, its machine or its place in the network. */
+/**
+ * Sections and keys that describe one process, its machine or its place in the network.
+ * `redis.prefix` is not compared, because nodes with other prefixes are another cluster.
+ */
 const OF_ONE_NODE = [
   ...["api.listen", "api.tls", "api.trustedProxies", "api.maxFollowers", "api.maxPendingBodyBytes"],
   ...["client.listen", "client.tls", "client.trustedProxies", "client.maxConnections"],

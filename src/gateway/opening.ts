@@ -62,7 +62,7 @@ export interface OpeningContext extends LivePorts {
 }
 
 /**
- * A message that is older than the client's newest message by more than this cannot arrive twice.
+ * Maximum age of a message that may still arrive twice, relative to the client's newest message.
  */
 const LATELY_MS = 10_000;
 

@@ -15,7 +15,7 @@ export const redisOptions = Type.Object(
     cluster: Type.Boolean({
       default: false,
       description:
-        "Whether redis.url is the address of a Redis Cluster. Set this if redis.url has a single address; otherwise a single address means a single server. Several addresses always mean a Cluster or Sentinels.",
+        "Whether the single address in redis.url is a node of a Redis Cluster. If false, a single address is a single server. Several addresses always mean a Cluster or Sentinels.",
     }),
     sentinelName: Type.String({
       default: "",

@@ -139,9 +139,9 @@ export class HttpCall implements HttpRequest {
    * Sends the reply and closes the connection. A close with unread bytes would reset the
    * connection, and many clients would lose the reply. For a declared body that is not large, the
    * reply therefore waits a short time. If the body is large or does not arrive in that time, the
-   * connection stays open after the reply until the peer closes it or uWebSockets.js does (12 s).
-   * For a chunked body uWebSockets.js would wait without a limit, so that connection is closed at
-   * once. `bodyEnded` must be called for a declared body.
+   * connection stays open after the reply until the peer closes it or uWebSockets.js does (12 s),
+   * within the limits of its address. For a chunked body uWebSockets.js would wait without a limit,
+   * so that connection is closed at once. `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;

@@ -102,6 +102,7 @@ function servePost(route: HttpRoute, context: HttpContext): NativeHandler {
     const post = new PostCall(call, steps, { context, announced });
     res.onAborted(() => post.aborted());
     // Without a data handler, uWebSockets.js would let a refused caller send data without a limit.
+    // For a large body, `refuse` ends the call without one.
     if (announced !== "large") post.collect(res);
     const verdict = call.admit(steps.admit);
     if (verdict !== undefined && !(verdict instanceof Promise)) return post.refuse(verdict);

@@ -54,7 +54,10 @@ export interface Place {
 
 /** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
 const ROUND_MS = 15_000;
-/** Requests are watched while an address uses more than 1/`WATCHED_SHARE` of its slots. */
+/**
+ * Requests are watched while an address has more than 1/`WATCHED_SHARE` of its permitted silent
+ * connections, or while more than 1/`WATCHED_SHARE` of `MAX_ADDRESSES` are counted.
+ */
 const WATCHED_SHARE = 4;
 /** Maximum number of counted addresses. */
 const MAX_ADDRESSES = 65_536;

@@ -4,7 +4,7 @@
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
-/** One HTTP call. Its data is copied from the socket, so it may be used after an `await`. */
+/** One HTTP call. All fields except `remoteAddress` may be read after an `await`. */
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;

@@ -174,15 +174,18 @@ t.test("a seq that is acknowledged for two messages is reported as a repeat", (t
   t.end();
 });
 
-t.test("a message with another text or id than was acknowledged is reported as changed", (t) => {
-  const second = [shown(1), shown(2), shown(4), shown(5)];
-  for (const changes of [{ text: "other" }, { messageId: 102.5 }]) {
-    const messages = [...second, shown(3, changes)];
-    messages.sort((a, b) => a.messageSeq - b.messageSeq);
-    t.same(kindsOf(checkerOfFive(), fullRange(...messages)), ["changed"]);
-  }
-  t.end();
-});
+t.test(
+  "a message whose text or id differs from the acknowledged one is reported as changed",
+  (t) => {
+    const second = [shown(1), shown(2), shown(4), shown(5)];
+    for (const changes of [{ text: "other" }, { messageId: 102.5 }]) {
+      const messages = [...second, shown(3, changes)];
+      messages.sort((a, b) => a.messageSeq - b.messageSeq);
+      t.same(kindsOf(checkerOfFive(), fullRange(...messages)), ["changed"]);
+    }
+    t.end();
+  },
+);
 
 t.test("a message that is shown at a second seq is reported as a duplicate", (t) => {
   const messages = [1, 2, 3, 4, 5].map((no) => shown(no));

@@ -206,9 +206,7 @@ export class Registry {
     }
   }
 
-  /**
-   * Some of the nodes that the first heartbeat has found live may have started at the same time.
-   */
+  /** Compares again, because a node that started at the same time was not among the peers. */
   async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
     const { agreement } = this.#ports;
     for (const [incarnation, { nodeId, timings }] of this.#live) {

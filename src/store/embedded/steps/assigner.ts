@@ -68,7 +68,10 @@ export class Assigner {
     this.#ports.ids.invalidateReservation();
   }
 
-  /** The first message or command may be uncommitted. Does not load the channel into memory. */
+  /**
+   * Returns the earlier message or command with the sender and `clientMsgNo` of the draft, which
+   * may be uncommitted. Does not load the channel into memory.
+   */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,

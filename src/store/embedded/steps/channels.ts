@@ -1,5 +1,5 @@
-// Implements the port's calls on channels, their members and lists, and the groups of each user. A
-// change is one synchronous step inside a transaction.
+// Channels, their members and lists, and the groups of each user. A change is one synchronous step
+// inside a transaction.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";

@@ -65,8 +65,8 @@ export class Conversations implements ConversationStore {
   }
 
   /**
-   * Computes conversations in the order of the newest messages of their channels, until the newest
-   * message of no further channel is newer than that of the last conversation in the range.
+   * Computes conversations, beginning with the channels that have the newest messages. Stops when
+   * every remaining channel's newest message is older than the last conversation in the range.
    */
   async newestConversations(
     uid: string,

@@ -1,5 +1,5 @@
-// Collects the changes of one transaction to the command inboxes, step by step, and then writes
-// them together. Only one batch may exist at a time, because nothing else may change the tables
+// Collects the changes that one transaction makes to the command inboxes, and then writes them
+// together. Only one batch may exist at a time, because nothing else may change the tables
 // while a batch is open.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";

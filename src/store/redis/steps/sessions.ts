@@ -82,7 +82,6 @@ export function createRedisSessions({
         session: { ...session, level: Number(level) as DeviceLevel },
         since: Number(since),
         order: Number(loginOrder),
-        // See the header of `session_login.lua`.
         groups: (groups as unknown as readonly Buffer[]).map(String),
       };
     },
