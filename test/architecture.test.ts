@@ -258,7 +258,7 @@ t.test("locals, parameters and private members have no vague names", async (t) =
   t.strictSame(nameViolations(files), []);
 });
 
-t.test("doc comments do not begin with a fragment", async (t) => {
+t.test("doc comments do not begin with Of, Whose, What is and similar words", async (t) => {
   t.strictSame(commentViolations(files), []);
 });
 

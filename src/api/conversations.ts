@@ -79,7 +79,7 @@ export const conversationBodies = {
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
           default: 0,
-          description: `Size of the page; 0 means ${PAGE_SIZE}. Without \`page\`, the same as \`limit\``,
+          description: `Size of a page; 0 means ${PAGE_SIZE}. Without \`page\`, another name for \`limit\`, which takes precedence`,
         }),
       ),
       limit: Type.Optional(

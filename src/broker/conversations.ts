@@ -61,7 +61,10 @@ const COUNT_GROWTH = 4;
 export interface Conversations {
   /** Throws `overloaded` if too many calls of the user wait, or `bad_cursor`. */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /** With a cursor, `version` is that of the first page. Throws like `list`. */
+  /**
+   * With a cursor, the version of the first page applies and `filter.version` is ignored. Throws
+   * like `list`.
+   */
   select(
     uid: string,
     filter: ConversationFilter,

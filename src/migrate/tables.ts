@@ -1,5 +1,5 @@
-// The tables of an embedded store's folder, in the order in which they are migrated. Expired rows
-// are not migrated. The publication numbers of a channel start at its newest seq.
+// The tables of an embedded store's folder, in the order in which they are migrated. Expired
+// access tokens, dedupe records and command copies are not migrated. The publication numbers of a channel start at its newest seq.
 
 import {
   type ChannelKey,

@@ -83,7 +83,10 @@ export function duplicate(client: Redis, changes: RedisOptions): Redis {
   return onlyInItsDatabase(client.duplicate(changes));
 }
 
-/** ioredis would continue in database 0, which may hold the data of another installation. */
+/**
+ * Makes a failed SELECT close the connection. ioredis would continue in database 0, which may hold
+ * the data of another installation.
+ */
 function onlyInItsDatabase(client: Redis): Redis {
   const select = client.select.bind(client);
   client.select = async (database: number) => {

@@ -148,7 +148,7 @@ t.test(
 );
 
 t.test(
-  "event.data may be any string up to the size limit or absent, and other values are refused with 400 [spec: Event event.data; decisions: Limits]",
+  "event.data may be absent, null or a string up to the size limit, and other values are refused with 400 [spec: Event event.data; decisions: Limits]",
   async (t) => {
     const fixture = await createFixture(t, world);
     for (const data of [undefined, null])

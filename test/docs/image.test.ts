@@ -35,8 +35,11 @@ t.test("user 1000 and any user of group 0 may write to the data folder", async (
   t.equal(Number.parseInt(mode, 8), 0o770);
 });
 
-t.test("an init is process 1 and starts Node.js without the debugger of SIGUSR1", async (t) => {
-  const entrypoint = JSON.parse(/^ENTRYPOINT (\[.*\])$/m.exec(IMAGE)?.[1] ?? "[]");
-  t.same(entrypoint, ["tini", "-s", "--", "node", "--disable-sigusr1", "dist/main.js"]);
-  t.match(IMAGE, /apt-get install -y --no-install-recommends 'tini=/);
-});
+t.test(
+  "process 1 is an init, which starts Node.js with the debugger on SIGUSR1 disabled",
+  async (t) => {
+    const entrypoint = JSON.parse(/^ENTRYPOINT (\[.*\])$/m.exec(IMAGE)?.[1] ?? "[]");
+    t.same(entrypoint, ["tini", "-s", "--", "node", "--disable-sigusr1", "dist/main.js"]);
+    t.match(IMAGE, /apt-get install -y --no-install-recommends 'tini=/);
+  },
+);

@@ -53,7 +53,7 @@ t.test(
 );
 
 t.test(
-  "the event-loop lag shows a turn that blocked the loop, until the scrape after it",
+  "only the next scrape after a turn that blocked the event loop reports the lag of that turn",
   async (t) => {
     const metrics = createMetrics({ version: "1" });
     metrics.eventLoop.start();

@@ -185,8 +185,8 @@ export class FolderLock {
   }
 
   /**
-   * If there is no file at all, the process does not end, because the open file could then not be
-   * copied from /proc.
+   * Does not end the process if the file was deleted, because the operator can copy the open file
+   * from /proc only while the process runs.
    */
   #assertFileInPlace(): void {
     let id: string;

@@ -1,6 +1,6 @@
 // Appends messages (the port's `append`): recognises retries, checks the sender's permission and
 // assigns seq and id. A message becomes visible, is published and is answered once its batch is
-// durable. Hot path: no await and no closure per message.
+// durable. Hot path: no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";

@@ -208,8 +208,8 @@ function newestFirst(heads: ConversationHead[]): ConversationHead[] {
 }
 
 /**
- * Channels in the order of their newest messages, newest first. Sorts only the part that is needed.
- * Messages that arrive meanwhile do not change the order.
+ * Returns channels in batches, those with the newest messages first. Within a batch they have no
+ * particular order. Messages that arrive meanwhile do not change the batches.
  */
 class Candidates {
   readonly #channels: readonly NewestMessage[];

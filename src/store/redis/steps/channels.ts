@@ -106,7 +106,10 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return reply;
   }
 
-  /** If this is interrupted, the next call that adds members to the channel continues it. */
+  /**
+   * Removes the records of members that a reset replaced. If it is interrupted, the next call that
+   * adds members to the channel completes it.
+   */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);
