@@ -186,11 +186,12 @@ export class Client implements ConnectionHandler {
         waitMs,
         message: "The user stores too many bytes. Wait before sending more messages.",
       });
-    const cost = costOf(operation);
+    const { operations } = this.#context;
+    const cost = costOf(operation, session, operations);
     this.#rate.charge(cost);
     this.#metrics().worked(operation.kind, frameCost(bytes));
     try {
-      const result = operate(session, operation, this.#context.operations);
+      const result = operate(session, operation, operations);
       if (result !== undefined) void this.#awaitResult(result, operation, cost);
     } catch (error) {
       this.#refund(cost);

@@ -12,7 +12,7 @@ import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { CatchUps } from "./catch-up.ts";
-import { lookups, reading, rowsAhead } from "./rates.ts";
+import { lookups, reading, rowsAhead, watching } from "./rates.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
@@ -26,7 +26,7 @@ export interface OperationPorts {
   readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly catchUps: Pick<CatchUps, "recordSnapshot">;
-  readonly watch: Pick<PresenceWatch, "watch">;
+  readonly watch: Pick<PresenceWatch, "plan" | "watch">;
   /** Queue for the history reads of all sessions. */
   readonly turns: FairSemaphore;
   readonly clock: Clock;
@@ -41,7 +41,7 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 
 interface OperationRow<K extends OperationKind> {
   /** Returns the work known in advance, in frames, in addition to the operation's own frame. */
-  cost?(operation: OperationOf<K>): number;
+  cost?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /** Absent if the operation stores little or nothing. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
@@ -133,7 +133,7 @@ const OPERATIONS: OperationTable = {
   },
 
   watch: {
-    cost: ({ uids }) => lookups(uids.length),
+    cost: ({ uids }, session, { watch }) => watching(watch.plan(session, uids)),
     async run(session, { ref, uids }, { watch }) {
       await watch.watch(session, uids, (presence) =>
         session.reply({ kind: "watch", ref, presence }),
@@ -219,8 +219,8 @@ const OPERATIONS: OperationTable = {
   },
 };
 
-export function costOf(operation: Operation): number {
-  return rowOf(operation).cost?.(operation) ?? 0;
+export function costOf(operation: Operation, session: Session, ports: OperationPorts): number {
+  return rowOf(operation).cost?.(operation, session, ports) ?? 0;
 }
 
 export function storedBytes(operation: Operation, frameBytes: number): number {

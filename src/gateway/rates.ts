@@ -13,6 +13,9 @@ const ROWS_PER_FRAME = 4;
 const COPIES_PER_FRAME = 2;
 /** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
+/** On Redis, the node sends a SUBSCRIBE for a user it did not watch, and later an UNSUBSCRIBE. */
+const STARTED_WATCHES_PER_FRAME = 1;
+const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
 /** Maximum number of rows charged in advance for a history. Missing rows are refunded. */
 const MAX_ROWS_AHEAD = 500;
@@ -29,6 +32,16 @@ export interface Rate {
 }
 
 export const lookups = (count: number): number => count / LOOKUPS_PER_FRAME;
+
+export interface WatchChange {
+  /** Number of users watched before and after the request. */
+  readonly kept: number;
+  readonly started: number;
+  readonly ended: number;
+}
+
+export const watching = ({ kept, started, ended }: WatchChange): number =>
+  lookups(kept) + started / STARTED_WATCHES_PER_FRAME + ended / ENDED_WATCHES_PER_FRAME;
 
 export const rowsAhead = (limit: number): number =>
   Math.min(limit, MAX_ROWS_AHEAD) / ROWS_PER_FRAME;

@@ -7,6 +7,7 @@ import { BrokerError, type CloseReason, FINAL_REASONS } from "../broker/errors.t
 import { type Presence, presenceTopic } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
+import type { WatchChange } from "./rates.ts";
 import type { Session } from "./session.ts";
 
 interface WatchPorts {
@@ -27,6 +28,11 @@ const UIDS_PER_READ = 10_000;
 /** Last state sent to a session for each user it watches, `undefined` if none was sent yet. */
 type LastSent = Map<string, Presence | undefined>;
 
+interface Requested {
+  readonly uids: readonly string[];
+  readonly set: ReadonlySet<string>;
+}
+
 interface OfflinePush {
   /** Time on the clock of `performance.now`. */
   dueMs: number;
@@ -45,6 +51,8 @@ export class PresenceWatch {
   readonly #ports: WatchPorts;
   readonly #watchers = new Map<string, Set<Session>>();
   readonly #lastSent = new Map<Session, LastSent>();
+  /** Newest request of each session that still waits for its turn. */
+  readonly #requested = new WeakMap<Session, Requested>();
   readonly #changed = new Set<string>();
   /** Users whose state may have changed to offline. Every user in `#changed` is among them. */
   readonly #offlinePushes = new Map<string, OfflinePush>();
@@ -56,8 +64,21 @@ export class PresenceWatch {
   }
 
   /**
-   * Rejects with `unavailable`; the session then watches nobody, unless `watch` was called for it
-   * again.
+   * Returns what a request, which waits for its turn to be passed to `watch`, will change. Requests
+   * of a session must be passed to both methods in the same order.
+   */
+  plan(session: Session, uids: readonly string[]): WatchChange {
+    const previous = this.#requested.get(session)?.set ?? this.#lastSent.get(session);
+    const set = new Set(uids);
+    this.#requested.set(session, { uids, set });
+    let kept = 0;
+    for (const uid of set) if (previous?.has(uid)) kept += 1;
+    return { kept, started: set.size - kept, ended: (previous?.size ?? 0) - kept };
+  }
+
+  /**
+   * Watches these users instead of those the session watched before. Rejects with `unavailable`;
+   * the session then watches nobody, unless `watch` was called for it again.
    */
   async watch(
     session: Session,
@@ -65,6 +86,7 @@ export class PresenceWatch {
     answer: (presence: readonly Presence[]) => void,
   ): Promise<void> {
     const lastSent = this.#setWatched(session, uids);
+    if (this.#requested.get(session)?.uids === uids) this.#requested.delete(session);
     try {
       const topics = [...lastSent.keys()].map(presenceTopic);
       await Promise.all(topics.map((topic) => this.#ports.cluster.listen(topic)));
