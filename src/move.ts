@@ -24,6 +24,7 @@ export async function moveData(config: Config): Promise<void> {
   let compared = "";
   const migration = migrationOf(config, {
     onError: (error, what) => print(`jindou: ${what}: ${sentenceOf(error)}`),
+    onNotice: (_facts, what) => print(`${what}.`),
     onFailure() {}, // `once` throws the error
     onProgress: (current) => progress.show(current),
     onWaiting: reportOther(print, progress),

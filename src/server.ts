@@ -8,7 +8,7 @@ import { createDelivery, createNodeGateway } from "./server/client-side.ts";
 import { createApi, createNodeManagers, createViewerApi } from "./server/control-plane.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
-import { waitForStore } from "./server/store-wait.ts";
+import { waitForStore, whileStoreOpens } from "./server/store-wait.ts";
 import { assertClock } from "./server/wall-clock.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 
@@ -40,6 +40,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   topics.publisher = listeners.client;
   const allListeners = [...new Set([listeners.api, listeners.client])];
   const stopping = new AbortController();
+  const waitPorts = { openApi, signal: stopping.signal };
   let openingApi: Promise<number> | undefined;
   let starting: Promise<ListenerPorts> | undefined;
   let closing: Promise<void> | undefined;
@@ -52,10 +53,10 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     // Configured accounts can be loaded without the store.
     if (accounts.length > 0 || admin.password !== "") await managers.start();
     // If there is a folder to move, the migration itself waits for Redis, without a time limit.
-    if (config.migrate.from === "") await reachStore();
+    if (config.migrate.from === "") await waitForStore(node, waitPorts);
     const earlyPorts = await finishMigration();
-    await reachStore();
-    await node.store.start();
+    await waitForStore(node, waitPorts);
+    await whileStoreOpens(node, waitPorts, (signal) => node.store.start(signal));
     await join();
     await node.systemAccounts.start();
     // Until the node is ready, the listeners reject calls with 503.
@@ -80,7 +81,8 @@ export function createServer(config: Config, deps: ServerDeps): Server {
 
   async function finishMigration(): Promise<ListenerPorts | undefined> {
     const { migration, logger } = node;
-    if (migration === undefined || !(await migration.isPending())) return undefined;
+    if (migration === undefined) return undefined;
+    if (!(await whileStoreOpens(node, waitPorts, () => migration.isPending()))) return undefined;
     const ports = await listen();
     logger.info(ports, "The node waits until its data has been moved");
     await migration.run();
@@ -90,10 +92,6 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   function openApi(): Promise<number> {
     openingApi ??= startListener(listeners.api, "api");
     return openingApi;
-  }
-
-  async function reachStore(): Promise<void> {
-    await waitForStore(node, { openApi, signal: stopping.signal });
   }
 
   async function listen(): Promise<ListenerPorts> {

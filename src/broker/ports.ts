@@ -681,8 +681,11 @@ export interface Store
     ConversationStore,
     SystemAccountStore,
     ManagerStore {
-  /** Opens or creates the data. Rejects data of a newer format. */
-  start(): Promise<void>;
+  /**
+   * Opens or creates the data. Rejects data of a newer format. An abort of `signal` ends a start
+   * that waits for a check of the data or for another process. The start then rejects.
+   */
+  start(signal?: AbortSignal): Promise<void>;
   /** Rejects new calls, finishes those in progress and writes to disk. May be called repeatedly. */
   close(): Promise<void>;
   /** Throws `unavailable` if a write would fail now. */

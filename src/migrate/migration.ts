@@ -41,6 +41,8 @@ interface MoveSettings {
 export interface MoveEvents
   extends Pick<CopyPorts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
+  /** Receives facts about the folder that need no action. */
+  readonly onNotice: (facts: object, what: string) => void;
   /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
@@ -210,7 +212,8 @@ export class Migration {
 
   /** Ends the attempt after the current page. May be called more than once. */
   close(): void {
-    this.#closing.abort();
+    const message = "The migration was stopped. It resumes at the next start";
+    this.#closing.abort(new BrokerError("unavailable", { message }));
   }
 
   get #hasFolder(): boolean {
@@ -242,7 +245,7 @@ export class Migration {
     if (!(record?.isDone ?? isUnneeded)) return false;
     if (record !== undefined && this.#hasFolder) {
       // The folder may have been removed, or be on another machine.
-      const summary = await readSourceSummary(this.#settings.from);
+      const summary = await this.#readFolder();
       if (summary !== undefined && summary.id !== record.source) return false;
     }
     this.#setStatus("migrated", record?.step);
@@ -258,10 +261,11 @@ export class Migration {
       this.#setStatus("running", "", this.#state.lastErr);
       await this.#readSummary();
       const { from, store } = this.#settings;
-      const { onError, onLost } = this.#events;
-      const source = await openMoveSource({
-        ...{ ...store, path: from, clock: this.#clock, onError, onLost },
-      });
+      const { onError, onNotice, onLost } = this.#events;
+      const source = await openMoveSource(
+        { ...store, path: from, clock: this.#clock, onError, onNotice, onLost },
+        this.#closing.signal,
+      );
       try {
         await lease.renew(); // opening may have blocked the event loop for too long
         return await this.#move(link, lease, source);
@@ -349,7 +353,14 @@ export class Migration {
   /** Ignores errors, because they are reported when the folder is opened. */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
-    this.#summary = await readSourceSummary(this.#settings.from).catch(() => undefined);
+    this.#summary = await this.#readFolder().catch(() => undefined);
+    this.#assertOpen();
+  }
+
+  #readFolder(): Promise<SourceSummary | undefined> {
+    const { onError, onNotice } = this.#events;
+    const { signal } = this.#closing;
+    return readSourceSummary(this.#settings.from, { onError, onNotice, signal });
   }
 
   async #use<T>(use: (link: RedisLink) => Promise<T>): Promise<T> {
@@ -383,10 +394,7 @@ export class Migration {
   }
 
   #assertOpen(): void {
-    if (this.#closing.signal.aborted)
-      throw new BrokerError("unavailable", {
-        message: "The migration was stopped. It resumes at the next start",
-      });
+    this.#closing.signal.throwIfAborted();
   }
 }
 

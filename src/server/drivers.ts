@@ -117,10 +117,10 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
   const throttle = new LocalThrottle(() => performance.now());
-  const start = async () => {
-    const former = newStore ? await setAside(settings.path, Date.now()) : undefined;
+  const start = async (signal?: AbortSignal) => {
+    const former = newStore ? await setAside(settings.path, Date.now(), signal) : undefined;
     if (former !== undefined) log.warn({ former }, "The former store was moved. A new one begins");
-    await store.start();
+    await store.start(signal);
   };
   return {
     store: { ...store, start },

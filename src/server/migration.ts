@@ -35,6 +35,7 @@ export function nodeMigration(
   const lastLogged = { step: "", waiting: "" };
   return migrationOf(config, {
     onError: (error, message) => log.warn({ err: error }, message),
+    onNotice: (facts, message) => log.info(facts, message),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
         log.error({ err: error }, "The migration failed and is not retried");

@@ -1,4 +1,5 @@
-// Waits at the start of a node until its store can be used, with the API open. Keeps no state.
+// Waits at the start of a node until its store can be used or is open, with the API open. Keeps no
+// state.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { waitAtMost } from "../lib/wait-at-most.ts";
@@ -7,7 +8,7 @@ import { RedisAway } from "../redis/errors.ts";
 import type { Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-/** Time after which the API is opened although the first attempt has not ended. */
+/** Time after which the API is opened although the first attempt or the opening has not ended. */
 const OPEN_API_MS = 1000;
 const RETRY_MS = 500;
 const LOG_MS = 5000;
@@ -59,7 +60,7 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
       await pause(RETRY_MS, undefined, { signal });
     }
   } catch (error) {
-    if (signal.aborted) throw new StartError("The node was stopped while it waited for its store");
+    if (signal.aborted) throw stoppedError();
     throw error;
   } finally {
     clearTimeout(opening);
@@ -69,6 +70,37 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
   if (showing === undefined) return;
   node.status = "starting";
   log.info(fields(), "The store can be used now");
+}
+
+/**
+ * Opens the store or reads its data with `open`, without a time limit, because a check of the data
+ * after an unclean stop reads all of it. Opens the API if that takes long. Rejects with the error of
+ * `open`, or with a StartError if the API cannot be opened or `signal` is aborted.
+ */
+export async function whileStoreOpens<Result>(
+  node: Node,
+  { openApi, signal }: WaitPorts,
+  open: (signal: AbortSignal) => Promise<Result>,
+): Promise<Result> {
+  const failing = new AbortController();
+  const opening = setTimeout(() => {
+    node.status = "waiting";
+    openApi().catch((error: unknown) => failing.abort(error));
+  }, OPEN_API_MS);
+  try {
+    return await open(AbortSignal.any([signal, failing.signal]));
+  } catch (error) {
+    failing.signal.throwIfAborted();
+    if (signal.aborted) throw stoppedError();
+    throw error;
+  } finally {
+    clearTimeout(opening);
+    node.status = "starting";
+  }
+}
+
+function stoppedError(): StartError {
+  return new StartError("The node was stopped while it waited for its store");
 }
 
 /** Returns the error, if any. An attempt that takes longer than `leftMs` has an empty message. */

@@ -6,7 +6,7 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 interface LifecycleSteps<Running> {
-  readonly open: () => Promise<Running>;
+  readonly open: (signal?: AbortSignal) => Promise<Running>;
   /** `idle` resolves once no call of `use` is in progress. */
   readonly shut: (running: Running, idle: () => Promise<void>) => Promise<void>;
   readonly restarts: boolean;
@@ -14,7 +14,7 @@ interface LifecycleSteps<Running> {
 
 export interface Lifecycle<Running> {
   /** Rejects with `unavailable` if the store is closing, or closed without support for restarts. */
-  start(): Promise<void>;
+  start(signal?: AbortSignal): Promise<void>;
   close(): Promise<void>;
   running(): Running | undefined;
   notRunning(): BrokerError;
@@ -64,9 +64,9 @@ export function createLifecycle<Running extends object>({
     }
   }
 
-  async function begin(): Promise<void> {
+  async function begin(signal?: AbortSignal): Promise<void> {
     try {
-      running = await open();
+      running = await open(signal);
       status = "running";
     } catch (error) {
       status = "closed";
@@ -93,12 +93,12 @@ export function createLifecycle<Running extends object>({
   }
 
   return {
-    start() {
+    start(signal) {
       if (status === "closing" || (status === "closed" && !restarts))
         return Promise.reject(notRunning());
       if (status === "new" || status === "closed") {
         status = "starting";
-        change = begin();
+        change = begin(signal);
       }
       return change;
     },

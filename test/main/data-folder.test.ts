@@ -22,33 +22,14 @@ import {
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { draftOf } from "../contract/store-fixture.ts";
-import { storeIn } from "../store/embedded/folder.ts";
 import { type LaunchOptions, launchBroker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { jindou } from "./jindou.ts";
+import { dataFile, forgetStop, stoppedFolder } from "./stopped-folder.ts";
 
 const PAGE = 4096;
 const NEW_STORE: LaunchOptions = { program: ["dist/main.js", "start", "--new-store"] };
 const CHECKED = "The database was checked after an unclean stop";
 const isRoot = process.getuid?.() === 0;
-
-/** Returns a folder with some hundred messages, as a clean stop has left it. */
-async function stoppedFolder(t: Test): Promise<string> {
-  const path = join(await tempFolder(t), "data");
-  const store = storeIn(path);
-  await store.start();
-  const payload = new Uint8Array(3000);
-  await Promise.all(Array.from({ length: 300 }, () => store.append(draftOf({ payload }))));
-  await store.close();
-  return path;
-}
-
-const dataFile = (path: string) => join(path, "lmdb", "data.mdb");
-
-/** Makes the folder look as if its last owner had been killed. */
-function forgetStop(path: string): void {
-  writeFileSync(join(path, "heartbeat"), "");
-}
 
 /** Starts a node that must not become ready, and returns its exit and its messages. */
 async function refusal(t: Test, path: string, launch: LaunchOptions = {}) {

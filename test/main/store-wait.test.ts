@@ -1,38 +1,16 @@
 // Tests of a node that is started before its Redis can be used: it waits with the API open, serves
 // when Redis can be used, and ends at a signal, after its time limit, or if waiting does not help.
 
-import { connect } from "node:net";
 import t, { type Test } from "tap";
-import { freePort, type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
+import { type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
 import { startSentinels } from "../support/sentinels.ts";
-import { type JindouProcess, spawnJindou } from "./jindou.ts";
+import { checkServing, checkWaiting, READY, startNode as start } from "./waiting-node.ts";
 
 const WAITING = "The node waits for its store";
-const READY = "The node is ready";
 
-interface WaitingNode extends JindouProcess {
-  readonly apiPort: number;
-  readonly clientPort: number;
-  /** Calls the API: POST if there is a body. */
-  call(path: string, body?: unknown): Promise<Response>;
-}
-
-async function startNode(t: Test, url: string, settings = {}): Promise<WaitingNode> {
-  const [apiPort, clientPort] = [await freePort(), await freePort()];
-  const env = {
-    JINDOU_API_LISTEN: `127.0.0.1:${apiPort}`,
-    JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}`,
-    JINDOU_ADMIN_PASSWORD: "right",
-    JINDOU_REDIS_TIMEOUT_MS: "2000",
-    JINDOU_REDIS_URL: url,
-    JINDOU_START_WAIT_FOR_STORE_S: "600",
-    ...settings,
-  };
-  const call = (path: string, body?: unknown) =>
-    fetch(`http://127.0.0.1:${apiPort}${path}`, {
-      ...(body === undefined ? {} : { method: "POST", body: JSON.stringify(body) }),
-    });
-  return { ...spawnJindou(t, [], { env }), apiPort, clientPort, call };
+function startNode(t: Test, url: string, settings = {}) {
+  const waits = { JINDOU_REDIS_TIMEOUT_MS: "2000", JINDOU_START_WAIT_FOR_STORE_S: "600" };
+  return start(t, { ...waits, JINDOU_REDIS_URL: url, ...settings });
 }
 
 /** Starts a Redis and stops it again, so that its address refuses connections. */
@@ -40,45 +18,6 @@ async function stoppedRedis(t: Test, args: readonly string[] = []): Promise<Redi
   const redis = await startRedis(t, args);
   await redis.stop();
   return redis;
-}
-
-function isListening(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect(port, "127.0.0.1");
-    socket.on("connect", () => resolve(true)).on("error", () => resolve(false));
-    socket.on("connect", () => socket.destroy());
-  });
-}
-
-/** Checks what a node answers that has logged that it waits. */
-async function checkWaiting(t: Test, node: WaitingNode): Promise<void> {
-  t.equal((await node.call("/healthz")).status, 200);
-  const token = { uid: "alice", token: "secret", device_flag: 0, device_level: 1 };
-  const calls = [
-    () => node.call("/readyz"),
-    () => node.call("/metrics"),
-    () => node.call("/migrate/result"),
-    () => node.call("/user/token", token),
-    () => node.call("/user/onlinestatus", ["alice"]),
-    () => node.call("/manager/login", { username: "admin", password: "right" }),
-  ];
-  for (const call of calls) {
-    const response = await call();
-    const body = await response.text();
-    t.equal(response.status, 503, body);
-    t.ok(Number(response.headers.get("retry-after")) >= 1);
-    t.match(JSON.parse(body), { code: "unavailable", error: /waits for its store/ });
-  }
-  t.notOk(await isListening(node.clientPort), "the client listener is closed");
-}
-
-/** Checks that a node serves after it has waited. */
-async function checkServing(t: Test, node: WaitingNode): Promise<void> {
-  t.match(await node.logged(READY), { apiPort: node.apiPort, clientPort: node.clientPort });
-  t.equal((await node.call("/readyz")).status, 200);
-  t.ok(await isListening(node.clientPort));
-  node.child.kill("SIGTERM");
-  t.equal((await node.exit).code, 0);
 }
 
 t.test("a node waits with the API open for a Redis that is started later", async (t) => {

@@ -38,7 +38,7 @@ export function mover(settings: MoverSettings): Migration {
       ...{ from, redis, abandonedAfterMs, deadAfterMs, store: FOLDER },
     },
     {
-      ...{ onProgress() {}, onFailure() {}, onError() {}, onWaiting() {} },
+      ...{ onProgress() {}, onFailure() {}, onError() {}, onNotice() {}, onWaiting() {} },
       ...{ onCompared() {}, onLost() {}, ...events },
     },
     clock,

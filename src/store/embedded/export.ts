@@ -54,18 +54,20 @@ export interface SourceStream {
  */
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
+  signal?: AbortSignal,
 ): Promise<MoveSource> {
   assertUsable(options.path);
   if (!hasDatabase(options.path))
     throw new BrokerError("unavailable", {
       message: `There is no data of an embedded store in ${options.path}. Set migrate.from to the former store.path.`,
     });
-  const store = await openStore({
+  const sourceOptions: EmbeddedOptions = {
     ...options,
     ...{ durability: "disk", retentionS: 0, maxChannelMessages: 0 },
     sweepIntervalMs: NEVER_MS,
     publisher: { publish() {} }, // a migration publishes nothing
-  });
+  };
+  const store = await openStore(sourceOptions, signal);
   const { tables, live } = store;
   const rows = new StreamRows(tables, new ChannelRows(tables));
   let closing: Promise<void> | undefined;
@@ -119,9 +121,12 @@ export interface SourceSummary {
 }
 
 /** Works even if another process uses the folder. Throws the errors of `checkDatabase`. */
-export async function readSourceSummary(path: string): Promise<SourceSummary | undefined> {
+export async function readSourceSummary(
+  path: string,
+  ports: Parameters<typeof checkDatabase>[1],
+): Promise<SourceSummary | undefined> {
   if (!hasDatabase(path)) return undefined;
-  await checkDatabase(path, { onError() {}, onNotice() {} });
+  await checkDatabase(path, ports);
   const env = open({ path: join(path, DATABASE_FOLDER), maxDbs: MAX_TABLES, readOnly: true });
   try {
     const meta = env.openDB<Stored, string>({ name: "meta" });

@@ -106,18 +106,29 @@ const SEGMENT_BYTES = 64 * 1024 * 1024;
 /**
  * Throws `internal` if the data cannot be read, `unavailable` if the folder is in use, cannot be
  * written, contains files of another program or has lost its database, and `disk_full` if the disk
- * is full.
+ * is full. An abort of `signal` ends the check of the database and the waits for another process,
+ * and `openStore` then rejects with the reason.
  */
-export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
-  const tables = await openFolder(options);
+export async function openStore(
+  options: EmbeddedOptions,
+  signal?: AbortSignal,
+): Promise<OpenStore> {
+  const tables = await openFolder(options, signal);
   const owner = new FolderLock(tables, options.path, options.onLost);
   const release = () => releaseFolder(options, tables, owner);
   try {
-    await owner.acquire();
+    await owner.acquire(signal, () =>
+      options.onNotice?.(
+        { path: options.path },
+        "The node waits for a heartbeat of the last owner of the data folder, because it cannot see whether that process runs",
+      ),
+    );
+    signal?.throwIfAborted();
     return await openOwned(options, tables, owner, release);
   } catch (error) {
     if (!isDamage(error)) {
       await release();
+      signal?.throwIfAborted();
       throw error;
     }
     // In a damaged database, the release may fail for the reason that is reported here.
@@ -126,13 +137,16 @@ export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   }
 }
 
-async function openFolder(options: EmbeddedOptions): Promise<Tables> {
+async function openFolder(
+  options: EmbeddedOptions,
+  signal: AbortSignal | undefined,
+): Promise<Tables> {
   const { path, databaseWrites: writes, onError } = options;
   const onNotice = options.onNotice ?? (() => {});
   try {
     assertUsable(path);
     createFolders(path);
-    await checkDatabase(path, { onError, onNotice });
+    await checkDatabase(path, { onError, onNotice, signal });
     const synced = options.durability === "disk" || rollsBackOnKill();
     const tables = openTables(join(path, DATABASE_FOLDER), { synced, writes });
     const names = { folders: [WAL_FOLDER, DATABASE_FOLDER], file: HEARTBEAT_FILE };
@@ -144,6 +158,7 @@ async function openFolder(options: EmbeddedOptions): Promise<Tables> {
       );
     return tables;
   } catch (cause) {
+    signal?.throwIfAborted();
     if (cause instanceof BrokerError) throw cause;
     const { code, message } = cause as Error & { readonly code?: string | number };
     if (typeof code === "number" && code < 0) throw damagedDatabase(path, message); // a code of LMDB

@@ -3,7 +3,6 @@
 
 import { existsSync, renameSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../../broker/errors.ts";
 import { DATA_FILE, DATABASE_FOLDER, FOLDERS, hasDatabase, isUsed } from "./engine/data-folder.ts";
 import { SILENCE_MS } from "./engine/folder-lock.ts";
@@ -15,7 +14,11 @@ import { makeInnerFolder } from "./engine/private-files.ts";
  * the path of that folder. Returns `undefined` if the data folder was not in use before. Throws
  * `unavailable` if the database exists or another process uses the data folder.
  */
-export async function setAside(path: string, nowMs: number): Promise<string | undefined> {
+export async function setAside(
+  path: string,
+  nowMs: number,
+  signal?: AbortSignal,
+): Promise<string | undefined> {
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   if (hasDatabase(path))
     throw new BrokerError("unavailable", {
@@ -24,8 +27,8 @@ export async function setAside(path: string, nowMs: number): Promise<string | un
   if (!isUsed(path)) return undefined;
   const heartbeat = new Heartbeat(path, "");
   const text = heartbeat.read();
-  if (text !== "" && !heartbeat.isStopped) await pause(SILENCE_MS);
-  if (heartbeat.read() !== text)
+  const mayBeInUse = text !== "" && !heartbeat.isStopped;
+  if (mayBeInUse && !(await heartbeat.stays(text, SILENCE_MS, signal)))
     throw new BrokerError("unavailable", {
       message: `The data folder ${path} is in use by another process. Stop that process, or set another store.path.`,
     });

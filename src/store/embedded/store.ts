@@ -43,8 +43,8 @@ type EmbeddedLifecycle = Lifecycle<OpenStore>;
 
 export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   const lifecycle: EmbeddedLifecycle = createLifecycle({
-    open: () =>
-      openStore(options).catch((error: unknown) => {
+    open: (signal) =>
+      openStore(options, signal).catch((error: unknown) => {
         throw toBrokerError(error);
       }),
     async shut(store, idle) {

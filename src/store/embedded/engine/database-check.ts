@@ -18,12 +18,14 @@ import {
   writeSync,
 } from "node:fs";
 import { extname, join } from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { BrokerError } from "../../../broker/errors.ts";
 import { crc32 } from "../../../lib/crc32.ts";
 import { DATA_FILE, DATABASE_FOLDER, damagedDatabase, isUsed, LOCK_FILE } from "./data-folder.ts";
-import type { WalkReport } from "./database-walk.ts";
+import type { WalkProgress, WalkReport } from "./database-walk.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";
 import { wasStoppedIn } from "./heartbeat.ts";
 import { createFile } from "./private-files.ts";
@@ -51,6 +53,10 @@ const MAX_MISSING_BYTES = 2n ** 40n;
 const NEW_DATABASE_BYTES = 1024 * 1024;
 const LOCK_FILE_BYTES = 16_384;
 const LONG_CHECK_MS = 1000;
+/** Time between two reports of a check in progress. */
+const REPORT_MS = 5000;
+/** Time without a row after which a check is reported as an error. */
+const STALLED_MS = 10_000;
 /** Signals that do not come from damage, but from the operator or the system. */
 const OUTSIDE_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"];
 const WALK = fileURLToPath(new URL(`database-walk${extname(import.meta.url)}`, import.meta.url));
@@ -58,6 +64,8 @@ const WALK = fileURLToPath(new URL(`database-walk${extname(import.meta.url)}`, i
 interface CheckPorts {
   readonly onError: (error: Error, what: string) => void;
   readonly onNotice: (facts: object, what: string) => void;
+  /** An abort ends the check, which then rejects with the reason. */
+  readonly signal: AbortSignal | undefined;
 }
 
 /**
@@ -176,48 +184,114 @@ function readMetaPage(fd: number, at: number) {
   return { bytes, pageBytes, lastPage, transaction };
 }
 
-async function walk(path: string, { onError, onNotice }: CheckPorts): Promise<void> {
+async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Promise<void> {
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   const startedAt = performance.now();
-  const timer = setTimeout(
-    () => onNotice({ file }, "The database is being checked after an unclean stop"),
-    LONG_CHECK_MS,
-  );
+  const elapsedMs = () => Math.round(performance.now() - startedAt);
+  const progress = { rows: 0, atMs: 0 };
+  const reportProgress = () => {
+    const ms = elapsedMs();
+    const silentMs = ms - progress.atMs;
+    if (silentMs < STALLED_MS)
+      onNotice(
+        { file, ms, rows: progress.rows },
+        "The database is being checked after an unclean stop",
+      );
+    else
+      onError(
+        new Error(`No row of ${file} could be read for ${Math.round(silentMs / 1000)} s`),
+        "The check of the database after an unclean stop makes no progress. Check the disk",
+      );
+  };
+  const timers = [
+    setTimeout(reportProgress, LONG_CHECK_MS),
+    setInterval(reportProgress, REPORT_MS),
+  ];
   try {
-    const { signal, report, output } = await runWalk(path);
-    if (signal !== null && OUTSIDE_SIGNALS.includes(signal))
-      throw new BrokerError("unavailable", {
-        message: `The check of the database ${file} after an unclean stop was ended by ${signal}. Start the broker again. If the memory of the machine is short, add memory.`,
-      });
-    if (signal !== null) throw damagedDatabase(path, `reading it ended with ${signal}`);
-    if (report === undefined) throw new Error(output);
+    const ended = await runWalk(path, {
+      signal,
+      onProgress({ rows }) {
+        progress.rows = rows;
+        progress.atMs = elapsedMs();
+      },
+    });
+    const { report } = ended;
+    if (report === undefined) throw failureOf(path, ended);
     if (report.refusal !== undefined) throw damagedDatabase(path, report.refusal);
     if (report.isInUse) return;
-    const ms = Math.round(performance.now() - startedAt);
-    onNotice({ ms, rows: report.rows }, "The database was checked after an unclean stop");
+    onNotice(
+      { ms: elapsedMs(), rows: report.rows },
+      "The database was checked after an unclean stop",
+    );
     if (report.errors.length > 0)
       onError(
         new Error(report.errors.join("; ")),
         "The database is damaged in some places. Calls that need them will fail. Restore the data folder from a copy",
       );
   } catch (error) {
+    signal?.throwIfAborted();
     if (error instanceof BrokerError) throw error;
     // The store is opened nevertheless, because most databases are sound after an unclean stop.
     onError(error as Error, "The database could not be checked after an unclean stop");
   } finally {
-    clearTimeout(timer);
+    for (const timer of timers) clearTimeout(timer);
   }
 }
 
-async function runWalk(path: string) {
-  const child = spawn(process.execPath, [...process.execArgv, WALK, path], {
-    stdio: ["ignore", "pipe", "pipe"],
+interface EndedWalk {
+  /** Signal that ended the process, `null` if it exited. */
+  readonly signal: NodeJS.Signals | null;
+  /** `undefined` if the process ended before it had printed its report. */
+  readonly report: WalkReport | undefined;
+  /** What the process wrote to standard error. */
+  readonly output: string;
+}
+
+function failureOf(path: string, { signal, output }: EndedWalk): Error {
+  if (signal === null) return new Error(output);
+  if (!OUTSIDE_SIGNALS.includes(signal))
+    return damagedDatabase(path, `reading it ended with ${signal}`);
+  const file = join(path, DATABASE_FOLDER, DATA_FILE);
+  return new BrokerError("unavailable", {
+    message: `The check of the database ${file} after an unclean stop was ended by ${signal}. Start the broker again. If the memory of the machine is short, add memory.`,
   });
-  const outputs = Promise.all([text(child.stdout), text(child.stderr)]);
-  const [_code, signal] = (await once(child, "close")) as [number | null, NodeJS.Signals | null];
-  const [line, output] = await outputs;
-  const report = line === "" ? undefined : (JSON.parse(line) as WalkReport);
-  return { signal, report, output };
+}
+
+interface WalkPorts {
+  readonly signal: AbortSignal | undefined;
+  readonly onProgress: (progress: WalkProgress) => void;
+}
+
+/**
+ * Rejects if the process cannot be started, or when `signal` is aborted, which kills the process. A
+ * process that waits for a hanging disk then ends later, but is not waited for.
+ */
+async function runWalk(path: string, { signal, onProgress }: WalkPorts): Promise<EndedWalk> {
+  const child = spawn(process.execPath, [...process.execArgv, WALK, path], {
+    stdio: ["pipe", "pipe", "pipe"],
+    // Signals of a terminal, such as SIGHUP at its end, must not reach the process.
+    detached: true,
+    signal,
+    killSignal: "SIGKILL",
+  });
+  const [report, output, [, endSignal]] = await Promise.all([
+    readReport(child.stdout, onProgress),
+    text(child.stderr),
+    once(child, "close") as Promise<[number | null, NodeJS.Signals | null]>,
+  ]);
+  return { report, output, signal: endSignal };
+}
+
+async function readReport(
+  output: Readable,
+  onProgress: (progress: WalkProgress) => void,
+): Promise<WalkReport | undefined> {
+  for await (const line of createInterface(output)) {
+    const message = JSON.parse(line) as WalkProgress | WalkReport;
+    if ("isInUse" in message) return message;
+    onProgress(message);
+  }
+  return undefined;
 }
 
 function cannotOpen(file: string, error: unknown): BrokerError {

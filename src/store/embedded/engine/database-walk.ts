@@ -1,31 +1,79 @@
 // Program that opens the database of the data folder that its argument names, reads every row, and
 // allocates pages in a transaction that is not committed. If the database is damaged, a signal may
-// end the program (see database-check.ts).
+// end the program (see database-check.ts). A second thread reads, because a disk that hangs blocks
+// it. The main thread prints lines of JSON: `WalkProgress` while rows are read, and one
+// `WalkReport`. It ends the program when standard input is closed, which happens when the process
+// that started the program ends.
 
+import { writeSync } from "node:fs";
 import { join } from "node:path";
+import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { ABORT, type RootDatabase } from "lmdb";
 import { DATABASE_FOLDER } from "./data-folder.ts";
 import { openEnvironment, type Stored } from "./database.ts";
 import { livenessOf, readOwner, scopeOf } from "./folder-lock.ts";
+import { nextBeat } from "./heartbeat.ts";
 
-export interface WalkReport {
-  /** True if a process that uses the folder is known to be running. Nothing was then read. */
-  readonly isInUse: boolean;
+export interface WalkProgress {
   readonly rows: number;
+}
+
+export interface WalkReport extends WalkProgress {
+  /** Not every row was then read. */
+  readonly isInUse: boolean;
   readonly errors: readonly string[];
   readonly refusal?: string;
 }
 
-const ROWS_PER_LOOK = 10_000;
+interface ReaderData {
+  readonly path: string;
+  /** Number of rows that the reading thread has read, which the main thread reads at any time. */
+  readonly rows: Float64Array;
+}
+
+const PROGRESS_MS = 500;
+const STANDARD_OUTPUT = 1;
 /** The rows need new pages, so lmdb reads its lists of free pages. */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 
-const [path = ""] = process.argv.slice(2);
-const parent = process.ppid;
-process.stdout.write(JSON.stringify(await report()));
+if (isMainThread) superviseReader(process.argv[2] ?? "");
+else parentPort?.postMessage(await report(workerData as ReaderData)); // as `superviseReader` sets it
 
-async function report(): Promise<WalkReport> {
+function superviseReader(path: string): void {
+  const rows = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));
+  const rowsRead = () => rows[0] ?? 0;
+  const data: ReaderData = { path, rows };
+  const reader = new Worker(new URL(import.meta.url), { workerData: data });
+  reader.on("message", end);
+  process.stdin.on("close", kill).resume();
+  let printed = 0;
+  setInterval(() => {
+    if (rowsRead() === printed) return;
+    printed = rowsRead();
+    print({ rows: printed });
+  }, PROGRESS_MS);
+  void nextBeat(path).then(() => {
+    print({ isInUse: true, rows: rowsRead(), errors: [] });
+    kill();
+  });
+}
+
+function end(report: WalkReport): void {
+  print(report);
+  process.exit();
+}
+
+/** Ends the program even if the reading thread waits for the disk. */
+function kill(): void {
+  process.kill(process.pid, "SIGKILL");
+}
+
+function print(line: WalkProgress | WalkReport): void {
+  writeSync(STANDARD_OUTPUT, `${JSON.stringify(line)}\n`);
+}
+
+async function report({ path, rows }: ReaderData): Promise<WalkReport> {
   const unread = { isInUse: false, rows: 0, errors: [] };
   let env: RootDatabase;
   try {
@@ -39,14 +87,14 @@ async function report(): Promise<WalkReport> {
     const owner = readOwner(env.openDB<Stored, string>({ name: "meta" }));
     if (owner !== undefined && (await livenessOf(owner, scopeOf(path))) === "running")
       return { ...unread, isInUse: true };
-    return readAll(env);
+    return readAll(env, rows);
   } catch (error) {
     return { ...unread, refusal: String(error) };
   }
 }
 
-function readAll(env: RootDatabase): WalkReport {
-  let rows = 0;
+function readAll(env: RootDatabase, rows: Float64Array): WalkReport {
+  let count = 0;
   const errors: string[] = [];
   const attempt = (step: string, run: () => void) => {
     try {
@@ -58,10 +106,10 @@ function readAll(env: RootDatabase): WalkReport {
   for (const name of env.getKeys() as Iterable<string>)
     attempt(`Reading the table ${name}`, () => {
       const table = env.openDB({ name, encoding: "binary", keyEncoding: "binary" });
-      for (const _row of table.getRange({})) if (++rows % ROWS_PER_LOOK === 0) exitWithParent();
+      for (const _row of table.getRange({})) rows[0] = ++count;
     });
   attempt("Allocating pages", () => tryToAllocate(env));
-  return { isInUse: false, rows, errors };
+  return { isInUse: false, rows: count, errors };
 }
 
 function tryToAllocate(env: RootDatabase): void {
@@ -70,8 +118,4 @@ function tryToAllocate(env: RootDatabase): void {
     for (let row = 0; row < TRIAL_ROWS; row++) meta.putSync(`trial ${row}`, TRIAL_VALUE);
     return ABORT;
   });
-}
-
-function exitWithParent(): void {
-  if (process.ppid !== parent) process.exit(1);
 }

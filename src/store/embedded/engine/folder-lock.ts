@@ -87,8 +87,8 @@ export class FolderLock {
     };
   }
 
-  /** Takes several seconds if the pid of the previous owner cannot be checked. */
-  async acquire(): Promise<void> {
+  /** Takes several seconds, after `onWait`, if the pid of the previous owner cannot be checked. */
+  async acquire(signal?: AbortSignal, onWait = () => {}): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
     for (;;) {
       const holder = this.#tryAcquire(dead?.token);
@@ -97,8 +97,9 @@ export class FolderLock {
       let liveness = await livenessOf(holder, this.#owner.scope);
       dead = { token: holder.token };
       if (liveness === "unknown") {
-        await pause(SILENCE_MS);
-        liveness = this.#heartbeat.read() === beat ? "ended" : "running";
+        onWait();
+        const isSilent = await this.#heartbeat.stays(beat, SILENCE_MS, signal);
+        liveness = isSilent ? "ended" : "running";
         dead = { token: holder.token, beat };
       }
       if (liveness === "running")
@@ -109,7 +110,7 @@ export class FolderLock {
     // A newer heartbeat means that the old owner resumed after the check above, before it lost the
     // folder. It may acknowledge writes until its lease ends.
     if (dead?.beat !== undefined && this.#heartbeat.read() !== dead.beat)
-      await pause(ANSWER_MS + HEARTBEAT_MS);
+      await pause(ANSWER_MS + HEARTBEAT_MS, undefined, { signal });
     this.#confirm();
     this.#timer = setInterval(() => this.#renewLease(), HEARTBEAT_MS);
     this.#timer.unref();

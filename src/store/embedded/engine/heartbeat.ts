@@ -4,13 +4,18 @@
 // because the clock may jump.
 
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { createFile } from "./private-files.ts";
 
 export const HEARTBEAT_FILE = "heartbeat";
 /** Every text has the same length, so that a write never has to shorten the file. */
 const TEXT_BYTES = 64;
+const RUNNING = "running ";
 const STOPPED = "stopped ";
+/** Time between two reads while a change of the text is awaited. */
+const WATCH_MS = 250;
 
 export class Heartbeat {
   readonly #path: string;
@@ -25,11 +30,20 @@ export class Heartbeat {
 
   beat(): void {
     this.#beats++;
-    this.#write(`running ${this.#token} ${this.#beats}`);
+    this.#write(`${RUNNING}${this.#token} ${this.#beats}`);
   }
 
   read(): string {
     return readHeartbeat(this.#path);
+  }
+
+  /** Resolves to false when the text is not `text`, and to true if that does not happen for `ms`. */
+  async stays(text: string, ms: number, signal?: AbortSignal): Promise<boolean> {
+    for (const endMs = performance.now() + ms; performance.now() < endMs; ) {
+      await pause(WATCH_MS, undefined, { signal });
+      if (this.read() !== text) return false;
+    }
+    return true;
   }
 
   get isStopped(): boolean {
@@ -52,6 +66,20 @@ export class Heartbeat {
 
 export function wasStoppedIn(folder: string, state: string): boolean {
   return readHeartbeat(join(folder, HEARTBEAT_FILE)) === padded(stoppedText(state));
+}
+
+/**
+ * Resolves when a process that uses the folder writes a heartbeat. Does not block the event loop
+ * while the disk hangs.
+ */
+export async function nextBeat(folder: string): Promise<void> {
+  const read = () => readFile(join(folder, HEARTBEAT_FILE), "utf8").catch(() => "");
+  const first = await read();
+  for (;;) {
+    await pause(WATCH_MS);
+    const text = await read();
+    if (text !== first && text.startsWith(RUNNING)) return;
+  }
 }
 
 function readHeartbeat(path: string): string {

@@ -1,0 +1,156 @@
+// Tests of a node that reads its whole database in another process after an unclean stop. In most
+// of them the reading hangs, as on a disk that does not answer.
+
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { spawnBroker, tempFolder } from "../support/broker.ts";
+import { startRedis } from "../support/redis.ts";
+import { type JindouProcess, spawnJindou } from "./jindou.ts";
+import { forgetStop, stoppedFolder } from "./stopped-folder.ts";
+import { checkServing, checkWaiting, startNode } from "./waiting-node.ts";
+
+const CHECKING = "The database is being checked after an unclean stop";
+const STALLED = "The check of the database after an unclean stop makes no progress. Check the disk";
+/** Returns a module with which the thread that reads the database waits until the file exists. */
+const hangingUntil = (file: string) => `import { existsSync } from "node:fs";
+  import { isMainThread } from "node:worker_threads";
+  const cell = new Int32Array(new SharedArrayBuffer(4));
+  while (!isMainThread && !existsSync(${JSON.stringify(file)})) Atomics.wait(cell, 0, 0, 20);`;
+const HANGING = hangingUntil("/nowhere/at/all");
+
+t.jobs = 4; // most of the time is spent waiting
+
+async function killedFolder(t: Test): Promise<string> {
+  const path = await stoppedFolder(t);
+  forgetStop(path);
+  return path;
+}
+
+/** Waits until the process has started the one that reads the database, and returns its id. */
+async function checkerOf({ child }: JindouProcess): Promise<number> {
+  const { pid } = child;
+  while (child.exitCode === null) {
+    const checker = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8"));
+    if (checker > 0 && commandOf(checker).includes("database-walk")) return checker;
+    await pause(20);
+  }
+  throw new Error("the process ended before it read the database");
+}
+
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return ""; // it has just ended
+  }
+}
+
+async function assertEnds(t: Test, pid: number): Promise<void> {
+  while (existsSync(`/proc/${pid}`)) await pause(20);
+  t.pass("the process that reads the database has ended");
+}
+
+t.test(
+  "a signal ends a node and the check of its database at once, and the node exits with 0",
+  async (t) => {
+    for (const signal of ["SIGTERM", "SIGINT"] as const) {
+      const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
+      const node = await startNode(t, settings, HANGING);
+      const checker = await checkerOf(node);
+      node.child.kill(signal);
+      const { code, stdout, stderr } = await node.exit;
+      t.equal(code, 0, signal);
+      t.equal(stderr, "");
+      t.notMatch(stdout, /"level":"(error|fatal)"/);
+      await assertEnds(t, checker);
+      t.ok(await (await startNode(t, settings)).logged("The node is ready"));
+    }
+  },
+);
+
+t.test("the check of a database ends when its node is killed", async (t) => {
+  const node = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) }, HANGING);
+  await node.logged(CHECKING);
+  const checker = await checkerOf(node);
+  node.child.kill("SIGKILL");
+  await assertEnds(t, checker);
+});
+
+t.test("the end of a terminal ends neither a node nor the check of its database", async (t) => {
+  const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
+  const release = join(await tempFolder(t), "release");
+  const node = await startNode(t, settings, hangingUntil(release), ["setsid"]);
+  await checkerOf(node);
+  process.kill(-(node.child.pid ?? 0), "SIGHUP");
+  writeFileSync(release, "");
+  await checkServing(t, node);
+});
+
+t.test(
+  "while its database is checked, a node serves health checks and logs a check without progress",
+  async (t) => {
+    const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
+    const release = join(await tempFolder(t), "release");
+    const node = await startNode(t, settings, hangingUntil(release));
+    t.match(await node.logged(CHECKING), { level: "info", rows: 0, file: /data\.mdb$/ });
+    await node.healthy();
+    await checkWaiting(t, node);
+    t.match(await node.logged(STALLED), {
+      level: "error",
+      err: { message: /^No row of .*data\.mdb could be read for \d+ s$/ },
+    });
+    writeFileSync(release, "");
+    await checkServing(t, node);
+  },
+);
+
+t.test("a node whose API cannot listen does not wait for the check of its database", async (t) => {
+  const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
+  await other.healthy();
+  const settings = {
+    JINDOU_STORE_PATH: await killedFolder(t),
+    JINDOU_API_LISTEN: `127.0.0.1:${other.apiPort}`,
+  };
+  const node = await startNode(t, settings, HANGING);
+  const checker = await checkerOf(node);
+  const { code, stderr } = await node.exit;
+  t.equal(code, 1);
+  t.match(stderr, /^jindou: [^\n]*JINDOU_API_LISTEN[^\n]*\n$/);
+  await assertEnds(t, checker);
+});
+
+t.test("a second node on a folder in use is refused before it has read the database", async (t) => {
+  const path = await killedFolder(t);
+  const owner = await spawnBroker(t, {}, path);
+  const second = await startNode(t, { JINDOU_STORE_PATH: path }, HANGING);
+  const { code, stderr } = await second.exit;
+  t.equal(code, 1);
+  t.match(stderr, new RegExp(`^jindou: [^\n]*in use by process ${owner.process.pid}\\.[^\n]*\n$`));
+  t.equal(await owner.terminate(), 0);
+});
+
+t.test(
+  "a migration whose folder is checked serves health checks and ends at a signal",
+  async (t) => {
+    const { url } = await startRedis(t);
+    const from = await killedFolder(t);
+    const settings = { JINDOU_MIGRATE_FROM: from, JINDOU_REDIS_URL: url };
+    const node = await startNode(t, settings, HANGING);
+    t.ok(await node.logged(CHECKING));
+    await node.healthy();
+    await checkWaiting(t, node);
+    node.child.kill("SIGTERM");
+    t.equal((await node.exit).code, 0);
+
+    const argv = ["migrate", `--from=${from}`, "--to", url];
+    const command = spawnJindou(t, argv, { preload: HANGING });
+    const checker = await checkerOf(command);
+    command.child.kill("SIGTERM");
+    const { code, stderr } = await command.exit;
+    t.equal(code, 1);
+    t.match(stderr, /^jindou: The migration was stopped\. It resumes at the next start\.\n$/);
+    await assertEnds(t, checker);
+  },
+);
