@@ -46,7 +46,10 @@ export class StuckMoveError extends BrokerError {
   }
 }
 
-/** Throws `internal` if Redis differs, `StuckMoveError` if it did so before in the same way. */
+/**
+ * Throws `internal` if Redis differs from the folder: a `StuckMoveError` if the previous attempt
+ * found the same differences.
+ */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
   const tables = moveTables(ports.source, ports.context);

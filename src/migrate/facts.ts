@@ -60,7 +60,7 @@ function merged(facts: readonly Fact[]): Iterable<Fact> {
   return byKey.values();
 }
 
-/** Kinds of values that are counted: the command, the name shown, and the field of a HASH. */
+/** Kinds of values that are counted: the command, the name shown, and for HEXISTS the field. */
 const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
@@ -93,7 +93,7 @@ export interface RowFacts {
   readonly facts?: readonly Fact[];
   /** Kinds whose number of values this row increases by one. */
   readonly counts?: readonly CountedKind[];
-  /** Kinds of expired values, which may still be in Redis. */
+  /** Kinds of the row's expired values. Redis may still hold them. */
   readonly expired?: readonly CountedKind[];
   readonly sizes?: readonly (readonly [CountedKind, string])[];
 }
@@ -110,7 +110,7 @@ export class MoveTarget {
   readonly #calls: Semaphore;
   #isAnswered = true;
 
-  /** `until` returns the fence of a key: from that time on, its server rejects writes. */
+  /** `until` returns the fence of a key: see `Lease.fenceOf`. */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
     this.#until = until;
@@ -118,7 +118,7 @@ export class MoveTarget {
     this.#calls = new Semaphore(Math.min(MAX_CALLS, share));
   }
 
-  /** False if a write failed and may still reach its server. */
+  /** False after a failed write, which may still reach its server. */
   get isAnswered(): boolean {
     return this.#isAnswered;
   }
@@ -171,7 +171,7 @@ export class MoveCounts {
   /** Number of expired values in the folder, by kind. Redis may still hold them. */
   readonly #allowed = new Map<CountedKind, number>();
   readonly #stored = new Map<CountedKind, number>();
-  /** The rows of a key are consecutive, and the key is counted once. */
+  /** Last key counted of each kind. A key is counted once, because its rows are consecutive. */
   readonly #lastKey = new Map<CountedKind, string>();
 
   constructor(target: Pick<MoveTarget, "call">) {

@@ -1,4 +1,4 @@
-// The lease of a migration. One process holds it, and it expires two seconds after the last
+// The lease of a migration. At most one process holds it, and it expires two seconds after the last
 // renewal. The timer must not acquire a lost lease again, because another process may have held it
 // in the meantime.
 
@@ -26,7 +26,7 @@ export class Lease {
   readonly token = randomUUID();
   /** Time at which the last successful renewal was sent. The lease lasts `LEASE_MS` from then. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
-  /** Time on each server's clock, in Unix milliseconds, from which it rejects writes. */
+  /** Time on each server's clock, in Unix ms, from which it rejects the writes of this process. */
   #fences: ReadonlyMap<Server, number> = new Map();
   #timer: NodeJS.Timeout | undefined;
   #mayBeWriting = false;
@@ -54,21 +54,27 @@ export class Lease {
     if (performance.now() - this.#renewedAtMs >= LEASE_MS) throw lostLease();
   }
 
-  /** Throws `unavailable` if the lease may be lost or the server has no fence yet. */
+  /**
+   * Returns the time, on the clock of the key's server, from which that server rejects the writes
+   * of this process. Throws `unavailable` if the lease may be lost or the server has no fence yet.
+   */
   fenceOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#fences.get(this.#link.primaryOf(key));
-    if (untilMs === undefined) throw lostLease(); // new servers get a fence at a renewal
+    if (untilMs === undefined) throw lostLease(); // a new server gets one at the next renewal
     return untilMs;
   }
 
-  /** Must be called after work that blocked the event loop. Acquires an expired lease again. */
+  /**
+   * Must be called after work that blocked the event loop. Acquires an expired lease again. Throws
+   * `unavailable` if another process holds the lease.
+   */
   async renew(): Promise<void> {
     await this.#acquire("take");
     this.assertHeld();
   }
 
-  /** Redis may still run a write without a reply, so `release` lets the lease expire. */
+  /** Redis may still run a write that got no reply, so `release` then lets the lease expire. */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
   }

@@ -54,7 +54,7 @@ export interface MoveEvents
 }
 
 export interface OtherMove extends MoveProgress {
-  /** Message about the last failure, or that the migration is abandoned. `undefined` if none. */
+  /** Message about the last failure, or that the migration is abandoned, else `undefined`. */
   readonly lastErr: string | undefined;
   /** True if no process has been copying for `abandonedAfterMs`. */
   readonly isAbandoned: boolean;
@@ -72,7 +72,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Longer than the longest pause plus the time to open the folder. */
+/** Longer than the longest pause between two attempts plus the time to open the folder. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -113,7 +113,7 @@ export class Migration {
 
   /**
    * Returns true if the node must wait for a migration. If Redis is unreachable, returns true only
-   * if this process has a folder. Throws `internal` if this build cannot use the data.
+   * if this process has a folder. Throws `internal` if this build cannot use Redis or its data.
    */
   async isPending(): Promise<boolean> {
     await this.#readSummary();
@@ -179,7 +179,10 @@ export class Migration {
     return owner;
   }
 
-  /** Repeats failed attempts. Throws `internal` if this build cannot use the data. */
+  /**
+   * Repeats failed attempts until the data is in Redis. Throws `unavailable` after `close`, and
+   * `internal` if this build cannot use Redis or its data.
+   */
   async run(): Promise<void> {
     for (let retryMs = RETRY_MS; ; ) {
       const error = await this.once().catch((thrown: unknown) => thrown);
@@ -239,7 +242,7 @@ export class Migration {
     return snapshot;
   }
 
-  /** If Redis contains the data of another folder, returns false, and the attempt fails later. */
+  /** Returns false if Redis contains the data of another folder. The next attempt reports that. */
   async #isDone({ record, isMoving }: MoveSnapshot): Promise<boolean> {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;
     if (!(record?.isDone ?? isUnneeded)) return false;

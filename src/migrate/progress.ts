@@ -1,5 +1,6 @@
 // Shows the progress of a migration. On a terminal, it redraws a bar. Elsewhere, it prints a new
-// line every two seconds. State: the current step, its start, and the time of the last output.
+// line, at most every two seconds within a step. State: the current step, its start, and the time
+// of the last output.
 
 import type { MoveProgress } from "./record.ts";
 

@@ -1,6 +1,6 @@
 // The record of a migration in Redis: its source, watermark and last error. All processes read the
-// record, and the process with the lease writes it. The record is created only in a Redis without
-// other data and without live nodes.
+// record, and the process with the lease writes it. The record is created only if
+// `redis.prefix` has no other data and no live nodes.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
@@ -55,8 +55,8 @@ export interface MoveSnapshot {
 }
 
 /**
- * Reads the lease and then the record. A node that sent a heartbeat before can rely on the result:
- * a process that acquires the lease later sees the heartbeat and does not start.
+ * Reads the lease and then the record. A node that sent a heartbeat before this call can rely on
+ * the result: a process that acquires the lease later sees the heartbeat and does not start.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);
@@ -143,7 +143,10 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   return entered;
 }
 
-/** Returns the last heartbeat of each node. Throws `internal` if a node sends another heartbeat. */
+/**
+ * Watches the registered nodes for `deadAfterMs` and returns the last heartbeat of each. Throws
+ * `internal` if one of them sends another heartbeat.
+ */
 async function watchNodes({
   link,
   deadAfterMs,

@@ -1,5 +1,6 @@
-// The tables of an embedded store's folder, in the order in which they are migrated. Expired
-// access tokens, dedupe records and command copies are not migrated. The publication numbers of a channel start at its newest seq.
+// The tables of an embedded store's folder, in the order in which they are migrated. Expired access
+// tokens, dedupe records and command copies are not migrated. The publication numbers of a channel
+// start at its newest seq.
 
 import {
   type ChannelKey,
@@ -52,7 +53,7 @@ export interface MoveTable {
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** The folder does not store the time at which a group was added to a user's index. */
+/** Time at which a group was added to a user's index. The folder does not store this time. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 
