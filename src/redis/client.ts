@@ -23,13 +23,19 @@ export interface RedisSettings {
 
 export type RedisClient = Redis | Cluster;
 
-/** A connection with pending commands that is silent this long after `timeoutMs` is replaced. */
+/**
+ * Time added to `timeoutMs`. A connection with pending commands that receives no byte for the total
+ * time is replaced.
+ */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no more commands are sent on it. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/** A Sentinel that has just started may not know its primary yet. */
+/**
+ * Time for which all Sentinels may reject the lookup of the primary, because a Sentinel that has
+ * just started may not know its primary yet.
+ */
 const REFUSED_MS = 1000;
 
 const NOT_READY =
@@ -84,8 +90,8 @@ export function duplicate(client: Redis, changes: RedisOptions): Redis {
 }
 
 /**
- * Makes a failed SELECT close the connection. ioredis would continue in database 0, which may hold
- * the data of another installation.
+ * Makes the client close a connection on which SELECT fails. Otherwise ioredis would continue on it
+ * in database 0, which may hold the data of another installation.
  */
 function onlyInItsDatabase(client: Redis): Redis {
   const select = client.select.bind(client);
@@ -107,9 +113,10 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
 }
 
 /**
- * Waits for the `ready` event too, because ioredis retries by itself and then may never settle the
- * promise of `connect()`. Rejects with the errors of `startFailure`: within `timeoutMs`, and
- * earlier if a single server cannot be reached, if all Sentinels keep rejecting the lookup, or at
+ * Resolves when the client is ready. Waits for the `ready` event too, because ioredis retries by
+ * itself and then may never settle the promise of `connect()`. Rejects with an error of
+ * `startFailure` if the client is not ready within `timeoutMs`. Rejects earlier if `signal` is
+ * aborted, if a single server cannot be reached, if all Sentinels keep rejecting the lookup, or at
  * the first reply after which waiting does not help.
  */
 export async function connected(
@@ -172,7 +179,7 @@ function refusalsIn(message: string): readonly Error[] {
   return [new UnusableRedis(`a Sentinel rejected redis.sentinelPassword: ${reply}`)];
 }
 
-/** Commands that timed out count too: a server that hangs may still run them later. */
+/** Counts commands that have timed out too, because a server that hangs may still run them. */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
   // of the Cluster is being opened.
@@ -188,7 +195,7 @@ export function isFull(client: Redis, maxCommands: number): boolean {
 export interface SendOptions {
   /** Maximum time to wait for the reply, if it is shorter than the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
-  /** True for a batch: it is written at the end of the current callback, not of the turn. */
+  /** True for a batch, which is written at the end of the current callback, not of the turn. */
   readonly isGathered?: boolean;
 }
 
@@ -272,7 +279,10 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
   } satisfies ClusterOptions;
 }
 
-/** ioredis would measure and copy each argument separately, at three times the cost. */
+/**
+ * A command that is encoded in one step. ioredis would measure and copy each argument separately,
+ * at three times the cost.
+ */
 export class EncodedCommand extends Command {
   readonly #bytes: Buffer;
   #isWritten = false;

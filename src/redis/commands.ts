@@ -92,8 +92,8 @@ interface ProbeOptions {
 
 /**
  * Throws an `UnusableRedis` that names the commands, keys or topics which the server does not let
- * this node use, and the ACL line that grants them. Other errors of a command count as success,
- * because the command was allowed. Rejects with the errors of ioredis.
+ * this node use, and how to allow them. Other errors of a command in `probe.lua` count as success,
+ * because the command was allowed. Rejects with all other errors.
  */
 export async function assertCommands(server: Redis, options: ProbeOptions): Promise<void> {
   const refusals = new Refusals();
@@ -142,7 +142,7 @@ class Refusals {
   #isKeyDenied = false;
   #isTopicDenied = false;
 
-  /** Returns false if the command was refused. Rejects if there was no reply. */
+  /** Returns false if the command was refused. Rejects with any other error. */
   async note(command: string, run: () => Promise<unknown>): Promise<boolean> {
     try {
       await run();

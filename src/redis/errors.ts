@@ -3,7 +3,7 @@
 import { BrokerError } from "../broker/errors.ts";
 import { messageOf } from "../observe/error-fields.ts";
 
-/** Error replies of a server that is reachable but cannot run the command now. */
+/** Error replies of a server that cannot run the command now, or not for this user. */
 const UNABLE_NOW =
   /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE|NOAUTH|WRONGPASS|NOPERM)\b/;
 

@@ -15,7 +15,7 @@ const FORMAT = 3;
 /**
  * Returns warnings for the operator about the configuration of the server, none if the server does
  * not let this node read it. Throws an `UnusableRedis` if this build cannot use the server, and a
- * `RedisAway` if the server is a replica.
+ * `RedisAway` if the server is a replica outside a Cluster.
  */
 export async function checkServer(
   server: Redis | RedisClient,
@@ -47,7 +47,7 @@ export function assertPrimary(info: string): void {
 
 /**
  * Marks the prefix as used by Jindou if it has no mark yet. Returns the mark, which is another one
- * after Redis was emptied. Throws an `UnusableRedis` if this build cannot use its data.
+ * after Redis was emptied. Throws an `UnusableRedis` if this build cannot use the data.
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");

@@ -25,7 +25,7 @@ const MAX_CACHED_TAGS = 20_000;
 
 export class Keys {
   readonly prefix: string;
-  /** The topics of all databases of a server share one namespace. */
+  /** Names the database, because the topics of all databases of a server share one namespace. */
   readonly #topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 

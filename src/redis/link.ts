@@ -1,6 +1,6 @@
 // The node's connection for sending commands to Redis. State: whether Redis is usable (connected
-// and checked), the number of calls in flight, and the scripts loaded on each connection. It never
-// queues: while Redis is unreachable, every call is rejected at once.
+// and checked), the number of calls in flight, and the scripts loaded on each connection. The link
+// never queues: while Redis is unreachable, every call is rejected at once.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -59,7 +59,10 @@ interface LinkPorts {
   readonly subscribes?: boolean;
 }
 
-/** `admit` has already counted the work of a call with `isGathered`. */
+/**
+ * A call with `isGathered` ignores the maximum of calls in flight, because `admit` has already
+ * counted its work.
+ */
 interface CallOptions extends SendOptions {
   /**
    * True if the call ignores the maximum of calls in flight. Needed for heartbeats, because a busy
@@ -94,7 +97,7 @@ export class RedisLink {
   #preparing: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
   #drained: (() => void) | undefined;
-  /** Why a server that is reachable cannot be used, `undefined` if it can or is not reachable. */
+  /** Why the server cannot be used, `undefined` if it can be used or is unreachable. */
   #refusal: string | undefined;
   /** True if the next attempt needs a new connection, which may lead to the primary. */
   #isReplica = false;
@@ -152,7 +155,10 @@ export class RedisLink {
   /** Estimate of Redis' time in Unix milliseconds, on which all nodes agree. */
   readonly now = (): number => this.#clocks.redisNow();
 
-  /** Records the time that a server read for a reply that has just arrived (Unix milliseconds). */
+  /**
+   * Records the time (Unix milliseconds) that the server read for a reply that has just arrived.
+   * Does nothing on a Redis Cluster.
+   */
   recordTime(serverMs: number): void {
     if (!this.isCluster) this.#clocks.record(this.#route(undefined), serverMs);
   }
@@ -258,8 +264,8 @@ export class RedisLink {
   }
 
   /**
-   * Sends one command that stores nothing, whose name must be in lower case. Its first key selects
-   * the server. Replies and errors are as for `run`.
+   * Sends one command that stores nothing, whose name must be in lower case. Its first argument, a
+   * key or topic, selects the server. Replies and errors are as for `run`.
    */
   call(command: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#send(command, [...args], {});
@@ -271,7 +277,10 @@ export class RedisLink {
     return error;
   };
 
-  /** Counts work as one call in flight until `release`. Throws `unavailable` or `overloaded`. */
+  /**
+   * Counts a piece of work as one call in flight until `release` is called. Throws `unavailable` or
+   * `overloaded`.
+   */
   admit(): void {
     this.#countCall({});
   }
@@ -358,7 +367,10 @@ export class RedisLink {
     return loading;
   }
 
-  /** A single server is checked again, because its data may belong to another program. */
+  /**
+   * Handles a server that lacks a script because it was restarted or replaced. A single server is
+   * checked again, because its data may belong to another program.
+   */
   #reloadScripts(server: Redis | undefined): void {
     if (server !== undefined) this.#loaded.get(server)?.clear();
     if (!this.isCluster) this.#reopen();
@@ -374,7 +386,7 @@ export class RedisLink {
     return this.#route(key);
   }
 
-  /** Returns `undefined` if the server holds no slot. */
+  /** Returns a key in a slot of the server, `undefined` if the server holds no slot. */
   keyOn(server: Redis, purpose: string): string | undefined {
     for (let tag = 0; tag < MAX_TAGS; tag++) {
       const key = `${this.keys.prefix}:{${purpose}${tag}}:${purpose}`;
@@ -404,12 +416,12 @@ export class RedisLink {
       ...{ key, prefix: this.keys.prefix, username: username ?? "" },
       place: this.isCluster ? `at ${host}:${port} ` : "",
       waits: this.settings.minReplicas > 0,
-      // Later, the connections that subscribe report it themselves.
+      // After the start, the connections that subscribe report a missing right themselves.
       subscribes: this.#ports.subscribes === true && this.#status === "starting",
     });
   }
 
-  /** If the user lacks any right, the link is down until it is granted. */
+  /** If the user lacks a right, the link is down until the right is granted. */
   #checkRights(): void {
     const now = performance.now();
     if (this.#status !== "up" || now - this.#rightsCheckedMs < WATCH_MS) return;
@@ -420,7 +432,10 @@ export class RedisLink {
     });
   }
 
-  /** Checks the data after a reconnect, because it may belong to another program. */
+  /**
+   * Keeps the link down until the server and its data are checked. After a reconnect, the data may
+   * belong to another program.
+   */
   #reopen(): void {
     if (this.#status === "closed") return;
     this.#setStatus("down");
@@ -460,7 +475,7 @@ export class RedisLink {
     );
   }
 
-  /** The server may have become a replica, which may accept writes and lose them. */
+  /** A single server may have become a replica, which may accept writes and lose them. */
   async #watch(): Promise<void> {
     if (this.#status !== "up" || this.#isWatching) return;
     this.#isWatching = true;

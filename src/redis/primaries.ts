@@ -36,7 +36,10 @@ export class Primaries {
     clearInterval(this.#refreshInterval);
   }
 
-  /** Throws `unavailable` if the server is unreachable or unknown. Without a key, any primary. */
+  /**
+   * Returns the connection to the server that holds the key, or to any primary without a key.
+   * Throws `unavailable` if the server is unreachable or unknown.
+   */
   connectionFor(key: string | undefined): Redis {
     const node =
       key === undefined

@@ -39,7 +39,7 @@ export class ReplicationBarrier {
   async #wait(key: string | undefined): Promise<void> {
     const primaries =
       key === undefined
-        ? // Only connected primaries, because no write went through the others.
+        ? // A primary that is not connected is skipped.
           this.#link.primaries().filter(({ status }) => status === "ready")
         : [this.#link.primaryOf(key)];
     const joined = primaries.map((primary) => this.#waitsOf(primary).join());

@@ -57,10 +57,11 @@ const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
 
 /**
- * The link adds the deadline as the last element of ARGV, in Unix milliseconds by the clock of the
- * server. Without this check, a late call could undo what other nodes have stored since. The script
- * can read `server_now`, the time of the server in Unix milliseconds. The text after LATE is
- * needed, because Redis puts ERR in front of an error of one word.
+ * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in
+ * Unix milliseconds by the clock of the server. Without this check, a late call could undo what
+ * other nodes have stored since. The script can read `server_now`, the time of the server in Unix
+ * milliseconds. The text after LATE is needed, because Redis puts ERR in front of an error of one
+ * word.
  */
 const FENCE = `local server_now = redis.call('TIME')
 server_now = server_now[1] * 1000 + server_now[2] / 1000

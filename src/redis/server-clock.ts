@@ -16,7 +16,7 @@ interface Sample {
 
 /** The best of the newest samples is used: a delayed reply gives a time that is too early. */
 const SAMPLES = 3;
-/** Number of samples of a server within `maxAgeMs`. */
+/** Number of TIME requests to a server within `maxAgeMs`, unless the interval is at a bound. */
 const SAMPLES_PER_AGE = 4;
 /** Change of the difference between Redis' clock and the monotonic clock that counts as a step. */
 const MIN_STEP_MS = 1000;
@@ -71,7 +71,7 @@ export class ServerClocks {
     return asking;
   }
 
-  /** Rejects with the errors of ioredis, and with `UnusableRedis` if the time is too late. */
+  /** Rejects with the errors of ioredis, and with `UnusableRedis` if the time is after 2080. */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
@@ -98,7 +98,10 @@ export class ServerClocks {
     if (Math.abs(stepMs) > MIN_STEP_MS) this.#ports.onStep?.(stepMs);
   }
 
-  /** Returns Redis' time in whole Unix milliseconds, the median if there are several servers. */
+  /**
+   * Returns Redis' time in whole Unix milliseconds, the median if there are several servers. Before
+   * the first reply, returns the time of this machine.
+   */
   redisNow(): number {
     if (this.#offsetMs === undefined) return Date.now();
     return Math.floor(performance.now() + this.#offsetMs);
@@ -131,12 +134,15 @@ export class ServerClocks {
     return this.#samples.get(server)?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
   }
 
-  /** Without this, a node that was busy for longer than `maxAgeMs` would reject its next call. */
+  /**
+   * Asks the server for its time. Otherwise a node that was busy for longer than `maxAgeMs` would
+   * reject its next write.
+   */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);
   }
 
-  /** The first call may join a request sent before a freeze of the process, which times out. */
+  /** Asks twice: the first call may join a request that times out after a freeze of the process. */
   async #askUntilKnown(server: Redis): Promise<void> {
     await this.#askOnce(server);
     if (this.now(server) === undefined) await this.#askOnce(server);

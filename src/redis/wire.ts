@@ -398,7 +398,10 @@ function contentAt(bytes: Buffer, at: number): number {
   return kind === STRING_32 ? at + 5 : Number.NaN;
 }
 
-/** Returns `NaN` if no string starts at `at`. The offset may lie beyond the last byte. */
+/**
+ * Returns the offset after the string at `at`, `NaN` if no string starts there. The offset may lie
+ * beyond the last byte.
+ */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);
   if (!(start <= bytes.length)) return Number.NaN;
