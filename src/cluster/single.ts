@@ -64,7 +64,7 @@ interface FailureWindow {
   readonly endsAtMs: number;
 }
 
-/** If there are more than `maxKeys` keys, evicts the oldest. */
+/** If there are more than `maxKeys` keys, evicts the key whose last failure is the oldest. */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;

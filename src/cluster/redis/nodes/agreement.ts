@@ -1,5 +1,6 @@
-// The settings in which all nodes of a cluster must agree, as this node and the others announce
-// them. While they differ, every node uses the larger value of each. State: the values in use.
+// The timings in which all nodes of a cluster must agree, as this node and the others announce
+// them. While they differ, every node uses the largest value of each. Differences in other settings
+// are only reported. State: the timings in use.
 
 export interface Timings {
   readonly "cluster.deadAfterMs": number;
@@ -14,7 +15,7 @@ interface AgreementPorts {
   readonly timings: Timings;
   readonly settings: SharedSettings;
   readonly acceptsNewTimings: boolean;
-  /** Called when the values in use have changed. `areEqual` is false while nodes differ. */
+  /** Called when the timings in use have changed. `areEqual` is false while nodes differ. */
   readonly onChange?: (timings: Timings, areEqual: boolean) => void;
   readonly onDifferences?: (differences: readonly Difference[]) => void;
 }
@@ -75,7 +76,7 @@ export class Agreement {
 
   compare(others: ReadonlyMap<string, SharedSettings>): void {
     const differences: Difference[] = [];
-    // A node of another version lacks a setting.
+    // A node of another version may lack a setting.
     for (const [node, settings] of others)
       for (const [key, here] of Object.entries(this.settings))
         if (key in settings && JSON.stringify(settings[key]) !== JSON.stringify(here))

@@ -28,7 +28,10 @@ export class ClockCheck {
     return this.#offsetMs;
   }
 
-  /** If the heartbeat is confirmed, the returned function must be called with Redis' time. */
+  /**
+   * Must be called before a heartbeat. If that heartbeat is confirmed, the returned function must
+   * be called with Redis' time.
+   */
   startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;
     const sentMs = clock();

@@ -160,7 +160,10 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /** This node counts as dead at once, or after `deadAfterMs` if Redis cannot be reached. */
+  /**
+   * Leaves the cluster: this node counts as dead at once, or after `deadAfterMs` if Redis cannot be
+   * reached.
+   */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
     this.#status = "closed";
@@ -180,7 +183,7 @@ export class Registry {
   /**
    * Compares the timings of this node with those of all others, before the first heartbeat, which
    * could declare nodes with other timings dead. A node that differs and sends no heartbeat within
-   * its own `cluster.deadAfterMs` is dead.
+   * its own `cluster.deadAfterMs` is dead. Returns the dead incarnations.
    */
   async #checkPeers(): Promise<ReadonlySet<Incarnation>> {
     const { agreement, heartbeatMs } = this.#ports;
@@ -206,7 +209,10 @@ export class Registry {
     }
   }
 
-  /** Compares again, because a node that started at the same time was not among the peers. */
+  /**
+   * Compares the timings again, because a node that started at the same time may not have been
+   * among the peers.
+   */
   async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
     const { agreement } = this.#ports;
     for (const [incarnation, { nodeId, timings }] of this.#live) {
@@ -243,7 +249,10 @@ export class Registry {
     return this.#underway;
   }
 
-  /** Reads twice, because the first read may share a heartbeat that was sent before this call. */
+  /**
+   * Reads again if the first read does not find the incarnation, because the first read may share a
+   * heartbeat that was sent before this call.
+   */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
       await this.refresh();
@@ -260,7 +269,7 @@ export class Registry {
     await this.#enter();
   }
 
-  /** If the id of a live node is `taken`, it becomes `evicted`; the next heartbeat tries again. */
+  /** A live node whose id is `taken` becomes `evicted`, and its next heartbeat tries again. */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
     // The name of the incarnation is reused until Redis accepts it. If each attempt had its own

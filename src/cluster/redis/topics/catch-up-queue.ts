@@ -149,7 +149,10 @@ class RunningCatchUp {
     return this.settled;
   }
 
-  /** If Redis can be reached, callers stop waiting at once, otherwise after `MAX_WAIT_MS`. */
+  /**
+   * Waits until the next retry. If Redis can be reached, callers of `catchUp` stop waiting at once,
+   * otherwise after `MAX_WAIT_MS` of failures.
+   */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;
     const now = performance.now();

@@ -11,7 +11,7 @@ const PAGE_MESSAGES = 500;
 const PAGE_BYTES = 1 << 20;
 const MAX_BACKWARD_MESSAGES = 1000;
 
-/** Delivers everything that the sequencer missed, then makes it live. May be called again. */
+/** Delivers missed messages and stream events from the store, then makes the sequencer live. */
 export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const { delivered } = sequencer;
   const position = await positionOf(sequencer, feed);
@@ -33,6 +33,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   sequencer.goLive(position.publicationSeq);
 }
 
+/** Sets the position of a sequencer that was created for a received frame or after a loss. */
 export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another call set the position meanwhile

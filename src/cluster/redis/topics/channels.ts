@@ -38,12 +38,12 @@ const MAX_CONCURRENT_READS = 256;
 export class Channels {
   readonly #ports: ChannelsPorts;
   readonly #users = new Map<string, Subscription>();
-  /** Each sequencer of a personal channel is listed under at least one of its two users. */
+  /** A personal channel's sequencer is listed under the topic of at least one of its users. */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /** Sequencers by channel key. When `#newer` is full, the idle ones in `#older` are evicted. */
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
-  /** A channel without a sequencer may have had one before this time (Unix milliseconds). */
+  /** Last eviction, Unix milliseconds. A channel without a sequencer may have had one before it. */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);
 
@@ -185,7 +185,7 @@ export class Channels {
     }
   }
 
-  /** If topics of the sequencer's users are still lost, lists it under these topics instead. */
+  /** Resumes the sequencer, or lists it under those topics of its users that are still lost. */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);
     for (const lostTopic of lostTopics) this.#assign(lostTopic, sequencer);
@@ -280,7 +280,10 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
-/** Equal publication numbers prove nothing if, for example, a fail-over may have reused them. */
+/**
+ * Returns true if an equal publication number does not prove that nothing was missed, for example
+ * because a fail-over may have reused the number.
+ */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;

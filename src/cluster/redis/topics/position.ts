@@ -13,7 +13,10 @@ import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
-/** Ended streams may have a cursor too, because their last events may still arrive. */
+/**
+ * Maximum number of stream cursors. Ended streams may have one too, because their last events may
+ * still arrive.
+ */
 const MAX_STREAMS = 32;
 /** Maximum number of messages compared with the store to find where the histories diverge. */
 const MAX_MARKS = 16;
@@ -23,7 +26,10 @@ export class DeliveredPosition {
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /** In the order of their ids. Consecutive unstored messages are represented by the last one. */
+  /**
+   * Newest delivered messages in the order of their ids. Consecutive unstored messages are
+   * represented by the last one.
+   */
   readonly #marks: DeliveredMark[] = [];
   /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
   #floorId = 0;
@@ -51,7 +57,7 @@ export class DeliveredPosition {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
-  /** Returns false for a stored message or an event of a stream that was delivered before. */
+  /** Returns false if the event, a stored message or an event of a stream, was delivered before. */
   markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"

@@ -1,6 +1,6 @@
 // Reorder buffer of one channel: frames that arrived too early, by publication number. All buffers
 // of a node share one budget of bytes. If a new frame would exceed it, the buffer of that frame
-// drops all its frames, and they are read from the store instead. Owns the frames.
+// drops all its frames. The store is read instead. Owns the frames.
 
 import {
   kindOf,
@@ -22,7 +22,10 @@ export class ReorderBuffer {
   readonly #frames = new Map<number, Buffer>();
   #unstoredCount = 0;
   #bytes = 0;
-  /** True if frames were dropped or two had the same number since the last `consumeLost`. */
+  /**
+   * True if, since the last `consumeLost`, frames were dropped or two different frames had the same
+   * number.
+   */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {
@@ -44,7 +47,7 @@ export class ReorderBuffer {
     return lowest;
   }
 
-  /** Adds a copy of the frame, because the frame itself is a slice of a larger buffer. */
+  /** Stores a copy of the frame, because the frame itself is a slice of a larger buffer. */
   add(publicationSeq: number, frame: Buffer): void {
     const existing = this.#frames.get(publicationSeq);
     if (existing !== undefined) {

@@ -43,7 +43,7 @@ export interface SequencerPorts {
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/** A message whose id is further ahead of the store's time is compared with the store. */
+/** A message whose id is ahead of the store's time by more is compared with the store. */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
@@ -57,7 +57,7 @@ export class Sequencer {
    * publication is missing, and later ones are buffered. `catching-up`: the store is read.
    */
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
-  /** True while the subscription is lost. Publications are buffered until a catch-up. */
+  /** True while the subscription is lost. Publications are buffered meanwhile. */
   #isSuspended = false;
   #publicationSeq = 0;
   #movedAtMs = 0;
@@ -234,7 +234,10 @@ export class Sequencer {
     return this.#isSuspended || (this.#status !== "live" && this.#status !== "gap");
   }
 
-  /** After a fail-over, numbers of lost messages are reused with new ids, which may be lower. */
+  /**
+   * Returns true if the message belongs to another history: after a fail-over, numbers of lost
+   * messages are reused with new ids, which may be lower.
+   */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
@@ -287,7 +290,7 @@ export class Sequencer {
       buffer.remove(this.#publicationSeq + 1);
       this.#advance(this.#publicationSeq + 1, frame, undefined);
     }
-    // After a removal was delivered, memberships are checked before the next frame.
+    // After a removal of unknown members, memberships are checked before the next frame.
     if (this.#isHeld) return;
     if ((buffer?.size ?? 0) > 0 || this.#expectedSeq > this.#publicationSeq) this.#openGap();
     else this.#closeGap();
@@ -303,7 +306,10 @@ export class Sequencer {
     else this.#deliver(event);
   }
 
-  /** Skips unstored messages of a loss: a session may have received them on its previous node. */
+  /**
+   * Skips an unstored message that arrived between a loss and the end of the catch-up, because a
+   * session may have received it on its previous node.
+   */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
     if (wasHeld && isUnstored(frame)) return;

@@ -18,7 +18,7 @@ interface ConnectionPorts {
   readonly publish: (name: string, frame: Buffer) => Promise<number>;
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** Called when the connection is up. It has no subscriptions at that time. */
+  /** Called when the connection is up. All names must then be subscribed again. */
   readonly onUp: (self: SubscriberConnection) => void;
   /** Called when the connection is down. Publications since `receivedUntilMs` may be missing. */
   readonly onDown: (self: SubscriberConnection, receivedUntilMs: number) => void;
@@ -35,7 +35,10 @@ const RETRY_MS = 200;
 const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
-/** After a freeze, the timeout fires before the data that has already arrived is read. */
+/**
+ * Additional wait, because after a freeze of the process the timeout may fire before the data that
+ * has already arrived is read.
+ */
 const WAKE_UP_MS = 200;
 
 export class SubscriberConnection {

@@ -24,7 +24,7 @@ interface SubscriptionsPorts {
   readonly timeoutMs: () => number;
   readonly judgeUsers: ResyncHandler["judgeUsers"];
   readonly onError: (error: unknown, message: string) => void;
-  /** Called when all stored publications that these topics missed have been delivered. */
+  /** Called when these topics are restored (see `Channels.restore`). */
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
 

@@ -23,7 +23,7 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/** No user can have joined after this seq. */
+/** Stands for an unknown delivered seq: no user can have joined after it. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
@@ -125,7 +125,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);
   }
 
-  /** Not called by a timer: after a freeze, received frames are read before timers run. */
+  /** Not called by a timer: after a freeze, received frames may be read before timers run. */
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers
     const sinceMs = resync.silentSinceMs();

@@ -49,7 +49,7 @@ if mode == 'enter' then
   for _, other in ipairs(redis.call('ZRANGE', beats, 0, -1)) do
     if other ~= incarnation and string.match(other, '^(.*):[^:]*$') == node then return { 'taken' } end
   end
-  -- Other scripts remove dead incarnations from `nodes` only.
+  -- Dead incarnations were removed from `beats` and `nodes`, but not from `settings`.
   for _, past in ipairs(redis.call('HKEYS', settings)) do
     if redis.call('HEXISTS', nodes, past) == 0 then redis.call('HDEL', settings, past) end
   end
