@@ -28,6 +28,7 @@ import {
 } from "./opening.ts";
 import { costOf, type OperationPorts, operate, storedBytes } from "./operations.ts";
 import {
+  Admission,
   ConnectionRate,
   connecting,
   frameCost,
@@ -60,6 +61,7 @@ export class Client implements ConnectionHandler {
   #codec: Codec | CodecSelector;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
+  readonly #admission: Admission;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
@@ -76,6 +78,7 @@ export class Client implements ConnectionHandler {
     this.#context = context;
     const { rates } = context;
     this.#rate = new ConnectionRate(rates.limits, now);
+    this.#admission = new Admission(this.#rate);
     this.#deadline = setTimeout(() => this.end("auth_timeout"), authTimeoutMs);
     context.clients.add(this);
     this.#metrics().connectionOpened();
@@ -86,22 +89,18 @@ export class Client implements ConnectionHandler {
     this.#metrics().frameIn(data.length);
     const nowMs = now();
     const waitMs = this.#rate.frame(data.length, nowMs);
-    if (waitMs > 0 && (this.#rate.isExhausted || this.#status !== "open"))
+    if (waitMs > 0 && (this.#rate.isExhausted(nowMs) || this.#status !== "open"))
       return this.end("rate_limited");
     try {
       const codec = typeof this.#codec === "function" ? this.#codec(data, isText) : this.#codec;
       this.#codec = codec;
       if (this.#status !== "open") return this.#receiveConnect(codec, data, isText, nowMs);
-      if (waitMs > 0) {
-        for (const ref of codec.refsOf(data, isText)) this.#error(ref, "rate_limited", { waitMs });
-        return;
-      }
-      const requests = codec.decode(data, isText);
-      if (requests.length > 1) this.#rate.charge(requests.length - 1);
-      const bytes = Math.ceil(data.length / Math.max(1, requests.length));
-      for (const request of requests)
+      this.#admission.begin(waitMs, nowMs);
+      for (const request of codec.decode(data, isText, this.#admission.admit)) {
         if (request instanceof FrameError) this.#rejectFrame(request);
-        else this.#handle(request, bytes, nowMs);
+        else this.#handle(request, this.#admission.bytes, nowMs);
+        if (this.#isOver()) return;
+      }
     } catch (error) {
       this.#rejectFrame(error);
     }
@@ -306,7 +305,9 @@ export class Client implements ConnectionHandler {
       return this.end("protocol_error");
     }
     const { code, ref, message } = error;
-    this.#error(ref, code, { message });
+    const waitMs = code === "rate_limited" ? this.#admission.waitMs : 0;
+    this.#error(ref, code, { waitMs, message });
+    if (waitMs > 0 && this.#rate.isExhausted(now())) return this.end("rate_limited");
     if (error.fatal || this.#status !== "open") this.end("protocol_error");
   }
 

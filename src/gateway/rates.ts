@@ -17,6 +17,8 @@ const LOOKUPS_PER_FRAME = 16;
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
+/** Number of values of a JSON document that are parsed per frame of work. */
+const VALUES_PER_FRAME = 200;
 /** Maximum number of rows charged in advance for a history. Missing rows are refunded. */
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
@@ -71,11 +73,14 @@ const SWEPT_AT_ONCE = 4;
 
 class UserRate {
   readonly work: TokenBucket;
+  /** Budget for refused work of all connections of the user. */
+  readonly refused: TokenBucket;
   #stored: TokenBucket | undefined;
   sessions = 0;
 
   constructor(limits: WorkLimits, nowMs: number) {
     this.work = new TokenBucket(limits.user, nowMs);
+    this.refused = new TokenBucket(limits.user, nowMs);
   }
 
   stored(limit: RateLimit, nowMs: number): TokenBucket {
@@ -84,7 +89,8 @@ class UserRate {
   }
 
   isFull(nowMs: number): boolean {
-    return this.work.isFull(nowMs) && (this.#stored?.isFull(nowMs) ?? true);
+    const isIdle = this.work.isFull(nowMs) && this.refused.isFull(nowMs);
+    return isIdle && (this.#stored?.isFull(nowMs) ?? true);
   }
 }
 
@@ -103,13 +109,20 @@ export class ConnectionRate implements Rate {
 
   /** Returns 0, or the milliseconds to wait if the frame must be refused. */
   frame(bytes: number, nowMs: number): number {
-    const cost = frameCost(bytes);
-    const waitMs = this.#own.take(nowMs, cost);
-    if (waitMs > 0 || this.#user === undefined) return waitMs;
-    const userWaitMs = this.#user.work.waitMs(nowMs);
-    if (userWaitMs > 0) this.#own.refuse(cost);
-    else this.#user.work.charge(cost);
-    return userWaitMs;
+    return this.take(frameCost(bytes), nowMs);
+  }
+
+  /** Charges the work and returns 0, or returns the milliseconds to wait if it is refused. */
+  take(cost: number, nowMs: number): number {
+    const user = this.#user;
+    let waitMs = this.#own.take(nowMs, cost);
+    if (waitMs === 0 && user !== undefined) {
+      waitMs = user.work.waitMs(nowMs);
+      if (waitMs === 0) user.work.charge(cost);
+      else this.#own.refuse(cost);
+    }
+    if (waitMs > 0) user?.refused.take(nowMs, cost);
+    return waitMs;
   }
 
   /** A negative cost is a refund. */
@@ -140,9 +153,9 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
-  /** True if the client keeps sending although it has been refused repeatedly. */
-  get isExhausted(): boolean {
-    return this.#own.exhausted;
+  /** True if the client, or all clients of the user, keep sending although they are refused. */
+  isExhausted(nowMs: number): boolean {
+    return this.#own.exhausted || (this.#user?.refused.waitMs(nowMs) ?? 0) > 0;
   }
 
   join(user: UserRate): void {
@@ -153,6 +166,36 @@ export class ConnectionRate implements Rate {
   chargeUser(cost: number): void {
     this.#user?.work.charge(cost);
   }
+}
+
+/** Asks a connection's rate before each request of a frame, whose first request it has paid. */
+export class Admission {
+  readonly #rate: ConnectionRate;
+  #nowMs = 0;
+  #isPaid = false;
+  /** Milliseconds to wait after the last request that was refused. */
+  waitMs = 0;
+  /** Size of the last request. */
+  bytes = 0;
+
+  constructor(rate: ConnectionRate) {
+    this.#rate = rate;
+  }
+
+  begin(waitMs: number, nowMs: number): void {
+    this.waitMs = waitMs;
+    this.#nowMs = nowMs;
+    this.#isPaid = true;
+  }
+
+  readonly admit = (bytes: number, values: number): boolean => {
+    this.bytes = bytes;
+    const cost = values / VALUES_PER_FRAME;
+    if (!this.#isPaid) this.waitMs = this.#rate.take(1 + cost, this.#nowMs);
+    else if (this.waitMs === 0 && cost > 0) this.#rate.charge(cost);
+    this.#isPaid = false;
+    return this.waitMs === 0;
+  };
 }
 
 export class UserRates {

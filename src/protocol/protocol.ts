@@ -314,6 +314,13 @@ export class FrameError extends Error {
   }
 }
 
+/**
+ * Called before each request is decoded. `bytes` is the size of the request, `values` the number of
+ * values in it that are parsed one by one. Returns false if the request must be refused instead of
+ * decoded.
+ */
+export type Admit = (bytes: number, values: number) => boolean;
+
 export interface Codec {
   /** Name of the encoding. Codecs with the same name share frames, unless `isPrivate` is true. */
   readonly format: string;
@@ -323,19 +330,18 @@ export interface Codec {
   /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
   readonly acknowledges: boolean;
   /**
-   * Returns the requests that are complete after this data, in order. A refused request is returned
-   * as a FrameError. Data that is kept is copied. Throws FrameError if no request can be read from
-   * the data.
+   * Returns the requests that are complete after this data, in order. All of them must be read, and
+   * each is decoded when it is read. A refused request is returned as a FrameError, which has the
+   * code `rate_limited` if `admit` refused it. Data that is kept is copied. Throws FrameError if the
+   * only request is refused. If `admit` is absent, all requests are admitted.
    */
-  decode(data: Uint8Array, isText: boolean): readonly (Operation | FrameError)[];
+  decode(data: Uint8Array, isText: boolean, admit?: Admit): Iterable<Operation | FrameError>;
   /**
    * Reads data of a client whose credential is not known yet. The cost is bounded: resume points
    * are skipped and keys are not agreed until `accept`. Returns `undefined` if no CONNECT is
    * complete. Throws FrameError for everything else, except packets that the wire format ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
-  /** Returns the refs of the requests in a frame that is refused as a whole. Throws FrameError. */
-  refsOf(data: Uint8Array, isText: boolean): readonly Ref[];
   encodeReply(reply: Reply): Frames;
   encodePush(push: Push): Frames;
 }

@@ -75,7 +75,6 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
       isPrivate: false,
       version: 1,
       acknowledges: false,
-      refsOf: () => [0],
       decode: () => [next],
       decodeConnect: () => ({ ...CONNECT, accept: () => [] }),
       encodeReply: (reply) => encodeReply(reply),

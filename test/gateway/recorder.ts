@@ -81,10 +81,6 @@ export class CountingCodec implements Codec {
     this.acknowledges = acknowledges;
   }
 
-  refsOf(): never {
-    throw new Error("nothing is decoded");
-  }
-
   decode(): never {
     throw new BrokerError("internal", { message: "Only pushes are tested" });
   }

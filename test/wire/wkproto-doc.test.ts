@@ -119,11 +119,8 @@ t.test("docs/protocol/wkproto.md lists all reason codes", async (t) => {
 
 /** Returns the body of a packet. */
 function bodyOf(bytes: Buffer = Buffer.alloc(0)): Buffer {
-  let body: Buffer = Buffer.alloc(0);
-  new PacketStream(65_536).read(bytes, (packet) => {
-    body = Buffer.from(packet.body);
-  });
-  return body;
+  const [packet] = [...new PacketStream(65_536).read(bytes)];
+  return packet?.body ?? Buffer.alloc(0);
 }
 
 /** Returns the fields of a client's packet. */

@@ -146,7 +146,8 @@ function packetsOf(messages: readonly Buffer[]): readonly Packet[] {
   const stream = new PacketStream(MAX_BYTES);
   const packets: Packet[] = [];
   for (const message of messages)
-    stream.read(message, (packet) => packets.push({ ...packet, body: Buffer.from(packet.body) }));
+    for (const packet of stream.read(message))
+      packets.push({ ...packet, body: Buffer.from(packet.body) });
   return packets;
 }
 

@@ -1,60 +1,90 @@
 // Splits a WebSocket message into its JSON documents. There is usually one, but WuKongIM's servers
-// accept several. Never throws: a document that cannot be read is part of the result.
+// accept several. The duration of the split depends only on the size of the message.
 
 const MAX_DOCUMENTS = 100;
 
-export type Document = { readonly value: unknown; readonly text: string } | undefined;
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const BACKSLASH = 0x5c;
+const SPACE = 0x20;
+/** `{` and `[` differ only in this bit, and so do `}` and `]`. */
+const BRACKET_BIT = 0x20;
+const OPEN = 0x7b;
+const CLOSE = 0x7d;
+const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
+
+interface DocumentBytes {
+  readonly bytes: Uint8Array;
+  /** Approximate number of values in the document. */
+  readonly values: number;
+}
+
+export interface Document {
+  readonly value: unknown;
+  readonly text: string;
+}
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
+const NOT_JSON: DocumentBytes = { bytes: new Uint8Array(), values: 0 };
 
-/** The last entry is `undefined` if a text is not valid or there are more than `MAX_DOCUMENTS`. */
-export function readDocuments(data: Uint8Array): readonly Document[] {
-  let text: string;
-  try {
-    text = utf8.decode(data);
-  } catch {
-    return [undefined];
+/** Yields at least one document. A document after the last one that is allowed is not JSON. */
+export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void> {
+  const hasMark = BYTE_ORDER_MARK.every((byte, i) => data[i] === byte);
+  let at = skipBlanks(data, hasMark ? BYTE_ORDER_MARK.length : 0);
+  if (at === data.length) yield NOT_JSON;
+  for (let count = 0; at < data.length; count++) {
+    if (count === MAX_DOCUMENTS) return yield NOT_JSON;
+    const document = documentAt(data, at);
+    yield document;
+    at = skipBlanks(data, at + document.bytes.length);
   }
-  const document = parse(text);
-  return document === undefined ? readEach(text) : [document];
 }
 
-function readEach(text: string): readonly Document[] {
-  const documents: Document[] = [];
-  for (let offset = 0; offset < text.length; ) {
-    const end = endOfObject(text, offset);
-    const document = parse(text.slice(offset, end));
-    if (document === undefined && text.slice(offset).trim() === "") break;
-    documents.push(document);
-    if (document === undefined || documents.length > MAX_DOCUMENTS) break;
-    offset = end;
-  }
-  if (documents.length > MAX_DOCUMENTS) documents[MAX_DOCUMENTS] = undefined;
-  return documents.length === 0 ? [undefined] : documents;
-}
-
-function parse(text: string): Document {
+/** Returns `undefined` if the bytes are not a JSON document in UTF-8. */
+export function parseDocument(bytes: Uint8Array): Document | undefined {
   try {
+    const text = utf8.decode(bytes);
     return { value: JSON.parse(text), text };
   } catch {
     return undefined;
   }
 }
 
-function endOfObject(text: string, from: number): number {
+function documentAt(data: Uint8Array, from: number): DocumentBytes {
+  const { length } = data;
+  let values = 1;
   let depth = 0;
-  let isQuoted = false;
-  for (let offset = from; offset < text.length; offset++) {
-    const letter = text[offset];
-    if (isQuoted) {
-      if (letter === "\\") offset += 1;
-      else if (letter === '"') isQuoted = false;
-    } else if (letter === '"') isQuoted = true;
-    else if (letter === "{") depth += 1;
-    else if (letter === "}") {
-      depth -= 1;
-      if (depth <= 0) return offset + 1;
-    }
+  for (let at = from; at < length; at++) {
+    const byte = data[at] as number; // within bounds; the loop runs once per byte
+    if (byte === QUOTE) at = endOfString(data, at);
+    else if (byte === COMMA) values += 1;
+    else if ((byte | BRACKET_BIT) === OPEN) {
+      depth += 1;
+      values += 1;
+    } else if ((byte | BRACKET_BIT) === CLOSE) depth -= 1;
+    else continue;
+    if (depth <= 0 && at < length) return { bytes: data.subarray(from, at + 1), values };
   }
-  return text.length;
+  return { bytes: data.subarray(from), values };
+}
+
+/** Returns the index of the closing quote. */
+function endOfString(data: Uint8Array, from: number): number {
+  const { length } = data;
+  for (let at = from + 1; at < length; at++) {
+    const byte = data[at];
+    if (byte === QUOTE) return at;
+    if (byte === BACKSLASH) at += 1;
+  }
+  return length;
+}
+
+function skipBlanks(data: Uint8Array, from: number): number {
+  let at = from;
+  while (at < data.length && isBlank(data[at])) at += 1;
+  return at;
+}
+
+function isBlank(byte: number | undefined): boolean {
+  return byte === SPACE || byte === 0x0a || byte === 0x0d || byte === 0x09;
 }

@@ -3,7 +3,7 @@
 // only a short text with few names is parsed
 // [decisions: Limits that hold under attack, Before a credential is known].
 
-import { type Document, readDocuments } from "./documents.ts";
+import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 
 /** Maximum size of the message without the list of resume points. */
 export const MAX_GREETING_BYTES = 8192;
@@ -29,7 +29,7 @@ const NO_POINTS = Buffer.from("[]");
 
 interface FirstMessage {
   /** The request, in which the list of resume points is empty if `resumeText` is present. */
-  readonly document: Document;
+  readonly document: Document | undefined;
   /** JSON text of the resume points. A copy of the message's bytes. */
   readonly resumeText: Uint8Array | undefined;
 }
@@ -76,8 +76,9 @@ export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   }
   if (data.length - skipped > MAX_GREETING_BYTES) return undefined;
   const text = copiedTo === 0 ? data : Buffer.concat([...short, data.subarray(copiedTo)]);
-  const [document, ...others] = readDocuments(text);
-  return others.length > 0 ? undefined : { document, resumeText };
+  const [document, ...others] = splitDocuments(text);
+  if (document === undefined || others.length > 0) return undefined;
+  return { document: parseDocument(document.bytes), resumeText };
 }
 
 /** Returns `undefined` above `maxDepth` levels or `MAX_BRACKETS` objects and lists. */

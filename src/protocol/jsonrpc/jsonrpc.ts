@@ -2,7 +2,9 @@
 // extended form with all features of the native protocol, which a client selects with `protocol` in
 // connect. The gateway replies to each request once and limits how many are open.
 
+import { fieldText } from "../../lib/json-field.ts";
 import {
+  type Admit,
   type Codec,
   FrameError,
   type Frames,
@@ -22,7 +24,7 @@ import {
   readResumePoints,
   wantsExtended,
 } from "./decode.ts";
-import { type Document, readDocuments } from "./documents.ts";
+import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 import { encodeExtended, errorResponse, resultOf, resultResponse } from "./encode.ts";
 import { RPC_CODES, type RpcCode } from "./errors.ts";
 import { GREETING_TOO_COMPLEX, MAX_GREETING_BYTES, scanFirstMessage } from "./first-message.ts";
@@ -38,6 +40,9 @@ const WUKONGIM_FORMAT = "jsonrpc-wukongim";
 const MAX_ID_LENGTH = 128;
 /** Codes of a failed send that become an error in WuKongIM's form. Other codes become a result. */
 const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_frame"]);
+
+/** Maximum length of the JSON text of a request's id or method, which may be escaped. */
+const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
 const OPEN_OBJECT = 0x7b;
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
@@ -85,13 +90,22 @@ class JsonRpcCodec implements Codec {
     return this.#version ?? EXTENDED_VERSION;
   }
 
-  decode(data: Uint8Array): readonly (Operation | FrameError)[] {
-    const requests: (Operation | FrameError)[] = [];
-    for (const document of readDocuments(data)) {
+  *decode(
+    data: Uint8Array,
+    _isText: boolean,
+    admit: Admit = () => true,
+  ): Generator<Operation | FrameError, void> {
+    for (const { bytes, values } of splitDocuments(data)) {
+      if (!admit(bytes.length, values)) {
+        const refusal = this.#refuse(bytes);
+        if (refusal !== undefined) yield refusal;
+        continue;
+      }
+      const document = parseDocument(bytes);
       const request = this.#read(document);
-      if (request !== undefined) requests.push(request);
+      if (request !== undefined) yield request;
+      if (document === undefined) return;
     }
-    return requests;
   }
 
   decodeConnect(data: Uint8Array): Greeting {
@@ -110,21 +124,21 @@ class JsonRpcCodec implements Codec {
   }
 
   #readResume(text: Uint8Array, ref: Ref): readonly ResumePoint[] {
-    const [document, ...others] = readDocuments(text);
-    if (document === undefined || others.length > 0)
+    const document = parseDocument(text);
+    if (document === undefined)
       throw new FrameError("bad_request", ref, "resume is not valid JSON in UTF-8");
     const params = new Params({ resume: document.value }, ref);
     return readResumePoints(params, this.#limits);
   }
 
-  refsOf(data: Uint8Array): readonly Ref[] {
-    return readDocuments(data).flatMap((document) => {
-      const { value } = document ?? {};
-      if (!isJsonObject(value)) return [];
-      const id = idOf(value);
-      const method = typeof value.method === "string" ? value.method : "";
-      return id === undefined ? [] : [this.#register({ id, method })];
-    });
+  /** Reads only the fields that the response repeats. Returns `undefined` if none is expected. */
+  #refuse(bytes: Uint8Array): FrameError | undefined {
+    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString();
+    const id = idOf({ id: shortField(text, "id") });
+    if (id === undefined) return undefined;
+    const method = shortField(text, "method");
+    const request = { id, method: typeof method === "string" ? method : "" };
+    return new FrameError("rate_limited", this.#register(request), "");
   }
 
   encodeReply(reply: Reply): Frames {
@@ -166,7 +180,7 @@ class JsonRpcCodec implements Codec {
     return new FrameError("malformed_frame", this.#register({ id, rpcCode }), message);
   }
 
-  #read(document: Document): Operation | FrameError | undefined {
+  #read(document: Document | undefined): Operation | FrameError | undefined {
     if (document === undefined) {
       const problem = "The message is not valid JSON in UTF-8";
       return this.#malformed(RPC_CODES.parseError, problem, undefined);
@@ -249,4 +263,14 @@ function echoedFieldsOf({ kind }: Operation, params: Params): Partial<EchoedFiel
 function idOf({ id }: JsonObject): string | undefined {
   const isId = typeof id === "string" && id !== "" && id.length <= MAX_ID_LENGTH;
   return isId ? id : undefined;
+}
+
+/** Returns `undefined` if the object has no such field, or a longer one, or is not valid JSON. */
+function shortField(object: string, name: string): unknown {
+  try {
+    const text = fieldText(object, name)?.text ?? "";
+    return text.length > MAX_SHORT_TEXT ? undefined : JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }

@@ -2,6 +2,7 @@
 // connection.
 
 import {
+  type Admit,
   type Codec,
   FrameError,
   type Operation,
@@ -17,7 +18,7 @@ import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "./ops.ts";
 export { NATIVE_SUBPROTOCOL };
 
 interface NativeCodec extends Codec {
-  decode(data: Uint8Array, isText: boolean): readonly Operation[];
+  decode(data: Uint8Array, isText: boolean, admit?: Admit): readonly Operation[];
   encodeReply(reply: Reply): Uint8Array;
   encodePush(push: Push): Uint8Array;
 }
@@ -35,17 +36,14 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
     isPrivate: false,
     version: NATIVE_VERSION,
     acknowledges: false, // clients resume channels instead
-    decode(data, isText) {
+    decode(data, isText, admit = () => true) {
       requireBinary(isText);
+      if (!admit(data.length, 0)) throw new FrameError("rate_limited", decodeRef(data), "");
       return [decode(data)];
     },
     decodeConnect(data, isText) {
       requireBinary(isText);
       return decodeConnect(data);
-    },
-    refsOf(data, isText) {
-      requireBinary(isText);
-      return [decodeRef(data)];
     },
     encodeReply: encoder.reply,
     encodePush: encoder.push,

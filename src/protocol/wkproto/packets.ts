@@ -61,23 +61,24 @@ export class PacketStream {
     this.#maxPacketBytes = maxPacketBytes;
   }
 
-  read(data: Uint8Array, use: (packet: Packet) => void): void {
-    let unread = Buffer.from(data.buffer, data.byteOffset, data.length);
+  /** Yields the packets that are complete after this data. All of them must be read. */
+  *read(data: Uint8Array): Generator<Packet, void> {
+    let unread: Buffer = Buffer.from(data.buffer, data.byteOffset, data.length);
     while (unread.length > 0) {
       if (this.#partialBytes > 0) {
-        unread = this.#continue(unread, use);
+        unread = yield* this.#continue(unread);
         continue;
       }
       const end = this.#endOf(unread);
       if (end === undefined || end > unread.length)
         return this.#append(unread, end ?? unread.length);
-      use(packetOf(unread.subarray(0, end)));
+      yield packetOf(unread.subarray(0, end));
       unread = unread.subarray(end);
     }
   }
 
   /** Adds bytes to the incomplete packet, one at a time until its length is known. */
-  #continue(data: Buffer, use: (packet: Packet) => void): Buffer {
+  *#continue(data: Buffer): Generator<Packet, Buffer> {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));
     const end = packetEnd ?? this.#partialBytes + 1;
     const byteCount = Math.min(end - this.#partialBytes, data.length);
@@ -86,7 +87,7 @@ export class PacketStream {
       const packet = packetOf(this.#partial.subarray(0, end));
       this.#partial = EMPTY;
       this.#partialBytes = 0;
-      use(packet);
+      yield packet;
     }
     return data.subarray(byteCount);
   }

@@ -13,6 +13,7 @@ import {
   SYSTEM_UID,
 } from "../../broker/model.ts";
 import {
+  type Admit,
   type Codec,
   FrameError,
   type Frames,
@@ -70,6 +71,13 @@ interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLe
 
 /** Maximum number of packets that are not requests in one WebSocket message. */
 const MAX_IGNORED_PACKETS = 100;
+/** Types of packets that are requests, besides CONNECT. */
+const REQUESTS: ReadonlySet<number> = new Set([
+  PACKETS.send,
+  PACKETS.recvack,
+  PACKETS.ping,
+  PACKETS.disconnect,
+]);
 const NO_FRAMES: Frames = [];
 const BAD_KEY = "clientKey must be an X25519 public key in base64";
 
@@ -159,26 +167,30 @@ class WkprotoCodec implements Codec {
     return this.#version >= EXPIRE_VERSION ? "wkproto3" : "wkproto2";
   }
 
-  decode(data: Uint8Array, isText: boolean): (Operation | FrameError)[] {
-    const requests: (Operation | FrameError)[] = [];
+  *decode(
+    data: Uint8Array,
+    isText: boolean,
+    admit: Admit = () => true,
+  ): Generator<Operation | FrameError, void> {
     let hasPing = false;
+    let ignoredPackets = 0;
     try {
-      this.#read(data, isText, (packet) => {
+      requireBinary(isText);
+      for (const packet of this.#packets.read(data)) {
         const isPing = packet.type === PACKETS.ping;
         // several PINGs in one message are answered with one PONG
-        const request = isPing && hasPing ? undefined : this.#request(packet);
+        const request = isPing && hasPing ? undefined : this.#request(packet, admit);
         hasPing ||= isPing;
-        if (request !== undefined) requests.push(request);
-        return request !== undefined;
-      });
+        if (request !== undefined) yield request;
+        else if (++ignoredPackets > MAX_IGNORED_PACKETS) throw tooManyPackets();
+      }
     } catch (error) {
-      requests.push(this.#framingError(error));
+      yield this.#framingError(error);
     }
-    return requests;
   }
 
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined {
-    const [request] = this.decode(data, isText);
+    const [request] = [...this.decode(data, isText)];
     if (request instanceof FrameError) throw request;
     if (request?.kind === "connect") return { ...request, accept: () => this.#agreeKeys() };
     return undefined; // `decode` refuses all other requests before the login
@@ -193,34 +205,6 @@ class WkprotoCodec implements Codec {
     return [];
   }
 
-  refsOf(data: Uint8Array, isText: boolean): readonly Ref[] {
-    const refs: Ref[] = [];
-    this.#read(data, isText, ({ type, flags, body }) => {
-      if (type !== PACKETS.send) return false;
-      refs.push(sendRef(flags, readClientSeq(body)));
-      return true;
-    });
-    return refs;
-  }
-
-  /** Calls `use` with each packet. `use` returns true if the packet is a request. */
-  #read(data: Uint8Array, isText: boolean, use: (packet: Packet) => boolean): void {
-    if (isText)
-      throw new FrameError(
-        "malformed_frame",
-        0,
-        "The packet is text, but packets must be binary",
-        true,
-      );
-    let ignoredPackets = 0;
-    this.#packets.read(data, (packet) => {
-      if (!use(packet)) ignoredPackets += 1;
-      if (ignoredPackets <= MAX_IGNORED_PACKETS) return;
-      const problem = "The WebSocket message has too many packets that are not requests";
-      throw new FrameError("malformed_frame", 0, problem, true);
-    });
-  }
-
   /** Before the login the error gets the ref of the CONNECT, so that CONNACK reports it. */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
@@ -229,16 +213,23 @@ class WkprotoCodec implements Codec {
   }
 
   /** Returns the request or its refusal, `undefined` for an ignored packet. Throws FrameErrors. */
-  #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
+  #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
+    const { type, flags, body } = packet;
     // during the login, only timers of the client send packets, and they will send them again
     if (this.#status === "connecting") return undefined;
     if (this.#status === "new" && type !== PACKETS.connect)
       throw new FrameError("malformed_frame", 0, "The first packet must be a CONNECT", true);
+    if (type === PACKETS.connect) {
+      if (this.#status !== "new") return undefined;
+      this.#status = "connecting";
+      return this.#connect(readConnect(body));
+    }
+    if (!REQUESTS.has(type)) return undefined;
+    if (!admit(body.length, 0)) {
+      const ref = type === PACKETS.send ? sendRef(flags, readClientSeq(body)) : 0;
+      return new FrameError("rate_limited", ref, "");
+    }
     switch (type) {
-      case PACKETS.connect:
-        if (this.#status !== "new") return undefined;
-        this.#status = "connecting";
-        return this.#connect(readConnect(body));
       case PACKETS.send:
         return this.#send(flags, readSend(body, this.#version));
       case PACKETS.recvack: {
@@ -476,6 +467,17 @@ class WkprotoCodec implements Codec {
       payload: message.payload,
     };
   }
+}
+
+function requireBinary(isText: boolean): void {
+  if (!isText) return;
+  const problem = "The packet is text, but packets must be binary";
+  throw new FrameError("malformed_frame", 0, problem, true);
+}
+
+function tooManyPackets(): FrameError {
+  const problem = "The WebSocket message has too many packets that are not requests";
+  return new FrameError("malformed_frame", 0, problem, true);
 }
 
 function sendRef(flags: number, clientSeq: number): Ref {
