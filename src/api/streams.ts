@@ -25,8 +25,11 @@ export interface StreamRoutePorts extends AdmissionPorts {
   readonly keepAliveMs?: number;
 }
 
+/** Approximate size of a tool call's event without its data. */
+const NOTE_OVERHEAD_BYTES = 200;
+
 export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): ApiRoute {
-  const { streams, followers } = ports;
+  const { streams, followers, viewers } = ports;
   const read = createStreamReader(audience);
   const admission = createStreamAdmission(ports, audience);
   const feeds = new Feeds(ports.keepAliveMs);
@@ -38,14 +41,25 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
   ): Promise<RouteReply> {
     const { channel, uid, clientMsgNo, fromIndex } = target;
     const view = { channel, uid };
-    const stream = await streams.read(view, clientMsgNo);
-    if (!target.follows) return jsonReply(JSON.stringify(streamReplyJson(stream)));
-    // The EventSource of a browser reconnects after the end of the events. 204 makes it stop.
-    if (stream.state !== "active" && fromIndex === stream.nextIndex) return NOTHING_REPLY;
-    if (method === "HEAD") return FEED_HEAD;
-    const viewer = target.viewer && { uid: target.viewer.uid, mayStay };
-    const subscription = { view, clientMsgNo, fromIndex, viewer };
-    return feeds.open((sink) => followers.follow(subscription, sink), mayStay);
+    const charge = target.viewer && viewers.beginRead(target.viewer.uid);
+    let bytes = 0;
+    try {
+      const stream = await streams.read(view, clientMsgNo);
+      if (!target.follows) {
+        const json = JSON.stringify(streamReplyJson(stream));
+        bytes = json.length;
+        return jsonReply(json);
+      }
+      bytes = sizeOf(stream);
+      // The EventSource of a browser reconnects after the end of the events. 204 makes it stop.
+      if (stream.state !== "active" && fromIndex === stream.nextIndex) return NOTHING_REPLY;
+      if (method === "HEAD") return FEED_HEAD;
+      const viewer = target.viewer && { uid: target.viewer.uid, mayStay };
+      const subscription = { view, clientMsgNo, fromIndex, viewer };
+      return await feeds.open((sink) => followers.follow(subscription, sink), mayStay);
+    } finally {
+      charge?.(bytes);
+    }
   }
 
   return {
@@ -74,6 +88,13 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
       return reply(request.method, result.value, mayStay);
     },
   };
+}
+
+/** Returns the approximate size of the events that a reader who follows from the start gets. */
+function sizeOf({ text, notes }: StreamSnapshot): number {
+  let bytes = text.length;
+  for (const { data } of notes) bytes += data.length + NOTE_OVERHEAD_BYTES;
+  return bytes;
 }
 
 /** Returns a stream as JSON, in the shape that history uses for the message of a stream. */

@@ -16,11 +16,24 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` after too
-   * many wrong tokens from the network of `address`. Later checks of an open feed pass no
-   * `address`.
+   * Throws `unauthorized`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` if the
+   * user's budget is used up or after too many wrong tokens from the network of `address`. Later
+   * checks of an open feed pass no `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
+  /** See `ReadBudget`. */
+  beginRead: ReadBudget["begin"];
+}
+
+/** Limits the work of a user's requests, together with the user's frames. */
+interface ReadBudget {
+  /** Throws `rate_limited` if the budget is used up. */
+  requirePaid(uid: string): void;
+  /**
+   * Charges a request to read a stream. The returned function must be called once with the size of
+   * the reply in bytes, 0 if the request failed. Throws like `requirePaid`.
+   */
+  begin(uid: string): (bytes: number) => void;
 }
 
 interface ViewerPorts {
@@ -29,10 +42,11 @@ interface ViewerPorts {
   readonly clientAuth: "token" | "none";
   readonly allowsOrigin: (origin: string) => boolean;
   readonly tokens: Pick<TokenGate, "attempt">;
+  readonly budget: ReadBudget;
 }
 
 export function createViewers(ports: ViewerPorts): Viewers {
-  const { store, clientAuth, allowsOrigin, tokens } = ports;
+  const { store, clientAuth, allowsOrigin, tokens, budget } = ports;
 
   async function authenticate({ uid, flag, tokenHash }: Viewer): Promise<void> {
     if (uid !== SYSTEM_UID) {
@@ -51,12 +65,17 @@ export function createViewers(ports: ViewerPorts): Viewers {
     async admit(viewer, channel, address) {
       const { uid } = viewer;
       if (address === undefined) await authenticate(viewer);
-      else await tokens.attempt({ address, uid }, () => authenticate(viewer));
+      else {
+        budget.requirePaid(uid);
+        await tokens.attempt({ address, uid }, () => authenticate(viewer));
+      }
       if (await store.isBanned(uid)) throw new BrokerError("banned");
       if (channel.type !== GROUP_CHANNEL) return; // the viewer's own conversation
       const facts = await store.groupFacts(channel.id, uid);
       if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
     },
+
+    beginRead: (uid) => budget.begin(uid),
   };
 }
 

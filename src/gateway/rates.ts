@@ -213,6 +213,16 @@ export class UserRates {
     return rate?.work.waitMs(nowMs) ?? 0;
   }
 
+  /** Charges a user, who may have no session. A negative cost is a refund. */
+  charge(uid: string, cost: number, nowMs: number): void {
+    const existing = this.#users.get(uid) ?? this.#absent.get(uid);
+    const rate = existing ?? new UserRate(this.limits, nowMs);
+    rate.work.charge(cost);
+    if (existing !== undefined) return;
+    this.#absent.set(uid, rate);
+    this.#sweep(nowMs);
+  }
+
   /** Registers a session of the user. Must be followed by one call of `leave`. */
   enter(uid: string, nowMs: number): UserRate {
     const existing = this.#users.get(uid) ?? this.#absent.get(uid);
@@ -245,6 +255,27 @@ export class UserRates {
       if (isOver || rate.isFull(nowMs)) this.#absent.delete(uid);
     }
   }
+}
+
+/**
+ * Returns the budget of viewers who read streams over HTTP, which is that of their frames. Until a
+ * read has ended, its reply counts as one of `maxBytes`.
+ */
+export function createReadBudget(rates: UserRates, maxBytes: number, clock: Clock) {
+  const workOf = (bytes: number) => 1 + reading(1, bytes);
+  function requirePaid(uid: string): void {
+    const retryAfterMs = rates.waitMs(uid, clock());
+    if (retryAfterMs > 0) throw new BrokerError("rate_limited", { retryAfterMs });
+  }
+  return {
+    requirePaid,
+    begin(uid: string) {
+      requirePaid(uid);
+      const charged = workOf(maxBytes);
+      rates.charge(uid, charged, clock());
+      return (bytes: number) => rates.charge(uid, workOf(bytes) - charged, clock());
+    },
+  };
 }
 
 /** First frames up to this size are not counted: a connection costs more than its scan. */

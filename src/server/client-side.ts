@@ -10,7 +10,7 @@ import type { ClientContext } from "../gateway/client.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
 import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
-import { GreetingBytes, UserRates, type WorkLimits } from "../gateway/rates.ts";
+import { GreetingBytes } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
@@ -35,9 +35,6 @@ const MESSAGE_OVERHEAD_BYTES = 256;
 const MAX_PRESENCE_UIDS = 1000;
 const MAX_WATCHED_UIDS = 200;
 const MAX_COMMAND_ACKS = 1000;
-
-/** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
-const STORED_BURST_S = 10;
 
 /** The login time of a session (`since`) is in microseconds. */
 const US_PER_MS = 1000;
@@ -195,7 +192,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       authTimeoutMs: client.authTimeoutMs,
       maxInFlightOperations: client.maxInFlightSends,
     },
-    rates: new UserRates(workLimits(client)),
+    rates: node.rates,
     greetings: new GreetingBytes(),
     onError: bugLog(node),
   };
@@ -204,16 +201,6 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
 function bugLog({ logger }: Node): (error: unknown, message: string) => void {
   const log = roomLogger(logger, "gateway");
   return (error, message) => log.error({ err: error }, message);
-}
-
-function workLimits(client: Config["client"]): WorkLimits {
-  const { maxFramesPerSecond: perSecond, frameBurst: burst } = client;
-  const { userRateFactor: factor, maxStoredBytesPerSecond: bytes } = client;
-  return {
-    connection: { perSecond, burst },
-    user: { perSecond: perSecond * factor, burst: burst * factor },
-    stored: { perSecond: bytes, burst: bytes * STORED_BURST_S },
-  };
 }
 
 function readLimits(client: Config["client"]): ReadLimits {

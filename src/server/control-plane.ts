@@ -11,6 +11,7 @@ import { createInboxes } from "../broker/inboxes.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
+import { createReadBudget } from "../gateway/rates.ts";
 import { isLoopback } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
@@ -111,11 +112,13 @@ export function createViewerApi(node: Node): HttpEndpoint {
   return gatedHttp(endpoint, node);
 }
 
-function viewersOf({ store, config, tokens }: Node): Viewers {
+function viewersOf({ store, config, tokens, rates }: Node): Viewers {
   const { allowedOrigins } = config.client;
+  const { maxStreamBytes } = config.streams;
   return createViewers({
     store,
     tokens,
+    budget: createReadBudget(rates, maxStreamBytes, () => performance.now()),
     clientAuth: config.auth.clients,
     allowsOrigin: (origin) => isOriginAllowed(origin, allowedOrigins),
   });

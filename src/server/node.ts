@@ -13,11 +13,15 @@ import { createStreams, type Streams } from "../broker/streams.ts";
 import { SystemAccounts } from "../broker/system-accounts.ts";
 import { TokenGate } from "../broker/token-gate.ts";
 import type { Config } from "../config/schema.ts";
+import { UserRates, type WorkLimits } from "../gateway/rates.ts";
 import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import { createDrivers, type Drivers } from "./drivers.ts";
 import { nodeMigration } from "./migration.ts";
+
+/** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
+const STORED_BURST_S = 10;
 
 export interface ServerDeps {
   readonly logger: Logger;
@@ -45,6 +49,8 @@ export interface Node extends ServerDeps {
   readonly systemAccounts: SystemAccounts;
   /** Limits attempts to guess the tokens of clients, on sockets and on `/stream`. */
   readonly tokens: TokenGate;
+  /** Work budgets of users, for their frames and their requests to `/stream`. */
+  readonly rates: UserRates;
   readonly messages: Messages;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
@@ -128,11 +134,22 @@ export function createNode(config: Config, deps: ServerDeps): Node {
         windowS: config.auth.tokenWindowS,
       },
     }),
+    rates: new UserRates(workLimits(config.client)),
     migration: nodeMigration(config, logger, deps.onUnfit),
     conversations: createConversations({ store, publisher: cluster, clock, lookBackMs }),
     status: "stopped",
   };
   return node;
+}
+
+function workLimits(client: Config["client"]): WorkLimits {
+  const { maxFramesPerSecond: perSecond, frameBurst: burst } = client;
+  const { userRateFactor: factor, maxStoredBytesPerSecond: bytes } = client;
+  return {
+    connection: { perSecond, burst },
+    user: { perSecond: perSecond * factor, burst: burst * factor },
+    stored: { perSecond: bytes, burst: bytes * STORED_BURST_S },
+  };
 }
 
 /** Returns false while the node starts, which includes the migration of its data. */

@@ -68,3 +68,61 @@ t.test(
     );
   },
 );
+
+t.test(
+  "a viewer's requests to /stream count like frames of its user, and are refused with 429 and Retry-After",
+  async (t) => {
+    const TEXT = 60_000;
+    const REQUESTS = 100;
+    const budget = { rate: 20, burst: 200 }; // of a user: twice that of a connection
+    const { broker } = await startNode(t, {
+      JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "10",
+      JINDOU_CLIENT_FRAME_BURST: "100",
+    });
+    const team = { channel_id: "team", channel_type: 2 };
+    await broker.call("/channel", { ...team, subscribers: ["alice", "eve"] });
+    const post = (type: string, data: string) =>
+      broker.call("/event", { ...team, client_msg_no: "s1", event: { type, data } });
+    await post("___TextMessageStart", "");
+    const text = await post("___TextMessageContent", "x".repeat(TEXT));
+    t.equal(text.status, 200, "the stream has a text");
+    const read = async (port: number, uid: string, kind: "GET" | "HEAD" | "follow" = "GET") => {
+      const query = uid === "" ? "" : `?uid=${uid}&token=`;
+      const abort = new AbortController();
+      const { status, headers, body } = await fetch(
+        `http://127.0.0.1:${port}/stream/2/team/s1${query}`,
+        {
+          method: kind === "HEAD" ? "HEAD" : "GET",
+          headers: { accept: kind === "follow" ? "text/event-stream" : "*/*" },
+          signal: abort.signal,
+        },
+      );
+      await (kind === "follow" ? undefined : new Response(body).text());
+      abort.abort();
+      return { status, retryAfterS: Number(headers.get("retry-after")) };
+    };
+    const { clientPort, apiPort } = broker;
+
+    const person = await Promise.all(range(4).map(() => read(clientPort, "alice")));
+    t.same(
+      person.map(({ status }) => status),
+      [200, 200, 200, 200],
+      "a few reads are served",
+    );
+
+    const startMs = performance.now();
+    const cost = TEXT / 8192;
+    const kinds = ["GET", "HEAD", "follow"] as const;
+    const attack = await Promise.all(
+      range(REQUESTS).map((i) => read(i % 2 === 0 ? clientPort : apiPort, "eve", kinds[i % 3])),
+    );
+    const served = attack.filter(({ status }) => status === 200).length;
+    const bound = affordable(cost, startMs, budget);
+    t.ok(served >= 1 && served <= bound, `${served} of ${REQUESTS} served, at most ${bound}`);
+    for (const { status, retryAfterS } of attack)
+      if (status !== 200 && (status !== 429 || !(retryAfterS >= 1)))
+        t.fail(`a request was refused with ${status}, Retry-After ${retryAfterS}`);
+    t.equal((await read(clientPort, "alice")).status, 200, "another user is served");
+    t.equal((await read(apiPort, "")).status, 200, "a backend's requests do not count");
+  },
+);

@@ -50,7 +50,7 @@ export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<
       },
     },
     followers,
-    viewers: { allowsOrigin: () => true, admit },
+    viewers: { allowsOrigin: () => true, admit, beginRead: () => () => {} },
     keepAliveMs,
   };
   const api = await startApi(settings.api, {}, ports);

@@ -230,7 +230,11 @@ function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "l
     followers: {
       follow: record("follow", () => ({ resume: nothing, stop: nothing })),
     },
-    viewers: { allowsOrigin: () => true, admit: record("admit", nothing) },
+    viewers: {
+      allowsOrigin: () => true,
+      admit: record("admit", nothing),
+      beginRead: () => nothing,
+    },
     conversations: {
       select: createConversations({
         store: {

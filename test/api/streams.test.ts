@@ -116,6 +116,7 @@ t.test("GET /channel/messages returns a message together with its stream", async
 
 // --- Viewers -------------------------------------------------------------------------------------
 
+const UNLIMITED = { requirePaid: () => {}, begin: () => () => {} };
 const CAROL = { uid: "carol", flag: 1 as const };
 const viewers = createViewers({
   store: {
@@ -133,6 +134,7 @@ const viewers = createViewers({
   clientAuth: "token",
   allowsOrigin: (origin) => origin !== "https://evil.example",
   tokens: { attempt: (_bearer, check) => check() },
+  budget: UNLIMITED,
 });
 
 /** Starts a control plane that requires a credential, with a stream that has events. */
@@ -210,6 +212,7 @@ t.test(
       clientAuth: "none",
       allowsOrigin: () => true,
       tokens: { attempt: (_bearer, check) => check() },
+      budget: UNLIMITED,
     });
     const api = await startApi({}, {}, { viewers: anyToken });
     const status = async (uid: string) => (await inject(api, `${TARGET}?token=&uid=${uid}`)).status;
