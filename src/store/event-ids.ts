@@ -15,8 +15,9 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns `undefined` if nothing is remembered: the event has no id, or its id is the stream's
- * `clientMsgNo`, which every event of the stream may carry.
+ * Returns the mark to remember under the event's id. Returns `undefined` if nothing is remembered:
+ * the event has no id, or its id is the stream's `clientMsgNo`, which every event of the stream may
+ * carry.
  */
 export function eventMark({
   clientMsgNo,

@@ -28,8 +28,9 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * The size is never 0, so that empty events count too. The same event must always have the same
- * size, because a rollback and a restart compute the size again.
+ * Returns the size by which an event counts against the limit of its stream. The size is never 0,
+ * so that empty events count too. The same event must always have the same size, because a rollback
+ * and a restart compute the size again.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

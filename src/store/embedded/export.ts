@@ -33,7 +33,7 @@ export interface MoveSource {
   readonly tables: Tables;
   /** Highest message id that may have been assigned. */
   readonly lastMessageId: number;
-  /** `number` is that of the channel. Returns `undefined` if no stream is stored. */
+  /** `number` is the number of the channel. Returns `undefined` if no stream is stored. */
   stream(number: number, message: Message): SourceStream | undefined;
   close(): Promise<void>;
 }

@@ -73,8 +73,8 @@ export interface EmbeddedOptions {
   readonly onError: (error: Error, what: string) => void;
   /**
    * Called if this process must not continue: another process acquired the data folder during a
-   * pause, or a write to the database failed, was lost or does not finish. Must end the process
-   * immediately.
+   * pause, the database file was replaced, or a write to the database failed, was lost or does not
+   * finish. Must end the process immediately.
    */
   readonly onLost: (error: BrokerError) => void;
   /** Called when the disk has no more space for new data, and when it has space again. */

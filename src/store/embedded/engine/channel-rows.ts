@@ -45,7 +45,10 @@ export class ChannelRows {
     };
   }
 
-  /** `storeCounter` must have completed before a row uses the number. */
+  /**
+   * `storeCounter` must have completed before a row uses the number. Otherwise, the number could be
+   * assigned again after a restart.
+   */
   nextNumber(): number {
     return this.#next++;
   }

@@ -26,7 +26,7 @@ const PUTS_PER_CLOCK_READ = 16;
 /** With more open transactions, LMDB blocks the event loop for tens of milliseconds. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
-/** Time between two checks while the memtable is empty. */
+/** Minimum time between two checks while the memtable is empty. Its first record ends the wait. */
 const REST_MS = 1000;
 
 interface CheckpointState {
@@ -137,7 +137,7 @@ export class Checkpoint {
     const { memtable, intervalMs } = this.#ports;
     const nowMs = performance.now();
     const isDue = nowMs - this.#lastRunAtMs >= intervalMs;
-    // While the disk is full, an immediate attempt would fail too.
+    // After a failure, an immediate attempt would probably fail too, for example on a full disk.
     const isUrgent = memtable.needsFlush && !this.#failing;
     if (this.#running === undefined && (isDue || isUrgent)) {
       this.#lastRunAtMs = nowMs;
@@ -202,7 +202,10 @@ export class Checkpoint {
     this.#dropSegments(state.position);
   }
 
-  /** On a full disk, lmdb has reported commits as done although their rows were missing. */
+  /**
+   * Reads the state back after the commit, because on a full disk lmdb has reported commits as done
+   * although their rows were missing.
+   */
   async #putState(state: CheckpointState): Promise<void> {
     const { tables } = this.#ports;
     await commit(tables, () => putCheckpointState(tables, state), "flush");

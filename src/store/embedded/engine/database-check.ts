@@ -97,7 +97,7 @@ export function databaseState(path: string): string {
   return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
 }
 
-/** If lmdb created the file on a full disk, the process would end. */
+/** Creates the lock file, because the process would end if lmdb created it on a full disk. */
 function prepareLockFile(file: string): void {
   if (usableSize(file) !== undefined) return;
   try {
@@ -231,7 +231,8 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
   } catch (error) {
     signal?.throwIfAborted();
     if (error instanceof BrokerError) throw error;
-    // The store is opened nevertheless, because most databases are sound after an unclean stop.
+    // The check itself failed, for example because the process could not be started. The store is
+    // opened nevertheless, because most databases are sound after an unclean stop.
     onError(error as Error, "The database could not be checked after an unclean stop");
   } finally {
     for (const timer of timers) clearTimeout(timer);

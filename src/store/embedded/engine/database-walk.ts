@@ -19,7 +19,7 @@ export interface WalkProgress {
 }
 
 export interface WalkReport extends WalkProgress {
-  /** Not every row was then read. */
+  /** True if another process uses the folder. Not every row was then read. */
   readonly isInUse: boolean;
   readonly errors: readonly string[];
   readonly refusal?: string;
@@ -33,7 +33,7 @@ interface ReaderData {
 
 const PROGRESS_MS = 500;
 const STANDARD_OUTPUT = 1;
-/** The rows need new pages, so lmdb reads its lists of free pages. */
+/** These rows need new pages, so lmdb reads its lists of free pages. */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 

@@ -211,7 +211,7 @@ function isFailedWrite(cause: unknown): boolean {
 }
 
 /**
- * An error of lmdb holds a promise that rejects with the cause. The promise must be awaited.
+ * An error of lmdb may hold a promise that rejects with the cause. The promise must be awaited.
  * Otherwise, Node.js reports an unhandled rejection.
  */
 async function causeOf(error: unknown): Promise<unknown> {

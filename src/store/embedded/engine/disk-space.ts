@@ -110,7 +110,7 @@ export class DiskSpace {
     }, delayMs).unref();
   }
 
-  /** The disk is measured before the records of the call that ended the rest are flushed. */
+  /** Measures the disk before the records of the call that ended the rest are flushed. */
   #wake(): void {
     this.#isResting = false;
     clearTimeout(this.#timer);
@@ -181,8 +181,8 @@ export class DiskSpace {
   }
 
   /**
-   * Runs inside a write transaction: if LMDB extended the file at the same time, the zeros would
-   * overwrite its pages.
+   * Appends zeros inside a write transaction: if LMDB extended the file at the same time, the zeros
+   * would overwrite its pages.
    */
   async #append(): Promise<void> {
     if (this.#freeBytes < GROWTH_BYTES + WAL_BYTES) return;

@@ -73,7 +73,7 @@ export function phases(
   ];
 }
 
-/** Without the newest seq, a seq could be assigned twice. */
+/** Without these rows, records could not be found and seqs could be assigned twice. */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted, newestId } of channels) {
     const { key, number } = channel;
@@ -157,7 +157,8 @@ function* putReferences(
 }
 
 /**
- * If a `clientMsgNo` was reused after the dedupe window, the newer record overwrites the older one.
+ * Yields the records in the order of message ids: if a `clientMsgNo` was reused after the dedupe
+ * window, the newer record must overwrite the older one.
  */
 function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;

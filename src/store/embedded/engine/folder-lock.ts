@@ -28,8 +28,8 @@ export const SILENCE_MS = 5000;
  */
 const LEASE_MS = 3000;
 /**
- * Time after a heartbeat during which the owner may answer a write without reading its row again.
- * Shorter than SILENCE_MS.
+ * Time after a heartbeat during which the owner may acknowledge a write without reading its row
+ * again. Shorter than SILENCE_MS.
  */
 const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
@@ -294,7 +294,7 @@ function pidNamespace(): string {
   }
 }
 
-/** `undefined` if the system has no boot id or hides it, as a sandbox without /proc/sys does. */
+/** Returns `undefined` if the system has no boot id or hides it, as without /proc/sys. */
 export function bootId(): string | undefined {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim() || undefined;

@@ -4,7 +4,7 @@
 
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
-/** A buffer holds many frames, because it also needs an object on the heap. */
+/** A buffer holds many frames, because each buffer also needs an object on the heap. */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;
 

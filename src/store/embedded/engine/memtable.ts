@@ -14,11 +14,14 @@ import {
   type StoredRecord,
 } from "./record.ts";
 
-/** Channels without records are kept only for their heads. */
+/** Above this number of channels, those without records are dropped. They only keep their heads. */
 const MAX_IDLE_CHANNELS = 100_000;
 /** Maximum number of channels whose newest message is kept for lists. */
 const MAX_NEWEST = 500_000;
-/** Shorter lists have no spare capacity, because most channels have few records at a time. */
+/**
+ * Shorter record lists are copied instead of extended, so that they have no spare capacity: most
+ * channels have few records at a time.
+ */
 const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */
@@ -46,7 +49,7 @@ export interface MemtableChannel {
   newestId: number;
   /** Shared copy of `newestId`, `undefined` if no list uses it. */
   newest: NewestMessage | undefined;
-  /** Committed messages that the database does not have, in the order of seqs and without gaps. */
+  /** Committed messages that no checkpoint has written, in the order of seqs and without gaps. */
   log: readonly MemtableRecord[];
   dedupeOnly: readonly MemtableRecord[];
   uncommitted: number;
@@ -158,7 +161,7 @@ export class Memtable {
     return newest;
   }
 
-  /** Lists that still have the oldest entry must not trust its id. */
+  /** Drops the oldest entry. Lists that still have this entry must not trust its id. */
   #dropNewest(): void {
     for (const [key, dropped] of this.#newest) {
       dropped.id = Number.POSITIVE_INFINITY;

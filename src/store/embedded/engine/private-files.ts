@@ -82,8 +82,8 @@ function restrict(path: string, shared: boolean): void {
 function modeOf(stats: Stats, shared: boolean): number {
   const kind = stats.isDirectory() ? "folder" : "file";
   if (!shared) return PRIVATE[kind];
-  // A file of another user keeps the access of its group, because the person who set up the volume
-  // chose that access.
+  // A file or folder of another user keeps the access of its group, because the person who set up
+  // the volume chose that access.
   if (stats.uid !== process.geteuid?.()) return stats.mode & ALL_BITS & ~OTHERS;
   return SHARED[kind];
 }

@@ -73,7 +73,10 @@ export interface StoredRecord {
   readonly message: Message;
   /** True if the sender chose the clientMsgNo, so that retries of the message are recognised. */
   readonly dedupe: boolean;
-  /** Number of the channel's messages up to this one that have a red dot and do not expire. */
+  /**
+   * Number of the channel's messages up to this one that have a red dot and do not expire. 0 in
+   * records of version 1 and of kinds other than MESSAGE_RECORD.
+   */
   readonly counted: number;
   readonly isStream: boolean;
 }

@@ -183,7 +183,7 @@ export class Appends {
     return true;
   }
 
-  /** If the command cannot be stored, the call is appended as a first message. */
+  /** If the command could not be stored, the call is appended again. */
   async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
     const command = await outcome;
     if (command !== undefined) this.#answerRetry(call, command);

@@ -69,8 +69,8 @@ export class Assigner {
   }
 
   /**
-   * Returns the earlier message or command with the sender and `clientMsgNo` of the draft, which
-   * may be uncommitted. Does not load the channel into memory.
+   * Returns the message or command within the dedupe window that has the channel, sender and
+   * `clientMsgNo` of the draft. It may be uncommitted. Does not load the channel into memory.
    */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,

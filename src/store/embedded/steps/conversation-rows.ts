@@ -92,8 +92,9 @@ export class ConversationRows {
   }
 
   /**
-   * If the list is too long, also removes channels for which `inMemory` returns `undefined`: they
-   * left memory and will not get a row.
+   * Removes the flushed channels from the list of channels without a row. If the list is too long,
+   * also removes channels for which `inMemory` returns `undefined`: they left memory and will not
+   * get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
@@ -118,8 +119,8 @@ export class ConversationRows {
   }
 
   /**
-   * Must be advanced inside `commit`. After a power loss, the database may have newer rows than the
-   * replayed WAL. Such rows are kept.
+   * Must be advanced inside `commit`. At the first checkpoint after a power loss, the database may
+   * have newer rows than the replayed WAL. Such rows are kept.
    */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
@@ -132,7 +133,7 @@ export class ConversationRows {
     }
   }
 
-  /** Includes channels without messages. The caller may await other work between two peers. */
+  /** Includes peers without messages. The caller may await other work between two peers. */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
     yield* unstored;
@@ -248,7 +249,7 @@ export function readPosition(
   };
 }
 
-/** Later message ids must be higher. */
+/** Message ids that are assigned later must be higher than this id. */
 export function lastChangeId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_CHANGE_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);

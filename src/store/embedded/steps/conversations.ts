@@ -72,7 +72,7 @@ export class Conversations implements ConversationStore {
     uid: string,
     { sinceMs, count, beforeId }: ConversationRange,
   ): Promise<ConversationSelection> {
-    // Read before the channels, so that a later change does not come before it.
+    // Read before the channels, so that a change after the read has no earlier time.
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, this.#lastChangeId),
     );

@@ -17,7 +17,10 @@ import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 const MAX_BATCH = 2000;
-/** Only small steps join, so that they need not wait until the whole batch is written. */
+/**
+ * Maximum number of copies that join a batch while it is being decided. Only small steps join, so
+ * that they need not wait until the whole batch is written.
+ */
 const MAX_JOINING = 500;
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;

@@ -12,7 +12,7 @@ import type { StreamRows } from "./stream-rows.ts";
 interface StreamLimits {
   readonly maxStreamBytes: number;
   readonly maxActiveBytes: number;
-  /** Clock for the time without an event. Setting the machine's clock must not change it. */
+  /** Clock for the time without an event. Setting the machine's clock must not set this one. */
   readonly steadyClock: () => number;
 }
 
@@ -21,7 +21,7 @@ export class LiveStreams {
   readonly #rows: StreamRows;
   readonly #limits: StreamLimits;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
-  /** A stream of a personal channel is listed under each of the two users. */
+  /** A stream of a personal channel is listed under each of its users. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
   #dirty = new Set<LiveStream>();
   #memory = 0;
@@ -126,7 +126,7 @@ export class LiveStreams {
     this.#dirty.add(stream);
   }
 
-  /** Must be called before the WAL is replayed. The streams count as silent from now on. */
+  /** Must be called before the WAL is replayed. The streams count as silent from this call on. */
   load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
       const stream = this.add(this.#memtable.channel(head.key), head);

@@ -137,7 +137,7 @@ export class Sweep {
   }
 }
 
-/** Examines all channels if there is a retention time, else those in the queue. */
+/** Examines the channels in the queue, or all channels if there is a retention time. */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
   if (retentionMs === Infinity && trimQueue.maxMessages === 0) return 0;

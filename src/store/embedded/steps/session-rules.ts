@@ -76,7 +76,7 @@ export function decideLogin(
   };
 }
 
-/** Returns 0 for a login older than `newest`, because the order of older logins is not stored. */
+/** Returns 0 for a label older than that of `newest`, because the order of its login is unknown. */
 function claimedOrder(
   claim: Claim | undefined,
   newest: NewestLogin | undefined,

@@ -102,7 +102,10 @@ export function createSessions(ports: SessionPorts): SessionStore {
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** Stores the reason with the newest main login, so that the login cannot be continued later. */
+  /**
+   * If the session belongs to the newest main login, stores the reason with this login, so that the
+   * login cannot be continued later, except after a ban.
+   */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;

@@ -25,7 +25,7 @@ export interface StreamCallPorts {
   readonly frame: Frame;
 }
 
-/** If the call is refused, throws a BrokerError before it assigns anything. */
+/** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
 export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
 export class StreamCall<Answer> implements QueuedStep {

@@ -23,7 +23,8 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
 /**
- * Higher than MAX_EXPIRING, because some of the messages may have expired but not been removed yet.
+ * Maximum number of rows that are read to count expiring messages. Higher than MAX_EXPIRING,
+ * because some of the messages may have expired but not been removed yet.
  */
 const MAX_LOOKED_AT = 5000;
 
@@ -44,7 +45,10 @@ export class UnreadCounter {
     return this.#countPermanent(state, position) + this.#expiring(state, position).length;
   }
 
-  /** Returns the highest position, at least `lowest`, after which `unread` messages are unread. */
+  /**
+   * Returns the highest position, at least `lowest`, after which `unread` messages are unread, or
+   * all unread messages if there are fewer.
+   */
   positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
     const countAfter = (seq: number): number => {

@@ -8,7 +8,7 @@
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user who got no copy, '' if there was none
 
--- Sweeps retry for the same time after the last attempt.
+-- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this.
 local REMEMBERED_MS = 3600000
 -- Added to the time to live of `inboxIds`, because ARGV[1] and the server's clock may differ.
 local CLOCK_SKEW_MS = 60000

@@ -3,7 +3,8 @@
 -- differs from the seq. The seq and the publication number of a command are 0. The stored time
 -- decides whether the record is still valid; the expiry of the key only frees its memory.
 
--- The caller's time and the server's clock may differ.
+-- Added to the time to live of a record, because the caller's time and the server's clock may
+-- differ.
 local DEDUPE_SPACE_MS = 60000
 
 local function decode_dedupe(value, now, window)

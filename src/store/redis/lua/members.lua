@@ -23,7 +23,7 @@ local function in_pieces(list, step)
   end
 end
 
--- Returns the positions (from 1) of the items whose result is `value`.
+-- Returns the positions (from 1) of the items for which `step` returns `value`.
 local function positions(list, value, step)
   local result = {}
   in_pieces(list, function(piece, before)

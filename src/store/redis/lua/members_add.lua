@@ -11,8 +11,8 @@
 --        or is disbanded
 
 -- Time to live of `replaced`. If a caller is interrupted before `replaced` is empty, the next call
--- that adds members finishes its work. If no call follows within this time, the fields of removed
--- members remain in other keys.
+-- that adds members finishes the caller's work. If no call follows within this time, the fields of
+-- removed members remain in other keys.
 local REPLACED_TTL_MS = 86400000
 if not is_open(HEAD) then return false end
 local is_group = TOPIC ~= ''

@@ -30,7 +30,8 @@ local function device_end_reason(user, session)
   if session.level == 1 and device.hash:sub(1, #session.token) ~= session.token then return 'token_changed' end
 end
 
--- If there is no reason, returns nil and the list of sessions that this session ends.
+-- Returns the reason for which the session must not continue. If there is none, returns nil and the
+-- list of sessions that this session ends.
 local function session_end_reason(user, session, newest)
   if newest and newest.order >= session.order then
     if newest.order > session.order and not same_device(session, newest) then return 'kicked' end

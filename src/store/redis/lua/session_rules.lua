@@ -46,7 +46,8 @@ local function user_of(key, uid)
   }
 end
 
--- The id consists of `name` and the time, so `name` must be unique within one microsecond.
+-- The id of the publication consists of `name` and the time, so `name` must be unique within one
+-- microsecond.
 local function publish(topic, name, event)
   redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ name .. ' ' .. int(NOW), event }))
 end

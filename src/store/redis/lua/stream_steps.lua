@@ -114,7 +114,8 @@ local function end_stream(call, stream, ending)
   close_stream(call, stream, ending.ids_ms)
 end
 
--- A caller that publishes to the users itself may have failed to publish the event.
+-- Adds the last event to the reply once more, because a caller that publishes to the users itself
+-- may have failed to publish it.
 local function publish_again(call, stream)
   if ARGV[call.topics] then return end
   local frame = redis.call('HGET', stream.keys.stream, 'f')

@@ -35,14 +35,20 @@ export interface Placement {
   /** Id of the channel's previous message, 0 if unknown. */
   readonly idBefore: number;
   readonly record: Buffer;
-  /** Rejects with `unavailable`. `undefined` if the message is durable already. */
+  /**
+   * Resolves when the message is durable, or rejects with `unavailable`. `undefined` if the message
+   * is durable already.
+   */
   readonly durable: Promise<void> | undefined;
 }
 
 export class AppendCall {
   readonly names: ChannelNames;
   readonly bytes: number;
-  /** Messages with the same `order` are stored in the order in which they were sent. */
+  /**
+   * Messages with the same `order` are stored in the order in which they were sent. `undefined` if
+   * the message may be stored in any order.
+   */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
   readonly sinceMs = performance.now();

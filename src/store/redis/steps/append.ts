@@ -106,7 +106,10 @@ export class Appends {
     }
   };
 
-  /** Rejects after half of the timeout, so that a slow server has the other half to reply. */
+  /**
+   * Rejects messages that have waited for half of the timeout, so that a slow server has the other
+   * half to reply.
+   */
   #rejectLate(queue: Queue): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: AppendCall) => sinceMs < lastMs;
@@ -209,7 +212,10 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
   return [...channels.values()];
 }
 
-/** While a batch is in flight, only a full one is sent: a script costs more than its messages. */
+/**
+ * While a batch is in flight, only a full batch is sent, because running the script costs more than
+ * the messages in it.
+ */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, inFlight } = queue;
   const calls: AppendCall[] = [];

@@ -89,7 +89,10 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return bits;
   }
 
-  /** Adds a group to the users' group indexes first. Resolves when the changes are durable. */
+  /**
+   * Adds a group to the users' group indexes before the script runs. Resolves when the changes are
+   * durable.
+   */
   async function addMembers(
     channel: ChannelRef,
     uids: readonly string[],

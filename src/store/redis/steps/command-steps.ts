@@ -167,7 +167,7 @@ interface SweepRange {
   readonly untilId: number;
 }
 
-/** Empty while another node sweeps the bucket. A page that is not full is the last one. */
+/** The page is empty while another node sweeps the bucket. A page that is not full is the last. */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,
   bucket: number,

@@ -38,7 +38,10 @@ const MAX_GROUPS = 16;
 const IN_FLIGHT_SHARE = 1 / 4;
 /** Age above which no node still works on a pending command, so that a sweep may complete it. */
 const STALE_MS = 60_000;
-/** Inboxes do not remember older commands, so a sweep could put a second copy into them. */
+/**
+ * Age above which sweeps skip a pending command. Inboxes do not remember older commands, so a sweep
+ * could put a second copy into them.
+ */
 const GIVEN_UP_MS = 3_600_000;
 const BUCKETS_AT_ONCE = 8;
 
@@ -53,7 +56,10 @@ export class Commands {
   readonly #groups: Semaphore;
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
-  /** A sender that already holds bytes may hold at most as many as remain free. */
+  /**
+   * A sender that already holds bytes may hold at most as many bytes as remain free, so that other
+   * senders find room.
+   */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
@@ -140,7 +146,10 @@ export class Commands {
     return { messageId, messageSeq, duplicate: true };
   }
 
-  /** `append` must await this before it answers a retry whose `publicationSeq` is 0. */
+  /**
+   * Completes the command if it is still pending. `append` must await this before it answers a
+   * retry whose `publicationSeq` is 0, because such a retry repeats a command.
+   */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
     const pendingKey = pendingCopiesOf(link.keys, key);

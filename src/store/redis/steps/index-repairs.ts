@@ -22,7 +22,10 @@ interface WrittenEntry extends IndexEntry {
   readonly slot: number;
 }
 
-/** A primary that the other servers cannot reach stops accepting writes earlier than that. */
+/**
+ * Time for which entries are remembered. A primary that the other servers cannot reach stops
+ * accepting writes earlier.
+ */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
 const REPAIRS_AT_ONCE = 256;

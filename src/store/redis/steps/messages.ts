@@ -41,7 +41,10 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   /** Keeps the order of messages while rules are read. If a read fails, later messages fail too. */
   const ruleReads = new KeyedSequencer("fail");
 
-  /** The script cannot decide this, because it cannot read the rules of users in other slots. */
+  /**
+   * Decides whether the sender may send, because the script cannot read the rules of users in other
+   * slots.
+   */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;

@@ -40,7 +40,10 @@ export class Sweep {
     this.#timer.unref();
   }
 
-  /** If a sweep is in progress, returns its result. Throws the first error after all have run. */
+  /**
+   * If a sweep is in progress, returns the result of that sweep. Throws the first error after all
+   * buckets and tasks have been processed.
+   */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
   }
@@ -69,7 +72,10 @@ export class Sweep {
     return this.#running;
   }
 
-  /** A clock that may be wrong must not remove data. */
+  /**
+   * Throws if the store's clock is more than `MAX_AHEAD_MS` ahead of the server's clock, because a
+   * wrong clock must not remove data.
+   */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();

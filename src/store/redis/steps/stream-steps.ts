@@ -40,7 +40,10 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/** Functions that send the scripts and return their replies. They throw what `link.run` throws. */
+/**
+ * Functions that send the scripts and return their replies. They throw what `link.run` throws.
+ * `event` also throws `bad_request` and `too_large`.
+ */
 interface StreamSteps {
   event(draft: StreamDraft): Promise<unknown>;
   end(name: StreamName, silentSinceMs?: number): Promise<unknown>;

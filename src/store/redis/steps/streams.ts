@@ -62,7 +62,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     await Promise.all(added);
   }
 
-  /** The script could not publish the frames in the reply itself. */
+  /** Publishes the frames in the reply, which the script could not publish itself. */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
     const [verdictBytes, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
@@ -141,7 +141,10 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     cancelStream: (key, clientMsgNo) =>
       runInOrder(key, false, () => steps.end({ key, clientMsgNo })),
 
-    /** Ends no stream if Redis was unreachable within the last `silentMs`, or its clock was set. */
+    /**
+     * Ends no stream if, within the last `silentMs`, Redis was unreachable, its clock was set or
+     * this store was created.
+     */
     async interruptStreams(silentMs) {
       const corrected = mayBeInFuture ? correctFutureTimes() : undefined;
       corrected?.catch(() => undefined); // it rejects below

@@ -43,7 +43,10 @@ export class UserGroups {
     });
   }
 
-  /** Adds the group again if the script took so long that a reader may have removed the entries. */
+  /**
+   * Adds the group to the indexes, then runs the script. Adds the group again if the script took so
+   * long that a reader may have removed the entries.
+   */
   async addBefore<T>(
     groupId: string,
     uids: readonly string[],
