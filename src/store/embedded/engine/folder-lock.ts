@@ -87,7 +87,10 @@ export class FolderLock {
     };
   }
 
-  /** Takes several seconds, after `onWait`, if the pid of the previous owner cannot be checked. */
+  /**
+   * If the pid of the previous owner cannot be checked, calls `onWait` and then takes several
+   * seconds.
+   */
   async acquire(signal?: AbortSignal, onWait = () => {}): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
     for (;;) {
@@ -294,7 +297,7 @@ function pidNamespace(): string {
   }
 }
 
-/** Returns `undefined` if the system has no boot id or hides it, as without /proc/sys. */
+/** Returns `undefined` if the system has no boot id or hides it (a sandbox without /proc/sys). */
 export function bootId(): string | undefined {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim() || undefined;

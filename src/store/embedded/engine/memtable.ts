@@ -14,7 +14,7 @@ import {
   type StoredRecord,
 } from "./record.ts";
 
-/** Above this number of channels, those without records are dropped. They only keep their heads. */
+/** Number of channels above which those without records, kept only for their heads, are dropped. */
 const MAX_IDLE_CHANNELS = 100_000;
 /** Maximum number of channels whose newest message is kept for lists. */
 const MAX_NEWEST = 500_000;

@@ -249,7 +249,7 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/** The calls must not be stored before the failed call is repeated. */
+/** Queued calls of these `orders` must not be stored before the failed call is repeated. */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);
