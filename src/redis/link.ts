@@ -152,7 +152,7 @@ export class RedisLink {
     return this.#status === "closed";
   }
 
-  /** Estimate of Redis' time in Unix milliseconds, on which all nodes agree. */
+  /** Estimate of Redis' time in Unix milliseconds, which all nodes use in place of their clocks. */
   readonly now = (): number => this.#clocks.redisNow();
 
   /**

@@ -56,7 +56,7 @@ export class Primaries {
     return this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]) === server;
   }
 
-  /** Must be called with the error of every failed command. */
+  /** Must be called with each error of a command, which may show that the slot map is outdated. */
   reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }
