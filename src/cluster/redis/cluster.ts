@@ -1,5 +1,5 @@
-// A node of a cluster on Redis: combines its topics with the registry of nodes. Must never close
-// the link to Redis: the store shares it, and its creator closes it later.
+// A node of a cluster on Redis: combines its topics with the registry of nodes. The node must
+// never close the link to Redis: the store shares the link, and its creator closes it later.
 
 import { presenceTopic } from "../../broker/model.ts";
 import type { Cluster, ClusterEvent, Incarnation, ResyncHandler } from "../../broker/ports.ts";

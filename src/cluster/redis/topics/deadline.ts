@@ -2,7 +2,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 
-/** Rejects with `unavailable` after `timeoutMs`; the work behind `promise` continues. */
+/** Rejects with `unavailable` if `promise` takes longer than `timeoutMs`. Its work continues. */
 export async function within<T>(
   promise: Promise<T>,
   timeoutMs: number,

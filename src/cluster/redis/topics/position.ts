@@ -57,7 +57,7 @@ export class DeliveredPosition {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
-  /** Returns false if the event, a stored message or an event of a stream, was delivered before. */
+  /** Returns false for a stored message, or an event of a stream, if it was delivered before. */
   markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"

@@ -43,7 +43,7 @@ export interface SequencerPorts {
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/** A message whose id is ahead of the store's time by more is compared with the store. */
+/** A message whose id is further than this ahead of the store's time is checked in the store. */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
