@@ -71,7 +71,7 @@ export class ServerClocks {
     return asking;
   }
 
-  /** Rejects with the errors of ioredis, and with `UnusableRedis` if the time is after 2080. */
+  /** Rejects with the errors of ioredis, or `UnusableRedis` for a time after `LATEST_TIME_MS`. */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
