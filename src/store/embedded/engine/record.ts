@@ -75,7 +75,7 @@ export interface StoredRecord {
   readonly dedupe: boolean;
   /**
    * Number of the channel's messages up to this one that have a red dot and do not expire. 0 in
-   * records of version 1 and of kinds other than MESSAGE_RECORD.
+   * records of version 1, of commands and of kinds other than MESSAGE_RECORD.
    */
   readonly counted: number;
   readonly isStream: boolean;
