@@ -306,6 +306,38 @@ t.test(
   },
 );
 
+/** Returns a folder with a WAL, as a kill of its node has left it. */
+async function killedFolder(t: Test): Promise<string> {
+  const path = join(await tempFolder(t), "data");
+  const node = await spawnBroker(t, {}, path);
+  t.equal((await node.call("/user/token", { uid: "u", token: "t", device_flag: 0 })).status, 200);
+  await node.kill();
+  return path;
+}
+
+t.test("a database beside the WAL of another store is refused", async (t) => {
+  const wal = await killedFolder(t);
+  const original = join(await tempFolder(t), "lmdb");
+  cpSync(join(wal, "lmdb"), original, { recursive: true });
+  const replaceDatabase = (by: string) => {
+    rmSync(join(wal, "lmdb"), { recursive: true });
+    cpSync(by, join(wal, "lmdb"), { recursive: true });
+  };
+  const segments = readdirSync(join(wal, "journal"));
+  for (const [name, other] of [
+    ["stopped", await stoppedFolder(t)],
+    ["killed", await killedFolder(t)],
+  ] as const) {
+    replaceDatabase(join(other, "lmdb"));
+    await assertRefused(t, wal, /0001\.log belongs to another store than the database/, name);
+    rmSync(join(wal, "heartbeat"));
+    await assertRefused(t, wal, /belongs to another store/, `${name}, without the heartbeat`);
+  }
+  t.same(readdirSync(join(wal, "journal")), segments, "the WAL was not changed");
+  replaceDatabase(original);
+  t.equal(await (await spawnBroker(t, {}, wal)).terminate(), 0, "it starts with its database");
+});
+
 t.test("check-config reports a folder that a start would refuse", async (t) => {
   const lost = await stoppedFolder(t);
   rmSync(dataFile(lost));

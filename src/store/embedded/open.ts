@@ -27,6 +27,7 @@ import { restrictAccess } from "./engine/private-files.ts";
 import type { Recovery } from "./engine/recover.ts";
 import { replay } from "./engine/replay.ts";
 import { UNKNOWN_BOOT } from "./engine/segment.ts";
+import { assertWalOf, ensureStoreId } from "./engine/store-id.ts";
 import { DATA_FORMAT, openTables, type Tables } from "./engine/tables.ts";
 import { Wal, type WalFiles } from "./engine/wal.ts";
 import { Appends } from "./steps/append.ts";
@@ -215,6 +216,8 @@ async function openOwned(
   const publisher = withErrorsReported(options.publisher, onError);
   const retentionMs = options.retentionS === 0 ? Infinity : options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
+  const storeId = await ensureStoreId(tables);
+  assertWalOf(storeId, join(options.path, WAL_FOLDER));
   const channelTables = new ChannelTables(tables);
   const conversationRows = new ConversationRows(tables);
   await conversationRows.backfillPeers();
@@ -247,7 +250,7 @@ async function openOwned(
     steadyClock: options.steadyClock ?? clock,
   });
   live.load();
-  const ports = { tables, owner, memtable, live };
+  const ports = { tables, owner, memtable, live, storeId };
   const { wal, lastMessageId } = openWal(options, ports);
 
   const logRows = new LogRows(tables);
@@ -401,9 +404,10 @@ function openWal(
     readonly owner: FolderLock;
     readonly memtable: Memtable;
     readonly live: LiveStreams;
+    readonly storeId: string;
   },
 ): { readonly wal: Wal; readonly lastMessageId: number } {
-  const { tables, owner } = ports;
+  const { tables, owner, storeId } = ports;
   const folder = join(path, WAL_FOLDER);
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0, synced: false, boot: UNKNOWN_BOOT };
@@ -427,6 +431,7 @@ function openWal(
       segmentBytes,
       synced: durability === "disk",
       boot,
+      storeId,
       owner,
       isTight: () => tables.space.isTight,
       onError,

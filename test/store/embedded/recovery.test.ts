@@ -116,7 +116,8 @@ t.test(
     const path = await crashedWith(t, 3);
     const file = onlyFile(path);
     const good = readFileSync(file);
-    for (const at of [36, 40, 44, 50, 100]) {
+    for (const offset of [0, 4, 8, 14, 64]) {
+      const at = SEGMENT_HEADER_BYTES + offset;
       const bytes = Buffer.from(good);
       bytes[at] = (bytes[at] ?? 0) ^ 0xff;
       writeFileSync(file, bytes);
@@ -139,7 +140,8 @@ function asOfAnotherBoot(file: string, synced?: boolean): void {
   if (synced !== undefined) bytes.writeUInt32LE(synced ? 1 : 0, 12);
   const header = bytes.subarray(0, SEGMENT_HEADER_BYTES);
   header.write("f".repeat(32), 16, "hex");
-  header.writeUInt32LE(crc32(header.subarray(0, 32)), 32);
+  const crcAt = SEGMENT_HEADER_BYTES - 4;
+  header.writeUInt32LE(crc32(header.subarray(0, crcAt)), crcAt);
   writeFileSync(file, bytes);
 }
 
@@ -289,23 +291,6 @@ t.test(
   },
 );
 
-t.test("a WAL of an older build, without boot ids, can be opened", async (t) => {
-  const path = await crashedWith(t, 3);
-  const file = onlyFile(path);
-  const bytes = readFileSync(file);
-  const header = Buffer.from(bytes.subarray(0, 16));
-  header.writeUInt32LE(1, 4);
-  header.writeUInt32LE(crc32(header.subarray(0, 12)), 12);
-  const old = Buffer.concat([header, bytes.subarray(SEGMENT_HEADER_BYTES)]);
-  writeFileSync(file, old);
-  const store = await openStore(t, await crashedCopy(t, path, fromTheStart));
-  t.same(await seqsIn(store), [1, 2, 3]);
-  old[60] = (old[60] ?? 0) ^ 0xff;
-  writeFileSync(file, old);
-  const damaged = await crashedCopy(t, path, fromTheStart);
-  await t.rejects(storeIn(damaged).start(), { message: /is damaged at byte/ });
-});
-
 t.test("a user cannot forge damage by sending a WAL file as a payload", async (t) => {
   const otherFolder = await crashedWith(t, 1);
   const path = testFolder(t);
@@ -343,7 +328,7 @@ t.test(
   "a segment whose creation was interrupted is empty and does not prevent a start",
   async (t) => {
     const path = await crashedWith(t, 2);
-    for (const size of [0, 7, 15, 16, 35]) {
+    for (const size of [0, 7, 16, 32, SEGMENT_HEADER_BYTES - 1]) {
       const copy = await crashedCopy(t, path);
       const next = onlyFile(copy).replace("00000001", "00000002");
       writeFileSync(next, Buffer.alloc(size));

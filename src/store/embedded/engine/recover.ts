@@ -67,7 +67,7 @@ export function recover(
     expected = index + 1;
     const segment = readSegment(join(folder, segmentName(index)));
     const { path, bytes, header } = segment;
-    const start = header?.size ?? 0;
+    const start = header === undefined ? 0 : SEGMENT_HEADER_BYTES;
     if (index === position.segment && position.offset > 0 && header === undefined) {
       if (bytes.length === position.offset) continue; // made by the command in `lostError`
       if (!mayHaveLostData(position, target.boot))
@@ -109,9 +109,9 @@ export function recover(
 function readSegment(path: string): SegmentFile {
   const bytes = readFileSync(path);
   const header = readSegmentHeader(bytes);
-  if (header.kind === "newer")
+  if (header.kind === "other")
     throw new BrokerError("internal", {
-      message: `The WAL file ${path} has format ${header.version}, but this build reads formats up to ${SEGMENT_VERSION}. Start the newer build that wrote it.`,
+      message: `The WAL file ${path} has format ${header.version}, but this build reads only format ${SEGMENT_VERSION}. Start the build that wrote it.`,
     });
   if (header.kind === "ok") return { path, bytes, header };
   // A file that was being created when the process ended contains at most its header, or only

@@ -1,18 +1,18 @@
 // Format of the WAL's segment files. A segment is a header, followed by frames. Pure, except that
 // `listSegments` reads the folder. All numbers are little-endian.
 //
-//   header    field         type       present
-//             magic         u32        always
-//             version       u32        always
-//             salt          u32        always; random for each segment
-//             flags         u32        from version 2 on; 1 means that each frame was synced
-//             boot id       16 bytes   from version 2 on
-//             checksum      u32        always; CRC-32 of the fields before it
+//   header    magic         u32
+//             version       u32
+//             salt          u32        random for each segment
+//             flags         u32        1 means that each frame was synced
+//             boot id       16 bytes
+//             store id      16 bytes   see store-id.ts
+//             checksum      u32        CRC-32 of the fields before it
 //
-//   frame     magic         u32        always
-//             checksum      u32        always; CRC-32 of body length and body
-//             body length   u32        always
-//             body          bytes      always; records, each preceded by its length (u32)
+//   frame     magic         u32
+//             checksum      u32        CRC-32 of body length and body
+//             body length   u32
+//             body          bytes      records, each preceded by its length (u32)
 //
 // A frame is one write. Its checksum is seeded with the segment's salt. Without the salt, a user
 // could send a payload that looks like a valid frame.
@@ -21,14 +21,16 @@ import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
 import { crc32 } from "../../../lib/crc32.ts";
 
-export const SEGMENT_VERSION = 2;
-export const SEGMENT_HEADER_BYTES = 36;
+export const SEGMENT_VERSION = 3;
 export const FRAME_HEADER_BYTES = 12;
+export const STORE_ID_BYTES = 16;
 
-const HEADER_BYTES_V1 = 16;
-const CRC_BYTES = 4;
 const SYNCED = 1;
 const BOOT_AT = 16;
+const STORE_AT = 32;
+const CRC_AT = STORE_AT + STORE_ID_BYTES;
+const CRC_BYTES = 4;
+export const SEGMENT_HEADER_BYTES = CRC_AT + CRC_BYTES;
 const SEGMENT_MAGIC = 0x4c4a_444a; // "JDJL"
 const FRAME_MAGIC = Buffer.from([0xf5, 0x4a, 0x44, 0xfa]); // not valid UTF-8
 
@@ -63,7 +65,10 @@ export interface SegmentWriter {
 
 export const UNKNOWN_BOOT = "0".repeat(32);
 
-export function newSegmentHeader({ synced, boot }: SegmentWriter): {
+export function newSegmentHeader(
+  { synced, boot }: SegmentWriter,
+  storeId: string,
+): {
   readonly header: Buffer;
   readonly salt: number;
 } {
@@ -74,8 +79,8 @@ export function newSegmentHeader({ synced, boot }: SegmentWriter): {
   header.writeUInt32LE(salt, 8);
   header.writeUInt32LE(synced ? SYNCED : 0, 12);
   header.write(boot, BOOT_AT, "hex");
-  const crcAt = header.length - CRC_BYTES;
-  header.writeUInt32LE(crc32(header.subarray(0, crcAt)), crcAt);
+  header.write(storeId, STORE_AT, "hex");
+  header.writeUInt32LE(crc32(header.subarray(0, CRC_AT)), CRC_AT);
   return { header, salt };
 }
 
@@ -83,25 +88,24 @@ type SegmentHeader =
   | ({
       readonly kind: "ok";
       readonly salt: number;
-      readonly size: number;
+      readonly storeId: string;
     } & SegmentWriter)
-  | { readonly kind: "newer"; readonly version: number }
+  | { readonly kind: "other"; readonly version: number }
   | { readonly kind: "damaged" };
 
 export function readSegmentHeader(bytes: Buffer): SegmentHeader {
-  if (bytes.length < HEADER_BYTES_V1 || bytes.readUInt32LE(0) !== SEGMENT_MAGIC)
+  if (bytes.length < SEGMENT_HEADER_BYTES || bytes.readUInt32LE(0) !== SEGMENT_MAGIC)
     return { kind: "damaged" };
   const version = bytes.readUInt32LE(4);
-  if (version > SEGMENT_VERSION) return { kind: "newer", version };
-  const size = version === 1 ? HEADER_BYTES_V1 : SEGMENT_HEADER_BYTES;
-  const crcAt = size - CRC_BYTES;
-  if (bytes.length < size || bytes.readUInt32LE(crcAt) !== crc32(bytes.subarray(0, crcAt)))
-    return { kind: "damaged" };
-  const salt = bytes.readUInt32LE(8);
-  if (version === 1) return { kind: "ok", salt, size, synced: false, boot: UNKNOWN_BOOT };
-  const synced = (bytes.readUInt32LE(12) & SYNCED) !== 0;
-  const boot = bytes.toString("hex", BOOT_AT, crcAt);
-  return { kind: "ok", salt, size, synced, boot };
+  if (version !== SEGMENT_VERSION) return { kind: "other", version };
+  if (bytes.readUInt32LE(CRC_AT) !== crc32(bytes.subarray(0, CRC_AT))) return { kind: "damaged" };
+  return {
+    kind: "ok",
+    salt: bytes.readUInt32LE(8),
+    synced: (bytes.readUInt32LE(12) & SYNCED) !== 0,
+    boot: bytes.toString("hex", BOOT_AT, STORE_AT),
+    storeId: bytes.toString("hex", STORE_AT, CRC_AT),
+  };
 }
 
 /** The body of the frame must be complete. */

@@ -11,7 +11,7 @@ import {
 } from "./database.ts";
 
 /** Newest data format that this build reads, and the format that it writes. */
-export const DATA_FORMAT = 6;
+export const DATA_FORMAT = 7;
 
 /** Maximum lengths in UTF-16 units. A label is a uid, a channel id or another short text. */
 export const MAX_KEY_UNITS = 603;

@@ -32,6 +32,7 @@ interface WalOptions {
   /** True if the caller calls `sync` after each frame, before it writes the next one. */
   readonly synced: boolean;
   readonly boot: string;
+  readonly storeId: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /** Returns true if the disk has little space. Segments are then short and soon deleted. */
   readonly isTight?: () => boolean;
@@ -57,6 +58,7 @@ export class Wal {
   readonly #folder: string;
   readonly #segmentBytes: number;
   readonly #writer: SegmentWriter;
+  readonly #storeId: string;
   readonly #owner: WalOptions["owner"];
   readonly #onError: WalOptions["onError"];
   readonly #files: WalFiles;
@@ -72,6 +74,7 @@ export class Wal {
     this.#segmentBytes = options.segmentBytes;
     this.#rollAt = options.segmentBytes;
     this.#writer = { synced: options.synced, boot: options.boot };
+    this.#storeId = options.storeId;
     this.#owner = options.owner;
     this.#onError = options.onError;
     this.#files = options.files ?? fs;
@@ -194,7 +197,7 @@ export class Wal {
   }
 
   #create(minIndex: number): OpenSegment {
-    const { header, salt } = newSegmentHeader(this.#writer);
+    const { header, salt } = newSegmentHeader(this.#writer, this.#storeId);
     const { index, path, fd } = this.#openNew(minIndex);
     const segment: OpenSegment = { index, fd, salt, end: 0 };
     try {

@@ -31,7 +31,7 @@ function textsIn(folder: string): string[] {
     const bytes = fs.readFileSync(name);
     const header = readSegmentHeader(bytes);
     if (header.kind !== "ok") throw new Error(header.kind);
-    const at = { from: header.size, salt: header.salt };
+    const at = { from: SEGMENT_HEADER_BYTES, salt: header.salt };
     const end = readFrames(bytes, at, (r) => texts.push(r.toString()));
     if (end !== bytes.length) throw new Error(`${name} has invalid data after its frames`);
   }
@@ -52,6 +52,7 @@ function openWal(t: Test, over: { segmentBytes?: number; synced?: boolean } = {}
     segmentBytes: 1_000_000,
     synced: false,
     boot: UNKNOWN_BOOT,
+    storeId: "",
     owner: { assertHeldNow() {}, assertWasHeld },
     onError: (error: Error) => void problems.push(error),
   };

@@ -1,0 +1,51 @@
+// The id of a store. The database and each WAL segment have it, so that a WAL of another store is
+// recognised. No state.
+
+import { randomBytes } from "node:crypto";
+import { closeSync, openSync, readSync } from "node:fs";
+import { join } from "node:path";
+import { BrokerError } from "../../../broker/errors.ts";
+import { awaitFlush, commit, type Database, fieldsOf } from "./database.ts";
+import {
+  listSegments,
+  readSegmentHeader,
+  SEGMENT_HEADER_BYTES,
+  STORE_ID_BYTES,
+  segmentName,
+} from "./segment.ts";
+
+const STORE = "store";
+const VERSION = 1;
+
+/** Returns the id in hexadecimal digits, which a new database gets here. */
+export async function ensureStoreId(database: Database): Promise<string> {
+  const stored = database.meta.get(STORE);
+  if (stored !== undefined) return String(fieldsOf(stored, VERSION)[0]);
+  const id = randomBytes(STORE_ID_BYTES).toString("hex");
+  await commit(database, () => void database.meta.put(STORE, [VERSION, id]));
+  // If a power loss removed the id but not the first segment, the segment would be foreign.
+  await awaitFlush(database);
+  return id;
+}
+
+/** Throws `internal` if a segment was written by another store, even if it need not be replayed. */
+export function assertWalOf(storeId: string, folder: string): void {
+  for (const index of listSegments(folder)) {
+    const path = join(folder, segmentName(index));
+    const header = readSegmentHeader(startOf(path));
+    if (header.kind === "ok" && header.storeId !== storeId)
+      throw new BrokerError("internal", {
+        message: `The WAL file ${path} belongs to another store than the database of this data folder. Restore lmdb/, journal/ and heartbeat from the same copy.`,
+      });
+  }
+}
+
+function startOf(path: string): Buffer {
+  const bytes = Buffer.alloc(SEGMENT_HEADER_BYTES);
+  const fd = openSync(path, "r");
+  try {
+    return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, 0));
+  } finally {
+    closeSync(fd);
+  }
+}
