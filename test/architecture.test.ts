@@ -117,6 +117,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "store/event-ids.ts",
       "store/held-bytes.ts",
       "store/lifecycle.ts",
+      "store/newest-channels.ts",
     ],
     packages: [],
     node: [...PURE_NODE, "node:timers/promises"],

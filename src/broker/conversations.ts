@@ -54,7 +54,7 @@ interface FilteredSelection extends Selection {
  * ahead is not from this store, for example because it has another unit.
  */
 const MAX_VERSION_AHEAD_MS = 86_400_000;
-/** Factor by which the number of requested conversations grows if a filter rejects many. */
+/** Factor by which the number of requested conversations grows if the page has too few. */
 const COUNT_GROWTH = 4;
 
 /** All methods throw `bad_id` for an invalid id. */
@@ -116,12 +116,15 @@ export function createConversations({
     return Math.max(0, version - lookBackMs);
   }
 
-  async function pageOf(query: SelectionQuery, passes: (head: ConversationHead) => boolean) {
+  async function pageOf(query: SelectionQuery, filter: Omit<ConversationFilter, "version">) {
     const { uid, limit, cursor } = query;
     const position = cursor ? positionAt(cursor, uid) : undefined;
     const { sinceMs, beforeId } = position ?? { ...query, beforeId: Number.MAX_SAFE_INTEGER };
+    const passes = ({ unread, channel }: ConversationHead) =>
+      (!filter.onlyUnread || unread > 0) && !filter.excludedTypes.includes(channel.type);
     for (let count = limit + 1; ; count *= COUNT_GROWTH) {
-      const list = await store.newestConversations(uid, { sinceMs, beforeId, count });
+      const range = { ...filter, sinceMs, beforeId, count };
+      const list = await store.newestConversations(uid, range);
       const heads = list.heads.filter(passes);
       const selection = selectPage({ ...list, heads }, query, position);
       if (selection !== undefined) return { selection, list };
@@ -133,7 +136,7 @@ export function createConversations({
     { cursor, limit, maxBytes }: ConversationRange,
   ): Promise<ConversationPage> {
     const query = { uid, sinceMs: 0, limit, cursor, lookBackMs };
-    const { selection, list } = await pageOf(query, () => true);
+    const { selection, list } = await pageOf(query, { onlyUnread: false, excludedTypes: [] });
     const channels = selection.heads.map(({ channel }) => channel);
     const page = await store.readConversations(uid, channels, { limit, maxBytes });
     const last = page.conversations.at(-1)?.channel;
@@ -155,10 +158,8 @@ export function createConversations({
     select: (uid, { version, onlyUnread, excludedTypes }, { cursor, limit }) =>
       inTurn(uid, async () => {
         const sinceMs = await sinceMsOf(uid, version);
-        const passes = ({ unread, channel }: ConversationHead) =>
-          (!onlyUnread || unread > 0) && !excludedTypes.includes(channel.type);
         const query = { uid, sinceMs, limit, cursor, lookBackMs };
-        const { selection, list } = await pageOf(query, passes);
+        const { selection, list } = await pageOf(query, { onlyUnread, excludedTypes });
         return { ...selection, channels: list.channels };
       }),
 

@@ -158,7 +158,7 @@ export class MoveTarget {
   }
 }
 
-const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
+const HEAD_FIELDS = ["seq", "pub", "red", "bare", "last", "info", "lists"] as const;
 
 export interface RowCount {
   readonly what: string;

@@ -7,6 +7,7 @@ import {
   clientMsgNoOf,
   expiresAtMs,
   type Message,
+  type MessageHead,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -78,7 +79,7 @@ export function headFacts(
     readonly key: ChannelKey;
     readonly head: number;
     readonly counted: number;
-    readonly edges: readonly [oldestAtMs: number, newestAtMs: number] | undefined;
+    readonly edges: readonly [oldestAtMs: number, newest: MessageHead] | undefined;
   },
 ): readonly Fact[] {
   const { key, head: seq, counted, edges } = row;
@@ -87,10 +88,10 @@ export function headFacts(
   const head = link.keys.channel("head", key);
   const items = ["seq", `${seq}`, "pub", `${seq}`, "red", `${counted}`];
   if (edges === undefined) return [fact("HSET", head, [...items, "bare", "1"])];
-  const [oldestAtMs, newestAtMs] = edges;
+  const [oldestAtMs, { messageId, messageSeq, timestampMs: newestAtMs }] = edges;
   const users = usersOf(key);
   return [
-    fact("HSET", head, items),
+    fact("HSET", head, [...items, "last", `${messageSeq}-${messageId}`]),
     sweepFact(context, key, retentionMs > 0 ? oldestAtMs + retentionMs : "+inf"),
     ...users.map((uid) => {
       const peer = otherUser(users, uid);

@@ -10,7 +10,7 @@ import type { Keys } from "./keys.ts";
 
 const MIN_MAJOR = 7;
 /** Format of the keys and of the frames that nodes publish. */
-const FORMAT = 3;
+const FORMAT = 4;
 
 /**
  * Returns warnings for the operator about the configuration of the server, none if the server does

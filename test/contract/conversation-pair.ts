@@ -11,7 +11,7 @@ import type {
   MessageStore,
   StreamStore,
 } from "../../src/broker/ports.ts";
-import { conversationsOf } from "../support/conversation-list.ts";
+import { ALL, conversationsIn, conversationsOf } from "../support/conversation-list.ts";
 import type { Random } from "../support/random.ts";
 import { newestFirst, UNBOUNDED } from "./conversation-fixture.ts";
 import type { ConversationModel, ConversationState } from "./conversation-model.ts";
@@ -166,6 +166,15 @@ export class ConversationPair {
     const heads = newestFirst(await conversationsOf(store, uid));
     const expected = model.list(uid, CHANNELS);
     if (!this.#expectSame(heads.map(stateOf), expected, `the list of ${uid} is that of the model`))
+      return false;
+    const unread = await conversationsIn(store, uid, { ...ALL, onlyUnread: true });
+    if (
+      !this.#expectSame(
+        newestFirst(unread),
+        heads.filter((head) => head.unread > 0),
+        `the unread conversations of ${uid} are those of the list`,
+      )
+    )
       return false;
     const channels = heads.map(({ channel }) => channel);
     const { conversations } = await store.readConversations(

@@ -18,6 +18,7 @@ import {
 import type {
   Claim,
   ConversationChange,
+  ConversationRange,
   LoggedInSession,
   LoginTerms,
   Store,
@@ -611,7 +612,13 @@ async function isPageRight(
   const all = await conversationsOf(store, uid);
   const sinceMs = sinceAt === 0 ? 0 : (all[sinceAt]?.changedAtMs ?? 0);
   const beforeId = all[skipped]?.last.messageId ?? Number.MAX_SAFE_INTEGER;
-  const range = { sinceMs, count, beforeId };
-  const page = await conversationsIn(store, uid, range);
-  return isDeepStrictEqual(page, inRange(all, range));
+  const isRight = async (filter: Pick<ConversationRange, "onlyUnread" | "excludedTypes">) => {
+    const range = { sinceMs, count, beforeId, ...filter };
+    return isDeepStrictEqual(await conversationsIn(store, uid, range), inRange(all, range));
+  };
+  return (
+    (await isRight({})) &&
+    (await isRight({ onlyUnread: true })) &&
+    (await isRight({ excludedTypes: [1] }))
+  );
 }

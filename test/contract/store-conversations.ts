@@ -2,8 +2,12 @@
 
 import type { Test } from "tap";
 import { channelKey, type StreamSnapshot } from "../../src/broker/model.ts";
-import type { ConversationRange, MessageDraft } from "../../src/broker/ports.ts";
-import { conversationsIn, conversationsOf } from "../support/conversation-list.ts";
+import type {
+  ConversationChange,
+  ConversationRange,
+  MessageDraft,
+} from "../../src/broker/ports.ts";
+import { ALL, conversationsIn, conversationsOf } from "../support/conversation-list.ts";
 import {
   changeConversation,
   conversationIds,
@@ -107,6 +111,70 @@ function lists(t: Test, createFixture: FixtureFactory): void {
       await check();
       await fixture.reopen();
       await check();
+    },
+  );
+
+  t.test(
+    "a range of unread conversations has exactly those with unread messages, before and after a restart",
+    async (t) => {
+      const fixture = await withGroup(createFixture, t);
+      const { store } = fixture;
+      const to = (id: string) => ({ id, type: 2 }) as const;
+      const ids = [
+        "unread",
+        "read",
+        "own",
+        "silent",
+        "joined",
+        "large",
+        "expired",
+        "again",
+        "left",
+      ];
+      for (const id of ids) {
+        const members = id === "joined" ? ["alice"] : ["alice", "bob"];
+        await store.createChannel({ ...group(id), large: id === "large" }, members);
+        const header = { noPersist: false, redDot: id !== "silent" };
+        await send(fixture, 1, { channel: to(id), header, expireS: id === "expired" ? 5 : 0 });
+        fixture.nowMs += 10;
+      }
+      await send(fixture, 1, { channel: to("own"), fromUid: "bob" });
+      await send(fixture, 1, { channel: personalChannel("bob") });
+      await send(fixture, 1, { channel: personalChannel("carol"), fromUid: "bob" });
+      await store.addSubscribers(group("joined"), ["bob"], {
+        ...{ membership: "permanent", reset: false },
+      });
+      const unread = async (over: Partial<ConversationRange> = {}) => {
+        const range = { ...ALL, ...over, onlyUnread: true };
+        const heads = await conversationsIn(fixture.store, "bob", range);
+        return heads.map(({ channel }) => channel.id).sort();
+      };
+      const all = ["again", "alice", "expired", "left", "read", "unread"];
+      t.same(await unread(), all);
+      await store.removeSubscribers(group("left"), ["bob"], "permanent");
+      fixture.nowMs += 6000;
+      const change = (id: string, change: ConversationChange) =>
+        fixture.store.changeConversation("bob", to(id), change);
+      await change("read", readUpTo(1));
+      await change("again", readUpTo(1));
+      t.same(await unread(), ["alice", "unread"]);
+      const sinceMs = fixture.nowMs;
+      await change("again", { kind: "unread", unread: 1 });
+      const check = async () => {
+        t.same(await unread(), ["again", "alice", "unread"]);
+        t.same(await unread({ sinceMs }), ["again"], "with a change since then");
+        t.same(await unread({ excludedTypes: [2] }), ["alice"], "without groups");
+        t.same(await unread({ excludedTypes: [1] }), ["again", "unread"], "only groups");
+      };
+      await check();
+      await fixture.reopen();
+      await check();
+      await send(fixture, 1, { channel: to("read") });
+      await send(fixture, 1, { channel: to("joined") });
+      t.same(await unread(), ["again", "alice", "joined", "read", "unread"]);
+      await change("unread", DELETE);
+      await send(fixture, 1, { channel: to("joined"), fromUid: "bob" });
+      t.same(await unread(), ["again", "alice", "read"]);
     },
   );
 

@@ -5,13 +5,17 @@ import type { ConversationRange, ConversationStore } from "../../src/broker/port
 
 type Lists = Pick<ConversationStore, "newestConversations">;
 
+/** The range of all conversations. */
+export const ALL: ConversationRange = {
+  ...{ sinceMs: 0, count: Infinity, beforeId: Number.MAX_SAFE_INTEGER },
+};
+
 /** Returns all conversations of the user with a visible message, newest message first. */
 export async function conversationsOf(
   store: Lists,
   uid: string,
 ): Promise<readonly ConversationHead[]> {
-  const all = { sinceMs: 0, count: Infinity, beforeId: Number.MAX_SAFE_INTEGER };
-  return (await store.newestConversations(uid, all)).heads;
+  return (await store.newestConversations(uid, ALL)).heads;
 }
 
 /** Returns exactly the conversations of the range, newest message first. */
@@ -27,9 +31,13 @@ export async function conversationsIn(
 /** Returns the conversations of the range, of `heads` with all conversations. */
 export function inRange(
   heads: readonly ConversationHead[],
-  { sinceMs, count, beforeId }: ConversationRange,
+  { sinceMs, count, beforeId, onlyUnread = false, excludedTypes = [] }: ConversationRange,
 ): readonly ConversationHead[] {
   return heads
     .filter(({ changedAtMs, last }) => changedAtMs >= sinceMs && last.messageId < beforeId)
+    .filter(
+      ({ unread, channel }) =>
+        !excludedTypes.includes(channel.type) && !(onlyUnread && unread === 0),
+    )
     .slice(0, count);
 }

@@ -6,14 +6,14 @@ import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
-import type { Message, StreamSnapshot } from "../../broker/model.ts";
+import type { Message, MessageHead, StreamSnapshot } from "../../broker/model.ts";
 import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
 import { assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
 import { checkDatabase } from "./engine/database-check.ts";
 import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./engine/log-rows.ts";
-import { decodeRecord, peekCounted, peekTimes } from "./engine/record.ts";
+import { decodeRecord, peekCounted, peekHead, peekTimes } from "./engine/record.ts";
 import type { Tables } from "./engine/tables.ts";
 import { type EmbeddedOptions, openStore } from "./open.ts";
 import { seqOfCopy } from "./steps/inbox-rows.ts";
@@ -269,13 +269,12 @@ export function messageOf(record: Buffer): SourceMessage {
 export function edgesOf(
   tables: Tables,
   number: number,
-): readonly [oldestAtMs: number, newestAtMs: number] | undefined {
+): readonly [oldestAtMs: number, newest: MessageHead] | undefined {
   const logRows = new LogRows(tables);
   const [first] = logRows.scan(number, 1, MAX_SEQ);
   const [last] = logRows.scanReverse(number, 1, MAX_SEQ);
   if (first === undefined || last === undefined) return undefined;
-  const [oldest, newest] = [peekTimes(first.bytes), peekTimes(last.bytes)];
-  return [oldest.timestampMs, newest.timestampMs];
+  return [peekTimes(first.bytes).timestampMs, peekHead(last.bytes)];
 }
 
 /** Decodes a row of the table `own`: a user and the seq of the newest message of the user. */

@@ -12,6 +12,8 @@
 //     seq           integer  newest seq                            if a message was ever stored
 //     pub           integer  newest publication number             if anything was ever published
 //     red           integer  red-dot count of seq                  if a message was ever stored
+//     last          ID       ID in log of the newest message,      if a message was ever stored
+//                            which may have been removed
 //     @<uid>        integer  seq of the uid's newest message       if the uid sent a stored message
 //     newest        integer  id of the newest message, stored or   if the channel's users are in
 //                            not                                   other slots

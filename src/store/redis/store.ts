@@ -47,7 +47,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     unreadable,
     waitForReplicas: (key) => barrier.wait(key),
   };
-  const { repairIndexes, ...channels } = createRedisChannels(ports);
+  const { repairIndexes, groupIndex, ...channels } = createRedisChannels(ports);
   const { commands, ...inbox } = createRedisInbox(ports);
   const { counts, ...messages } = createRedisMessages({
     ...{ ...ports, commands },
@@ -79,7 +79,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...messages,
       ...createRedisStreams(ports),
       ...inbox,
-      ...createRedisConversations(ports, channels.groupsOf),
+      ...createRedisConversations(ports, groupIndex),
       ...createChannelFeed(ports),
       ping: () => link.ping(),
       sweep: () => sweep.run(),

@@ -56,11 +56,10 @@ export async function openConversations(t: Test, url: string, options: Conversat
     unreadable: new UnreadableRecords((error) => problems.push(error)),
     waitForReplicas: options.waitForReplicas ?? (() => undefined),
   };
-  const channels = createRedisChannels(ports);
-  const { groupsOf } = channels;
+  const { groupIndex, ...channels } = createRedisChannels(ports);
   const store: TestStore = {
     ...channels,
-    ...createRedisConversations(ports, groupsOf),
+    ...createRedisConversations(ports, groupIndex),
     ...createRedisMessages({
       ...{ ...ports, commands: { settle: async () => {} } },
       personFacts: channels.personFacts,

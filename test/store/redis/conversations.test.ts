@@ -3,6 +3,7 @@
 
 import t, { type Test } from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";
+import type { ConversationRange } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import {
   DELETE,
@@ -30,6 +31,7 @@ t.test("conversations work on a single Redis server", async (t) => {
   const server = await startRedis(t);
   t.test("unread counts and the newest message are exact", (t) => counting(t, server.url));
   t.test("lists of conversations are complete", (t) => lists(t, server.url));
+  t.test("the cost of a page hardly grows with the groups of a user", (t) => costs(t, server.url));
   t.test("the index of a user's peers contains the personal channels that have messages", (t) =>
     peers(t, server.url),
   );
@@ -114,6 +116,54 @@ async function lists(t: Test, url: string): Promise<void> {
       channels,
     );
   });
+}
+
+/** Number of groups on the page whose cost is measured. */
+const PAGE = 10;
+
+async function costs(t: Test, url: string): Promise<void> {
+  /** Creates groups with a message that bob has read, and then the groups of the page. */
+  async function openWithGroups(count: number) {
+    const opened = await openAtTime(t, url);
+    const { store, time } = opened;
+    const payload = new Uint8Array(5000);
+    for (let at = 0; at < count + PAGE; at++) {
+      const channel: ChannelRef = { id: `g${at}`, type: 2 };
+      await store.createChannel(group(channel.id), ["alice", "bob"]);
+      time.nowMs += 1;
+      await store.append(draftOf({ channel, payload }));
+      if (at < count) await store.changeConversation("bob", channel, readUpTo(1));
+    }
+    return opened;
+  }
+
+  /** Returns how much the server works for a page of conversations. */
+  async function costOf(count: number, over: Partial<ConversationRange> = {}) {
+    const { store, link } = await openWithGroups(count);
+    const range = { sinceMs: 0, count: PAGE, beforeId: Number.MAX_SAFE_INTEGER, ...over };
+    const list = () => store.newestConversations("bob", range);
+    await list(); // loads the scripts
+    const before = await statsOf(link);
+    const { heads } = await list();
+    const after = await statsOf(link);
+    t.equal(heads.length, PAGE);
+    return { commands: after.commands - before.commands, bytes: after.bytes - before.bytes };
+  }
+
+  const MORE = 200;
+  for (const [what, over, commands] of [
+    ["a page", {}, 1],
+    ["a page of unread conversations", { onlyUnread: true }, 2],
+  ] as const)
+    t.test(`${what} reads at most ${commands} values of a group outside of it`, async (t) => {
+      const few = await costOf(100, over);
+      const many = await costOf(100 + MORE, over);
+      const added = many.commands - few.commands;
+      const scripts = 2; // one more script may be needed
+      t.ok(added <= MORE * commands + scripts, `${added} more commands for ${MORE} groups`);
+      const bytes = (many.bytes - few.bytes) / MORE;
+      t.ok(bytes < 50, `the server sent ${bytes} bytes for each further group`);
+    });
 }
 
 async function peers(t: Test, url: string): Promise<void> {
@@ -223,4 +273,13 @@ async function waiting(t: Test, url: string): Promise<void> {
 async function sentBytes(link: RedisLink): Promise<number> {
   const info = String(await link.call("info", "stats"));
   return Number(/total_net_output_bytes:(\d+)/.exec(info)?.[1]);
+}
+
+/** Returns the numbers of commands that the server has run and of bytes that it has sent. */
+async function statsOf(link: RedisLink) {
+  const commands = String(await link.call("info", "commandstats"));
+  const calls = [...commands.matchAll(/^cmdstat_(.*?):calls=(\d+)/gm)]
+    .filter(([, name]) => name !== "info")
+    .map(([, , calls]) => Number(calls));
+  return { commands: calls.reduce((sum, count) => sum + count, 0), bytes: await sentBytes(link) };
 }

@@ -6,7 +6,7 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import { logKey, seqIn } from "../engine/channel-rows.ts";
-import { commit, fieldsOf, rowsOf } from "../engine/database.ts";
+import { commit, fieldsOf, rowsOf, type Stored } from "../engine/database.ts";
 import type { ChannelFlush, MemtableRecord } from "../engine/memtable.ts";
 import {
   expires,
@@ -219,18 +219,12 @@ export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
 }
 
-/** The caller may await other work between two channels. */
-export function* changedPositions(
+/** Yields the user's positions. The caller may await other work between two of them. */
+export function* positionsOf(
   { positions }: PositionTable,
   uid: string,
-): Generator<{ readonly key: ChannelKey; readonly changedAtMs: number }> {
-  for (const { second: key, value } of rowsOf(positions, uid))
-    yield { key, changedAtMs: Number(fieldsOf(value, POSITION_VERSION)[3]) };
-}
-
-export function peerOf(key: ChannelKey, uid: string): string {
-  const [first = "", second = ""] = pairOf(key) ?? [];
-  return first === uid ? second : first;
+): Generator<Position & { readonly key: ChannelKey }> {
+  for (const { second: key, value } of rowsOf(positions, uid)) yield { key, ...positionIn(value) };
 }
 
 export function readPosition(
@@ -239,7 +233,10 @@ export function readPosition(
   key: ChannelKey,
 ): Position | undefined {
   const stored = tables.positions.get(positionKey(uid, key));
-  if (stored === undefined) return undefined;
+  return stored === undefined ? undefined : positionIn(stored);
+}
+
+function positionIn(stored: Stored): Position {
   const [readSeq, deletedSeq, headAtChange, changedAtMs] = fieldsOf(stored, POSITION_VERSION);
   return {
     readSeq: Number(readSeq),

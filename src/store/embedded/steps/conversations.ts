@@ -7,7 +7,6 @@ import {
   type Conversation,
   type ConversationHead,
   channelKey,
-  GROUP_CHANNEL,
   messageTimeMs,
   PERSON_CHANNEL,
 } from "../../../broker/model.ts";
@@ -20,15 +19,14 @@ import type {
 } from "../../../broker/ports.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
+import { channelOf, type NewestMessage, selectNewest } from "../../newest-channels.ts";
 import { transact } from "../engine/database.ts";
-import type { NewestMessage } from "../engine/memtable.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { ChannelTables } from "./channel-tables.ts";
 import {
   type ConversationRows,
-  changedPositions,
   lastChangeId,
-  peerOf,
+  positionsOf,
   putLastChangeId,
   putPosition,
 } from "./conversation-rows.ts";
@@ -49,8 +47,6 @@ interface ConversationPorts extends ConversationStatePorts {
   };
 }
 
-const GROUP_PREFIX = `${GROUP_CHANNEL}:`;
-
 export class Conversations implements ConversationStore {
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
@@ -64,41 +60,32 @@ export class Conversations implements ConversationStore {
     this.#lastChangeId = lastChangeId(ports.tables);
   }
 
-  /**
-   * Computes conversations, beginning with the channels that have the newest messages. Stops when
-   * every remaining channel's newest message is older than the last conversation in the range.
-   */
-  async newestConversations(
-    uid: string,
-    { sinceMs, count, beforeId }: ConversationRange,
-  ): Promise<ConversationSelection> {
+  async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
+    const { sinceMs, excludedTypes = [] } = range;
     // Read before the channels, so that a change after the read has no earlier time.
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, this.#lastChangeId),
     );
     const channels = await this.#userChannels.of(uid);
-    const selection = {
-      newestChangeMs,
-      channels: () => channels.map(({ key }) => channelOf(key, uid)),
-    };
-    const candidates = new Candidates(await this.#changedSince(uid, sinceMs, channels));
     const slice = new TimeSlice();
-    let heads: readonly ConversationHead[] = [];
-    for (let size = count; !candidates.areDone; size *= 2) {
-      const more: ConversationHead[] = [];
-      for (const { key } of candidates.next(size)) {
+    const listed = channels.filter(
+      ({ key }) => !excludedTypes.some((type) => key.startsWith(`${type}:`)),
+    );
+    const readHeads = async (candidates: readonly NewestMessage[]) => {
+      const heads: ConversationHead[] = [];
+      for (const { key } of candidates) {
         if (slice.shouldYield()) await slice.yield();
         const ref = this.#refTo(uid, channelOf(key, uid));
         const head = ref && this.#states.head(ref);
-        if (head !== undefined && head.changedAtMs >= sinceMs) more.push(head);
+        if (head !== undefined) heads.push(head);
       }
-      heads = newestFirst([...heads, ...more]);
-      const inRange = heads.findIndex(({ last }) => last.messageId < beforeId);
-      const last = inRange === -1 ? undefined : heads[inRange + count - 1];
-      if (last !== undefined && !candidates.areDone && candidates.newestId <= last.last.messageId)
-        return { ...selection, heads, isComplete: false };
-    }
-    return { ...selection, heads, isComplete: true };
+      return heads;
+    };
+    return {
+      ...(await selectNewest(await this.#changedSince(uid, sinceMs, listed), range, readHeads)),
+      newestChangeMs,
+      channels: () => channels.map(({ key }) => channelOf(key, uid)),
+    };
   }
 
   async #changedSince(
@@ -109,7 +96,7 @@ export class Conversations implements ConversationStore {
     if (sinceMs === 0) return channels.filter(({ id }) => id > 0);
     const positions = new Set<ChannelKey>();
     const slice = new TimeSlice();
-    for (const { key, changedAtMs } of changedPositions(this.#ports.tables, uid)) {
+    for (const { key, changedAtMs } of positionsOf(this.#ports.tables, uid)) {
       if (slice.shouldYield()) await slice.yield();
       if (changedAtMs >= sinceMs) positions.add(key);
     }
@@ -195,53 +182,4 @@ function personalRef(uid: string, { id, type }: ChannelRef): ConversationRef {
   const channel = { id, type };
   const key = channelKey(channel, uid);
   return { uid, channel, key, isLarge: false, joinSeq: 0 };
-}
-
-function channelOf(key: ChannelKey, uid: string): ChannelRef {
-  return key.startsWith(GROUP_PREFIX)
-    ? { id: key.slice(GROUP_PREFIX.length), type: GROUP_CHANNEL }
-    : { id: peerOf(key, uid), type: PERSON_CHANNEL };
-}
-
-function newestFirst(heads: ConversationHead[]): ConversationHead[] {
-  return heads.sort((a, b) => b.last.messageId - a.last.messageId);
-}
-
-/**
- * Returns channels in batches, those with the newest messages first. Within a batch they have no
- * particular order. Messages that arrive meanwhile do not change the batches.
- */
-class Candidates {
-  readonly #channels: readonly NewestMessage[];
-  readonly #ids: Float64Array;
-  readonly #ascendingIds: Float64Array;
-  #returned = 0;
-
-  constructor(channels: readonly NewestMessage[]) {
-    this.#channels = channels;
-    this.#ids = Float64Array.from(channels, ({ id }) => id);
-    this.#ascendingIds = this.#ids.toSorted();
-  }
-
-  get areDone(): boolean {
-    return this.#returned === this.#ids.length;
-  }
-
-  /** Id of the newest message in the channels that `next` has not returned, 0 if there are none. */
-  get newestId(): number {
-    return this.#ascendingIds[this.#ids.length - this.#returned - 1] ?? 0;
-  }
-
-  /** Returns at least the next `count` channels. */
-  next(count: number): readonly NewestMessage[] {
-    const end = this.#ids.length - this.#returned;
-    const highest = this.#ascendingIds[end - 1] ?? 0;
-    const lowest = this.#ascendingIds[Math.max(0, end - count)] ?? 0;
-    const channels = this.#channels.filter((_, at) => {
-      const id = this.#ids[at] ?? 0;
-      return id >= lowest && id <= highest;
-    });
-    this.#returned += channels.length;
-    return channels;
-  }
 }

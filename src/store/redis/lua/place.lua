@@ -32,6 +32,7 @@ local LAST_SENDER = 15 -- sender of the last placed message, false until a messa
 local LISTS = 16 -- bits of the lists that are not empty, false if there are none
 -- Unix ms at which the first of the placed messages expires, false if none of them expires.
 local DUE = 17
+local LAST = 18 -- ID in the log of the last placed message, false until a message was placed
 
 -- Reads a channel's head and returns an open channel.
 --   peers       list of Unix ms (as a string) and, for each user of a personal channel, the key
@@ -52,7 +53,7 @@ local function open_channel(base, key, peers, is_limited, is_apart)
   local red = red_text == seq_text and seq or tonumber(red_text) or 0
   local pub = pub_text == seq_text and seq or tonumber(pub_text) or 0
   local may_sweep, newest = is_limited or bare or seq == 0, is_apart and (tonumber(fields[7]) or 0)
-  return { base, key, head, peers, seq, seq, red, pub, bare, fields[5], may_sweep, newest, false, false, false, fields[6], false }
+  return { base, key, head, peers, seq, seq, red, pub, bare, fields[5], may_sweep, newest, false, false, false, fields[6], false, false }
 end
 
 -- Adds one message to the log. Afterwards `channel[SEQ]` is its seq and `channel[PUB]` its
@@ -88,7 +89,7 @@ local function place_message(channel, entry_id, record, uid, red_dot, expires, s
   else
     channel[SENDERS], channel[LAST_SENDER], channel[LOG] = { '@' .. uid, seq }, uid, log
   end
-  channel[SEQ], channel[RED], channel[PUB] = seq, red, channel[PUB] + 1
+  channel[SEQ], channel[RED], channel[PUB], channel[LAST] = seq, red, channel[PUB] + 1, entry_id
   if expires then
     redis.call('ZADD', channel[BASE] .. 'expiry:' .. channel[KEY], expires, entry_id)
     if red_dot then redis.call('ZADD', channel[BASE] .. 'redDots:' .. channel[KEY], int(seq), int(seq) .. ':' .. expires) end
@@ -113,7 +114,7 @@ local function close_channel(channel, now, retention, max_messages)
   for at = 2, #senders - 2, 2 do senders[at] = int(senders[at]) end
   senders[#senders] = seq_text
   if channel[NEWEST] then senders[#senders + 1], senders[#senders + 2] = 'newest', int(channel[NEWEST]) end
-  redis.call('HSET', channel[HEAD], 'seq', seq_text, 'red', channel[RED] == seq and seq_text or int(channel[RED]), 'pub', pub_text, unpack(senders))
+  redis.call('HSET', channel[HEAD], 'seq', seq_text, 'red', channel[RED] == seq and seq_text or int(channel[RED]), 'pub', pub_text, 'last', channel[LAST], unpack(senders))
   if not channel[MAY_SWEEP] and not channel[DUE] then return end
   local due = channel[DUE]
   if retention > 0 then due = math.min(due or math.huge, now + retention) end

@@ -22,7 +22,7 @@ import {
   listFactsOf,
   recordKey,
 } from "./channel-record.ts";
-import { UserGroups } from "./user-groups.ts";
+import { type GroupIndex, UserGroups } from "./user-groups.ts";
 
 const RECORD = lua("channel_record");
 const MEMBERS = [RECORD, lua("members")];
@@ -61,6 +61,7 @@ const NOT_A_MEMBER = -1;
 interface RedisChannels extends ChannelStore {
   /** Repairs group indexes after a fail-over. Must be called periodically. */
   repairIndexes(isStopped: () => boolean): Promise<void>;
+  readonly groupIndex: GroupIndex;
 }
 
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
@@ -247,6 +248,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     groupsOf: (uid) => groups.of(uid),
     groupsAmong: (...args) => groups.amongOf(...args),
     repairIndexes: (isStopped) => groups.sweep(isStopped),
+    groupIndex: groups,
   };
 }
 

@@ -26,6 +26,9 @@ const MIN_REMOVE_AGE_S = 300;
 /** Duration of a script after which entries are added again: a reader may have removed them. */
 const MAX_ADD_MS = 60_000;
 
+/** Access of lists to the group index of each user. */
+export type GroupIndex = Pick<UserGroups, "indexed" | "removeWrong">;
+
 /** A user's group index: Unix seconds at which each group was added, as the stored text. */
 type Index = ReadonlyMap<string, string>;
 
@@ -79,6 +82,22 @@ export class UserGroups {
     const groups = await this.#among(uid, [...index.keys()]);
     await this.#remove(uid, index, groups);
     return groups;
+  }
+
+  /** Returns the groups in the user's index, which the user may have left. */
+  async indexed(uid: string): Promise<readonly string[]> {
+    const reply = await this.#link.call("hkeys", this.#link.keys.user("groups", uid));
+    return (reply as readonly Buffer[]).map((id) => id.toString());
+  }
+
+  /** Removes groups of which the user is not a member from the index. */
+  async removeWrong(uid: string, ids: readonly string[]): Promise<void> {
+    const key = this.#link.keys.user("groups", uid);
+    const reply = await this.#link.call("hmget", key, ...ids);
+    const index = (reply as readonly (Buffer | null)[]).flatMap((entered, at) =>
+      entered === null ? [] : [[ids[at] ?? "", String(entered)] as const],
+    );
+    await this.#remove(uid, new Map(index), []);
   }
 
   /** Implements `groupsAmong` of `ChannelStore`. Does not wait for the removal of wrong entries. */

@@ -1,0 +1,42 @@
+-- Reads several conversations of one user without the content of their newest messages. Read-only.
+--
+-- KEYS   1  head of the first channel. All channels are in its slot, or all keys are on one server.
+-- ARGV   1  uid
+--        2  now           Unix ms
+--        3  retention     ms, 0 means no limit
+--        then for each channel
+--           base          beginning of the names of the channel's keys
+--           key           channel key
+-- Reply  for each channel in order: false if the channel is a group that does not exist or is
+--        disbanded, or if the user is not a member of the group, else
+--          1-7 see `facts_of`
+--          then, if there is a newest shown message,
+--          8   messageId
+--          9   seq
+--          10  clientMsgNo
+--          11  Unix ms of its acceptance
+--        The reply ends before further channels if the script has inspected many entries.
+local MAX_INSPECTED = 1000
+local GROUP = 50 -- first byte of the key of a group
+
+local function conversation_of(base, key)
+  HEAD, LOG, RED_DOTS, POSITIONS = base .. 'head:' .. key, base .. 'log:' .. key, base .. 'redDots:' .. key, base .. 'positions:' .. key
+  if string.byte(key) == GROUP then
+    JOIN_SEQS, PERMANENT, TEMPORARY = base .. 'joinSeqs:' .. key, base .. 'permanent:' .. key, base .. 'temporary:' .. key
+  else
+    JOIN_SEQS = nil
+  end
+  local state = user_position()
+  if not state then return false end
+  local last, look_on = newest(state, state.head)
+  local reply = facts_of(state, last, look_on)
+  if last then reply[8], reply[9], reply[10], reply[11] = last.id, last.seq, last.client_msg_no, last.accepted_ms end
+  return reply
+end
+
+local conversations = {}
+for at = 4, #ARGV, 2 do
+  conversations[#conversations + 1] = conversation_of(ARGV[at], ARGV[at + 1])
+  if inspected_entries > MAX_INSPECTED then break end
+end
+return conversations

@@ -1,0 +1,46 @@
+-- Finds the newest message of each channel, by which the conversations of a user are ordered.
+-- Read-only.
+--
+-- KEYS   1  counter of message ids. All channels are in its slot, or all keys are on one server.
+-- ARGV   1  uid
+--        2  since        Unix ms: omits conversations that have not changed since, 0 means none
+--        3  only unread  1 to omit conversations that certainly have no unread messages, else 0
+--        then for channels whose keys have names with the same beginning
+--           base         this beginning
+--           channels     channel keys, separated by newlines
+-- Reply  1  newest id of the counter
+--        2  for each channel the field `last` of its head, 0 if it has none or is omitted; separated
+--           by spaces
+local UID, SINCE, ONLY_UNREAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local GROUP = 50 -- first byte of the key of a group
+
+-- Returns the field `last` of the channel's head, '0' if the conversation is omitted.
+local function last_if_listed(head, base, key)
+  local position = redis.call('HGET', base .. 'positions:' .. key, UID)
+  -- A quick test, because most conversations of most users are read.
+  if position and ONLY_UNREAD and tonumber(string.match(position, '^%d+')) >= tonumber(redis.call('HGET', head, 'seq') or '0') then return '0' end
+  local fields = redis.call('HMGET', head, 'last', 'info', '@' .. UID)
+  local last, is_large, own_seq = fields[1], fields[2] and bit.band(bits_of(fields[2]), LARGE) ~= 0, tonumber(fields[3] or '0')
+  if not last then return '0' end
+  local seq, id = string.match(last, '^(%d+)-(%d+)$')
+  seq = tonumber(seq)
+  local read, deleted, changed = is_large and seq or own_seq, 0, 0
+  if position and not is_large then read, deleted, changed = marks_of(position, own_seq) end
+  if deleted >= seq or math.max(message_ms(tonumber(id)), changed) < SINCE then return '0' end
+  if not ONLY_UNREAD then return last end
+  if not position and read < seq and string.byte(key) == GROUP then
+    read = tonumber(redis.call('HGET', base .. 'joinSeqs:' .. key, UID) or '0')
+  end
+  return read < seq and last or '0'
+end
+
+local is_filtered, order = SINCE > 0 or ONLY_UNREAD, {}
+for at = 4, #ARGV, 2 do
+  local base, count = ARGV[at], #order
+  local heads = base .. 'head:'
+  for key in string.gmatch(ARGV[at + 1], '[^\n]+') do
+    count = count + 1
+    order[count] = is_filtered and last_if_listed(heads .. key, base, key) or not is_filtered and redis.call('HGET', heads .. key, 'last') or '0'
+  end
+end
+return { redis.call('GET', KEYS[1]) or '0', table.concat(order, ' ') }
