@@ -70,6 +70,7 @@ export interface NewestMessage {
   readonly key: ChannelKey;
   /** 0 if the channel has no message, `Infinity` if the id is not known or no longer kept. */
   id: number;
+  seq: number;
 }
 
 interface MemtableLimits {
@@ -154,7 +155,8 @@ export class Memtable {
     const existing = this.#newest.get(key);
     if (existing !== undefined) return existing;
     const channel = this.#channels.get(key);
-    const newest = { key, id: (channel ?? row())?.newestId ?? 0 };
+    const { newestId = 0, head = 0 } = channel ?? row() ?? {};
+    const newest = { key, id: newestId, seq: head };
     if (channel !== undefined) channel.newest = newest;
     this.#newest.set(key, newest);
     if (this.#newest.size > MAX_NEWEST) this.#dropNewest();
@@ -244,7 +246,10 @@ export class Memtable {
     channel.head = messageSeq;
     channel.headCounted = peekCounted(bytes, start).counted;
     channel.newestId = peekId(bytes, start);
-    if (channel.newest !== undefined) channel.newest.id = channel.newestId;
+    const { newest } = channel;
+    if (newest === undefined) return;
+    newest.id = channel.newestId;
+    newest.seq = messageSeq;
   }
 
   startFlush(): ChannelFlush[] {

@@ -35,7 +35,7 @@ import {
   type ConversationStatePorts,
   ConversationStates,
 } from "./conversation-state.ts";
-import { UserChannels } from "./user-channels.ts";
+import { type ReadChannel, UserChannels } from "./user-channels.ts";
 
 interface ConversationPorts extends ConversationStatePorts {
   readonly tables: Tables;
@@ -61,23 +61,28 @@ export class Conversations implements ConversationStore {
   }
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
-    const { sinceMs, excludedTypes = [] } = range;
+    const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
     // Read before the channels, so that a change after the read has no earlier time.
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, this.#lastChangeId),
     );
     const channels = await this.#userChannels.of(uid);
     const slice = new TimeSlice();
-    const listed = channels.filter(
+    const unread = onlyUnread ? await this.#maybeUnread(uid) : undefined;
+    const listed = (unread === undefined ? channels : [...unread.keys()]).filter(
       ({ key }) => !excludedTypes.some((type) => key.startsWith(`${type}:`)),
     );
     const readHeads = async (candidates: readonly NewestMessage[]) => {
       const heads: ConversationHead[] = [];
-      for (const { key } of candidates) {
+      for (const newest of candidates) {
         if (slice.shouldYield()) await slice.yield();
+        const { key, id } = newest;
         const ref = this.#refTo(uid, channelOf(key, uid));
         const head = ref && this.#states.head(ref);
         if (head !== undefined) heads.push(head);
+        const read = unread?.get(newest);
+        // Unread messages count again in a group that is no longer large.
+        if (read && !ref?.isLarge && !head?.unread && Number.isFinite(id)) read.readId = id;
       }
       return heads;
     };
@@ -86,6 +91,14 @@ export class Conversations implements ConversationStore {
       newestChangeMs,
       channels: () => channels.map(({ key }) => channelOf(key, uid)),
     };
+  }
+
+  /** Returns the channels in which the user may have unread messages. */
+  async #maybeUnread(uid: string): Promise<ReadonlyMap<NewestMessage, ReadChannel>> {
+    const unread = new Map<NewestMessage, ReadChannel>();
+    for (const channel of await this.#userChannels.readOf(uid))
+      if (channel.newest.id !== channel.readId) unread.set(channel.newest, channel);
+    return unread;
   }
 
   async #changedSince(
@@ -134,12 +147,18 @@ export class Conversations implements ConversationStore {
     channel: ChannelRef,
     change: ConversationChange,
   ): Promise<Conversation | undefined> {
-    return transact(this.#ports.tables, () => {
-      const ref = this.#refTo(uid, channel);
-      if (ref === undefined) return undefined;
-      this.#put(ref, change);
-      return this.#states.view(ref);
-    });
+    let movesBack = false;
+    try {
+      return await transact(this.#ports.tables, () => {
+        const ref = this.#refTo(uid, channel);
+        if (ref === undefined) return undefined;
+        movesBack = this.#put(ref, change);
+        return this.#states.view(ref);
+      });
+    } finally {
+      // Not earlier, because lists read the old position until the step is committed.
+      if (movesBack) this.#userChannels.forgetRead(uid);
+    }
   }
 
   #view(uid: string, channel: ChannelRef): Conversation | undefined {
@@ -147,14 +166,15 @@ export class Conversations implements ConversationStore {
     return ref && this.#states.view(ref);
   }
 
-  #put(ref: ConversationRef, change: ConversationChange): void {
+  /** Returns true if unread messages are added. */
+  #put(ref: ConversationRef, change: ConversationChange): boolean {
     const { tables, clock, ids } = this.#ports;
     const state = this.#states.stateOf(ref);
     const { head } = state.channel;
-    if (ref.isLarge || head === 0) return;
+    if (ref.isLarge || head === 0) return false;
     const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
-    if (isSame) return;
+    if (isSame) return false;
     // The id does not belong to a message. Its time is not earlier than that of any earlier change
     // or message.
     const changeId = ids.next(clock());
@@ -163,6 +183,7 @@ export class Conversations implements ConversationStore {
     const changedAtMs = messageTimeMs(changeId);
     const position = { readSeq, deletedSeq, headAtChange: head, changedAtMs };
     putPosition(tables, ref, position);
+    return readSeq < state.readSeq;
   }
 
   #refTo(uid: string, channel: ChannelRef): ConversationRef | undefined {

@@ -12,12 +12,26 @@ import { TimeSlice } from "../../../lib/time-slice.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { Memtable, NewestMessage } from "../engine/memtable.ts";
 import type { ChannelTables } from "./channel-tables.ts";
-import type { ConversationRows } from "./conversation-rows.ts";
+import { type ConversationRows, type PositionTable, positionsOf } from "./conversation-rows.ts";
 
 /** Maximum total length of the lists that are kept. Each element takes 8 bytes. */
 const MAX_KEPT = 2_000_000;
 
+/** Maximum total length of the lists of `ReadChannel`. Each element takes about 40 bytes. */
+const MAX_KEPT_READ = 500_000;
+
+/** A channel of a user, and whether the user has read it. */
+export interface ReadChannel {
+  readonly newest: NewestMessage;
+  /**
+   * Id of the channel's newest message when the user had no unread message in it, 0 if unknown. The
+   * user still has none as long as no newer message arrives and no position moves back.
+   */
+  readId: number;
+}
+
 interface UserChannelsPorts {
+  readonly tables: PositionTable;
   readonly channelTables: ChannelTables;
   readonly conversationRows: ConversationRows;
   readonly memtable: Pick<Memtable, "newestOf">;
@@ -28,9 +42,14 @@ export class UserChannels {
   readonly #ports: UserChannelsPorts;
   readonly #lists = new KeptLists<NewestMessage>(MAX_KEPT);
 
+  readonly #readLists = new KeptLists<ReadChannel>(MAX_KEPT_READ);
+
   constructor(ports: UserChannelsPorts) {
     this.#ports = ports;
-    const forget = (uid: string) => this.#lists.forget(uid);
+    const forget = (uid: string) => {
+      this.#lists.forget(uid);
+      this.#readLists.forget(uid);
+    };
     ports.channelTables.onMembershipChange(forget);
     ports.conversationRows.onNewPeer(forget);
   }
@@ -38,6 +57,30 @@ export class UserChannels {
   /** Returns the user's channels, including disbanded groups and channels without messages. */
   of(uid: string): Promise<readonly NewestMessage[]> {
     return this.#lists.get(uid, () => this.#read(uid));
+  }
+
+  /** Like `of`. */
+  readOf(uid: string): Promise<readonly ReadChannel[]> {
+    return this.#readLists.get(uid, () => this.#readPositions(uid));
+  }
+
+  /** Must be called after a position of the user has moved back. */
+  forgetRead(uid: string): void {
+    this.#readLists.forget(uid);
+  }
+
+  async #readPositions(uid: string): Promise<readonly ReadChannel[]> {
+    const channels = await this.of(uid);
+    const slice = new TimeSlice();
+    const readSeqs = new Map<ChannelKey, number>();
+    for (const { key, readSeq } of positionsOf(this.#ports.tables, uid)) {
+      if (slice.shouldYield()) await slice.yield();
+      readSeqs.set(key, readSeq);
+    }
+    return channels.map((newest) => {
+      const isRead = (readSeqs.get(newest.key) ?? -1) >= newest.seq;
+      return { newest, readId: isRead && Number.isFinite(newest.id) ? newest.id : 0 };
+    });
   }
 
   async #read(uid: string): Promise<readonly NewestMessage[]> {
