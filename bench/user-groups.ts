@@ -2,6 +2,7 @@
 // groups? Users are members of 10, 1,000 or 5,000 groups, each with one message. A measurement
 // visits all users in turn, so that the caches of the server do not hold a single user.
 
+import { setTimeout } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import { type Redis, startRedis } from "./support/clusters.ts";
@@ -22,6 +23,12 @@ const QUICK_GROUP_COUNTS = [2, 20];
 /** Number of users with each number of groups. */
 const USERS = 20;
 const LISTS_PER_USER = 5;
+/** The last users of each kind, who have read all groups but a few. */
+const READERS = 4;
+const UNREAD_GROUPS = 2;
+/** Processor time between two checks below which a node is idle. */
+const IDLE_SECONDS = 0.02;
+const IDLE_CHECK_MS = 200;
 const PAGE_SIZE = 100;
 const CONCURRENCY = 32;
 const STORES = ["embedded", "Redis"] as const;
@@ -123,11 +130,16 @@ async function createWorld(
       payload: Buffer.from(PAYLOAD).toString("base64"),
     });
   });
+  for (const count of groupCounts)
+    for (const uid of uidsOf(count).slice(-READERS))
+      await inParallel(groups.slice(UNREAD_GROUPS, count), (at) =>
+        backend.post("/conversations/clearUnread", { uid, channel_id: `g${at}`, channel_type: 2 }),
+      );
   backend.close();
   return { server, redis, load, groupCounts };
 }
 
-async function inParallel<Item>(items: readonly Item[], step: (item: Item) => Promise<void>) {
+async function inParallel<Item>(items: readonly Item[], step: (item: Item) => Promise<unknown>) {
   const waiting = [...items];
   const work = async () => {
     for (let item = waiting.pop(); item !== undefined; item = waiting.pop()) await step(item);
@@ -137,6 +149,7 @@ async function inParallel<Item>(items: readonly Item[], step: (item: Item) => Pr
 
 async function measure(world: World): Promise<Costs> {
   const costs = new Map<string, Cost>();
+  await waitUntilIdle(world.server);
   for (const groups of world.groupCounts)
     costs.set(
       `list of ${groups} groups`,
@@ -144,10 +157,27 @@ async function measure(world: World): Promise<Costs> {
     );
   for (const groups of world.groupCounts)
     costs.set(
+      `unread list of ${groups} groups`,
+      await costOf(world, READERS * LISTS_PER_USER, () =>
+        list(world, groups, { users: READERS, onlyUnread: 1 }),
+      ),
+    );
+  for (const groups of world.groupCounts)
+    costs.set(
       `connect with ${groups} groups`,
       await costOf(world, USERS, () => connect(world, groups)),
     );
   return costs;
+}
+
+/** Waits until the node no longer works for the connections of the previous measurement. */
+async function waitUntilIdle({ pid }: Server): Promise<void> {
+  for (let before = Number.NEGATIVE_INFINITY; ; ) {
+    const now = threadSeconds(pid);
+    if (now - before < IDLE_SECONDS) return;
+    before = now;
+    await setTimeout(IDLE_CHECK_MS);
+  }
 }
 
 async function costOf(
@@ -166,12 +196,17 @@ async function costOf(
   };
 }
 
-async function list({ server }: World, groups: number): Promise<void> {
+async function list(
+  { server }: World,
+  groups: number,
+  { users = USERS, onlyUnread = 0 }: { users?: number; onlyUnread?: 0 | 1 } = {},
+): Promise<void> {
   const backend = new Backend(server.apiPort);
   for (let round = 0; round < LISTS_PER_USER; round++)
-    for (let at = 0; at < USERS; at++)
+    for (let at = USERS - users; at < USERS; at++)
       await backend.post("/conversation/sync", {
         ...{ uid: userName(groups, connectionNumber(at)), page: 1, page_size: PAGE_SIZE },
+        only_unread: onlyUnread,
       });
   backend.close();
 }
