@@ -26,7 +26,7 @@ import {
   refusalReason,
   welcome,
 } from "./opening.ts";
-import { costOf, type OperationPorts, operate, storedBytes } from "./operations.ts";
+import { costOf, deliveryOf, type OperationPorts, operate, storedBytes } from "./operations.ts";
 import {
   Admission,
   ConnectionRate,
@@ -34,7 +34,7 @@ import {
   frameCost,
   type GreetingBytes,
   joining,
-  REFUSED_WORK,
+  type Reservation,
   type UserRates,
 } from "./rates.ts";
 import { type Session, sendFrames } from "./session.ts";
@@ -52,6 +52,13 @@ export interface ClientContext {
   readonly greetings: GreetingBytes;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
+}
+
+/** Work that was charged before an operation, in addition to its frame. */
+interface Charge {
+  readonly cost: number;
+  readonly delivery: number;
+  readonly reserved: Reservation;
 }
 
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
@@ -187,13 +194,15 @@ export class Client implements ConnectionHandler {
       });
     const { operations } = this.#context;
     const cost = costOf(operation, session, operations);
-    this.#rate.charge(cost);
+    const delivery = deliveryOf(operation, session, operations);
+    const reserved = this.#rate.reserve(cost, delivery);
     this.#metrics().worked(operation.kind, frameCost(bytes));
     try {
       const result = operate(session, operation, operations);
-      if (result !== undefined) void this.#awaitResult(result, operation, cost);
+      if (result !== undefined)
+        void this.#awaitResult(result, operation, { cost, delivery, reserved });
     } catch (error) {
-      this.#refund(cost);
+      this.#rate.refund(reserved);
       this.#replyFailure(operation.ref, error);
     }
   }
@@ -201,24 +210,21 @@ export class Client implements ConnectionHandler {
   async #awaitResult(
     result: Promise<number | undefined>,
     { kind, ref }: Operation,
-    charged: number,
+    charged: Charge,
   ): Promise<void> {
     this.#inFlight += 1;
     try {
-      const work = (await result) ?? charged;
-      if (work !== charged) this.#rate.charge(work - charged);
-      if (work > 0) this.#metrics().worked(kind, work);
+      const { cost, delivery, reserved } = charged;
+      const work = (await result) ?? cost;
+      if (work !== cost) this.#rate.settle(reserved, work);
+      if (work + delivery > 0) this.#metrics().worked(kind, work + delivery);
     } catch (error) {
-      this.#refund(charged);
+      this.#rate.refund(charged.reserved);
       this.#replyFailure(ref, error);
     } finally {
       this.#inFlight -= 1;
       if (this.#finishing !== undefined) this.finish(this.#finishing);
     }
-  }
-
-  #refund(charged: number): void {
-    if (charged > REFUSED_WORK) this.#rate.charge(REFUSED_WORK - charged);
   }
 
   async #open(connect: Greeting, bytes: number): Promise<void> {

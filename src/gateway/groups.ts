@@ -15,6 +15,7 @@ import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { Codec } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Scope } from "./backlog.ts";
+import { delivering } from "./rates.ts";
 import { type GroupPosition, publishFrames, type Session } from "./session.ts";
 
 /** Maximum time that work on the groups of one session blocks the event loop before it yields. */
@@ -126,6 +127,12 @@ export class Group implements Scope {
 
   get members(): number {
     return this.#live.size;
+  }
+
+  /** Work of delivering a message to all sessions, in frames. */
+  get deliveryWork(): number {
+    const encrypted = this.#private?.size ?? 0;
+    return delivering(this.#live.size + this.#joining.size - encrypted, encrypted);
   }
 
   *sessions(): Iterable<Session> {

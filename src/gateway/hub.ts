@@ -5,6 +5,7 @@
 
 import {
   type ChannelEvent,
+  type ChannelRef,
   GROUP_CHANNEL,
   presenceTopic,
   type Topic,
@@ -15,6 +16,7 @@ import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Group, Groups } from "./groups.ts";
 import { deliverCommand } from "./inbox.ts";
+import { delivering } from "./rates.ts";
 import type { SessionResync } from "./resync.ts";
 import type { Session } from "./session.ts";
 import {
@@ -63,6 +65,14 @@ export class Hub {
   }
 
   readonly sessionsOf: SessionsOf = (uid) => this.#byUid.get(uid) ?? NOBODY;
+
+  /** Returns the work of delivering a message of the user to the sessions of this node, in frames. */
+  deliveryWork(uid: string, channel: ChannelRef): number {
+    if (channel.type === GROUP_CHANNEL)
+      return this.#ports.groups.get(channel.id)?.deliveryWork ?? 0;
+    const peers = channel.id === uid ? NOBODY : this.sessionsOf(channel.id);
+    return workOf(this.sessionsOf(uid)) + workOf(peers);
+  }
 
   /** Adds a session. From now on events for its user are held until it has caught up. */
   enter(session: Session): void {
@@ -214,4 +224,10 @@ export class Hub {
     if (sessionId === undefined) return undefined;
     return this.sessionsOf(uid).find((session) => session.sessionId === sessionId);
   }
+}
+
+function workOf(sessions: readonly Session[]): number {
+  let encrypted = 0;
+  for (const { codec } of sessions) if (codec.isPrivate) encrypted += 1;
+  return delivering(sessions.length - encrypted, encrypted);
 }

@@ -4,7 +4,7 @@
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
-import { type ChannelRef, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, messageTimeMs, PERSON_CHANNEL } from "../broker/model.ts";
 import type { ChannelStore, Clock, Cluster, InboxStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Streams } from "../broker/streams.ts";
@@ -12,6 +12,7 @@ import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { CatchUps } from "./catch-up.ts";
+import type { Hub } from "./hub.ts";
 import { lookups, reading, rowsAhead, watching } from "./rates.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
@@ -27,6 +28,7 @@ export interface OperationPorts {
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly catchUps: Pick<CatchUps, "recordSnapshot">;
   readonly watch: Pick<PresenceWatch, "plan" | "watch">;
+  readonly hub: Pick<Hub, "deliveryWork">;
   /** Queue for the history reads of all sessions. */
   readonly turns: FairSemaphore;
   readonly clock: Clock;
@@ -42,6 +44,11 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 interface OperationRow<K extends OperationKind> {
   /** Returns the work known in advance, in frames, in addition to the operation's own frame. */
   cost?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
+  /**
+   * Returns the work of delivering the operation's message or event to the sessions of this node.
+   * It is charged to the user only, in full, before the operation runs.
+   */
+  delivers?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /** Absent if the operation stores little or nothing. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
@@ -68,6 +75,7 @@ const OPERATIONS: OperationTable = {
   },
 
   send: {
+    delivers: ({ channel }, { uid }, { hub }) => hub.deliveryWork(uid, channel),
     stores: ({ header }, frameBytes) => (header.noPersist ? 0 : frameBytes),
     async run(session, operation, { messages, metrics }) {
       const startedMs = performance.now();
@@ -157,6 +165,7 @@ const OPERATIONS: OperationTable = {
   },
 
   cancel: {
+    delivers: ({ channel }, { uid }, { hub }) => hub.deliveryWork(uid, channel),
     async run(session, { ref, channel, clientMsgNo }, { streams }) {
       const state = await streams.cancel(session.uid, channel, clientMsgNo);
       session.reply({ kind: "cancel", ref, state });
@@ -188,6 +197,7 @@ const OPERATIONS: OperationTable = {
   },
 
   conversation: {
+    delivers: (_operation, { uid }, { hub }) => hub.deliveryWork(uid, ownChannel(uid)),
     async run(session, { ref, channel, change }, ports) {
       const by = { uid: session.uid, origin: session.sessionId };
       const conversation = await ports.conversations.change(by, channel, change);
@@ -223,6 +233,10 @@ export function costOf(operation: Operation, session: Session, ports: OperationP
   return rowOf(operation).cost?.(operation, session, ports) ?? 0;
 }
 
+export function deliveryOf(operation: Operation, session: Session, ports: OperationPorts): number {
+  return rowOf(operation).delivers?.(operation, session, ports) ?? 0;
+}
+
 export function storedBytes(operation: Operation, frameBytes: number): number {
   return rowOf(operation).stores?.(operation, frameBytes) ?? 0;
 }
@@ -243,6 +257,10 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
   // The table maps each kind to the row of exactly that kind. The compiler cannot follow this
   // through the index.
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
+}
+
+function ownChannel(uid: string): ChannelRef {
+  return { type: PERSON_CHANNEL, id: uid };
 }
 
 /**

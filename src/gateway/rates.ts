@@ -17,6 +17,10 @@ const LOOKUPS_PER_FRAME = 16;
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
+/** Number of sessions of this node to which a message is delivered per frame of work. */
+const RECEIVERS_PER_FRAME = 100;
+/** The same for sessions whose copy of a message is encrypted with their own key. */
+const ENCRYPTED_PER_FRAME = 20;
 /** Number of values of a JSON document that are parsed per frame of work. */
 const VALUES_PER_FRAME = 200;
 /** Maximum number of rows charged in advance for a history. Missing rows are refunded. */
@@ -24,7 +28,7 @@ const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
 const CONNECT_WORK = 10;
 /** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
-export const REFUSED_WORK = 1;
+const REFUSED_WORK = 1;
 
 export interface Rate {
   /** Charges the work of storing this number of copies of a command. Throws like `requirePaid`. */
@@ -44,6 +48,9 @@ export interface WatchChange {
 
 export const watching = ({ kept, started, ended }: WatchChange): number =>
   lookups(kept) + started / STARTED_WATCHES_PER_FRAME + ended / ENDED_WATCHES_PER_FRAME;
+
+export const delivering = (receivers: number, encrypted: number): number =>
+  receivers / RECEIVERS_PER_FRAME + encrypted / ENCRYPTED_PER_FRAME;
 
 export const rowsAhead = (limit: number): number =>
   Math.min(limit, MAX_ROWS_AHEAD) / ROWS_PER_FRAME;
@@ -94,6 +101,13 @@ class UserRate {
   }
 }
 
+/** Tokens that were removed for a request. They may be fewer than its work (see `RateLimit`). */
+export interface Reservation {
+  readonly own: number;
+  readonly user: number;
+  readonly deliveries: number;
+}
+
 /** Work budget of one connection. Also charges the user's budget once the user is known. */
 export class ConnectionRate implements Rate {
   readonly #limits: WorkLimits;
@@ -125,10 +139,31 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
-  /** A negative cost is a refund. */
   charge(cost: number): void {
     this.#own.charge(cost);
     this.#user?.work.charge(cost);
+  }
+
+  /**
+   * Charges the work of a request before it runs. The deliveries are charged to the user only,
+   * whatever the number of connections.
+   */
+  reserve(cost: number, deliveries: number): Reservation {
+    const own = this.#own.charge(cost);
+    const user = this.#user?.work.charge(cost) ?? 0;
+    return { own, user, deliveries: this.#user?.work.charge(deliveries) ?? 0 };
+  }
+
+  /** Charges the actual work of a request in place of the reserved work. */
+  settle({ own, user }: Reservation, cost: number): void {
+    this.#own.charge(cost - own);
+    this.#user?.work.charge(cost - user);
+  }
+
+  /** Refunds a request that was refused or failed, except `REFUSED_WORK`. */
+  refund(reservation: Reservation): void {
+    this.settle(reservation, Math.min(REFUSED_WORK, reservation.own));
+    this.#user?.work.charge(-reservation.deliveries);
   }
 
   admit(copies: number): void {
@@ -213,14 +248,22 @@ export class UserRates {
     return rate?.work.waitMs(nowMs) ?? 0;
   }
 
-  /** Charges a user, who may have no session. A negative cost is a refund. */
-  charge(uid: string, cost: number, nowMs: number): void {
+  /** Charges a user, who may have no session on this node. Returns what `TokenBucket.charge` does. */
+  charge(uid: string, cost: number, nowMs: number): number {
     const existing = this.#users.get(uid) ?? this.#absent.get(uid);
     const rate = existing ?? new UserRate(this.limits, nowMs);
-    rate.work.charge(cost);
-    if (existing !== undefined) return;
-    this.#absent.set(uid, rate);
-    this.#sweep(nowMs);
+    const charged = rate.work.charge(cost);
+    if (existing === undefined) {
+      this.#absent.set(uid, rate);
+      this.#sweep(nowMs);
+    }
+    return charged;
+  }
+
+  /** Charges a user who has used this node. Does nothing for other users. */
+  chargeKnown(uid: string, cost: number): void {
+    const rate = this.#users.get(uid) ?? this.#absent.get(uid);
+    rate?.work.charge(cost);
   }
 
   /** Registers a session of the user. Must be followed by one call of `leave`. */
@@ -271,8 +314,7 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
     requirePaid,
     begin(uid: string) {
       requirePaid(uid);
-      const charged = workOf(maxBytes);
-      rates.charge(uid, charged, clock());
+      const charged = rates.charge(uid, workOf(maxBytes), clock());
       return (bytes: number) => rates.charge(uid, workOf(bytes) - charged, clock());
     },
   };

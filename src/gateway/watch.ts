@@ -7,13 +7,15 @@ import { BrokerError, type CloseReason, FINAL_REASONS } from "../broker/errors.t
 import { type Presence, presenceTopic } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
-import type { WatchChange } from "./rates.ts";
+import { delivering, type WatchChange } from "./rates.ts";
 import type { Session } from "./session.ts";
 
 interface WatchPorts {
   readonly cluster: Pick<Cluster, "listen" | "unlisten">;
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly retryMs: number;
+  /** Charges the user, whose state has changed, for the pushes to the watchers. */
+  charge(uid: string, work: number): void;
   /**
    * Time between the end of a user's last session and the push that the user is offline
    * [decisions: Presence told to watchers]. 0 means at once.
@@ -227,6 +229,7 @@ export class PresenceWatch {
     for (const uid of uids) {
       const current = byUid.get(uid);
       if (current === undefined || !this.#isDue(current)) continue;
+      let pushed = 0;
       for (const session of this.#watchers.get(uid) ?? []) {
         const lastSent = this.#lastSent.get(session);
         const previous = lastSent?.get(uid);
@@ -235,7 +238,9 @@ export class PresenceWatch {
         const presence = changes.get(session) ?? [];
         presence.push(current);
         changes.set(session, presence);
+        pushed += 1;
       }
+      if (pushed > 0) this.#ports.charge(uid, delivering(pushed, 0));
     }
     for (const [session, presence] of changes) session.push({ kind: "presence", presence });
   }

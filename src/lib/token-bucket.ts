@@ -5,11 +5,13 @@ export interface RateLimit {
   /** Number of tokens that a bucket gains per second. 0 means no limit. */
   readonly perSecond: number;
   readonly burst: number;
+  /** Maximum debt, one burst by default. The cost beyond it is not charged. */
+  readonly maxDebt?: number;
 }
 
 export class TokenBucket {
   readonly #limit: RateLimit;
-  /** Tokens in the bucket. Negative if there is a debt, which is at most one burst. */
+  /** Tokens in the bucket. Negative if there is a debt. */
   #tokens: number;
   #refilledAtMs: number;
   /** Cost of refused uses. It is at most one burst, and decreases at the rate of the refill. */
@@ -38,11 +40,15 @@ export class TokenBucket {
     return missing <= 0 ? 0 : Math.ceil((missing * 1000) / perSecond);
   }
 
-  /** Removes the cost of completed work, which may leave a debt. A negative cost adds tokens. */
-  charge(cost: number): void {
-    const { burst } = this.#limit;
-    const tokens = Math.min(burst, this.#tokens - cost);
-    this.#tokens = Math.max(-burst, tokens);
+  /**
+   * Removes the cost of work, which may leave a debt. A negative cost adds tokens. Returns the
+   * number of tokens removed, which a refund must not exceed.
+   */
+  charge(cost: number): number {
+    const { burst, maxDebt = burst } = this.#limit;
+    const before = this.#tokens;
+    this.#tokens = Math.max(-maxDebt, Math.min(burst, before - cost));
+    return before - this.#tokens;
   }
 
   refuse(cost: number): void {

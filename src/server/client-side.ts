@@ -64,6 +64,7 @@ export function createDelivery(
     directory,
     retryMs: RETRY_MS,
     offlineDelayMs: node.config.presence.offlineDelayMs,
+    charge: (uid, work) => node.rates.chargeKnown(uid, work),
     onError,
   });
   const groups = new Groups(interest);
@@ -183,6 +184,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       directory,
       catchUps,
       watch,
+      hub,
       turns: createHistoryTurns(),
       clock: drivers.clock,
       metrics: metrics.gateway,

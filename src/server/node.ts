@@ -23,6 +23,9 @@ import { nodeMigration } from "./migration.ts";
 /** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
 const STORED_BURST_S = 10;
 
+/** Maximum debt of a user, in seconds at the user's rate. */
+const MAX_DEBT_S = 5;
+
 export interface ServerDeps {
   readonly logger: Logger;
   readonly droppedLogLines: () => number;
@@ -147,7 +150,11 @@ function workLimits(client: Config["client"]): WorkLimits {
   const { userRateFactor: factor, maxStoredBytesPerSecond: bytes } = client;
   return {
     connection: { perSecond, burst },
-    user: { perSecond: perSecond * factor, burst: burst * factor },
+    user: {
+      perSecond: perSecond * factor,
+      burst: burst * factor,
+      maxDebt: perSecond * factor * MAX_DEBT_S,
+    },
     stored: { perSecond: bytes, burst: bytes * STORED_BURST_S },
   };
 }

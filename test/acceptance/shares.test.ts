@@ -4,10 +4,12 @@
 // so that they hold on any machine.
 
 import t, { type Test } from "tap";
-import { type Settings, spawnBroker } from "../support/broker.ts";
+import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
+import { type Settings, spawnBroker, textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { NativeClientError } from "../support/native-session.ts";
 import { startRedis } from "../support/redis.ts";
+import { connectWkproto } from "../support/wkproto-client.ts";
 
 t.setTimeout(180_000);
 
@@ -126,3 +128,84 @@ t.test(
     t.equal((await read(apiPort, "")).status, 200, "a backend's requests do not count");
   },
 );
+
+/** A tenth of the default limits, so that a group of 240 has the effect of one of 2,400. */
+const SMALL_LIMITS = {
+  JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "50",
+  JINDOU_CLIENT_FRAME_BURST: "100",
+};
+const SMALL_BUDGET = { rate: 100, burst: 200 }; // of a user
+
+t.test(
+  "a message costs its sender 1 and a part of each delivery on the node, and people in big groups keep sending",
+  async (t) => {
+    const PLAIN = 160;
+    const ENCRYPTED = 80;
+    const COST = 1 + PLAIN / 100 + ENCRYPTED / 20;
+    const { broker, connect } = await startNode(t, SMALL_LIMITS);
+    const members = range(PLAIN).map((i) => `plain-${i}`);
+    const encrypted = range(ENCRYPTED).map((i) => `encrypted-${i}`);
+    await broker.call("/channel", {
+      ...{ channel_id: "crowd", channel_type: GROUP_CHANNEL },
+      subscribers: ["alice", "eve", ...members, ...encrypted],
+    });
+    const crowd = { id: "crowd", type: GROUP_CHANNEL } as const;
+    await Promise.all(members.map(connect));
+    await Promise.all(
+      encrypted.map((uid) => connectWkproto(t, { port: broker.clientPort, uid, version: 4 })),
+    );
+
+    const alice = await connect("alice");
+    for (const i of range(10)) await alice.send(crowd, `hello ${i}`);
+    t.pass("a person's ten messages in a row are accepted");
+
+    const eve = await connect("eve");
+    const startMs = performance.now();
+    const accepted = await acceptedOf(range(90).map((i) => eve.send(crowd, `flood ${i}`)));
+    const bound = affordable(COST, startMs, SMALL_BUDGET);
+    t.ok(accepted <= bound, `${accepted} of 90 messages are accepted, at most ${bound}`);
+    await alice.send(crowd, "still here");
+    t.pass("another user of the group keeps sending");
+
+    const backend = await Promise.all(
+      range(90).map(() =>
+        broker.call("/message/send", {
+          ...{ from_uid: "eve", channel_id: "crowd", channel_type: GROUP_CHANNEL },
+          payload: textPayload("from the backend"),
+        }),
+      ),
+    );
+    t.ok(
+      backend.every(({ status }) => status === 200),
+      "a backend's messages do not count",
+    );
+  },
+);
+
+t.test("messages to the many sessions of one user, and of the sender, count", async (t) => {
+  const SESSIONS = 40;
+  const SENDS = 390;
+  const COST = 1 + SESSIONS / 20;
+  const budget = { rate: 20, burst: 800 }; // of a user. The logins of 40 sessions cost 440
+  const { broker, connect } = await startNode(t, {
+    JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "10",
+    JINDOU_CLIENT_FRAME_BURST: "400",
+  });
+  const open = (uid: string) => (i: number) =>
+    connectWkproto(t, { port: broker.clientPort, uid, version: 4, deviceId: `d-${i}` });
+  await Promise.all([...range(SESSIONS).map(open("bob")), ...range(SESSIONS).map(open("mallory"))]);
+  for (const [uid, peer] of [
+    ["eve", "bob"],
+    ["mallory", "mallory"],
+  ] as const) {
+    const sender = await connect(uid);
+    const startMs = performance.now();
+    const channel = { id: peer, type: PERSON_CHANNEL } as const;
+    const accepted = await acceptedOf(range(SENDS).map((i) => sender.send(channel, `flood ${i}`)));
+    const bound = affordable(COST, startMs, budget);
+    t.ok(
+      accepted <= bound,
+      `${accepted} of ${SENDS} from ${uid} to ${peer} accepted, at most ${bound}`,
+    );
+  }
+});

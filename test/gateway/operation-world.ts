@@ -57,6 +57,7 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       cluster: server.cluster,
       directory: server.directory,
     },
+    hub: world.hub,
     turns: createHistoryTurns(),
     clock: () => 0,
     metrics: METRICS,

@@ -98,3 +98,19 @@ t.test("a user keeps its budget while one of its sessions is open", async (t) =>
   t.equal(rates.waitMs("a", pass(0)), 5100, "the work of the open session counts for the user");
   t.ok(connect("a").frame(1, pass(0)) > 0, "also for a new session");
 });
+
+t.test("the debt of one expensive call is at most 5 s of the user's rate", async (t) => {
+  let nowMs = 0;
+  const limits = { ...LIMITS, user: { perSecond: 10, burst: 20, maxDebt: 50 } };
+  const rates = new UserRates(limits);
+  const rate = new ConnectionRate(limits, () => nowMs);
+  rate.join(rates.enter("a", nowMs));
+  rate.reserve(0, 60);
+  t.equal(rate.frame(1, nowMs), 4100, "a debt beyond the burst is paid in full");
+  nowMs += 4100;
+  t.equal(rate.frame(1, nowMs), 0);
+  const reserved = rate.reserve(0, 1_000_000);
+  t.equal(rate.frame(1, nowMs), 5100, "the debt is limited");
+  rate.refund(reserved);
+  t.equal(rate.frame(1, nowMs), 100, "a refund is not more than what was charged");
+});

@@ -139,6 +139,17 @@ t.test("a new WATCH replaces the users watched before", async (t) => {
   t.notOk(world.server.subscriptions.has("p:u2"));
 });
 
+t.test("a user pays for the pushes to the sessions that watch the user", async (t) => {
+  const world = new World(seeded(1));
+  const uids = Array.from({ length: 50 }, (_, i) => `watcher-${i}`);
+  const watchers = await Promise.all(uids.map((uid) => world.live({ uid })));
+  for (const watcher of watchers) await watching(world, watcher, ["u1", "u2"]);
+  t.same([...world.charged], [], "a request of a watcher is not charged to the watched user");
+  world.server.setOnline("u1", true);
+  await world.server.settle();
+  t.same([...world.charged], [["u1", 50 / 100]]);
+});
+
 t.test(
   "WATCH is refused while the store is unavailable, and a change whose read failed is read again",
   async (t) => {
@@ -159,6 +170,7 @@ t.test(
       },
       retryMs: 1,
       offlineDelayMs: 0,
+      charge: () => {},
       onError: (error) => bugs.push(error),
     });
     let wasDown = false;

@@ -73,6 +73,8 @@ export class World {
   /** Receives each event of the cluster. A test may replace it to lose events. */
   handleEvent: (event: ClusterEvent) => void = (event) => this.hub.deliver(event);
   readonly watch: PresenceWatch;
+  /** Work charged to each user for pushes to watchers. */
+  readonly charged = new Map<string, number>();
   /** Unexpected errors that were reported. */
   readonly bugs: unknown[] = [];
   readonly #wire = new Wire();
@@ -88,6 +90,7 @@ export class World {
     this.watch = new PresenceWatch({
       ...{ cluster, directory, onError },
       ...{ retryMs: 1, offlineDelayMs: 0 },
+      charge: (uid, work) => this.charged.set(uid, (this.charged.get(uid) ?? 0) + work),
     });
     const groups = new Groups(cluster);
     const catchUps = new CatchUps({
