@@ -8,7 +8,7 @@ import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
 import { hashesEqual, hashToken } from "./tokens.ts";
 
-/** A logout on another node takes effect on this node after at most this time. */
+/** Maximum time until a logout on another node takes effect on this node. */
 const CACHE_MS = 5000;
 const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
@@ -74,7 +74,7 @@ export class AccessTokens {
   }
 }
 
-/** The key is the token, so a reader of the store cannot test passwords against the HMAC. */
+/** The HMAC's key is the token, so a reader of the store cannot test passwords against the HMAC. */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);
   return `${mac.digest("base64url")}\n${account.username}`;

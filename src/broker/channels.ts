@@ -1,6 +1,7 @@
-// Creates and changes channels, their members and their lists. A call that adds members notifies
-// all of them, including users who were already members, because the call may be a retry after a
-// node died between the change and the notification. The store itself notifies removed members.
+// Creates and changes channels, their members and their lists. A call that adds members to a group
+// notifies all of them, including users who were already members, because the call may be a retry
+// after a node died between the change and the notification. The store itself notifies removed
+// members.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -46,9 +47,9 @@ export interface Page {
  */
 export interface Channels {
   /**
-   * A channel that already exists is disbanded if `info.disband` is true [decisions: Create again].
-   * Otherwise the call throws `channel_exists`, after it has notified those of `subscribers` who
-   * are members.
+   * If the channel already exists, it is disbanded if `info.disband` is true [decisions: Create
+   * again]. If `info.disband` is false, the call throws `channel_exists`, after it has notified
+   * those of `subscribers` who are members.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;

@@ -1,6 +1,6 @@
 // Divides a user's conversations into pages that follow each other by a cursor. A cursor holds the
-// time of the first page. The pages go down by the newest message, without the conversations that
-// changed after that time. Those come last, in their new state. So no conversation is missing, and
+// time of the first page. The pages are sorted by the newest message, newest first. Conversations
+// that changed after that time come last, in their new state. So no conversation is missing, and
 // only a conversation that changed comes twice [decisions: Paging of conversations].
 
 import { createHash } from "node:crypto";
@@ -38,7 +38,10 @@ interface Position {
   readonly prints: ReadonlySet<string>;
 }
 
-/** Maximum number of prints (hashes of conversations, see `Position`) in a cursor. */
+/**
+ * Maximum number of prints (hashes of conversations, see `Position`) in a cursor. If there are
+ * more, the cursor contains none, and only changes after its time are recognized.
+ */
 const MAX_PRINTS = 200;
 const PRINT_BYTES = 5;
 const VERSION = 1;
@@ -73,7 +76,7 @@ export function selectPage(
       const last = all[count - 1];
       if (count >= all.length) return undefined;
       if (last === undefined) return query.cursor;
-      // After a part of the changed conversations, the others are a list of their own.
+      // After a part of the changed conversations, the others are paged as a new list.
       const next =
         count <= unchanged.length
           ? { ...position, beforeId: last.last.messageId }

@@ -51,7 +51,7 @@ interface FilteredSelection extends Selection {
 
 /**
  * Time by which a version may be ahead of the newest time of the store. A version that is further
- * ahead is not from this store, for example because it has another unit.
+ * ahead is not from this store, for example because it has another unit, and counts as 0.
  */
 const MAX_VERSION_AHEAD_MS = 86_400_000;
 /** Factor by which the number of requested conversations grows if the page has too few. */

@@ -15,6 +15,7 @@ export interface LoginLimits {
   readonly windowS: number;
 }
 
+/** Maximum number of attempts on this node that run or wait to be admitted. */
 const MAX_ATTEMPTS = 512;
 const MAX_PER_NETWORK = 16;
 /** Maximum number of attempts of one network for usernames that logged in from it before. */
@@ -35,7 +36,7 @@ interface Network {
   /** Attempts for usernames that logged in from here and have not reached the limit since then. */
   readonly verified: Attempts;
   readonly others: Attempts;
-  /** Settles when the previous attempt is admitted or rejected. */
+  /** Settles when the previous decision is made, so that attempts are decided one at a time. */
   admission: Promise<void>;
   /** Resolves when any admitted attempt of the network finishes. */
   settlement: Deferred;

@@ -40,7 +40,7 @@ export interface Account {
   readonly fingerprint: Uint8Array;
 }
 
-/** The fingerprint must never be stored or sent. */
+/** The fingerprint may be a fast hash of a plain password, so it must never be stored or sent. */
 export type AccountIdentity = Pick<Account, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };

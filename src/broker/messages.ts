@@ -27,7 +27,7 @@ import type {
 import { createSendRule } from "./send-rule.ts";
 
 interface CopyLimit {
-  /** Throws `rate_limited` if the sender's budget is in debt. */
+  /** Charges the sender for the copies, or throws `rate_limited` if its budget is in debt. */
   admit(copies: number): void;
 }
 

@@ -128,7 +128,7 @@ export function channelSeenBy(
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
-/** Types of tool-call events. Without a stream, and after its end, they are only pushed. */
+/** Types of tool-call events. Without a stream, or after its end, such an event is only pushed. */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
   "___ToolCallArgs",

@@ -813,7 +813,7 @@ export interface NodeInfo {
   readonly version: string;
   readonly startedAtMs: number;
   readonly sessions: number;
-  /** Recent CPU usage of its process, as a fraction of one core from 0 to 1. */
+  /** Recent CPU usage of the node's process, as a fraction of one core from 0 to 1. */
   readonly load: number;
   readonly isDraining: boolean;
 }

@@ -120,7 +120,7 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
-  /** After a transient error, the removal is also retried in the background. */
+  /** Throws the error of the store. If it is transient, a retry follows in the background. */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
     try {

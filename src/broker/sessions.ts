@@ -44,10 +44,10 @@ export type OpenResult =
 
 export interface Sessions {
   /**
-   * A login of a main device ends the user's other main sessions of that flag as `kicked`, and
-   * sessions of the same device as `replaced` [decisions: Kick rule]. A session that continues an
-   * earlier one ends it without being a new login [decisions: resume is no login]. Throws
-   * `unauthorized`, `banned`, `reserved_uid`, `bad_id` or `unavailable`.
+   * A login of a main device ends the user's other main sessions of that flag as `kicked`. Every
+   * login ends earlier sessions of the same device as `replaced` [decisions: Kick rule]. A session
+   * that continues an earlier one ends it without being a new login [decisions: resume is no
+   * login]. Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
 }

@@ -34,9 +34,9 @@ export interface Streams {
   /**
    * Applies one event and returns the state of its stream, `undefined` if there is no stream. The
    * state `cancelled` means that the stream was cancelled and the event was not added to it.
-   * Resolves when the event is durable. Throws `event_type_empty`, `stream_running`,
-   * `stream_not_found`, `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal`
-   * code, `overloaded`, `disk_full` or `unavailable`.
+   * Resolves when the event is durable, or published if it is not stored. Throws
+   * `event_type_empty`, `stream_running`, `stream_not_found`, `stream_closed`, `bad_request`,
+   * `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`, `disk_full` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
@@ -116,7 +116,7 @@ export function createStreams(ports: StreamPorts): Streams {
       }
       const result = await store.streamEvent(draft);
       if (kind === "stream") return outcome(result);
-      // A tool-call event without a stream, or after its end, is only pushed.
+      // A tool-call event without a stream, or after the end of its stream, is only pushed.
       if (result.verdict === "missing") publish(draft);
       return { state: result.state };
     },

@@ -29,12 +29,13 @@ interface TokenBearer {
 const MAX_NETWORKS = 100_000;
 const SLOW_MS = 500;
 /**
- * With this number, the last waiting attempt is checked after 4 s, before the default
- * `client.authTimeoutMs` ends its connection.
+ * Maximum number of waiting attempts of a network that is slowed down. The last one waits at most
+ * 4 s, less than the default `client.authTimeoutMs`.
  */
 const MAX_WAITING = 8;
 /**
- * Running checks are not stopped, so the number of failures can exceed its limit by this number.
+ * Maximum number of concurrent checks for one key of `#checks`. Running checks are not stopped, so
+ * the number of failures can exceed its limit by this number.
  */
 const MAX_CHECKS = 32;
 
@@ -67,10 +68,10 @@ export class TokenGate {
   }
 
   /**
-   * Counts a failure if `check` throws `unauthorized`. Users who connected from the network before
-   * do not wait until their own failures reach the limit. All nodes share the counts, but a node
-   * reads the shared count only when it counts a failure itself. Throws `rate_limited` with the
-   * time to wait if too many attempts of the network wait.
+   * Counts a failure if `check` throws `unauthorized`. A user who connected from the network before
+   * is slowed down only after `attempts` failures of its own. All nodes share the counts, but a
+   * node reads the shared count only when it counts a failure itself. Throws `rate_limited` with
+   * the time to wait if too many attempts of the network wait.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);
