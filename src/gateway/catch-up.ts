@@ -75,7 +75,7 @@ export class CatchUps {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
   }
 
-  /** In a channel that the session resumes, it goes live after its missed messages were pushed. */
+  /** In a channel that it resumes, the session goes live after the missed messages were pushed. */
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
     const resumed: Backlog[] = [];

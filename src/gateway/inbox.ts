@@ -98,7 +98,7 @@ export function deliverCommand(
   return pushed;
 }
 
-/** Must be called before any copy that was published later is delivered. */
+/** Must be called before any copy that was published after the lost ones is delivered. */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
   else session.inboxLive ??= { from: 0, to: 0 };

@@ -75,7 +75,10 @@ export interface WorkLimits {
 const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each needs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
-/** More than 1, so that users with full buckets are removed faster than users are added. */
+/**
+ * Number of absent users that are checked when one is added. More than 1, so that users with full
+ * buckets are removed faster than users are added.
+ */
 const SWEPT_AT_ONCE = 4;
 
 class UserRate {
@@ -188,7 +191,7 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
-  /** True if the client, or all clients of the user, keep sending although they are refused. */
+  /** True if the client, or the user's clients together, keep sending although they are refused. */
   isExhausted(nowMs: number): boolean {
     return this.#own.exhausted || (this.#user?.refused.waitMs(nowMs) ?? 0) > 0;
   }
@@ -203,12 +206,12 @@ export class ConnectionRate implements Rate {
   }
 }
 
-/** Asks a connection's rate before each request of a frame, whose first request it has paid. */
+/** Charges a connection for each request of a frame. The frame itself has paid for the first. */
 export class Admission {
   readonly #rate: ConnectionRate;
   #nowMs = 0;
   #isPaid = false;
-  /** Milliseconds to wait after the last request that was refused. */
+  /** Milliseconds to wait if the last request was refused, otherwise 0. */
   waitMs = 0;
   /** Size of the last request. */
   bytes = 0;
@@ -320,9 +323,9 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
   };
 }
 
-/** First frames up to this size are not counted: a connection costs more than its scan. */
+/** First frames up to this size are not counted: opening a connection costs more than a scan. */
 const FREE_GREETING_BYTES = 8192;
-/** A hundred clients with a thousand resume points each can log in at the same time. */
+/** Lets a hundred clients of a network, each with a thousand resume points, log in at once. */
 const GREETING_LIMIT: RateLimit = { perSecond: 2 * 1024 * 1024, burst: 16 * 1024 * 1024 };
 const MAX_NETWORKS = 10_000;
 

@@ -1,6 +1,6 @@
 // Updates sessions whose events may have been lost: reads their memberships and inboxes again if
-// these have changed. A read that fails with a BrokerError is repeated until it succeeds; until
-// then the session stays as it is. After any other error the session is closed.
+// these have changed. These reads are repeated after a BrokerError; until they succeed, the session
+// stays as it is. After any other error the session is closed.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";

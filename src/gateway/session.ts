@@ -128,8 +128,8 @@ export class Session {
   /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * More memory may be in use, because a small payload from Redis can keep a block of 8 KiB of
-   * Node's buffer pool alive (`redis/wire.ts`).
+   * Held items may use more memory than this, because a small payload from Redis can keep a block
+   * of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -245,7 +245,7 @@ export class Session {
     for (const wake of waiters) wake();
   }
 
-  /** A negative number releases bytes. */
+  /** Counts bytes that are held for the session. A negative number releases them. */
   charge(bytes: number): void {
     this.#heldBytes += bytes;
     if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");

@@ -245,7 +245,7 @@ export class PresenceWatch {
     for (const [session, presence] of changes) session.push({ kind: "presence", presence });
   }
 
-  /** Reads the state of an offline user again when its push is due. */
+  /** Returns false for an offline user whose push is not due, and reads the state again then. */
   #isDue({ uid, online }: Presence): boolean {
     const offlinePush = this.#offlinePushes.get(uid);
     const waitMs = offlinePush === undefined ? 0 : offlinePush.dueMs - performance.now();
