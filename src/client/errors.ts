@@ -20,7 +20,7 @@ export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 /** Code of a JindouError. `docs/sdk.md` explains each code. */
 export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
-/** Copied, because the server's table would be a tenth of the SDK. */
+/** Copies the server's codes, whose table would be a tenth of the SDK. */
 export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "connection_lost",
   "queue_full",

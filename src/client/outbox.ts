@@ -27,7 +27,7 @@ interface QueuedMessage {
   timer?: ReturnType<typeof setTimeout>;
 }
 
-/** Maximum number of messages in flight, over all channels. It is well below the server's limit. */
+/** Maximum number of messages in flight, over all channels. Below a server's default limit. */
 const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
 
