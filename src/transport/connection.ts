@@ -51,7 +51,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   #endCode = 0;
   #isSubscriber = false;
   #isDropped = false;
-  /** `undefined` after the peer has authenticated. */
+  /** `undefined` after the peer has authenticated or the socket has closed. */
   #place: Place | undefined;
   #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
 

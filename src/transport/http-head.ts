@@ -63,7 +63,10 @@ export class HeadCheck {
     return undefined;
   }
 
-  /** For X-Forwarded-For, returns all values, separated by commas. */
+  /**
+   * Returns the first header of this name in the last checked request. For X-Forwarded-For, returns
+   * all values, joined by commas.
+   */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }

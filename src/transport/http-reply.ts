@@ -30,7 +30,7 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 
 /**
  * If the reply were written now, uWebSockets.js would still serve a next request that was received
- * together with this one. While the reply is pending, it closes the connection instead.
+ * together with this one. While the reply is pending, uWebSockets.js closes the connection instead.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;
@@ -42,7 +42,7 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
   });
 };
 
-/** Sends no Content-Length: uWebSockets.js would then drop the connection's next request. */
+/** Sends no Content-Length: with one, uWebSockets.js would drop the connection's next request. */
 export function writeHeadReply(res: HttpResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.endWithoutBody();

@@ -221,7 +221,7 @@ class PostCall implements BodyOwner {
   }
 }
 
-/** The function returns `undefined` if a `:name` segment is not valid. */
+/** The returned function returns `undefined` if a `:name` segment is not valid. */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
   { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,

@@ -27,6 +27,7 @@ interface SocketLimitsPorts {
   onDisplaced(address: string): void;
 }
 
+/** Unauthenticated connections and calls of one address. */
 interface Tally {
   readonly address: string;
   /** Connections that have not sent a request yet. */
@@ -45,6 +46,7 @@ interface Rounds {
   old: number;
 }
 
+/** A client socket that counts against its address until `leave`. */
 export interface Place {
   readonly tally: Tally;
   readonly sinceTick: number;
@@ -66,7 +68,10 @@ const SPARE_SHARE = 8;
 /** Fraction of all sockets that the silent connections of one address may occupy. */
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
-/** A stalled event loop runs one tick at most, so time without reads does not count. */
+/**
+ * Number of whole ticks after which a silent client socket may be closed. A stalled event loop runs
+ * one tick at most, so time without reads does not count.
+ */
 const SILENT_TICKS = 3000 / TICK_MS;
 
 export class SocketLimits {

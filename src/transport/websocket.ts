@@ -50,6 +50,7 @@ export function serveSockets(
     receiving: undefined,
   };
   const head = new HeadCheck(addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR]);
+  // One variable is enough, because uWebSockets.js calls `open` directly after `upgrade`.
   let upgrading: Upgrade | undefined;
 
   function publish(topic: string, frame: Uint8Array | string): void {
