@@ -63,12 +63,12 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/** Tolerances, because the reported figures can be one heartbeat interval old. */
+/** Smaller differences between nodes are ignored: the figures can be one heartbeat interval old. */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/** Nodes without an address are considered only if no node has one. */
+/** Nodes without an address are considered only if no node that accepts sessions has one. */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
   const reachable = accepting.filter((node) => node.clientAddress !== "");

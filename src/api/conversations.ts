@@ -176,15 +176,16 @@ function filterOf(body: Body<"sync">): ConversationFilter {
   return { version, onlyUnread: only_unread === 1, excludedTypes };
 }
 
-/** Maximum number of characters of recent messages in a reply. */
+/** Approximate maximum number of characters of recent messages in a reply. */
 const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
 
 interface ListContent {
   readonly uid: string;
+  /** Maximum number of recent messages of a conversation. */
   readonly limit: number;
   /** Last seq that the caller already has in each channel. Only later messages are returned. */
   readonly lastSeqs: LastSeqs;
-  /** If true, conversations over the maximum are in the reply too, but without messages. */
+  /** If true, conversations beyond `MAX_RECENTS_LENGTH` are returned too, without messages. */
   readonly isWhole: boolean;
 }
 

@@ -99,8 +99,9 @@ export function createGuard(options: {
 }
 
 /**
- * A call from a web page has an Origin header, or a Host header that names another machine (DNS
- * rebinding). The user who opened the page did not intend to let it manage the broker.
+ * A POST from a web page, or a GET whose reply the page can read, has an Origin header, or a Host
+ * header that names another machine (DNS rebinding). The user who opened the page did not intend to
+ * let it manage the broker.
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
   let lastHost = ""; // most calls have the same Host

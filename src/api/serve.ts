@@ -97,7 +97,7 @@ function guarded<Result extends RouteReply | undefined>(
   };
 }
 
-/** Safe, because a browser does not add the credential of these calls by itself. */
+/** This is safe, because a browser does not add the credential of these calls by itself. */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>
     reply === undefined || "opened" in reply // a streamed reply already has the header

@@ -107,7 +107,10 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ],
 ]);
 
-/** The result is under `data` and at the top level, because public backends read either. */
+/**
+ * The result is under `data`, and the result of a single message also at the top level, because
+ * public backends read either.
+ */
 function sentReply(reply: HttpReply): HttpReply {
   const data = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
   const top = data.startsWith('{"message_id":') ? `,${data.slice(1, -1)}` : "";
