@@ -27,7 +27,7 @@ export interface Document {
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 const NOT_JSON: DocumentBytes = { bytes: new Uint8Array(), values: 0 };
 
-/** Yields at least one document. A document after the last one that is allowed is not JSON. */
+/** Yields at least one document. After `MAX_DOCUMENTS`, yields one that is not JSON, and ends. */
 export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void> {
   const hasMark = BYTE_ORDER_MARK.every((byte, i) => data[i] === byte);
   let at = skipBlanks(data, hasMark ? BYTE_ORDER_MARK.length : 0);

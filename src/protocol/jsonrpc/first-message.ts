@@ -34,7 +34,7 @@ interface FirstMessage {
   readonly resumeText: Uint8Array | undefined;
 }
 
-/** Returns `undefined` if the message exceeds a limit. */
+/** Returns `undefined` if the message exceeds a limit or contains several documents. */
 export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   const short: Uint8Array[] = [];
   let resumeText: Uint8Array | undefined;

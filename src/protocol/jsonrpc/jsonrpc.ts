@@ -131,7 +131,7 @@ class JsonRpcCodec implements Codec {
     return readResumePoints(params, this.#limits);
   }
 
-  /** Reads only the fields that the response repeats. Returns `undefined` if none is expected. */
+  /** Reads only the id and the method. Returns `undefined` if no response is expected. */
   #refuse(bytes: Uint8Array): FrameError | undefined {
     const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString();
     const id = idOf({ id: shortField(text, "id") });
@@ -265,7 +265,7 @@ function idOf({ id }: JsonObject): string | undefined {
   return isId ? id : undefined;
 }
 
-/** Returns `undefined` if the object has no such field, or a longer one, or is not valid JSON. */
+/** Returns `undefined` if the field is absent, too long or not valid JSON. */
 function shortField(object: string, name: string): unknown {
   try {
     const text = fieldText(object, name)?.text ?? "";

@@ -133,7 +133,7 @@ export class Params {
     throw this.#mismatch("messageId", "an unsigned integer or a string of digits");
   }
 
-  /** The text of an object in the request is the payload [decisions: A payload's text]. */
+  /** If the field is an object, the payload is its unchanged text [decisions: A payload's text]. */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =

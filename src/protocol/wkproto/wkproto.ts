@@ -1,5 +1,5 @@
 // WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
-// replies and pushes to packets. All codecs share the newest encrypted message.
+// replies and pushes to packets. All codecs share the newest encrypted message of each version.
 
 import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../broker/errors.ts";
 import {
@@ -133,6 +133,7 @@ interface CachedRecv {
   readonly recv: EncryptedRecv;
 }
 
+/** By protocol version. */
 type CachedRecvs = Map<number, CachedRecv>;
 
 class WkprotoCodec implements Codec {
