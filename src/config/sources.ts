@@ -276,7 +276,7 @@ function keyNamed(name: string): ConfigKey | undefined {
   return CONFIG_KEYS.find((key) => key.name === name);
 }
 
-/** Returns the first key that ends with a dot and `name` (`api.listen` for `listen`). */
+/** Returns a key that ends with a dot and `name` (`api.listen` for `listen`), or a similar name. */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);
   const sections = CONFIG_KEYS.flatMap(({ path }) =>
