@@ -127,7 +127,10 @@ function isFull(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "EAGAIN";
 }
 
-/** The descriptor is shared with the shell, which must not see a terminal that does not block. */
+/**
+ * Opens the terminal again without blocking writes, because the shell shares the descriptor and
+ * must not see a terminal that does not block.
+ */
 function reopenTerminal(fd: number): number | undefined {
   if (!isatty(fd)) return undefined;
   const { O_WRONLY, O_NOCTTY, O_NONBLOCK } = constants;
