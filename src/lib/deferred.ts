@@ -6,7 +6,7 @@ export interface Deferred<T = void> {
   readonly reject: (error: unknown) => void;
 }
 
-/** Creates a promise whose rejection is never reported as unhandled. */
+/** The rejection of the promise itself, but not of derived ones, counts as handled. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;
   let reject: Deferred<T>["reject"] = () => undefined;

@@ -3,7 +3,10 @@
 
 import { charCode } from "./char-code.ts";
 
-/** Uses 8 MiB. With a million pairs, one lookup in a thousand is a false positive. */
+/**
+ * Base-2 logarithm of the number of blocks, which use 8 MiB. With a million pairs, one lookup in a
+ * thousand is a false positive.
+ */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
 
