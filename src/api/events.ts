@@ -9,10 +9,10 @@ import { errorReply } from "./errors.ts";
 import {
   channelId,
   channelType,
-  LABEL_PATTERN,
   LOBBY,
   MAX_TIME_MS,
   OPTIONAL_ID_PATTERN,
+  OPTIONAL_LABEL_PATTERN,
   streamName,
 } from "./fields.ts";
 import { jsonReply, OK_REPLY } from "./reply.ts";
@@ -38,9 +38,9 @@ const event = Type.Object({
   ),
   id: Type.Optional(
     Type.String({
-      pattern: LABEL_PATTERN,
+      pattern: OPTIONAL_LABEL_PATTERN,
       description:
-        "Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If absent, the server creates an id",
+        "Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If empty or absent, the server creates an id",
     }),
   ),
 });
@@ -74,10 +74,10 @@ export const eventBody = Type.Object(
 
 export const eventQuery = Type.Object({
   force: Type.Optional(
-    Type.Enum(["0", "1"], {
-      type: "string",
+    Type.String({
       default: "0",
-      description: "1: a start event first ends the active stream of the channel",
+      description:
+        "1: a start event first ends the active stream of the channel. All other values mean 0",
     }),
   ),
 });
@@ -129,7 +129,7 @@ function toInput(body: Body, force: boolean): EventInput {
     channel: { id: body.channel_id, type: body.channel_type },
     fromUid: body.from_uid ?? "",
     clientMsgNo: body.client_msg_no,
-    eventId: event.id,
+    eventId: event.id || undefined,
     type: event.type,
     data: event.data ?? "",
     timestampMs: event.timestamp,

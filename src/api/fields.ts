@@ -30,9 +30,11 @@ export const channelType = Type.Enum([1, 2], {
   type: "integer",
   description: "1 personal channel, 2 group channel",
 });
-export const personUid = id(
-  "User whose conversation with channel_id is read; required for a personal channel",
-);
+/** An empty uid has the same meaning as a missing uid. */
+export const personUid = Type.String({
+  pattern: OPTIONAL_ID_PATTERN,
+  description: "User whose conversation with channel_id is read; required for a personal channel",
+});
 export const streamName = Type.String({
   pattern: LABEL_PATTERN,
   description: "Identifies the stream or message. All events of a stream have the same value",

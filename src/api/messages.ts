@@ -11,10 +11,10 @@ import {
   channelType,
   flag,
   id,
-  LABEL_PATTERN,
   LOBBY,
   OPTIONAL_LABEL_PATTERN,
   personUid,
+  uids,
 } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
@@ -52,9 +52,9 @@ export const sendBody = (maxSubscribers: number) =>
       header: Type.Optional(header),
       client_msg_no: Type.Optional(
         Type.String({
-          pattern: LABEL_PATTERN,
+          pattern: OPTIONAL_LABEL_PATTERN,
           description:
-            "Identifies the message for deduplication. If absent, the server creates one",
+            "Identifies the message for deduplication. If empty or absent, the server creates one",
         }),
       ),
       stream_no: Type.Optional(
@@ -72,11 +72,10 @@ export const sendBody = (maxSubscribers: number) =>
         }),
       ),
       subscribers: Type.Optional(
-        Type.Array(id("User id"), {
-          minItems: 1,
-          maxItems: maxSubscribers,
-          description: "Restricts the recipients. Only for commands",
-        }),
+        uids(
+          "Restricts the recipients. Only for commands. An empty list means no restriction",
+          maxSubscribers,
+        ),
       ),
       tag_key: Type.Optional(
         Type.String({
@@ -148,7 +147,7 @@ export function createMessageCalls(messages: Messages) {
     },
 
     async history(query: HistoryQuery) {
-      const { uid } = query;
+      const uid = query.uid || undefined;
       const channel = { id: query.channel_id, type: query.channel_type };
       if (channel.type === PERSON_CHANNEL && uid === undefined)
         return errorReply("bad_request", {
@@ -171,13 +170,13 @@ function toInput(body: SendBody, payload: Uint8Array): SendInput {
   return {
     fromUid: body.from_uid,
     channel: { id: body.channel_id, type: body.channel_type },
-    clientMsgNo: body.client_msg_no,
+    clientMsgNo: body.client_msg_no || undefined,
     header: toHeader(header),
     expireS: body.expire ?? 0,
     streamNo: body.stream_no || undefined,
     tagKey: body.tag_key || undefined,
     payload,
-    subscribers: body.subscribers,
+    subscribers: body.subscribers?.length ? body.subscribers : undefined,
     origin: undefined,
   };
 }

@@ -103,7 +103,8 @@ function toRequest(
   { headers }: HttpRequest,
   audience: Audience,
 ): ReadResult<StreamRequest> {
-  const { uid, token, device_flag: flag = WEB } = query;
+  const { token, device_flag: flag = WEB } = query;
+  const uid = query.uid || undefined;
   const isViewer = audience === "viewers" || token !== undefined;
   const channel = { id: query.channel_id, type: query.channel_type };
   if (uid === undefined && (isViewer || channel.type !== GROUP_CHANNEL))
