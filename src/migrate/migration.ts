@@ -290,6 +290,7 @@ export class Migration {
     const target = new MoveTarget(link, (key) => lease.fenceOf(key));
     const save: CopyPorts["save"] = (change) => saveRecord(link, lease, change);
     const barrier = new ReplicationBarrier(link);
+    const replicated = barrier.observe();
     try {
       await save({ tries: this.#tryCount, lastErr: "" });
       await copyAll({
@@ -309,7 +310,7 @@ export class Migration {
         },
         onCompared: this.#events.onCompared,
       });
-      await barrier.wait();
+      await replicated();
       await save({ isDone: true, lastErr: "", differing: "" });
       this.#setStatus("completed", this.#state.step);
       return true;

@@ -21,14 +21,33 @@ export class ReplicationBarrier {
 
   /**
    * Resolves when `minReplicas` replicas have received everything that was written and acknowledged
-   * before this call on the primary that holds `key`, or on all primaries if `key` is omitted.
-   * Returns `undefined` if no replicas are required. Throws `unavailable` if too few replicas have
-   * received it in time, or if the primary was replaced meanwhile.
+   * before this call on the primary that holds `key`. Must be called at once after the reply to the
+   * write: if the connection was lost in between, another server may be the primary. Returns
+   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have received
+   * it in time, or if the primary was replaced meanwhile.
    */
-  wait(key?: string): Promise<void> | undefined {
-    const link = this.#link;
-    if (link.settings.minReplicas === 0) return undefined;
-    return this.#wait(key);
+  wait(key: string): Promise<void> | undefined {
+    if (this.#link.settings.minReplicas === 0) return undefined;
+    return this.#join([this.#link.primaryOf(key)]);
+  }
+
+  /**
+   * Must be called before several writes to any primaries. The returned function waits like `wait`
+   * for all primaries that are connected. It throws `unavailable` if a connection was lost since
+   * this call, because the primary may have been replaced by a server without the writes.
+   */
+  observe(): () => Promise<void> {
+    if (this.#link.settings.minReplicas === 0) return async () => {};
+    const sockets = new Map(this.#connected().map((primary) => [primary, primary.stream]));
+    return async () => {
+      for (const [primary, socket] of sockets)
+        if (primary.status !== "ready" || primary.stream !== socket)
+          throw new BrokerError("unavailable", {
+            message:
+              "The connection to a primary was lost before its replicas confirmed the write. Retry it.",
+          });
+      await this.#join(this.#connected());
+    };
   }
 
   close(): void {
@@ -36,12 +55,11 @@ export class ReplicationBarrier {
     this.#waits.clear();
   }
 
-  async #wait(key: string | undefined): Promise<void> {
-    const primaries =
-      key === undefined
-        ? // A primary that is not connected is skipped.
-          this.#link.primaries().filter(({ status }) => status === "ready")
-        : [this.#link.primaryOf(key)];
+  #connected(): readonly Redis[] {
+    return this.#link.primaries().filter(({ status }) => status === "ready");
+  }
+
+  async #join(primaries: readonly Redis[]): Promise<void> {
     const joined = primaries.map((primary) => this.#waitsOf(primary).join());
     for (const result of await Promise.allSettled(joined))
       if (result.status === "rejected") throw result.reason;

@@ -2,6 +2,9 @@
 // in time.
 
 import t, { type Test } from "tap";
+import { channelKey } from "../../src/broker/model.ts";
+import { ReplicationBarrier } from "../../src/redis/replication.ts";
+import { slotOf } from "../../src/redis/slots.ts";
 import { codeOf, draftOf, retryOf } from "../contract/store-fixture.ts";
 import { openStore } from "../store/redis/one-store.ts";
 import {
@@ -112,5 +115,44 @@ t.test(
       "channels of other primaries are not affected",
     );
     replicas[0]?.signal("SIGCONT");
+  },
+);
+
+t.test(
+  "a personal message on a Redis Cluster also waits for the replicas of its users' primaries",
+  async (t) => {
+    const { url, replicas } = await startRedisCluster(t, { replicas: true });
+    const { store, link } = await openStore(t, url, { settings });
+    const isOnFirst = (key: string) => slotOf(key) < Math.ceil(16_384 / 3);
+    const isChosen = (uid: string, fromUid: string) =>
+      isOnFirst(link.keys.user("peers", uid)) &&
+      !isOnFirst(link.keys.channel("head", channelKey({ id: uid, type: 1 }, fromUid)));
+    const names = Array.from({ length: 1000 }, (_, n) => `u${n}`);
+    const fromUid = names.find((name) => !isOnFirst(link.keys.user("peers", name))) ?? "";
+    const uid = names.find((name) => isChosen(name, fromUid)) ?? "";
+    const toUser = draftOf({ channel: { id: uid, type: 1 }, fromUid, clientMsgNo: "n" });
+    replicas[0]?.signal("SIGSTOP");
+    t.equal(await codeOf(store.append(toUser)), "unavailable");
+    replicas[0]?.signal("SIGCONT");
+    t.match(await store.append(toUser), { messageSeq: 1, duplicate: true });
+  },
+);
+
+// No door shows this case, because the connection must be lost between two writes of one call.
+t.test(
+  "several writes are not confirmed if a connection to a primary was lost since the first one",
+  async (t) => {
+    const primary = await startRedis(t, SYNC_AT_ONCE);
+    await replicaOf(t, primary);
+    const { link } = await openStore(t, primary.url, { settings });
+    const barrier = new ReplicationBarrier(link);
+    t.teardown(() => barrier.close());
+    const replicated = barrier.observe();
+    await barrier.observe()();
+    await primary.client().call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    while ((await codeOf(barrier.observe()())) !== undefined)
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    t.equal(await codeOf(replicated()), "unavailable");
+    await barrier.observe()();
   },
 );

@@ -131,7 +131,9 @@ export interface RedisStorePorts {
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */
-  readonly waitForReplicas: (key?: string) => Promise<void> | undefined;
+  readonly waitForReplicas: (key: string) => Promise<void> | undefined;
+  /** See `ReplicationBarrier.observe`. */
+  readonly observeReplicas: () => () => Promise<void>;
 }
 
 export function lua(name: string): URL {

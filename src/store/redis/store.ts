@@ -21,7 +21,10 @@ import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
 /** The store starts the link, and the creator of the link closes it. */
-type RedisStoreOptions = Omit<RedisStorePorts, "waitForReplicas" | "unreadable">;
+type RedisStoreOptions = Omit<
+  RedisStorePorts,
+  "waitForReplicas" | "observeReplicas" | "unreadable"
+>;
 
 interface RedisStoreStats {
   readonly appends: number;
@@ -46,6 +49,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     ...options,
     unreadable,
     waitForReplicas: (key) => barrier.wait(key),
+    observeReplicas: () => barrier.observe(),
   };
   const { repairIndexes, groupIndex, ...channels } = createRedisChannels(ports);
   const { commands, ...inbox } = createRedisInbox(ports);

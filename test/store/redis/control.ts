@@ -40,7 +40,7 @@ export type ControlStore = UserStore &
 
 /**
  * Creates the three parts on a link. Ports that only other parts use do nothing. The test may
- * replace `waitForReplicas`.
+ * replace `waitForReplicas`, which every wait for replicas then calls.
  */
 function controlStore(
   link: RedisLink,
@@ -54,6 +54,7 @@ function controlStore(
     onError: () => {},
     unreadable: new UnreadableRecords(() => {}),
     waitForReplicas: waitForReplicas ?? (() => undefined),
+    observeReplicas: () => async () => await waitForReplicas?.(""),
   };
   return {
     ...createRedisUsers(ports),

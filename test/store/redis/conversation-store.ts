@@ -55,6 +55,7 @@ export async function openConversations(t: Test, url: string, options: Conversat
     onError: (error) => problems.push(error),
     unreadable: new UnreadableRecords((error) => problems.push(error)),
     waitForReplicas: options.waitForReplicas ?? (() => undefined),
+    observeReplicas: () => async () => {},
   };
   const { groupIndex, ...channels } = createRedisChannels(ports);
   const store: TestStore = {

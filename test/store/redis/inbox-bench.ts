@@ -25,7 +25,7 @@ export interface InboxOptions {
   readonly limits?: Partial<RedisStoreLimits>;
   /** Users whose events the listener receives. */
   readonly users?: readonly string[];
-  readonly waitForReplicas?: RedisStorePorts["waitForReplicas"];
+  readonly observeReplicas?: RedisStorePorts["observeReplicas"];
 }
 
 /** Inboxes of one node, their listener, and what tests need of them. */
@@ -75,7 +75,8 @@ export async function startInbox(
       ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: HOUR_S },
       ...options.limits,
     },
-    waitForReplicas: options.waitForReplicas ?? (() => undefined),
+    waitForReplicas: () => undefined,
+    observeReplicas: options.observeReplicas ?? (() => async () => {}),
   });
   const seqs = async (uid: string) =>
     (await inbox.readInbox(uid, 0, PAGE)).map(({ inboxSeq }) => inboxSeq);

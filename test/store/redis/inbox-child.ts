@@ -21,6 +21,7 @@ const link = new RedisLink(redisSettings(url, { prefix }), {
 });
 const inbox = createRedisInbox({
   ...{ link, clock: Date.now, onError: problem, waitForReplicas: () => undefined },
+  observeReplicas: () => async () => {},
   unreadable: new UnreadableRecords(problem),
   limits: {
     ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1000 },

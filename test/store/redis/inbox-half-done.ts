@@ -237,9 +237,10 @@ export function halfDone(t: Test, start: Start): void {
     "a command that reached too few replicas is rejected, and its retry is a duplicate",
     async (t) => {
       let failures = 1;
-      const waitForReplicas = () =>
-        failures-- > 0 ? Promise.reject(new BrokerError("unavailable")) : undefined;
-      const bench = await start(t, { waitForReplicas });
+      const observeReplicas = () => async () => {
+        if (failures-- > 0) throw new BrokerError("unavailable");
+      };
+      const bench = await start(t, { observeReplicas });
       const draft = retry({ recipients: USERS });
       t.equal(await codeOf(bench.inbox.appendCommand(draft)), "unavailable");
       t.equal((await bench.inbox.appendCommand(draft)).duplicate, true);

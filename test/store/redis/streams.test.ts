@@ -273,6 +273,7 @@ t.test("a stream event that is not replicated is rejected", async (t) => {
     async waitForReplicas() {
       if (!isReplicated) throw new BrokerError("unavailable");
     },
+    observeReplicas: () => async () => {},
   });
   const store = { ...fixture.store, ...streams };
   const { start: begin, content } = producer({ store } as StoreFixture);

@@ -174,9 +174,11 @@ export class Appends {
 
   #settle(calls: readonly AppendCall[], reply: AppendReply): void {
     const { results, errors } = reply;
-    const durable = isAnyStored(results)
-      ? this.#ports.waitForReplicas(calls[0]?.names.head)
-      : undefined;
+    const [first] = calls;
+    const durable =
+      first !== undefined && isAnyStored(results)
+        ? this.#ports.waitForReplicas(first.names.head)
+        : undefined;
     durable?.catch(ignore); // each caller gets the rejection
     let errorIndex = 0;
     for (const [at, call] of calls.entries()) {

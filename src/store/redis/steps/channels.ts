@@ -65,10 +65,13 @@ interface RedisChannels extends ChannelStore {
 }
 
 export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
-  const { link, waitForReplicas } = ports;
+  const { link, waitForReplicas, observeReplicas } = ports;
   const groups = new UserGroups(ports);
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
     names.map((name) => link.keys.channel(name, recordKey(channel)));
+
+  const waitForChannel = (channel: ChannelRef) =>
+    waitForReplicas(link.keys.channel("head", recordKey(channel)));
 
   const memberKeys = (channel: ChannelRef, membership = PERMANENT) =>
     keysOf(channel, "head", ...kindsOf(membership), ...MEMBERS_KEYS);
@@ -101,12 +104,13 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   ): Promise<unknown> {
     const { id, type } = channel;
     if (type === GROUP_CHANNEL) {
+      const replicated = observeReplicas(); // the group indexes are in other slots
       const reply = await groups.addBefore(id, uids, script);
-      await waitForReplicas(); // the group indexes are in other slots
+      await replicated();
       return reply;
     }
     const reply = await script();
-    await waitForReplicas(keysOf(channel, "head")[0]);
+    await waitForChannel(channel);
     return reply;
   }
 
@@ -147,7 +151,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     async updateChannel(channel, flags) {
       const [head = ""] = keysOf(channel, "head");
       const bits = await link.run(UPDATE, [head], changeOf(flags));
-      await waitForReplicas(head);
+      await waitForChannel(channel);
       return infoOf(channel, Number(bits));
     },
 
@@ -171,7 +175,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       const keys = memberKeys(channel, membership);
       const args = [...groupArgs(channel), JSON.stringify(unique)];
       const reply = await link.run(REMOVE, keys, args);
-      await waitForReplicas(keys[0]);
+      await waitForChannel(channel);
       // See the header of `members_remove.lua`.
       const [verdict, positions] = reply as readonly [number, unknown];
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
@@ -187,7 +191,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       const isGroup = channel.type === GROUP_CHANNEL ? 1 : 0;
       const args = ["", "", names, kind, LIST_BITS[list], isGroup];
       const reply = await link.run(CHANGE_LIST, keys, args);
-      await waitForReplicas(keys[0]);
+      await waitForChannel(channel);
       return reply === 1;
     },
 

@@ -97,6 +97,7 @@ export class Commands {
 
   async #append(draft: CommandDraft): Promise<AppendResult> {
     const command = newCommand(this.#ports, draft);
+    const replicated = this.#ports.observeReplicas();
     const { accepting, spreading } = await this.#begin(command, draft);
     const accepted = await accepting;
     if (accepted.kind === "retry") return this.#answerRetry(draft.key, accepted);
@@ -104,7 +105,7 @@ export class Commands {
     this.counts.dropped += dropped;
     await spreading;
     if (failure !== undefined) throw failure;
-    await this.#ports.waitForReplicas();
+    await replicated();
     if (hasPendingCopies) void this.#forget({ ...command, messageId });
     this.counts.commands += 1;
     return { messageId, messageSeq: 0, duplicate: false };
@@ -159,8 +160,9 @@ export class Commands {
   }
 
   async #settle(unfinished: Command | undefined): Promise<void> {
+    const replicated = this.#ports.observeReplicas();
     if (unfinished !== undefined) await this.#complete(unfinished, new Set());
-    await this.#ports.waitForReplicas();
+    await replicated();
     if (unfinished !== undefined) void this.#forget(unfinished);
   }
 
@@ -266,7 +268,7 @@ export class Commands {
 
   /** If some commands could not be completed, no node tries again for a minute. */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
-    const { link, clock, limits, waitForReplicas } = this.#ports;
+    const { link, clock, limits, observeReplicas } = this.#ports;
     const pendingKey = link.keys.bucket("commands", bucket);
     const idAt = (ageMs: number) => firstMessageId(clock() - ageMs);
     const endedId = idAt(limits.inboxTtlS * 1000);
@@ -276,6 +278,7 @@ export class Commands {
     let isHeld = false;
     let allDone = true;
     for (;;) {
+      const replicated = observeReplicas();
       const range = { endedId, from, untilId };
       const page = await readPendingCopies(this.#ports, bucket, range);
       isHeld ||= page.length > 0;
@@ -292,7 +295,7 @@ export class Commands {
         }
       }
       if (done.length > 0) {
-        await waitForReplicas();
+        await replicated();
         await link.write("xdel", pendingKey, ...done);
       }
       if (page.length < PENDING_PAGE || isOver()) break;

@@ -56,7 +56,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
         steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...batch]));
       }
       const counts = await Promise.all(steps);
-      await waitForReplicas(keys[0]);
+      await waitForReplicas(link.keys.user("inbox", uid));
       return counts.reduce<number>((sum, count) => sum + Number(count), 0);
     },
   };

@@ -63,14 +63,14 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     else if (isApart && placement.messageSeq === 0)
       // A message that is not stored must be published from the draft of the retry.
       await publish(draft, placement);
-    else if (isApart) await publishAgain(link, draft, placement);
+    else if (isApart) await publishAgain(ports, draft, placement);
   }
 
   async function publish(draft: MessageDraft, placement: Placement): Promise<void> {
     const keptAtMs = placement.messageSeq === 0 ? undefined : messageTimeMs(placement.messageId);
     const extra = encodeExtra({ ...draft, idBefore: placement.idBefore });
     const frame = messagePublication({ ...placement, extra });
-    await publishToUsers(link, draft.key, frame, keptAtMs);
+    await publishToUsers(ports, draft.key, frame, keptAtMs);
   }
 
   return {

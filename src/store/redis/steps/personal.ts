@@ -5,31 +5,34 @@
 import { type ChannelKey, messageTimeMs, userTopic } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
-import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
-import { lua } from "../ports.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
 import type { Placement } from "./append-call.ts";
 import { otherUser } from "./channel-names.ts";
+
+type PersonalPorts = Pick<RedisStorePorts, "link" | "waitForReplicas">;
 
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * If `keptAtMs` is set (the time in the id of a stored message), also updates `peers`. The calls
- * ignore the maximum number of calls in flight, because the channel's script has already run.
+ * If `keptAtMs` is set (the time in the id of a stored message), also updates `peers` and waits for
+ * its replicas. The calls ignore the maximum number of calls in flight, because the channel's
+ * script has already run.
  */
 export async function publishToUsers(
-  link: RedisLink,
+  { link, waitForReplicas }: PersonalPorts,
   key: ChannelKey,
   frame: Buffer,
   keptAtMs: number | undefined,
 ): Promise<void> {
   const users = usersOf(key);
-  const published = users.map((uid) => {
+  const published = users.map(async (uid) => {
     const topic = link.keys.topic(userTopic(uid));
+    const peers = link.keys.user("peers", uid);
     const args = [topic, frame, otherUser(users, uid), keptAtMs ?? ""];
-    const options = { isVital: true };
-    return link.run(TO_USER, [link.keys.user("peers", uid)], args, options);
+    await link.run(TO_USER, [peers], args, { isVital: true });
+    if (keptAtMs !== undefined) await waitForReplicas(peers);
   });
   for (const result of await Promise.allSettled(published))
     if (result.status === "rejected") throw result.reason;
@@ -37,10 +40,11 @@ export async function publishToUsers(
 
 /** Publishes nothing if the message is no longer in the log or belongs to a stream. */
 export async function publishAgain(
-  link: RedisLink,
+  ports: PersonalPorts,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,
   place: Pick<Placement, "messageId" | "messageSeq" | "publicationSeq">,
 ): Promise<void> {
+  const { link } = ports;
   const log = link.keys.channel("log", key);
   const entryId = `${place.messageSeq}-${place.messageId}`;
   const entries = await link.call("xrange", log, entryId, entryId);
@@ -55,5 +59,5 @@ export async function publishAgain(
   if (record === undefined || fields.some(isName("s"))) return;
   const extra = encodeExtra({ origin, recipients: undefined, idBefore: 0 });
   const frame = messagePublication({ ...place, record, extra });
-  await publishToUsers(link, key, frame, messageTimeMs(place.messageId));
+  await publishToUsers(ports, key, frame, messageTimeMs(place.messageId));
 }

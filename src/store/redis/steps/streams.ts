@@ -55,10 +55,13 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   async function addToIndexes(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
     const nowMs = clock();
-    const added = users.flatMap((uid) => [
-      link.write("sadd", keys.user("streams", uid), key),
-      link.write("zadd", keys.user("peers", uid), "GT", nowMs, otherUser(users, uid)),
-    ]);
+    const added = users.map(async (uid) => {
+      await Promise.all([
+        link.write("sadd", keys.user("streams", uid), key),
+        link.write("zadd", keys.user("peers", uid), "GT", nowMs, otherUser(users, uid)),
+      ]);
+      await waitForReplicas(keys.user("peers", uid));
+    });
     await Promise.all(added);
   }
 
@@ -79,7 +82,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     const published = frames.map((frame) => {
       const [message] = isMessages(frame) ? framesOf(frame).frames : [];
       const keptAtMs = message && messageTimeMs(messageIdOf(message));
-      return publishToUsers(link, key, frame, keptAtMs);
+      return publishToUsers(ports, key, frame, keptAtMs);
     });
     await Promise.all(published);
   }
