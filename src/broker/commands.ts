@@ -23,7 +23,7 @@ export type Audience =
 export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** Users outside the channel are ignored. */
+  /** Users to whom the command is restricted. Users outside the channel are ignored. */
   readonly subscribers: readonly string[] | undefined;
   readonly noPersist: boolean;
 }

@@ -30,7 +30,7 @@ type State = ConversationHead | Conversation;
 
 interface Position {
   readonly sinceMs: number;
-  /** Newest change when the first page was read. */
+  /** Time of the newest change when the first page was read. */
   readonly asOfMs: number;
   /** The prints contain all returned conversations with a change at or after this time. */
   readonly printsFromMs: number;
