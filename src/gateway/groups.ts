@@ -110,7 +110,7 @@ export class Group implements Scope {
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
-  /** Live members with a private format. A transport topic for them would not save anything. */
+  /** Live members with a private format. A transport topic would cost more than it saves. */
   #private: Set<Session> | undefined;
   readonly #joining = new Map<Session, Backlog>();
   /** Backlogs of the live members whose events are withheld for now. */

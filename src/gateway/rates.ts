@@ -19,7 +19,7 @@ const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
 /** Number of sessions of this node to which a message is delivered per frame of work. */
 const RECEIVERS_PER_FRAME = 100;
-/** The same for sessions whose copy of a message is encrypted with their own key. */
+/** Number of copies of a message that are encrypted for a single session per frame of work. */
 const ENCRYPTED_PER_FRAME = 20;
 /** Number of values of a JSON document that are parsed per frame of work. */
 const VALUES_PER_FRAME = 200;
@@ -104,7 +104,7 @@ class UserRate {
   }
 }
 
-/** Tokens that were removed for a request. They may be fewer than its work (see `RateLimit`). */
+/** Tokens that were removed for a request, fewer than its work if a debt is at its maximum. */
 export interface Reservation {
   readonly own: number;
   readonly user: number;
@@ -251,7 +251,7 @@ export class UserRates {
     return rate?.work.waitMs(nowMs) ?? 0;
   }
 
-  /** Charges a user, who may have no session on this node. Returns what `TokenBucket.charge` does. */
+  /** Charges a user, who may have no session on this node. Returns the number of tokens removed. */
   charge(uid: string, cost: number, nowMs: number): number {
     const existing = this.#users.get(uid) ?? this.#absent.get(uid);
     const rate = existing ?? new UserRate(this.limits, nowMs);
@@ -263,7 +263,7 @@ export class UserRates {
     return charged;
   }
 
-  /** Charges a user who has used this node. Does nothing for other users. */
+  /** Charges a user whose budget this node remembers. Does nothing for other users. */
   chargeKnown(uid: string, cost: number): void {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     rate?.work.charge(cost);
