@@ -21,10 +21,7 @@ export interface Content {
 }
 
 export interface SendOptions {
-  /**
-   * Idempotency key: a message that is sent again with the same key is stored once. Default:
-   * random.
-   */
+  /** Idempotency key: a message sent again with the same key is stored once. Default: random. */
   readonly clientMsgNo?: string;
   /** Whether the message counts as unread for its receivers. Default: true. */
   readonly redDot?: boolean;
@@ -216,7 +213,7 @@ export interface ClientEvents {
     readonly change: "read" | "unread" | "delete";
     readonly conversation: ConversationView;
   };
-  /** A user of one of the presence watches went online or offline. */
+  /** The presence of a watched user changed. */
   readonly presence: Presence;
   readonly status: Status;
   /** The server ended the session permanently. The client does not reconnect. */

@@ -31,8 +31,8 @@ export interface ConnectOptions {
    */
   readonly webSocket?: SocketConstructor;
   /**
-   * Delay before a reconnect in milliseconds. It grows from about `minMs` (default 500) to about
-   * `maxMs` (default 30,000).
+   * Usual delay before a reconnect in milliseconds. It grows from about `minMs` (default 500) to
+   * about `maxMs` (default 30,000).
    */
   readonly reconnect?: { readonly minMs?: number; readonly maxMs?: number };
   /**
