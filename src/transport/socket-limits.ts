@@ -183,8 +183,8 @@ export class SocketLimits {
   }
 
   /**
-   * If true, the connection is counted against its address. `share` is the fraction of the
-   * address's limit above which the method returns false.
+   * If the result is true, the connection is counted against its address. `share` is the fraction
+   * of the address's limit above which the result is false.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;
