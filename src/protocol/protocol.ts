@@ -257,7 +257,7 @@ export type Push =
       readonly message: Message;
     }
   | {
-      /** All messages with a seq greater than `afterSeq`, up to and including `throughSeq`. */
+      /** All existing messages with a seq above `afterSeq`, up to and including `throughSeq`. */
       readonly kind: "messages";
       readonly channel: ChannelRef;
       readonly afterSeq: number;
@@ -281,7 +281,7 @@ export type Push =
   | {
       readonly kind: "command";
       readonly channel: ChannelRef;
-      /** 0 if the command needs no acknowledgement. */
+      /** Position in the inbox, 0 if the command needs no acknowledgement. */
       readonly inboxSeq: number;
       readonly message: Message;
     }
