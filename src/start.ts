@@ -4,6 +4,7 @@
 import { BrokerError } from "./broker/errors.ts";
 import type { Config } from "./config/schema.ts";
 import { secretsOf, startSummary } from "./config/summary.ts";
+import { isLoopback, parseAddress } from "./lib/address.ts";
 import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
 import { createLogger, type Logger } from "./observe/logger.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
@@ -65,8 +66,17 @@ export async function startNode(config: Config, version: string, newStore = fals
     throw err;
   });
   if (ports === undefined) return; // closeAndExit ends the process
+  if (admitsEveryone(config))
+    logger.warn(
+      { listen: config.client.listen },
+      "auth.clients is none: every client that reaches client.listen may connect as any user",
+    );
   logger.info({ version, ...ports }, "The node is ready");
   if (process.stderr.isTTY) terminal.write(startSummary(config, ports, version));
+}
+
+function admitsEveryone({ auth, client }: Config): boolean {
+  return auth.clients === "none" && !isLoopback(parseAddress(client.listen)?.host ?? "");
 }
 
 function passwordText(username: string, password: string): string {

@@ -10,6 +10,7 @@ import { openApiRoute } from "./openapi.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
 import { createRoutes, type RoutePorts } from "./routes.ts";
 import { type ApiLog, createServe } from "./serve.ts";
+import type { GuessLimits } from "./static-token.ts";
 import { VIEWER_HEADERS } from "./stream-request.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createWukongimDialect } from "./wukongim.ts";
@@ -18,6 +19,7 @@ export interface ApiSettings {
   /** True if calls need a credential (see `credentialRule` in protected-mode.ts). */
   readonly requiresCredential: boolean;
   readonly staticToken: string;
+  readonly guessLimits: GuessLimits;
   readonly maxBodyBytes: number;
   readonly maxSubscribersPerCall: number;
   readonly dialect: "jindou" | "wukongim";

@@ -3,10 +3,10 @@
 
 import { allows, type Permission } from "../broker/manager-accounts.ts";
 import type { Managers } from "../broker/managers.ts";
-import { hashesEqual, hashToken } from "../broker/tokens.ts";
 import { isLoopback } from "../lib/address.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
+import { type GuessLimits, StaticToken } from "./static-token.ts";
 
 /**
  * Credential that a call needs:
@@ -46,34 +46,40 @@ const PROXY_HEADERS = [
 
 export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host", ...PROXY_HEADERS];
 
+type Verdict = ReturnType<Guard>;
+
 /** Creates a guard that rejects invalid or insufficient credentials even if none is required. */
 export function createGuard(options: {
   readonly managers: Pick<Managers, "authenticate">;
   readonly staticToken: string;
+  readonly guessLimits: GuessLimits;
   readonly requiresCredential: boolean;
 }): Guard {
-  const { managers, staticToken, requiresCredential } = options;
+  const { managers, requiresCredential } = options;
   const isFromPage = createPageCheck();
-  const expectedHash = staticToken === "" ? undefined : hashToken(staticToken);
-
-  function isStaticToken(token: string): boolean {
-    // The hashes have equal lengths, as the comparison in constant time requires.
-    return expectedHash !== undefined && hashesEqual(hashToken(token), expectedHash);
-  }
+  const staticToken = new StaticToken(options.staticToken, options.guessLimits);
 
   function staticTokenOf(request: HttpRequest): "absent" | "right" | "wrong" {
     const { token = "" } = request.headers;
-    if (expectedHash === undefined || token === "") return "absent";
-    return isStaticToken(token) ? "right" : "wrong";
+    if (!staticToken.exists || token === "") return "absent";
+    return staticToken.isRight(token) ? "right" : "wrong";
   }
 
   function refusePage(request: HttpRequest): HttpReply | undefined {
     return isFromPage(request) ? errorReply("forbidden", { message: NOT_FROM_PAGES }) : undefined;
   }
 
-  async function authorizeBearer(bearer: string, access: Access): Promise<HttpReply | undefined> {
+  async function authorizeBearer(
+    request: HttpRequest,
+    bearer: string,
+    access: Access,
+  ): Promise<HttpReply | undefined> {
+    if (staticToken.exists) void request.remoteAddress; // must be read before the first await
     const account = await managers.authenticate(bearer);
-    if (account === undefined) return unauthorized();
+    if (account === undefined) {
+      if (access !== "bearer") await staticToken.attempt(request, false);
+      return unauthorized();
+    }
     if (typeof access === "string") return undefined;
     return access.some((permission) => allows(account, permission))
       ? undefined
@@ -84,18 +90,33 @@ export function createGuard(options: {
     if (access === "public") return undefined;
     if (access === "login") return requiresCredential ? undefined : refusePage(request);
     const token = access === "bearer" ? "absent" : staticTokenOf(request);
+    if (token === "absent") return judge(request, access, token);
+    const turn = staticToken.attempt(request, token === "right");
+    if (turn !== undefined) return turn.then(() => judge(request, access, token));
+    return judge(request, access, token);
+  };
+
+  function judge(
+    request: HttpRequest,
+    access: Access,
+    token: "absent" | "right" | "wrong",
+  ): Verdict {
     if (token === "right") return undefined;
     const bearer = bearerToken(request);
-    if (bearer !== undefined)
-      return access !== "bearer" && isStaticToken(bearer)
-        ? undefined
-        : authorizeBearer(bearer, access);
+    if (bearer !== undefined) {
+      if (access === "bearer" || !staticToken.isRight(bearer))
+        return authorizeBearer(request, bearer, access);
+      return staticToken.attempt(request, true)?.then(() => undefined);
+    }
     const isAnonymousAllowed = !requiresCredential && token === "absent" && access !== "bearer";
     if (!isAnonymousAllowed) return unauthorized();
-    if (PROXY_HEADERS.some((name) => (request.headers[name] ?? "") !== ""))
-      return errorReply("forbidden", { message: NOT_THROUGH_PROXIES });
+    if (isForwarded(request)) return errorReply("forbidden", { message: NOT_THROUGH_PROXIES });
     return refusePage(request);
-  };
+  }
+}
+
+function isForwarded(request: HttpRequest): boolean {
+  return request.isProxied || PROXY_HEADERS.some((name) => (request.headers[name] ?? "") !== "");
 }
 
 /**

@@ -158,6 +158,7 @@ function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   const { access } = route;
   if (access !== "public" && access !== "login")
     codes.push("unauthorized", "unavailable", "too_late");
+  if (typeof access !== "string" || access === "credential") codes.push("rate_limited");
   if (typeof access !== "string" || access === "login") codes.push("forbidden");
   return codes;
 }

@@ -20,7 +20,7 @@ export const apiOptions = Type.Object(
       maxLength: 4096,
       secret: true,
       description:
-        "Static API token that backends send in the header `token`, or as a Bearer token in the header `Authorization`. It has every permission. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
+        "Static API token that backends send in the header `token`, or as a Bearer token in the header `Authorization`. It has every permission. It must have at least 16 characters if `api.listen` is not a loopback address; choose it at random. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
     }),
     dialect: Type.Enum(["jindou", "wukongim"], {
       default: "jindou",
@@ -104,7 +104,7 @@ export const authOptions = Type.Object(
     clients: Type.Enum(["token", "none"], {
       default: "token",
       description:
-        "How clients authenticate. `token`: with a token registered through `POST /user/token`. `none`: not at all; a client connects as any user it names.",
+        "How clients authenticate. `token`: with a token registered through `POST /user/token`. `none`: not at all; a client connects as any user it names. The process then starts only if `client.listen` is a loopback address or `client.allowedOrigins` is set.",
     }),
     tokenTtlS: Type.Integer({
       default: 86_400,
@@ -134,14 +134,14 @@ export const authOptions = Type.Object(
       maximum: 1_000_000,
       unit: "failed attempts",
       description:
-        "Number of wrong client tokens from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS`, on sockets and at /stream, after which tokens from that network are checked one at a time, two per second. Raise it if many clients with expired tokens share an address.",
+        "Number of wrong client tokens from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS`, on sockets and at /stream, after which tokens from that network are checked one at a time, two per second. Wrong API tokens (`api.token`) are counted in the same way, but separately and by each node. Raise it if many clients with expired tokens share an address.",
     }),
     tokenWindowS: Type.Integer({
       default: 60,
       minimum: 1,
       maximum: 86_400,
       unit: "seconds",
-      description: "Length of the window in which wrong client tokens are counted.",
+      description: "Length of the window in which wrong tokens are counted.",
     }),
   },
   CLOSED,

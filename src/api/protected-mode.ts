@@ -10,6 +10,9 @@ export function credentialRule(facts: {
   return facts.listensBeyondLoopback || facts.staticToken !== "" || facts.authApi === "required";
 }
 
+/** Minimum length of a static token that other machines can guess. */
+const MIN_TOKEN_LENGTH = 16;
+
 /** Returns why the process must not start and which keys to set, or `undefined` if it may start. */
 export function refusalToStart(facts: {
   readonly listensBeyondLoopback: boolean;
@@ -19,9 +22,30 @@ export function refusalToStart(facts: {
 }): string | undefined {
   const hasCredential =
     facts.staticToken !== "" || facts.adminPassword !== "" || facts.managers > 0;
-  if (!facts.listensBeyondLoopback || hasCredential) return undefined;
+  if (!facts.listensBeyondLoopback) return undefined;
+  if (facts.staticToken !== "" && facts.staticToken.length < MIN_TOKEN_LENGTH)
+    return (
+      `api.token (JINDOU_API_TOKEN) has fewer than ${MIN_TOKEN_LENGTH} characters, but the HTTP API is reachable from other machines, which could guess it. ` +
+      "Set a random one (openssl rand -base64 24), or set api.listen to 127.0.0.1."
+    );
+  if (hasCredential) return undefined;
   return (
     "The HTTP API would be reachable from other machines without a configured credential. " +
     "Set api.token (JINDOU_API_TOKEN), admin.password (JINDOU_ADMIN_PASSWORD) or managers, or set api.listen to 127.0.0.1."
+  );
+}
+
+/** Returns why clients must not connect without authentication, `undefined` if they may. */
+export function refusalOfOpenClients(facts: {
+  readonly listensBeyondLoopback: boolean;
+  readonly authClients: "token" | "none";
+  readonly allowedOrigins: readonly string[];
+}): string | undefined {
+  const { listensBeyondLoopback, authClients, allowedOrigins } = facts;
+  if (authClients === "token" || !listensBeyondLoopback || allowedOrigins.length > 0)
+    return undefined;
+  return (
+    "auth.clients is none, so any web page that a person opens in this network could connect as any user. " +
+    "Set client.allowedOrigins (JINDOU_CLIENT_ALLOWED_ORIGINS) to the origins of your own pages, or set client.listen (JINDOU_CLIENT_LISTEN) to 127.0.0.1:5200."
   );
 }

@@ -7,6 +7,7 @@ import { networkOf } from "../lib/network.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { BrokerError } from "./errors.ts";
 import type { Clock, Throttle } from "./ports.ts";
+import { SlowTurns } from "./slow-turns.ts";
 import { VerifiedPairs } from "./verified-pairs.ts";
 
 interface TokenLimits {
@@ -27,12 +28,6 @@ interface TokenBearer {
 }
 
 const MAX_NETWORKS = 100_000;
-const SLOW_MS = 500;
-/**
- * Maximum number of waiting attempts of a network that is slowed down. The last one waits at most
- * 4 s, less than the default `client.authTimeoutMs`.
- */
-const MAX_WAITING = 8;
 /**
  * Maximum number of concurrent checks for one key of `#checks`. Running checks are not stopped, so
  * the number of failures can exceed its limit by this number.
@@ -49,16 +44,10 @@ interface Checks {
   count: number;
 }
 
-interface SlowQueue {
-  waiting: number;
-  /** Time of the next turn on the clock of `performance.now`. */
-  nextTurnMs: number;
-}
-
 export class TokenGate {
   readonly #ports: TokenGatePorts;
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
-  readonly #slowQueues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
+  readonly #slowTurns = new SlowTurns();
   readonly #verified = new VerifiedPairs();
   /** Checks by network and user if `#mayFail` returns true for them, otherwise by network. */
   readonly #checks = new Map<string, Checks>();
@@ -83,7 +72,7 @@ export class TokenGate {
         : { checked: await this.#check(network, uid, check) },
     );
     if (outcome !== undefined) return outcome.checked;
-    await this.#waitSlowTurn(network);
+    await this.#slowTurns.wait(network);
     return this.#check(network, uid, check);
   }
 
@@ -129,24 +118,8 @@ export class TokenGate {
     if (failures === undefined) return NONE;
     if (this.#ports.clock() < failures.endsAtMs) return failures;
     this.#failuresByNetwork.delete(network);
-    this.#slowQueues.delete(network);
+    this.#slowTurns.forget(network);
     return NONE;
-  }
-
-  async #waitSlowTurn(network: string): Promise<void> {
-    const nowMs = performance.now();
-    const queue = this.#slowQueues.get(network) ?? { waiting: 0, nextTurnMs: nowMs };
-    if (queue.waiting >= MAX_WAITING)
-      throw new BrokerError("rate_limited", {
-        message: "Too many wrong tokens came from this network; try again later",
-        retryAfterMs: MAX_WAITING * SLOW_MS,
-      });
-    this.#slowQueues.set(network, queue);
-    const turnMs = Math.max(nowMs, queue.nextTurnMs);
-    queue.nextTurnMs = turnMs + SLOW_MS;
-    queue.waiting += 1;
-    await new Promise((resolve) => setTimeout(resolve, turnMs - nowMs));
-    queue.waiting -= 1;
   }
 
   async #countFailure(network: string, uid: string): Promise<void> {

@@ -2,7 +2,7 @@
 // contradictions between keys. Only pure functions.
 
 import { isIP } from "node:net";
-import { refusalToStart } from "../api/protected-mode.ts";
+import { refusalOfOpenClients, refusalToStart } from "../api/protected-mode.ts";
 import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/address.ts";
 import { parseNetwork } from "../lib/network-list.ts";
 import { parseRedisUrl } from "../redis/address.ts";
@@ -20,6 +20,7 @@ export function inconsistencies(config: Config): readonly string[] {
     ...tlsPair("client", config.client.tls),
     ...sharedListener(config),
     ...unprotected(config),
+    ...openClients(config),
     ...sizes(config),
     ...redis(config.redis),
     ...migration(config),
@@ -79,6 +80,17 @@ function unprotected({ api, admin, managers }: Config): readonly string[] {
     staticToken: api.token,
     adminPassword: admin.password,
     managers: managers.length,
+  });
+  return refusal === undefined ? [] : [refusal];
+}
+
+function openClients({ auth, client }: Config): readonly string[] {
+  const listen = parseAddress(client.listen);
+  if (listen === undefined) return [];
+  const refusal = refusalOfOpenClients({
+    listensBeyondLoopback: !isLoopback(listen.host),
+    authClients: auth.clients,
+    allowedOrigins: client.allowedOrigins,
   });
   return refusal === undefined ? [] : [refusal];
 }

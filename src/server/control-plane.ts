@@ -92,6 +92,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
         authApi: config.auth.api,
       }),
       staticToken: config.api.token,
+      guessLimits: { attempts: config.auth.tokenAttempts, windowS: config.auth.tokenWindowS },
       maxBodyBytes: config.api.maxBodyBytes,
       maxSubscribersPerCall: config.api.maxSubscribersPerCall,
       dialect: config.api.dialect,

@@ -98,6 +98,10 @@ export class HttpCall implements HttpRequest {
     return this.#remoteAddress;
   }
 
+  get isProxied(): boolean {
+    return this.#res !== undefined && hasProxyHeader(this.#res);
+  }
+
   abort(): void {
     this.#res = undefined;
     clearTimeout(this.#refusal?.timer);

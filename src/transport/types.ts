@@ -4,7 +4,7 @@
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
-/** One HTTP call. All fields except `remoteAddress` may be read after an `await`. */
+/** One HTTP call. All fields except `remoteAddress` and `isProxied` may be read after an `await`. */
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;
@@ -15,6 +15,8 @@ export interface HttpRequest {
    * first `await`: after the end of the call, the first read returns `""`.
    */
   readonly remoteAddress: string;
+  /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
+  readonly isProxied: boolean;
   /** Headers named by the endpoint and the route. An absent header is `""`. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */

@@ -46,7 +46,7 @@ t.test(
     ])
       t.ok(message?.includes(key), key);
     t.equal(refusalToStart({ ...withoutCredential, listensBeyondLoopback: false }), undefined);
-    t.equal(refusalToStart({ ...withoutCredential, staticToken: "s" }), undefined);
+    t.equal(refusalToStart({ ...withoutCredential, staticToken: "0123456789abcdef" }), undefined);
     t.equal(refusalToStart({ ...withoutCredential, adminPassword: "p" }), undefined);
     t.equal(refusalToStart({ ...withoutCredential, managers: 1 }), undefined);
   },
@@ -262,6 +262,7 @@ t.test(
         path: "",
         query: "",
         remoteAddress: "",
+        isProxied: false,
         headers: { authorization },
         params: [],
         body: new Uint8Array(),

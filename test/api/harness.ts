@@ -29,6 +29,7 @@ import { checkAgainstDocument, checkHeaders, type OpenApi } from "./document.ts"
 export const SETTINGS: ApiSettings = {
   requiresCredential: false,
   staticToken: "",
+  guessLimits: { attempts: 20, windowS: 60 },
   maxBodyBytes: 1_048_576,
   maxSubscribersPerCall: 10_000,
   dialect: "jindou",
@@ -355,6 +356,7 @@ function toRequest(endpoint: HttpEndpoint, target: string, call: Call): HttpRequ
     path,
     query,
     remoteAddress: call.remoteAddress ?? "127.0.0.1",
+    isProxied: false,
     headers: Object.fromEntries(headers.map((name) => [name, values[name] ?? ""])),
     params: paramsOf(endpoint, path) ?? [],
     body: toBytes(call.body),

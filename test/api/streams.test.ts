@@ -227,7 +227,7 @@ t.test(
     const api = await startApi();
     const { endpoint } = api;
     const request = (path: string) => ({
-      ...{ method: "OPTIONS", path, query: "", remoteAddress: "" },
+      ...{ method: "OPTIONS", path, query: "", remoteAddress: "", isProxied: false },
       ...{ headers: {}, params: [], body: new Uint8Array() },
     });
     const stream = endpoint.wrongMethod(request("/stream/2/g1/answer"), "GET");

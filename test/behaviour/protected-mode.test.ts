@@ -1,14 +1,16 @@
 // Protected mode on a real node: which configurations need a credential, which calls stay open, and
 // which configurations do not start.
 
+import { connect } from "node:net";
 import { ConfigError } from "../../src/config/errors.ts";
 import { jindou } from "../main/jindou.ts";
 import { type Settings, tempFolder } from "../support/broker.ts";
+import { proxyHeader, proxyHeader6 } from "../support/proxy-header.ts";
 import { t } from "../support/suite.ts";
 import { startWorld, type World } from "./world.ts";
 
 const PASSWORD = { JINDOU_ADMIN_PASSWORD: "right" };
-const TOKEN = { JINDOU_API_TOKEN: "static" };
+const TOKEN = { JINDOU_API_TOKEN: "static-token-of-tests" };
 const MANAGERS = {
   JINDOU_MANAGERS: '[{"username":"m","password":"p","role":"admin"}]',
 };
@@ -74,14 +76,19 @@ t.test(
   "the static token in the header `token` is accepted by every endpoint, and any other value is refused [decisions: Access token]",
   async (t) => {
     const world = await startWorld(t, { ...TOKEN, ...PASSWORD });
-    const credential = { token: "static" };
+    const credential = { token: TOKEN.JINDOU_API_TOKEN };
     for (const { method, path } of await endpoints(world, credential)) {
       if (path === "/manager/logout") continue; // needs an access token to revoke
       const body = method === "post" ? {} : undefined;
       const { status } = await world.call(path, body, credential);
       t.notOk([401, 403].includes(status), `${path} is answered with ${status}`);
     }
-    for (const token of ["", "stati", "static2", "STATIC"]) {
+    for (const token of [
+      "",
+      "static",
+      `${TOKEN.JINDOU_API_TOKEN}2`,
+      TOKEN.JINDOU_API_TOKEN.toUpperCase(),
+    ]) {
       const { status } = await world.call("/metrics", undefined, { token });
       t.equal(status, 401);
     }
@@ -140,3 +147,37 @@ t.test(
     }
   },
 );
+
+for (const [name, header] of [
+  ["an IPv4 address", proxyHeader("203.0.113.7")],
+  ["the loopback address", proxyHeader("127.0.0.1")],
+  ["an IPv6 address", proxyHeader6("20010db8000000000000000000000001")],
+] as const)
+  t.test(
+    `a call without a credential behind a PROXY header with ${name} is refused with 403, and accepted with a credential [decisions: Limits that hold under attack]`,
+    async (t) => {
+      const world = await startWorld(t, PASSWORD);
+      const { body } = await world.call("/manager/login", { username: "admin", password: "right" });
+      const bearer = `Authorization: Bearer ${body.token}\r\n`;
+      t.match(await rawCall(world.apiPort, header), / 403 [\s\S]*"forbidden"/);
+      t.match(await rawCall(world.apiPort, header, bearer), / 200 /);
+      t.match(await rawCall(world.apiPort, Buffer.alloc(0)), / 200 /, "without a PROXY header");
+    },
+  );
+
+/** Sends a call in plain text behind these bytes and returns the whole response. */
+function rawCall(port: number, before: Buffer, headers = ""): Promise<string> {
+  const lines = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host: "127.0.0.1", port });
+    socket.write(Buffer.concat([before, Buffer.from(`${lines}${headers}\r\n`)]));
+    let text = "";
+    socket.on("data", (data) => {
+      text += data.toString("latin1");
+      // The node keeps the connection of a reply without a PROXY header open.
+      if (/ 200 [\s\S]*jindou_/.test(text)) socket.destroy();
+    });
+    socket.on("error", reject);
+    socket.on("close", () => resolve(text));
+  });
+}

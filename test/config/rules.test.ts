@@ -4,6 +4,9 @@ import { ConfigError } from "../../src/config/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { t } from "../support/suite.ts";
 
+/** Has the minimum length of a token that other machines can guess. */
+const TOKEN = "0123456789abcdef";
+
 /** Loads a configuration with these flags and returns its problems. */
 function problemsOf(flags: Record<string, string>): readonly string[] {
   try {
@@ -21,14 +24,14 @@ t.test("an invalid listen address is rejected", async (t) => {
   for (const listen of ["5001", "localhost", "::1:5001", "a:70000", "1.2.3:1"])
     t.match(problemsOf({ "api.listen": listen }), [/^api\.listen/], listen);
   for (const listen of [":0", "[::1]:5001", "localhost:5001"])
-    t.same(problemsOf({ "api.listen": listen, "api.token": "t" }), [], listen);
+    t.same(problemsOf({ "api.listen": listen, "api.token": TOKEN }), [], listen);
 });
 
 t.test("an API that other machines can reach requires a configured credential", async (t) => {
   for (const listen of [":5001", "0.0.0.0:5001", "[::]:5001", "host:5001"]) {
     const withoutCredential = { "api.listen": listen };
     t.equal(problemsOf(withoutCredential).length, 1, listen);
-    t.same(problemsOf({ ...withoutCredential, "api.token": "t" }), []);
+    t.same(problemsOf({ ...withoutCredential, "api.token": TOKEN }), []);
     t.same(problemsOf({ ...withoutCredential, "admin.password": "p" }), []);
     const managers = '[{"username":"a","password":"p"}]';
     t.same(problemsOf({ ...withoutCredential, managers }), []);
@@ -36,6 +39,26 @@ t.test("an API that other machines can reach requires a configured credential", 
   t.same(problemsOf({ "api.listen": "127.0.0.1:5001" }), []);
   t.same(problemsOf({ "auth.api": "required" }), []);
 });
+
+t.test("an API token that other machines can guess has at least 16 characters", async (t) => {
+  const short = { "api.token": TOKEN.slice(1) };
+  const problems = problemsOf({ ...short, "api.listen": ":5001", "admin.password": "p" });
+  t.match(problems, [/^api\.token .*16 characters/]);
+  t.notMatch(problems[0], short["api.token"], "the token is not shown");
+  t.same(problemsOf(short), [], "a shorter one is accepted on loopback");
+});
+
+t.test(
+  "clients without authentication that other machines can reach need allowed origins",
+  async (t) => {
+    const open = { "auth.clients": "none" };
+    for (const listen of [":5200", "[::]:5200", "example.com:5200"])
+      t.match(problemsOf({ ...open, "client.listen": listen }), [/client\.allowedOrigins/], listen);
+    t.match(problemsOf(open), [/client\.allowedOrigins/], "the default address");
+    t.same(problemsOf({ ...open, "client.allowedOrigins": "https://a.example" }), []);
+    t.same(problemsOf({ ...open, "client.listen": "[::1]:5200" }), []);
+  },
+);
 
 t.test(
   "a TLS certificate needs its key, and the other TLS settings need a certificate and a key",

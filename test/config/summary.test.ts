@@ -22,8 +22,9 @@ t.test(
   async (t) => {
     const env = {
       JINDOU_API_LISTEN: "[::]:1",
-      JINDOU_API_TOKEN: "hunter2",
+      JINDOU_API_TOKEN: "hunter2-hunter2-hunter2",
       JINDOU_AUTH_CLIENTS: "none",
+      JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example.com",
       JINDOU_CLIENT_TLS_CERT_FILE: "c",
       JINDOU_CLIENT_TLS_KEY_FILE: "k",
     };

@@ -97,6 +97,23 @@ t.test(
   },
 );
 
+t.test(
+  "a node whose clients need no authentication warns if other machines can reach them",
+  async (t) => {
+    const open = { JINDOU_AUTH_CLIENTS: "none", JINDOU_CLIENT_LISTEN: "0.0.0.0:0" };
+    const settings = { ...(await nodeSettings(t, DRAIN_MS)), ...open };
+    const refused = await spawnJindou(t, [], { env: settings }).exit;
+    t.equal(refused.code, 2);
+    t.match(refused.stderr, /auth\.clients is none.*client\.allowedOrigins/);
+    const env = { ...settings, JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example.com" };
+    const node = spawnJindou(t, [], { env });
+    const warning =
+      "auth.clients is none: every client that reaches client.listen may connect as any user";
+    t.match(await node.logged(warning), { level: "warn", listen: "0.0.0.0:0" });
+    await node.logged("The node is ready");
+  },
+);
+
 t.test("a start that fails in the store prints the operating system's error", async (t) => {
   const env = await nodeSettings(t, DRAIN_MS);
   const first = spawnJindou(t, [], { env });

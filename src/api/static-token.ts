@@ -1,0 +1,90 @@
+// The static API token. Limits guesses by client network: after too many wrong tokens, the tokens of
+// a network are checked slowly, unless the right one came from it before. Each node counts by itself.
+
+import { SlowTurns } from "../broker/slow-turns.ts";
+import { hashesEqual, hashToken } from "../broker/tokens.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
+import { networkOf } from "../lib/network.ts";
+import type { HttpRequest } from "../transport/types.ts";
+
+const MAX_NETWORKS = 100_000;
+
+interface Failures {
+  count: number;
+  readonly endsAtMs: number;
+}
+
+export interface GuessLimits {
+  /** Number of wrong tokens within `windowS` after which a network is slowed down. */
+  readonly attempts: number;
+  readonly windowS: number;
+}
+
+export class StaticToken {
+  readonly #hash: Uint8Array | undefined;
+  readonly #limits: GuessLimits;
+  readonly #failures = new BoundedMap<string, Failures>(MAX_NETWORKS);
+  /** Networks from which the right token came while wrong ones were remembered. */
+  readonly #verified = new BoundedMap<string, true>(MAX_NETWORKS);
+  readonly #turns = new SlowTurns();
+  /** No failure is remembered after this time. */
+  #failuresEndAtMs = 0;
+
+  /** An empty token means that there is none. */
+  constructor(token: string, limits: GuessLimits) {
+    this.#hash = token === "" ? undefined : hashToken(token);
+    this.#limits = limits;
+  }
+
+  get exists(): boolean {
+    return this.#hash !== undefined;
+  }
+
+  isRight(token: string): boolean {
+    // The hashes have equal lengths, as the comparison in constant time requires.
+    return this.#hash !== undefined && hashesEqual(hashToken(token), this.#hash);
+  }
+
+  /**
+   * Must be called for each token of a caller, before the caller learns whether it is right. Returns
+   * a promise if the caller must wait, which rejects with `rate_limited` if too many wait.
+   */
+  attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {
+    if (this.#hash === undefined) return undefined;
+    const nowMs = performance.now();
+    // While there are no guesses, a call does not pay for its address.
+    if (isRight && nowMs >= this.#failuresEndAtMs) return undefined;
+    const network = networkOf(request.remoteAddress);
+    const isSlowedDown = this.#isSlowedDown(network, nowMs);
+    if (!isRight) this.#countFailure(network, nowMs);
+    if (isSlowedDown) return this.#inTurn(network, isRight);
+    if (isRight) this.#verified.set(network, true);
+    return undefined;
+  }
+
+  async #inTurn(network: string, isRight: boolean): Promise<void> {
+    await this.#turns.wait(network);
+    // Not earlier, because a guesser could send each token twice and see which one need not wait.
+    if (isRight) this.#verified.set(network, true);
+  }
+
+  #isSlowedDown(network: string, nowMs: number): boolean {
+    const failures = this.#failures.get(network);
+    if (failures === undefined || this.#verified.get(network) === true) return false;
+    if (nowMs < failures.endsAtMs) return failures.count >= this.#limits.attempts;
+    this.#failures.delete(network);
+    this.#turns.forget(network);
+    return false;
+  }
+
+  #countFailure(network: string, nowMs: number): void {
+    const failures = this.#failures.get(network);
+    if (failures !== undefined && nowMs < failures.endsAtMs) {
+      failures.count += 1;
+      return;
+    }
+    const endsAtMs = nowMs + this.#limits.windowS * 1000;
+    this.#failures.set(network, { count: 1, endsAtMs });
+    this.#failuresEndAtMs = endsAtMs;
+  }
+}

@@ -1,0 +1,44 @@
+// Checks the credentials of a client network one at a time, two per second, after too many of them
+// were wrong.
+
+import { BoundedMap } from "../lib/bounded-map.ts";
+import { BrokerError } from "./errors.ts";
+
+const MAX_NETWORKS = 100_000;
+const SLOW_MS = 500;
+/**
+ * Maximum number of waiting attempts of a network. The last one waits at most 4 s, less than the
+ * default `client.authTimeoutMs`.
+ */
+const MAX_WAITING = 8;
+
+interface SlowQueue {
+  waiting: number;
+  /** Time of the next turn on the clock of `performance.now`. */
+  nextTurnMs: number;
+}
+
+export class SlowTurns {
+  readonly #queues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
+
+  /** Throws `rate_limited` with the time to wait if too many attempts of the network wait. */
+  async wait(network: string): Promise<void> {
+    const nowMs = performance.now();
+    const queue = this.#queues.get(network) ?? { waiting: 0, nextTurnMs: nowMs };
+    if (queue.waiting >= MAX_WAITING)
+      throw new BrokerError("rate_limited", {
+        message: "Too many wrong tokens came from this network; try again later",
+        retryAfterMs: MAX_WAITING * SLOW_MS,
+      });
+    this.#queues.set(network, queue);
+    const turnMs = Math.max(nowMs, queue.nextTurnMs);
+    queue.nextTurnMs = turnMs + SLOW_MS;
+    queue.waiting += 1;
+    await new Promise((resolve) => setTimeout(resolve, turnMs - nowMs));
+    queue.waiting -= 1;
+  }
+
+  forget(network: string): void {
+    this.#queues.delete(network);
+  }
+}

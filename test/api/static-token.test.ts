@@ -1,0 +1,60 @@
+// Which guesses of the static API token are slowed down. Tested without a node, because whether a
+// call waits can be seen at a door only by its duration.
+
+import { StaticToken } from "../../src/api/static-token.ts";
+import type { HttpRequest } from "../../src/transport/types.ts";
+import { t } from "../support/suite.ts";
+
+const ATTEMPTS = 3;
+const MAX_WAITING = 8;
+
+const from = (remoteAddress: string): HttpRequest => ({
+  ...{ method: "GET", path: "/", query: "", remoteAddress, isProxied: false },
+  ...{ headers: {}, params: [], body: new Uint8Array() },
+});
+const GUESSER = from("192.0.2.1");
+const OTHER = from("192.0.2.2");
+const create = () => new StaticToken("right", { attempts: ATTEMPTS, windowS: 60 });
+
+function guess(token: StaticToken, count: number): readonly (Promise<void> | undefined)[] {
+  return Array.from({ length: count }, () => token.attempt(GUESSER, false));
+}
+
+t.test("a right token does not wait while its network has few failures", async (t) => {
+  const token = create();
+  t.ok(token.isRight("right"));
+  t.notOk(token.isRight("Right"));
+  t.same(guess(token, ATTEMPTS), Array(ATTEMPTS).fill(undefined));
+  t.equal(token.attempt(OTHER, true), undefined);
+});
+
+t.test(
+  "a right token that is refused because too many wait is not remembered as right",
+  async (t) => {
+    const token = create();
+    guess(token, ATTEMPTS);
+    const waiting = guess(token, MAX_WAITING);
+    const refused = [1, 2].map(async () => token.attempt(GUESSER, true));
+    for (const attempt of refused) await t.rejects(attempt, { code: "rate_limited" });
+    t.equal(token.attempt(OTHER, true), undefined, "another network does not wait");
+    await waiting[0];
+    await token.attempt(GUESSER, true);
+    t.equal(token.attempt(GUESSER, true), undefined, "after its turn the network does not wait");
+    await Promise.all(waiting);
+  },
+);
+
+t.test("a network that sent the right token does not wait, however many are wrong", async (t) => {
+  const token = create();
+  guess(token, 1);
+  t.equal(token.attempt(GUESSER, true), undefined);
+  guess(token, 10 * ATTEMPTS);
+  t.equal(token.attempt(GUESSER, true), undefined);
+});
+
+t.test("without a static token nothing is counted", async (t) => {
+  const token = new StaticToken("", { attempts: ATTEMPTS, windowS: 60 });
+  t.notOk(token.exists);
+  t.notOk(token.isRight(""));
+  t.same(guess(token, 3 * ATTEMPTS), Array(3 * ATTEMPTS).fill(undefined));
+});

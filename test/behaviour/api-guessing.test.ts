@@ -1,0 +1,79 @@
+// Guessing of the static API token. A network that guesses is slowed down, while the right token is
+// served at once from other networks, and from the same network if it came from there before.
+
+import { get } from "node:http";
+import { t } from "../support/suite.ts";
+import { startWorld } from "./world.ts";
+
+const LIMIT = 3;
+const TOKEN = "static-token-of-tests";
+const GUESSER = "127.0.0.2";
+const OTHER = "127.0.0.3";
+const SHARED = "127.0.0.4";
+/** Number of parallel guesses. It exceeds the number that may wait for a check, which is 8. */
+const CROWD = 16;
+
+const world = await startWorld(t, {
+  JINDOU_API_TOKEN: TOKEN,
+  JINDOU_ADMIN_PASSWORD: "right",
+  JINDOU_AUTH_TOKEN_ATTEMPTS: String(LIMIT),
+  JINDOU_AUTH_TOKEN_WINDOW_S: "600",
+});
+/** Port of a single node, because each node counts by itself. */
+const { apiPort } = world;
+
+type Headers = Readonly<Record<string, string>>;
+
+function call(from: string, headers: Headers): Promise<{ status: number; retryAfter: number }> {
+  return new Promise((resolve, reject) => {
+    const target = { host: "127.0.0.1", port: apiPort, path: "/migrate/result" };
+    get({ ...target, localAddress: from, headers, agent: false }, (response) => {
+      response.resume();
+      const retryAfter = Number(response.headers["retry-after"] ?? 0);
+      resolve({ status: response.statusCode ?? 0, retryAfter });
+    }).on("error", reject);
+  });
+}
+
+const inHeader = (token: string): Headers => ({ token });
+const asBearer = (token: string): Headers => ({ authorization: `Bearer ${token}` });
+
+async function statuses(count: number, from: string, headers: Headers): Promise<number[]> {
+  const replies = await Promise.all(Array.from({ length: count }, () => call(from, headers)));
+  for (const { status, retryAfter } of replies)
+    if (status === 429) t.ok(retryAfter > 0, "a 429 has Retry-After");
+  return replies.map(({ status }) => status);
+}
+
+t.test(
+  "a network that guesses the API token is slowed down, and the right one from another network is served at once [decisions: Failed credentials]",
+  async (t) => {
+    for (const credential of [inHeader, asBearer, inHeader])
+      t.same(await statuses(1, GUESSER, credential("wrong")), [401]);
+    const guesses = [
+      statuses(CROWD, GUESSER, inHeader("wrong")),
+      statuses(CROWD, GUESSER, asBearer("wrong")),
+    ];
+    for (const credential of [inHeader, asBearer])
+      t.same(await statuses(CROWD, OTHER, credential(TOKEN)), Array(CROWD).fill(200));
+    const results = (await Promise.all(guesses)).flat();
+    t.ok(results.includes(429), "guesses are refused with 429");
+    t.same(await statuses(1, GUESSER, inHeader(TOKEN)), [200], "the right token is served");
+  },
+);
+
+t.test(
+  "a backend is served at once beside a guesser in its own network, and access tokens are not slowed down",
+  async (t) => {
+    await statuses(1, SHARED, inHeader("wrong"));
+    t.same(await statuses(1, SHARED, inHeader(TOKEN)), [200]);
+    await statuses(LIMIT, SHARED, inHeader("wrong"));
+    const guesses = statuses(CROWD, SHARED, inHeader("wrong"));
+    t.same(await statuses(CROWD, SHARED, inHeader(TOKEN)), Array(CROWD).fill(200));
+    t.same(await statuses(CROWD, SHARED, asBearer(TOKEN)), Array(CROWD).fill(200));
+    await guesses;
+    const login = { username: "admin", password: "right" };
+    const { body } = await world.call("/manager/login", login);
+    t.same(await statuses(CROWD, GUESSER, asBearer(body.token)), Array(CROWD).fill(200));
+  },
+);
