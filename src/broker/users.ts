@@ -1,4 +1,5 @@
-// Registers and logs out devices of users, and reads their online status.
+// Registers and logs out devices of users, reads their online status, bans accounts and ends
+// sessions.
 
 import type { CloseReason } from "./errors.ts";
 import { assertId, assertUserUid } from "./ids.ts";
