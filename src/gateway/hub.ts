@@ -74,7 +74,7 @@ export class Hub {
     return workOf(this.sessionsOf(uid)) + workOf(peers);
   }
 
-  /** Adds a session. From now on events for its user are held until it has caught up. */
+  /** Adds a session. Messages and commands for its user then wait until it has caught up. */
   enter(session: Session): void {
     this.#ports.catchUps.enter(session);
     session.inbox = { hasMore: false, unstored: [] };

@@ -10,7 +10,7 @@ import type { Rate } from "./rates.ts";
 
 /** Each reply may be as large as a quarter of `client.maxBufferedBytes`. */
 const READS_AT_ONCE = 4;
-/** Maximum number of concurrent lists. Each examines all conversations of the user. */
+/** Maximum number of concurrent lists. Each may examine all conversations of the user. */
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 8;

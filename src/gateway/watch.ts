@@ -17,8 +17,8 @@ interface WatchPorts {
   /** Charges the user, whose state has changed, for the pushes to the watchers. */
   charge(uid: string, work: number): void;
   /**
-   * Time between the end of a user's last session and the push that the user is offline
-   * [decisions: Presence told to watchers]. 0 means at once.
+   * Time between the end of a user's last session and the push that the user is offline, except
+   * after `FINAL_REASONS` [decisions: Presence told to watchers]. 0 means at once.
    */
   readonly offlineDelayMs: number;
   onError(error: unknown, context: string): void;
