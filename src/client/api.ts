@@ -50,7 +50,7 @@ export interface Sent {
 export interface ReceivedMessage {
   /** Channel of the message. The id of a personal channel is the other user's uid. */
   readonly channel: ChannelRef;
-  /** Id of the message. Ids are unique, and later messages have higher ids. */
+  /** Unique id. Later messages of the channel have higher ids. */
   readonly messageId: number;
   /** Sequence number in the channel, starting at 1; 0 if the message is not stored. */
   readonly messageSeq: number;
