@@ -1,5 +1,5 @@
 // Finds the address of a client behind trusted proxies, from X-Forwarded-For and the PROXY
-// protocol. Must never use what a peer outside of these networks reports, because uWebSockets.js
+// protocol. Must never use what a peer that is not a trusted proxy reports, because uWebSockets.js
 // parses a PROXY header of every peer.
 
 import type { HttpResponse } from "uWebSockets.js";

@@ -8,10 +8,10 @@
 // peer, because the slot of its own connection is not known. The peer of a request is read only
 // while some address has many slots.
 //
-// After that, each call without a credential counts until its reply, and its connection is closed
-// with the reply. A client socket without a credential counts until it is authenticated. It is
-// never refused because of its address: if the address has too many, those that have sent nothing
-// for 3 seconds are closed, the oldest first.
+// After the first request, each call without a credential counts until its reply, and its
+// connection is closed with the reply. A client socket without a credential counts until it is
+// authenticated. It is never refused because of its address: if the address has too many, those
+// that have sent nothing for 3 seconds are closed, the oldest first.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
