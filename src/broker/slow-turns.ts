@@ -1,5 +1,5 @@
-// Checks the credentials of a client network one at a time, two per second, after too many of them
-// were wrong.
+// Delays the attempts of a client network that sent too many wrong credentials: one attempt follows
+// the other, two per second.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError } from "./errors.ts";
