@@ -79,7 +79,7 @@ export const conversationBodies = {
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
           default: 0,
-          description: `Size of a page; 0 means ${PAGE_SIZE}. Without \`page\`, another name for \`limit\`, which takes precedence`,
+          description: `With \`page\`, the number of conversations per page; 0 means ${PAGE_SIZE}. Without \`page\`, the same as \`limit\`. Ignored if \`limit\` is set`,
         }),
       ),
       limit: Type.Optional(

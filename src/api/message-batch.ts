@@ -18,7 +18,7 @@ export const batchUids = (maxSubscribers: number) =>
     minItems: 1,
     maxItems: maxSubscribers,
     description:
-      "Users who receive the message, each as a personal message. An impossible uid is returned in fail_uids",
+      "Users who receive the message, each as a personal message. An invalid uid is returned in fail_uids",
   });
 
 export const sendBatchBody = (maxSubscribers: number) =>

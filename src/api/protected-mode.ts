@@ -10,7 +10,7 @@ export function credentialRule(facts: {
   return facts.listensBeyondLoopback || facts.staticToken !== "" || facts.authApi === "required";
 }
 
-/** Minimum length of a static token that other machines can guess. */
+/** Minimum length of the static token if other machines can reach the API and guess the token. */
 const MIN_TOKEN_LENGTH = 16;
 
 /** Returns why the process must not start and which keys to set, or `undefined` if it may start. */

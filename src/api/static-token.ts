@@ -24,7 +24,7 @@ export class StaticToken {
   readonly #hash: Uint8Array | undefined;
   readonly #limits: GuessLimits;
   readonly #failures = new BoundedMap<string, Failures>(MAX_NETWORKS);
-  /** Networks from which the right token came while wrong ones were remembered. */
+  /** Networks from which the correct token came while wrong ones were remembered. */
   readonly #verified = new BoundedMap<string, true>(MAX_NETWORKS);
   readonly #turns = new SlowTurns();
   /** No failure is remembered after this time. */

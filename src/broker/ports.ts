@@ -582,9 +582,9 @@ export type Confirmation =
     };
 
 /**
- * The session directory. Each method except `confirmSessions` is atomic, and publishes `presence`
- * if it changes the user's sessions. A call that throws `unavailable` may nevertheless have taken
- * effect.
+ * The session directory. Each change of a user's sessions is atomic and also publishes `presence`.
+ * A call for several sessions or users is not atomic as a whole. A call that throws `unavailable`
+ * may nevertheless have taken effect.
  */
 export interface SessionStore {
   /**

@@ -25,7 +25,7 @@ export function draftOf(
   checkNames("send", options, SEND_OPTIONS);
   const { expireS = 0 } = options;
   if (!Number.isSafeInteger(expireS) || expireS < 0)
-    throw new JindouError("bad_request", { message: "expireS must be whole seconds" });
+    throw new JindouError("bad_request", { message: "expireS must be an integer from 0" });
   return {
     kind: "send",
     channel: { id, type },

@@ -97,8 +97,8 @@ export class Family<Series> {
 const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
 
 /**
- * Interval of prom-client's monitor of the event loop, which cannot be left out: the longest that a
- * timer may have, so that the monitor never wakes the process. `EventLoopLag` replaces its gauges.
+ * Interval of prom-client's event-loop monitor, which cannot be disabled: the maximum delay of a
+ * timer, so that the monitor does not wake the process. `EventLoopLag` replaces its gauges.
  */
 const NEVER_MS = 2 ** 31 - 1;
 

@@ -79,7 +79,7 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     onInvalid: (timeMs) =>
       log.error(
         { clock: new Date(timeMs).toISOString() },
-        "The clock of this machine shows a time after 2080. The broker counts on from the last valid time. Set the clock",
+        "The clock of this machine shows a time after 2080. Until it is set, the broker continues from the last valid time. Set the clock",
       ),
     onValid: () => log.info("The clock of this machine shows a valid time again"),
   });

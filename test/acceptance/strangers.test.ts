@@ -144,7 +144,7 @@ t.test(
         (connack) => `reason ${connack[11]}`,
         () => "closed",
       );
-    t.equal(await attempt("bob", 2), "reason 2", "a right token is refused for its key");
+    t.equal(await attempt("bob", 2), "reason 2", "a correct token is refused for its key");
     t.equal(await attempt("eve", 3), "reason 2", "a wrong token is refused");
     const outcomes = await Promise.all(Array.from({ length: 12 }, () => attempt("eve", 3)));
     t.ok(outcomes.includes("closed"), "some of many attempts are not checked at all");

@@ -63,7 +63,7 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login accepts the right password after 5 failed logins with the same username from other addresses [decisions: Failed credentials]",
+  "POST /manager/login accepts the correct password after 5 failed logins with the same username from other addresses [decisions: Failed credentials]",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++) t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);

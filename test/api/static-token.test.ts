@@ -20,7 +20,7 @@ function guess(token: StaticToken, count: number): readonly (Promise<void> | und
   return Array.from({ length: count }, () => token.attempt(GUESSER, false));
 }
 
-t.test("a right token does not wait while its network has few failures", async (t) => {
+t.test("a correct token does not wait while its network has few failures", async (t) => {
   const token = create();
   t.ok(token.isRight("right"));
   t.notOk(token.isRight("Right"));
@@ -29,7 +29,7 @@ t.test("a right token does not wait while its network has few failures", async (
 });
 
 t.test(
-  "a right token that is refused because too many wait is not remembered as right",
+  "a correct token that is refused because too many wait is not remembered as right",
   async (t) => {
     const token = create();
     guess(token, ATTEMPTS);
@@ -44,7 +44,7 @@ t.test(
   },
 );
 
-t.test("a network that sent the right token does not wait, however many are wrong", async (t) => {
+t.test("a network that sent the correct token does not wait, however many are wrong", async (t) => {
   const token = create();
   guess(token, 1);
   t.equal(token.attempt(GUESSER, true), undefined);

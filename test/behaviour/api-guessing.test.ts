@@ -1,4 +1,4 @@
-// Guessing of the static API token. A network that guesses is slowed down, while the right token is
+// Guessing of the static API token. A network that guesses is slowed down, while the correct token is
 // served at once from other networks, and from the same network if it came from there before.
 
 import { get } from "node:http";
@@ -58,7 +58,7 @@ t.test(
       t.same(await statuses(CROWD, OTHER, credential(TOKEN)), Array(CROWD).fill(200));
     const results = (await Promise.all(guesses)).flat();
     t.ok(results.includes(429), "guesses are refused with 429");
-    t.same(await statuses(1, GUESSER, inHeader(TOKEN)), [200], "the right token is served");
+    t.same(await statuses(1, GUESSER, inHeader(TOKEN)), [200], "the correct token is served");
   },
 );
 

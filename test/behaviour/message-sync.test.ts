@@ -75,7 +75,7 @@ t.test(
 );
 
 t.test(
-  "POST /messages finds those of its numbers and names that exist [decisions: Values that clients really send]",
+  "POST /messages returns the messages that exist and ignores numbers and names that match none [decisions: Values that clients really send]",
   async (t) => {
     const alice = world.name("alice");
     const channel = await world.newGroup([alice]);
@@ -155,7 +155,7 @@ t.test(
 );
 
 t.test(
-  "POST /message/sendbatch names impossible uids in fail_uids and sends to the others [decisions: Values that clients really send]",
+  "POST /message/sendbatch names invalid uids in fail_uids and sends to the others [decisions: Values that clients really send]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const client = await world.join(t, bob);

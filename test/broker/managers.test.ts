@@ -89,7 +89,7 @@ t.test("an invalid manager account prevents the start", async (t) => {
 });
 
 t.test(
-  "after 5 failed logins with a username from any addresses, the right password is accepted with a delay of one second",
+  "after 5 failed logins with a username from any addresses, the correct password is accepted with a delay of one second",
   async (t) => {
     const { managers, pass } = testManagers(ADMIN);
     await managers.start();
@@ -166,7 +166,7 @@ t.test("concurrent logins cannot exceed the limit of failed logins", async (t) =
   t.equal(outcomes.filter((code) => code === "too_many_attempts").length, 7);
 });
 
-t.test("concurrent logins with the right password all succeed", async (t) => {
+t.test("concurrent logins with the correct password all succeed", async (t) => {
   const { managers } = testManagers(ADMIN);
   await managers.start();
   const logins = await Promise.all(

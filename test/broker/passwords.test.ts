@@ -18,7 +18,7 @@ async function hashOf(password: string): Promise<PasswordHash> {
   return parsed;
 }
 
-t.test("only the right password matches its stored hash", async (t) => {
+t.test("only the correct password matches its stored hash", async (t) => {
   const checker = new PasswordChecker(BOUNDS);
   const hash = await hashOf("correct horse 电池");
   t.equal(await checker.matches("correct horse 电池", hash), true);

@@ -69,7 +69,7 @@ t.test(
   },
 );
 
-t.test("100 concurrent right tokens from one network are all accepted", async (t) => {
+t.test("100 concurrent logins with correct tokens from one network are all accepted", async (t) => {
   const { attempt } = heldGate();
   const attempts = Array.from({ length: CROWD }, (_, at) =>
     attempt(`user${at}`, async () => {

@@ -56,7 +56,7 @@ t.test("unacknowledged messages of exactly 1 MiB in total are all sent again", a
 });
 
 t.test(
-  "the oldest unacknowledged message is not sent again if all of them exceed 1 MiB by one byte",
+  "the oldest message is not sent again if the unacknowledged messages exceed 1 MiB in total by one byte",
   async (t) => {
     t.same(await sentAgain(pushed([1, MIB / 2, MIB / 2])), ["n2", "n3"]);
     t.same(await sentAgain(pushed([MIB + 1, 10])), ["n2"], "a larger message is not sent again");

@@ -87,7 +87,7 @@ for (const [name, status, pieces] of [
     for (let n = 0; n < MANY; n++)
       t.equal(await ask(t, port, pieces), `${status}`, `call ${n} is refused with ${status}`);
     const right = [`${head("POST /now", "right")}{}`];
-    t.equal(await ask(t, port, right), "200", "the right token is accepted");
+    t.equal(await ask(t, port, right), "200", "the correct token is accepted");
   });
 
 t.test(

@@ -65,7 +65,7 @@ t.test("a record of a newer build is refused", async (t) => {
   }
 });
 
-t.test("isStreamType accepts only the stream and tool-call events of the interface", async (t) => {
+t.test("isStreamType accepts only the types of stream and tool-call events", async (t) => {
   for (const type of TYPES) t.equal(isStreamType(type), true);
   for (const type of ["", "custom", "___Other"]) t.equal(isStreamType(type), false);
 });

@@ -194,7 +194,7 @@ function failedWrite(cause: unknown): BrokerError {
   return new BrokerError("unavailable", { message: FAILED_WRITE, cause });
 }
 
-/** Errors of LMDB that a damaged file causes: MDB_PAGE_NOTFOUND to MDB_INVALID, MDB_BAD_TXN. */
+/** MDB_PAGE_NOTFOUND, MDB_CORRUPTED, MDB_PANIC, MDB_INVALID and MDB_BAD_TXN. */
 const DAMAGE: readonly unknown[] = [-30797, -30796, -30795, -30793, -30782];
 
 export function isDamage(error: unknown): error is Error {

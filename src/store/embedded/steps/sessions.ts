@@ -103,8 +103,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
   }
 
   /**
-   * If the session belongs to the newest main login, stores the reason with this login, so that the
-   * login cannot be continued later, except after a ban.
+   * Removes a session. If it belongs to the newest main login, that login cannot be continued
+   * later, unless the reason is a ban.
    */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);

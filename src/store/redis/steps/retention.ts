@@ -129,7 +129,10 @@ export class Sweep {
     return removed;
   }
 
-  /** The second range has the channels that were added when no limits or higher limits were set. */
+  /**
+   * The second range has channels whose times do not follow from the present limits: they were
+   * added under other limits, or `maxChannelMessages` has not applied to them yet.
+   */
   #rangesAt(nowMs: number): readonly ScoreRange[] {
     const { retentionS, maxChannelMessages } = this.#ports.limits;
     const past: ScoreRange = ["-inf", `${nowMs}`];
