@@ -137,6 +137,7 @@ export const DECISION_ROWS = [
   "Failed credentials",
   "Rate",
   "Limits",
+  "Limits that hold under attack",
   "message_id",
   // Users and sessions
   "Client authentication",

@@ -9,6 +9,7 @@ import { runFiles } from "../support/suite.ts";
 
 export const SUITES = {
   people: [
+    "api-guessing",
     "bans",
     "channels",
     "connections",
