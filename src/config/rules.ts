@@ -120,6 +120,14 @@ function sizes({ messages, client, api }: Config): readonly string[] {
     problems.push(
       `client.maxBufferedBytes is ${client.maxBufferedBytes}, but must be at least client.maxFrameBytes (${client.maxFrameBytes}).`,
     );
+  if (client.maxBufferedBytesPerUser < client.maxBufferedBytes)
+    problems.push(
+      `client.maxBufferedBytesPerUser is ${client.maxBufferedBytesPerUser}, but must be at least client.maxBufferedBytes (${client.maxBufferedBytes}).`,
+    );
+  if (client.maxBufferedBytesTotal < client.maxBufferedBytesPerUser)
+    problems.push(
+      `client.maxBufferedBytesTotal is ${client.maxBufferedBytesTotal}, but must be at least client.maxBufferedBytesPerUser (${client.maxBufferedBytesPerUser}).`,
+    );
   if (api.maxBodyBytes < body + FRAME_OVERHEAD_BYTES)
     problems.push(
       `api.maxBodyBytes is ${api.maxBodyBytes}, but must be at least ${body + FRAME_OVERHEAD_BYTES} to carry a payload of messages.maxPayloadBytes in base64.`,

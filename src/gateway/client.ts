@@ -113,6 +113,15 @@ export class Client implements ConnectionHandler {
     }
   }
 
+  /** A ping costs what a PING frame costs. Pings over the limit close the connection at last. */
+  pinged(bytes: number): void {
+    if (this.#isOver() || this.#finishing !== undefined) return;
+    const nowMs = now();
+    const waitMs = this.#rate.frame(bytes, nowMs);
+    if (waitMs > 0 && (this.#rate.isExhausted(nowMs) || this.#status !== "open"))
+      this.end("rate_limited");
+  }
+
   /**
    * The cost of the data is bounded by the codec, and its bytes by a budget of the client's
    * network.
@@ -250,7 +259,7 @@ export class Client implements ConnectionHandler {
       const points = connect.accept();
       const cost = frameCost(bytes) + connecting(points.length);
       this.#chargeConnect(cost);
-      this.#connection.authenticated();
+      this.#connection.authenticated(record.uid);
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";

@@ -11,6 +11,8 @@ import { isOriginAllowed } from "./origins.ts";
 interface GatewayOptions {
   readonly maxFrameBytes: number;
   readonly maxBufferedBytes: number;
+  readonly maxBufferedBytesPerUser: number;
+  readonly maxBufferedBytesTotal: number;
   readonly idleTimeoutS: number;
   readonly allowedOrigins: readonly string[];
   /** Maximum number of open connections. 0 means no limit. */
@@ -72,6 +74,8 @@ export function createGateway(
     endpoint: {
       maxFrameBytes: options.maxFrameBytes,
       maxBufferedBytes: options.maxBufferedBytes,
+      maxBufferedBytesPerUser: options.maxBufferedBytesPerUser,
+      maxBufferedBytesTotal: options.maxBufferedBytesTotal,
       lagBytes: lagBytesOf(options.maxBufferedBytes),
       idleTimeoutS: options.idleTimeoutS,
       slowReader: CLOSE_REASONS.slow_reader,

@@ -93,6 +93,22 @@ export const clientOptions = Type.Object(
       description:
         "Maximum number of unread bytes of a connection. A connection with more is closed as a slow reader; the client may reconnect and resume.",
     }),
+    maxBufferedBytesPerUser: Type.Integer({
+      default: 8_388_608,
+      minimum: 16_384,
+      maximum: 1_099_511_627_776,
+      unit: "bytes",
+      description:
+        "Maximum number of unread bytes of all connections of one user. If there are more, the user's connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytes`. The bytes are checked each time an eighth of `client.maxBufferedBytes` has been published, so they may exceed the limit by that much for each connection until then.",
+    }),
+    maxBufferedBytesTotal: Type.Integer({
+      default: 268_435_456,
+      minimum: 16_384,
+      maximum: 1_099_511_627_776,
+      unit: "bytes",
+      description:
+        "Maximum number of unread bytes of all connections of this node. If there are more, the connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytesPerUser`.",
+    }),
     maxFramesPerSecond: Type.Integer({
       default: 500,
       minimum: 0,

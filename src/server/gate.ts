@@ -51,5 +51,5 @@ function closeSoon(connection: Connection): ConnectionHandler {
   const { code, message } = CLOSE_REASONS.unavailable;
   // The connection opens only after this function has returned.
   setImmediate(() => connection.end(code, message));
-  return { received() {}, drained() {}, lagging() {}, closed() {} };
+  return { received() {}, pinged() {}, drained() {}, lagging() {}, closed() {} };
 }

@@ -9,6 +9,7 @@ import { frameBytes, type Reader } from "./slow-readers.ts";
 import type { Place, SocketLimits } from "./socket-limits.ts";
 import type { TurnEnd, TurnTask } from "./turn-end.ts";
 import type { Connection, ConnectionHandler, ListenerSpec, SocketEndpoint } from "./types.ts";
+import type { UnreadBytes, UnreadReader } from "./unread-bytes.ts";
 
 type Frame = Uint8Array | string;
 
@@ -23,10 +24,11 @@ export interface ConnectionContext {
   readonly lagBytes: number;
   readonly slowReader: SocketEndpoint["slowReader"];
   readonly limits: SocketLimits;
+  readonly unread: UnreadBytes;
   readonly onError: ListenerSpec["onError"];
   publish(topic: string, frame: Frame): void;
   /** Checks for lagging and slow readers. Must be called for each published frame. */
-  published(frame: Frame): void;
+  published(topic: string, frame: Frame): void;
   /** Connection whose frame is being handled. Its socket is corked. */
   receiving: SocketConnection | undefined;
 }
@@ -39,7 +41,7 @@ const NOT_LAGGING = 0;
 const LAGGING = 1;
 const LAG_NOTIFIED = 2;
 
-export class SocketConnection implements Connection, Reader, TurnTask {
+export class SocketConnection implements Connection, Reader, UnreadReader, TurnTask {
   readonly id: number;
   readonly remoteAddress: string;
   readonly #context: ConnectionContext;
@@ -53,6 +55,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   #isDropped = false;
   /** `undefined` after the peer has authenticated or the socket has closed. */
   #place: Place | undefined;
+  #owner: string | undefined;
+  /** Unread bytes at the last check. */
+  #unreadBytes = 0;
   #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
 
   static #lastId = 0;
@@ -66,10 +71,11 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   // --- Called by the owner ---
 
-  authenticated(): void {
-    if (this.#place === undefined) return;
-    this.#context.limits.leave(this.#place);
-    this.#place = undefined;
+  authenticated(user: string): void {
+    this.#leavePlace();
+    this.#count(0); // bytes from before the login must not be taken from the user's sum
+    this.#owner = user;
+    this.measure();
   }
 
   send(frame: Frame): void {
@@ -102,7 +108,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     // The native method publishes nothing for a socket that has never subscribed.
     if (!this.#isSubscriber) return this.#context.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");
-    this.#context.published(frame);
+    this.#context.published(topic, frame);
   }
 
   bufferedBytes(): number {
@@ -147,8 +153,20 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#context.receiving = undefined;
   }
 
+  /** Handles a ping of the WebSocket protocol, which the library answers by itself. */
+  pinged(bytes: number): void {
+    const handler = this.#handler;
+    if (handler === undefined || this.#endCode !== 0) return;
+    try {
+      handler.pinged(bytes);
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
   drained(): void {
     if (this.#socket === undefined) return;
+    this.measure();
     if (this.#endCode !== 0) return this.#context.gracefulCloses.drained(this.#socket);
     if (this.#lag !== NOT_LAGGING && this.bufferedBytes() <= this.#lagEndBytes)
       this.#lag = NOT_LAGGING;
@@ -160,11 +178,12 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * Drops a peer whose unread bytes exceed the native limit. Only pongs can exceed it, so the peer
-   * has sent pings without reading the pongs. The socket is closed after the native code on the
-   * stack has returned.
+   * Drops a peer whose unread bytes exceed the native limit, or a limit that connections share.
+   * Only pongs can exceed the native limit, so the peer has sent pings without reading the pongs.
+   * The socket is closed after the native code on the stack has returned.
    */
-  dropped(): void {
+  drop(): void {
+    this.#count(0);
     if (this.#isDropped) return;
     this.#isDropped = true;
     if (this.#endCode === 0) this.#endCode = this.#context.slowReader.code;
@@ -176,7 +195,8 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#socket = undefined;
     this.#queue = undefined;
     this.#queuedBytes = 0;
-    this.authenticated();
+    this.#count(0);
+    this.#leavePlace();
     if (this.#endCode === 0) this.#endCode = code;
     this.#notifyClosed();
   }
@@ -194,15 +214,43 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   /** The owner is never notified during a publish. */
   checkBuffer(): void {
     const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;
-    if (this.#socket === undefined || this.#endCode !== 0) return;
-    const bytes = this.#socket.getBufferedAmount();
+    if (this.#socket === undefined) return;
+    this.measure();
+    if (this.#endCode !== 0) return;
+    const bytes = this.#unreadBytes;
     if (bytes > maxBufferedBytes) this.#stop(slowReader.code, slowReader.message);
     else if (bytes > lagBytes && this.#lag === NOT_LAGGING) this.#lag = LAGGING;
     else return;
     turnEnd.add(this);
   }
 
+  get owner(): string | undefined {
+    return this.#owner;
+  }
+
+  get unreadBytes(): number {
+    return this.#unreadBytes;
+  }
+
+  measure(): void {
+    if (this.#socket === undefined || this.#isDropped) return;
+    this.#count(this.#socket.getBufferedAmount());
+  }
+
   // --- Helpers ---
+
+  #count(bytes: number): void {
+    const before = this.#unreadBytes;
+    if (bytes === before) return;
+    this.#unreadBytes = bytes;
+    this.#context.unread.changed(this, before, bytes);
+  }
+
+  #leavePlace(): void {
+    if (this.#place === undefined) return;
+    this.#context.limits.leave(this.#place);
+    this.#place = undefined;
+  }
 
   #stop(code: number, message: string): void {
     const socket = this.#socket;

@@ -20,20 +20,40 @@ export interface Reader {
   checkBuffer(): void;
 }
 
-export class SlowReaders {
-  readonly #readers: Iterable<Reader>;
-  readonly #bytesPerCheck: number;
-  #bytes = 0;
+interface SlowReaderLimits {
+  readonly lagBytes: number;
+  /** Limit of the unread bytes of all connections together. */
+  readonly totalBytes: number;
+  subscribersOf(topic: string): number;
+}
 
-  constructor(readers: Iterable<Reader>, lagBytes: number) {
+/** Fraction of `totalBytes` that may be published, over all receivers, between two checks. */
+const TOTAL_SHARE = 1 / 4;
+
+export class SlowReaders {
+  readonly #readers: ReadonlySet<Reader>;
+  readonly #limits: SlowReaderLimits;
+  readonly #bytesPerCheck: number;
+  readonly #totalPerCheck: number;
+  #bytes = 0;
+  #totalBytes = 0;
+
+  constructor(readers: ReadonlySet<Reader>, limits: SlowReaderLimits) {
     this.#readers = readers;
-    this.#bytesPerCheck = lagBytes / 2;
+    this.#limits = limits;
+    this.#bytesPerCheck = limits.lagBytes / 2;
+    this.#totalPerCheck = limits.totalBytes * TOTAL_SHARE;
   }
 
-  published(frame: Uint8Array | string): void {
-    this.#bytes += frameBytes(frame) + FRAME_HEADER_BYTES;
-    if (this.#bytes < this.#bytesPerCheck) return;
+  published(topic: string, frame: Uint8Array | string): void {
+    const bytes = frameBytes(frame) + FRAME_HEADER_BYTES;
+    this.#bytes += bytes;
+    // Otherwise the first condition of a check comes first.
+    if (this.#readers.size * this.#bytesPerCheck > this.#totalPerCheck)
+      this.#totalBytes += bytes * this.#limits.subscribersOf(topic);
+    if (this.#bytes < this.#bytesPerCheck && this.#totalBytes < this.#totalPerCheck) return;
     this.#bytes = 0;
+    this.#totalBytes = 0;
     for (const reader of this.#readers) reader.checkBuffer();
   }
 }

@@ -96,8 +96,8 @@ export interface Connection {
   /** Number that is unique in the process and never reused. */
   readonly id: number;
   readonly remoteAddress: string;
-  /** Stops counting the peer against its address. Safe to call again. */
-  authenticated(): void;
+  /** Counts the peer against the user from now on, and no longer against its address. */
+  authenticated(user: string): void;
   /**
    * Queues one frame. The frames of a turn are written together at its end, so the frame must not
    * be changed until then. The peer receives frames in this order:
@@ -124,6 +124,8 @@ export interface Connection {
 export interface ConnectionHandler {
   /** Handles a frame. `data` is valid only during the call. Text is UTF-8. */
   received(data: Uint8Array, isText: boolean): void;
+  /** Called for a ping of the WebSocket protocol with this many bytes, which is answered anyway. */
+  pinged(bytes: number): void;
   /** Called when the peer may have read bytes from a non-empty buffer. */
   drained(): void;
   /**
@@ -149,6 +151,13 @@ export interface SocketEndpoint {
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
+  /**
+   * Number of unread bytes of all connections of a user above which the connection with the most
+   * unread bytes is dropped.
+   */
+  readonly maxBufferedBytesPerUser: number;
+  /** The same for all connections of the endpoint. */
+  readonly maxBufferedBytesTotal: number;
   /** Number of unread bytes above which a connection lags. Less than `maxBufferedBytes`. */
   readonly lagBytes: number;
   /** Seconds, from 8 to 960, after which a peer that sends neither data nor pongs is closed. */

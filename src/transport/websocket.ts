@@ -13,6 +13,7 @@ import { BARE_500 } from "./http-reply.ts";
 import { nativeLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
+import { UnreadBytes } from "./unread-bytes.ts";
 
 /** The only version of the WebSocket protocol [RFC 6455 4.1]. */
 const VERSION = "13";
@@ -36,9 +37,15 @@ export function serveSockets(
   const { http, limits, onError, addresses } = spec;
   const { maxBufferedBytes, lagBytes, slowReader } = endpoint;
   const connections = new Set<SocketConnection>();
-  const slowReaders = new SlowReaders(connections, Math.min(lagBytes, maxBufferedBytes));
+  const { maxBufferedBytesPerUser: perUser, maxBufferedBytesTotal: total } = endpoint;
+  const slowReaders = new SlowReaders(connections, {
+    ...{ lagBytes: Math.min(lagBytes, maxBufferedBytes), totalBytes: total },
+    subscribersOf: (topic) => app.numSubscribers(topic),
+  });
+  const turnEnd = new TurnEnd();
   const context: ConnectionContext = {
-    turnEnd: new TurnEnd(),
+    turnEnd,
+    unread: new UnreadBytes({ perUser, total }, connections, turnEnd),
     gracefulCloses: new GracefulCloses(closeTimeoutMs),
     maxBufferedBytes,
     lagBytes,
@@ -46,7 +53,7 @@ export function serveSockets(
     limits,
     onError,
     publish,
-    published: (frame) => slowReaders.published(frame),
+    published: (topic, frame) => slowReaders.published(topic, frame),
     receiving: undefined,
   };
   const head = new HeadCheck(addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR]);
@@ -55,7 +62,7 @@ export function serveSockets(
 
   function publish(topic: string, frame: Uint8Array | string): void {
     app.publish(topic, frame, typeof frame !== "string");
-    slowReaders.published(frame);
+    slowReaders.published(topic, frame);
   }
 
   /** Returns the refusal, or the subprotocol with which to accept the upgrade ("" means none). */
@@ -111,7 +118,8 @@ export function serveSockets(
       socket.getUserData().connection.received(data, !isBinary);
     },
     drain: (socket) => socket.getUserData().connection.drained(),
-    dropped: (socket) => socket.getUserData().connection.dropped(),
+    ping: (socket, data) => socket.getUserData().connection.pinged(data.byteLength),
+    dropped: (socket) => socket.getUserData().connection.drop(),
     close(socket, code) {
       const { connection } = socket.getUserData();
       connections.delete(connection);

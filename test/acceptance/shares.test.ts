@@ -3,13 +3,16 @@
 // used up. Users who behave like people are never refused. The bounds contain the time that passed,
 // so that they hold on any machine.
 
+import { once } from "node:events";
 import t, { type Test } from "tap";
+import { WebSocket } from "ws";
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import { type Settings, spawnBroker, textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import { NativeClientError } from "../support/native-session.ts";
 import { startRedis } from "../support/redis.ts";
 import { connectWkproto } from "../support/wkproto-client.ts";
+import { connectFrame } from "./attacker.ts";
 
 t.setTimeout(180_000);
 
@@ -209,3 +212,82 @@ t.test("messages to the many sessions of one user, and of the sender, count", as
     );
   }
 });
+
+t.test(
+  "the sockets of one user that read nothing hold no more than one user may, and other users receive everything",
+  async (t) => {
+    const SOCKETS = 12;
+    const MAX_POSTS = 400;
+    const LIMIT = 1_048_576; // as much as one connection may have
+    const SLACK = SOCKETS * 131_072; // published between two checks
+    const { broker, connect } = await startNode(t, {
+      JINDOU_CLIENT_MAX_BUFFERED_BYTES_PER_USER: String(LIMIT),
+    });
+    const group = { channel_id: "team", channel_type: GROUP_CHANNEL };
+    await broker.call("/channel", { ...group, subscribers: ["bob", "eve"] });
+    const bob = await connect("bob");
+    for (const _ of range(SOCKETS)) (await openSocket(t, broker.clientPort, "eve")).pause();
+    const payload = textPayload("x".repeat(60_000));
+    const open = async () =>
+      (await broker.call("/connz?uid=eve&limit=100")).body.connections as {
+        readonly pending_bytes: number;
+      }[];
+    let posts = 0;
+    let mostBytes = 0;
+    let connections = await open();
+    t.equal(connections.length, SOCKETS, "all sockets are open");
+    while (connections.length === SOCKETS && posts < MAX_POSTS) {
+      await broker.call("/message/send", { ...group, from_uid: "bob", payload });
+      posts += 1;
+      connections = await open();
+      const bytes = connections.reduce((sum, { pending_bytes }) => sum + pending_bytes, 0);
+      mostBytes = Math.max(mostBytes, bytes);
+    }
+    t.ok(posts < MAX_POSTS, "some sockets are closed");
+    t.ok(connections.length > 0, "not all sockets are closed");
+    t.ok(mostBytes <= LIMIT + SLACK, `at most ${mostBytes} bytes were unread at once`);
+    await bob.waitFor(() => bob.messages.length === posts, "all messages");
+    t.pass("a user who reads receives every message");
+  },
+);
+
+t.test(
+  "a socket that keeps sending WebSocket pings is closed, before and after its login",
+  async (t) => {
+    const { broker, connect } = await startNode(t, {
+      JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "10",
+      JINDOU_CLIENT_FRAME_BURST: "20",
+    });
+    const closeCode = async (socket: WebSocket) => {
+      let code = 0;
+      socket.on("close", (closeCode) => {
+        code = closeCode;
+      });
+      const endMs = performance.now() + 60_000;
+      while (code === 0 && performance.now() < endMs) {
+        for (const _ of range(10)) if (socket.readyState === WebSocket.OPEN) socket.ping();
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      return code;
+    };
+    const stranger = new WebSocket(`ws://127.0.0.1:${broker.clientPort}`);
+    await once(stranger, "open");
+    t.equal(await closeCode(stranger), 4100, "a stranger's socket is closed");
+    const eve = await openSocket(t, broker.clientPort, "eve");
+    t.equal(await closeCode(eve), 4100, "a user's socket is closed");
+    const alice = await openSocket(t, broker.clientPort, "alice");
+    for (const _ of range(5)) alice.ping();
+    await (await connect("alice")).ping();
+    t.equal(alice.readyState, WebSocket.OPEN, "a socket with a few pings stays open");
+  },
+);
+
+/** Logs in on a plain socket, which can be paused. */
+async function openSocket(t: Test, port: number, uid: string): Promise<WebSocket> {
+  const socket = new WebSocket(`ws://127.0.0.1:${port}`, { perMessageDeflate: false });
+  t.teardown(() => socket.terminate());
+  await once(socket, "open");
+  socket.send(connectFrame({ uid, token: "" }));
+  await once(socket, "message");
+  return socket;
+}

@@ -243,6 +243,7 @@ t.test("a client that does not read does not delay the shutdown", async (t) => {
   const broker = await spawnBroker(t, {
     ...drainWithin(1000),
     JINDOU_CLIENT_MAX_BUFFERED_BYTES: String(64 * 1024 * 1024),
+    JINDOU_CLIENT_MAX_BUFFERED_BYTES_PER_USER: String(64 * 1024 * 1024),
     JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
     JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
   });

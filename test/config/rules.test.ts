@@ -92,6 +92,12 @@ t.test("the limits of frames and bodies must leave room for the largest payload"
   };
   t.same(problemsOf({ ...payload, ...limits }), []);
   t.match(problemsOf({ "client.maxBufferedBytes": "20000" }), [/^client\.maxBufferedBytes/]);
+  t.match(problemsOf({ "client.maxBufferedBytes": "10000000" }), [
+    /^client\.maxBufferedBytesPerUser/,
+  ]);
+  t.match(problemsOf({ "client.maxBufferedBytesTotal": "8000000" }), [
+    /^client\.maxBufferedBytesTotal/,
+  ]);
 });
 
 t.test("an entry of client.allowedOrigins must be an origin or a host pattern", async (t) => {

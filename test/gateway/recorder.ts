@@ -147,7 +147,7 @@ export class RecordedConnection implements Connection {
     return this.seen.flatMap((one) => (one.kind === "message" ? [one.message.no] : []));
   }
 
-  authenticated(): void {}
+  authenticated(_user: string): void {}
 
   send(frame: Uint8Array | string): void {
     if (this.endedWith !== undefined) return;

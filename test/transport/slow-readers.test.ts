@@ -374,3 +374,88 @@ t.test("graceful closes end in the order of their deadlines", async (t) => {
   await until(() => calls.length === 2);
   t.strictSame(calls, ["stuck closes", "too closes"]);
 });
+
+t.test(
+  "if all connections together have too many unread bytes, those with the most are cut, and others are not",
+  async (t) => {
+    const maxBufferedBytesTotal = 2_000_000;
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { maxBufferedBytes: 8_000_000, lagBytes: 100_000, maxBufferedBytesTotal },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const clients = [await openClient(t, port), await openClient(t, port)];
+    const [large, small] = [await connectionAt(seen, 0), await connectionAt(seen, 1)];
+    for (const { socket } of clients) socket.pause();
+    let mostBytes = 0;
+    const send = async ({ connection }: Seen, until: () => boolean) => {
+      for (let n = 0; !until(); n++) {
+        connection.send(frame(n));
+        await nextTurn();
+        const bytes = seen.reduce((sum, side) => sum + side.connection.bufferedBytes(), 0);
+        mostBytes = Math.max(mostBytes, bytes);
+      }
+    };
+    await send(small, () => small.connection.bufferedBytes() > 500_000);
+    await send(large, () => large.closed.length > 0);
+    t.strictSame(large.closed, [SLOW], "the connection with the most unread bytes is closed");
+    t.strictSame(small.closed, [], "the other connection stays open");
+    t.ok(mostBytes <= maxBufferedBytesTotal + 2 * FRAME_BYTES, `${mostBytes} bytes were unread`);
+    for (const { socket } of clients) socket.resume();
+    await until(() => small.connection.bufferedBytes() === 0);
+  },
+);
+
+t.test(
+  "the unread bytes of a user's connections are limited together, from the login on",
+  async (t) => {
+    const maxBufferedBytesPerUser = 1_000_000;
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { maxBufferedBytes: 8_000_000, lagBytes: 100_000, maxBufferedBytesPerUser },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const sides: Seen[] = [];
+    for (const [at, user] of ["eve", "eve", "eve", "bob"].entries()) {
+      (await openClient(t, port)).socket.pause();
+      const side = await connectionAt(seen, at);
+      side.connection.authenticated(user);
+      sides.push(side);
+    }
+    const isClosed = ({ closed }: Seen) => closed.length > 0;
+    for (let n = 0; !sides.some(isClosed); n++) {
+      for (const { connection } of sides) connection.send(frame(n));
+      await nextTurn();
+      const bytes = sides.slice(0, 3).map(({ connection }) => connection.bufferedBytes());
+      const sum = bytes.reduce((a, b) => a + b, 0);
+      if (sum > maxBufferedBytesPerUser + 4 * FRAME_BYTES) t.fail(`${sum} bytes are unread`);
+    }
+    await nextTurn();
+    const eves = sides.slice(0, 3);
+    t.ok(
+      eves.some(isClosed) && !eves.every(isClosed),
+      "only some of the user's sockets are closed",
+    );
+    t.notOk(sides.slice(3).some(isClosed), "another user's socket stays open");
+  },
+);
+
+t.test("publications to many readers that read nothing keep to the limit of all", async (t) => {
+  const READERS = 20;
+  const maxBufferedBytesTotal = 2_000_000;
+  const { seen, endpoint } = socketEndpoint({
+    endpoint: { maxBufferedBytes: 8_000_000, lagBytes: 100_000, maxBufferedBytesTotal },
+  });
+  const { port, listener } = await startListener(t, { sockets: endpoint });
+  for (let at = 0; at < READERS; at++) {
+    (await openClient(t, port)).socket.pause();
+    (await connectionAt(seen, at)).connection.subscribe("topic");
+  }
+  let mostBytes = 0;
+  for (let n = 0; seen.every(({ closed }) => closed.length === 0); n++) {
+    listener.publish("topic", frame(n));
+    await nextTurn();
+    const bytes = seen.reduce((sum, { connection }) => sum + connection.bufferedBytes(), 0);
+    mostBytes = Math.max(mostBytes, bytes);
+  }
+  const bound = maxBufferedBytesTotal * 1.25 + 2 * READERS * FRAME_BYTES;
+  t.ok(mostBytes <= bound, `${mostBytes} bytes were unread, at most ${bound}`);
+});

@@ -273,7 +273,7 @@ async function serveSockets(t: Test) {
   });
   const { seen, endpoint } = socketEndpoint({
     received: ({ connection }, data) => {
-      if (data === "right") connection.authenticated();
+      if (data === "right") connection.authenticated("alice");
     },
   });
   const { port } = await startListener(t, { sockets: endpoint, limits });

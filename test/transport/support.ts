@@ -170,6 +170,8 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
   const endpoint: SocketEndpoint = {
     maxFrameBytes: 1_000_000,
     maxBufferedBytes: 64 * 1024,
+    maxBufferedBytesPerUser: 1e12,
+    maxBufferedBytesTotal: 1e12,
     lagBytes: 16 * 1024,
     idleTimeoutS: 60,
     slowReader: { code: 4001, message: "slow" },
@@ -184,6 +186,7 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
       return {
         received: (data, isText) =>
           behaviour.received?.(side, Buffer.from(data).toString(), isText),
+        pinged: () => {},
         drained: () => {
           side.drains += 1;
           side.events.push("drained");

@@ -296,6 +296,7 @@ t.test("errors in `drained` and `closed` are reported", async (t) => {
         connection.send("hello");
         return {
           received: () => undefined,
+          pinged: () => undefined,
           drained() {
             throw inDrained;
           },
