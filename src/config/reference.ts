@@ -39,8 +39,9 @@ Texts of all sources follow the same rules. A byte order mark at the beginning a
 carriage returns at the end are removed. A text is rejected if it has quotes around the whole value
 (\`docker --env-file\` passes them as part of the value), if it begins or ends with a space or an
 invisible character, if it contains a control character, or if it is not UTF-8. A path is also
-rejected if it contains \`~\` or \`$\`, because nothing replaces them, or if it is a URL. The
-configuration file is also rejected if a key stands in it more than once.
+rejected if it contains \`~\`, \`$\`, \`%\` or \`{{\`, because nothing replaces them, if it is a URL, or
+if it is a path of Windows. The configuration file is also rejected if a key stands in it more than
+once.
 
 If a key, variable or flag is unknown, or a value is outside its range or is rejected for another
 reason, the node does not start. The process prints an error message, which shows the value unless

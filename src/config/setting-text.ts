@@ -1,7 +1,9 @@
 // Cleans the texts of settings and finds texts that a shell, an env file or an editor has changed:
-// quotes, spaces, invisible characters, `~` and `$` that nothing has replaced. All sources of
-// settings use the same rules [decisions: Text from the environment]. Only pure functions.
+// quotes, spaces, invisible characters, `~`, `$` and `%` that nothing has replaced, and paths of
+// Windows. All sources of settings use the same rules [decisions: Text from the environment]. Only
+// pure functions.
 
+import { sep } from "node:path";
 import type { OptionSchema } from "./keys.ts";
 
 const BOM = /^\uFEFF/;
@@ -15,6 +17,8 @@ const CONTROL = /[\u0000-\u001f\u007f]/;
 const REPLACEMENT = "\uFFFD";
 const QUOTE_PAIRS = ['""', "''", "``", "“”", "‘’"];
 const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
+/** Git Bash replaces `/data` by a path such as `C:/Program Files/Git/data`. */
+const WINDOWS_PATH = /^[A-Za-z]:|^[^/]*\\[^/]*$/;
 
 interface CleanText {
   readonly text: string;
@@ -69,7 +73,13 @@ function pathFault(text: string): string | undefined {
     return "contains ~, which is not replaced by a home directory. Write the whole path";
   if (text.includes("$"))
     return "contains $, but variables in paths are not replaced. Write the whole path";
-  return URL_SCHEME.test(text) ? "is a URL. Write it as a path" : undefined;
+  if (text.includes("%"))
+    return "contains %, but specifiers of systemd and variables of Windows are not replaced in it. Write the whole path";
+  if (text.includes("{{")) return "contains {{, a template without its value. Write the whole path";
+  if (URL_SCHEME.test(text)) return "is a URL. Write it as a path";
+  if (sep === "/" && WINDOWS_PATH.test(text))
+    return "is a path of Windows. Write the path as it is on this system";
+  return undefined;
 }
 
 function nameOf(character: string): string {
