@@ -2,11 +2,10 @@
 // listen addresses are free. Changes nothing.
 
 import { constants } from "node:fs";
-import { access, readdir, readFile, stat } from "node:fs/promises";
-import { dirname, resolve } from "node:path";
+import { access, readdir, readFile } from "node:fs/promises";
 import type { Config } from "../config/schema.ts";
 import { parseAddress } from "../lib/address.ts";
-import { assertUsable } from "../store/embedded/engine/data-folder.ts";
+import { assertUsable, existingFolder } from "../store/embedded/engine/data-folder.ts";
 import { thisMachine, whyItDoesNotLoad } from "../transport/library.ts";
 import { probeAddress, tlsOptions } from "../transport/listen-checks.ts";
 import { reasonOf } from "./start-error.ts";
@@ -22,7 +21,7 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
       ? undefined
       : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () => readFile(redis.caFile)),
     redis.url === ""
-      ? problemOf(STORE_PATH, () => assertUsableFolder(resolve(store.path)))
+      ? problemOf(STORE_PATH, async () => access(existingFolder(store.path), constants.W_OK))
       : undefined,
   ]);
   return problems.filter((problem) => problem !== undefined);
@@ -95,14 +94,4 @@ async function problemOf(name: string, check: () => Promise<unknown>): Promise<s
   } catch (error) {
     return `${name}: ${reasonOf(error)}.`;
   }
-}
-
-async function assertUsableFolder(path: string): Promise<void> {
-  const stats = await stat(path).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === "ENOENT") return undefined;
-    throw error;
-  });
-  if (stats === undefined) return assertUsableFolder(dirname(path)); // the root always exists
-  if (!stats.isDirectory()) throw new Error(`${path} is not a folder`);
-  await access(path, constants.W_OK);
 }

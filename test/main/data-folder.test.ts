@@ -15,6 +15,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
   writeSync,
@@ -226,6 +227,69 @@ t.test("files that lmdb could not open are refused with one sentence", async (t)
     t.equal(exit.code, 1);
     t.match(sentences, [/cannot be opened: EACCES/], `${name} of root`);
   }
+});
+
+const NO_FILE = /cannot be opened: it is not a regular file\. Move it away/;
+const NO_TARGET = /is a symbolic link that leads nowhere \(its target is .*\)\. Mount or create/;
+
+/** Puts something else in the place of an entry of the data folder. */
+const replacements: Readonly<Record<string, (path: string) => void>> = {
+  folder: (path) => mkdirSync(path),
+  pipe: (path) => void spawnSync("mkfifo", [path]),
+  "link to a folder": (path) => symlinkSync("/tmp", path),
+  "link to nothing": (path) => symlinkSync("/nowhere/at/all", path),
+  file: (path) => writeFileSync(path, ""),
+};
+
+t.test("an entry of the data folder that is of another kind is refused", async (t) => {
+  const path = await stoppedFolder(t);
+  const cases: [name: string, kind: string, pattern: RegExp][] = [
+    ...["folder", "pipe"].flatMap((kind): [string, string, RegExp][] => [
+      ["heartbeat", kind, NO_FILE],
+      ["journal/00000009.log", kind, NO_FILE],
+    ]),
+    ["lmdb/lock.mdb", "folder", NO_FILE],
+    ["heartbeat", "link to a folder", NO_FILE],
+    ["lmdb/data.mdb", "link to nothing", NO_TARGET],
+    ["lmdb/lock.mdb", "link to nothing", NO_TARGET],
+    ["journal", "link to nothing", NO_TARGET],
+    ["", "link to nothing", NO_TARGET],
+    ["lmdb", "file", /is not a folder\. Move it away/],
+    ["", "file", /is not a folder\. Move it away/],
+  ];
+  const runLane = async () => {
+    for (let next = cases.pop(); next !== undefined; next = cases.pop()) {
+      const [name, kind, pattern] = next;
+      const copy = join(await tempFolder(t), "data");
+      cpSync(path, copy, { recursive: true });
+      rmSync(join(copy, name), { recursive: true, force: true });
+      replacements[kind]?.(name === "" ? copy : join(copy, name));
+      await assertRefused(t, copy, pattern, `a ${kind} ${name}`);
+    }
+  };
+  await Promise.all([runLane(), runLane(), runLane()]);
+});
+
+t.test("a data folder below something that is not a folder is refused", async (t) => {
+  const parent = await tempFolder(t);
+  for (const [kind, pattern] of [
+    ["link to nothing", NO_TARGET],
+    ["file", /is not a folder/],
+  ] as const) {
+    replacements[kind]?.(join(parent, kind));
+    await assertRefused(t, join(parent, kind, "data"), pattern, kind);
+  }
+  symlinkSync("loop", join(parent, "loop"));
+  await assertRefused(t, join(parent, "loop"), NO_TARGET, "a link to itself");
+});
+
+t.test("--new-store does not open a heartbeat that is a pipe", async (t) => {
+  const path = await stoppedFolder(t);
+  for (const name of ["lmdb/data.mdb", "heartbeat"]) rmSync(join(path, name));
+  replacements.pipe?.(join(path, "heartbeat"));
+  const { exit, sentences } = await refusal(t, path, NEW_STORE);
+  t.equal(exit.code, 1);
+  t.match(sentences, [NO_FILE]);
 });
 
 t.test("the database is read by another process only after an unclean stop", async (t) => {

@@ -1,6 +1,6 @@
 // Tests of a node as a child process: readiness, signals, exit codes and failed starts.
 
-import { mkdir } from "node:fs/promises";
+import { truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { type Invocation, type JindouProcess, nodeSettings, spawnJindou } from "./jindou.ts";
@@ -114,17 +114,22 @@ t.test(
   },
 );
 
-t.test("a start that fails in the store prints the operating system's error", async (t) => {
-  const env = await nodeSettings(t, DRAIN_MS);
-  const first = spawnJindou(t, [], { env });
-  await first.logged("The node is ready");
-  await stop(first, "SIGTERM");
-  await mkdir(join(env.JINDOU_STORE_PATH ?? "", "journal/00000009.log"));
-  const { code, stdout, stderr } = await spawnJindou(t, [], { env }).exit;
-  t.equal(code, 1);
-  t.match(stderr, /^jindou: [^\n]*EISDIR[^\n]*\n$/);
-  t.match(stdout, /EISDIR.*"stack":"/, "the log contains the stack trace of the error");
-});
+t.test(
+  "a start that fails in the store without a sentence of its own prints the error of Node.js",
+  async (t) => {
+    const env = await nodeSettings(t, DRAIN_MS);
+    const first = spawnJindou(t, [], { env });
+    await first.logged("The node is ready");
+    await stop(first, "SIGTERM");
+    const file = join(env.JINDOU_STORE_PATH ?? "", "journal/00000009.log");
+    await writeFile(file, "");
+    await truncate(file, 2 ** 42); // more than Node.js reads at once
+    const { code, stdout, stderr } = await spawnJindou(t, [], { env }).exit;
+    t.equal(code, 1);
+    t.match(stderr, /^jindou: [^\n]*File size[^\n]*\n$/);
+    t.match(stdout, /File size.*"stack":"/, "the log contains the stack trace of the error");
+  },
+);
 
 t.test(
   "a password generated on the first start is shown once, and only on standard error",

@@ -9,7 +9,7 @@ import { BrokerError } from "../../broker/errors.ts";
 import type { Message, MessageHead, StreamSnapshot } from "../../broker/model.ts";
 import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
-import { assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
+import { assertKinds, assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
 import { checkDatabase } from "./engine/database-check.ts";
 import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./engine/log-rows.ts";
@@ -125,6 +125,7 @@ export async function readSourceSummary(
   path: string,
   ports: Parameters<typeof checkDatabase>[1],
 ): Promise<SourceSummary | undefined> {
+  assertKinds(path);
   if (!hasDatabase(path)) return undefined;
   await checkDatabase(path, ports);
   const env = open({ path: join(path, DATABASE_FOLDER), maxDbs: MAX_TABLES, readOnly: true });

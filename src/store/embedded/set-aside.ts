@@ -4,7 +4,14 @@
 import { existsSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
-import { DATA_FILE, DATABASE_FOLDER, FOLDERS, hasDatabase, isUsed } from "./engine/data-folder.ts";
+import {
+  assertKinds,
+  DATA_FILE,
+  DATABASE_FOLDER,
+  FOLDERS,
+  hasDatabase,
+  isUsed,
+} from "./engine/data-folder.ts";
 import { SILENCE_MS } from "./engine/folder-lock.ts";
 import { HEARTBEAT_FILE, Heartbeat } from "./engine/heartbeat.ts";
 import { makeInnerFolder } from "./engine/private-files.ts";
@@ -19,6 +26,7 @@ export async function setAside(
   nowMs: number,
   signal?: AbortSignal,
 ): Promise<string | undefined> {
+  assertKinds(path);
   const file = join(path, DATABASE_FOLDER, DATA_FILE);
   if (hasDatabase(path))
     throw new BrokerError("unavailable", {

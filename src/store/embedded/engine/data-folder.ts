@@ -1,9 +1,9 @@
 // Defines the layout of the data folder, and checks a folder before a store is opened in it. The
 // folder must not contain files of other programs, and must not have lost its database [decisions:
-// A used folder].
+// A used folder]. What a symbolic link leads to counts as if it were in the folder.
 
-import { readdirSync, type Stats, statSync } from "node:fs";
-import { join } from "node:path";
+import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import { BrokerError } from "../../../broker/errors.ts";
 import { HEARTBEAT_FILE } from "./heartbeat.ts";
 import { makeFolder, makeInnerFolder } from "./private-files.ts";
@@ -19,6 +19,7 @@ const FORMER = /^old-\d{8}T\d{9}Z$/;
 
 /** A folder that does not exist is accepted. */
 export function assertUsable(path: string): void {
+  assertKinds(path);
   if (hasDatabase(path)) return;
   if (isUsed(path)) {
     const file = join(path, DATABASE_FOLDER, DATA_FILE);
@@ -32,6 +33,58 @@ export function assertUsable(path: string): void {
     throw new BrokerError("unavailable", {
       message: `The folder ${path} contains files of another program, for example ${foreign}. Set store.path to a new or an empty folder.`,
     });
+}
+
+/** Throws `unavailable` if an entry of the data folder is not a folder or file as it should be. */
+export function assertKinds(path: string): void {
+  existingFolder(path);
+  for (const name of FOLDERS) folderAt(join(path, name));
+  const segments = namesIn(join(path, WAL_FOLDER)).filter(isSegmentName);
+  const files = [
+    HEARTBEAT_FILE,
+    ...[DATA_FILE, LOCK_FILE].map((name) => join(DATABASE_FOLDER, name)),
+    ...segments.map((name) => join(WAL_FOLDER, name)),
+  ];
+  for (const name of files) fileAt(join(path, name));
+}
+
+/** Returns the folder itself, or the nearest one above it that exists. */
+export function existingFolder(path: string): string {
+  for (let folder = resolve(path); ; folder = dirname(folder))
+    if (folderAt(folder) !== undefined) return folder; // the root always exists
+}
+
+function folderAt(path: string): Stats | undefined {
+  const stats = targetOf(path);
+  if (stats === undefined || stats.isDirectory()) return stats;
+  throw new BrokerError("unavailable", {
+    message: `${path} is not a folder. Move it away, or set another store.path.`,
+  });
+}
+
+/** Opening a named pipe would block the process. */
+export function fileAt(path: string): Stats | undefined {
+  const stats = targetOf(path);
+  if (stats === undefined || stats.isFile()) return stats;
+  throw new BrokerError("unavailable", {
+    message: `The file ${path} cannot be opened: it is not a regular file. Move it away, or restore the data folder from a copy.`,
+  });
+}
+
+function targetOf(path: string): Stats | undefined {
+  const stats = statsOf(path);
+  if (stats !== undefined || !isLink(path)) return stats;
+  throw new BrokerError("unavailable", {
+    message: `${path} is a symbolic link that leads nowhere (its target is ${readlinkSync(path)}). Mount or create the target, or remove the link.`,
+  });
+}
+
+function isLink(path: string): boolean {
+  try {
+    return lstatSync(path).isSymbolicLink();
+  } catch {
+    return false;
+  }
 }
 
 export function damagedDatabase(path: string, fault: string): BrokerError {
@@ -83,8 +136,8 @@ function statsOf(file: string): Stats | undefined {
   try {
     return statSync(file);
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" || code === "ENOTDIR") return undefined;
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(code)) return undefined;
     throw error;
   }
 }

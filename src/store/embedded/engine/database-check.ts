@@ -13,7 +13,6 @@ import {
   readSync,
   rmSync,
   statfsSync,
-  statSync,
   truncateSync,
   writeSync,
 } from "node:fs";
@@ -24,7 +23,14 @@ import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { BrokerError } from "../../../broker/errors.ts";
 import { crc32 } from "../../../lib/crc32.ts";
-import { DATA_FILE, DATABASE_FOLDER, damagedDatabase, isUsed, LOCK_FILE } from "./data-folder.ts";
+import {
+  DATA_FILE,
+  DATABASE_FOLDER,
+  damagedDatabase,
+  fileAt,
+  isUsed,
+  LOCK_FILE,
+} from "./data-folder.ts";
 import type { WalkProgress, WalkReport } from "./database-walk.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";
 import { wasStoppedIn } from "./heartbeat.ts";
@@ -115,9 +121,8 @@ function prepareLockFile(file: string): void {
 }
 
 function usableSize(file: string): number | undefined {
-  const stats = statSync(file, { throwIfNoEntry: false });
+  const stats = fileAt(file);
   if (stats === undefined) return undefined;
-  if (!stats.isFile()) throw cannotOpen(file, "it is not a regular file");
   try {
     // The file is not opened, because closing the lock file would drop the locks that lmdb holds on
     // it in this process.
@@ -296,8 +301,7 @@ async function readReport(
 }
 
 function cannotOpen(file: string, error: unknown): BrokerError {
-  const reason = error instanceof Error ? error.message : String(error);
   return new BrokerError("unavailable", {
-    message: `The file ${file} cannot be opened: ${reason}. The user that runs the broker must be able to read and write it.`,
+    message: `The file ${file} cannot be opened: ${(error as Error).message}. The user that runs the broker must be able to read and write it.`,
   });
 }
