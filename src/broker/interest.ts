@@ -17,14 +17,14 @@ export function shareInterest(cluster: Interest): { owner(): Interest } {
   return {
     owner() {
       const self: Interest = {
-        async listen(topic) {
-          own(topic, self, single);
+        async listen(...topics) {
+          for (const topic of topics) own(topic, self, single);
           // Also called if another owner listens, because the call of that owner may be unfinished.
-          await cluster.listen(topic);
+          await cluster.listen(...topics);
         },
-        async subscribe(topic) {
-          own(topic, self, single);
-          await cluster.subscribe(topic);
+        async subscribe(...topics) {
+          for (const topic of topics) own(topic, self, single);
+          return cluster.subscribe(...topics);
         },
         unlisten(topic) {
           const current = owners.get(topic);

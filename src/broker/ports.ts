@@ -854,15 +854,17 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /** Sets the listener and the handler for missed events. Called once, before `start`. */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
-   * When the promise resolves, this node receives every event published under `topic` from then on.
-   * A second call for the same topic has no further effect.
+   * When the promise resolves, this node receives every event published under `topics` from then
+   * on. A second call for the same topic has no further effect. A call with many topics costs less
+   * than many calls.
    */
-  listen(topic: Topic): Promise<void>;
+  listen(...topics: readonly Topic[]): Promise<void>;
   /**
    * The first half of `listen`. When it resolves, this node receives every event published from
-   * then on, but the events may reach the listener only after `listen` has resolved.
+   * then on, but the events may reach the listener only after `listen` has resolved. Resolves with
+   * true if they reach it already, so that `listen` has nothing left to do.
    */
-  subscribe(topic: Topic): Promise<void>;
+  subscribe(...topics: readonly Topic[]): Promise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */
   unlisten(topic: Topic): void;
   /** Resolves when every event published before the call has reached the listener. */

@@ -285,7 +285,7 @@ class FollowerTable {
     add(this.#byKey, key, follower);
     if (viewer !== undefined) add(this.#byViewer, viewer.uid, follower);
     for (const topic of topics) add(this.#byTopic, topic, follower);
-    await Promise.all([...topics].map((topic) => this.#interest.listen(topic)));
+    await this.#interest.listen(...topics);
   }
 
   leave(follower: Follower): void {

@@ -49,7 +49,9 @@ export class SingleNode implements Cluster {
 
   async heartbeat(): Promise<void> {}
   async listen(): Promise<void> {}
-  async subscribe(): Promise<void> {}
+  async subscribe(): Promise<boolean> {
+    return true;
+  }
   unlisten(): void {}
   async barrier(): Promise<void> {}
   recovery(): undefined {}

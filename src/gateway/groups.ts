@@ -11,6 +11,7 @@ import {
   type Message,
 } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
+import { piecesOf } from "../lib/pieces.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { Codec } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
@@ -20,6 +21,8 @@ import { type GroupPosition, publishFrames, type Session } from "./session.ts";
 
 /** Maximum time that work on the groups of one session blocks the event loop before it yields. */
 const SLICE_MS = 2;
+/** Number of topics in one call of the cluster. */
+const TOPICS_PER_CALL = 20;
 
 export class Groups {
   readonly #byId = new Map<string, Group>();
@@ -57,30 +60,28 @@ export class Groups {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
-  /** Publications may be delayed until `listenAll` has resolved. */
-  async subscribe(session: Session, channelIds: readonly string[]): Promise<void> {
-    await this.slice().each(channelIds, async (id) => {
-      if (session.ended !== undefined) return;
-      this.addJoining(session, id);
-      await this.#cluster.subscribe(groupTopic(id));
+  /** Publications may be delayed until `listenAll` has resolved, unless this resolves with true. */
+  async subscribe(session: Session, channelIds: readonly string[]): Promise<boolean> {
+    const pieces = piecesOf(channelIds, TOPICS_PER_CALL);
+    const areListening = await this.slice().each(pieces, async (ids) => {
+      if (session.ended !== undefined) return true;
+      for (const id of ids) this.addJoining(session, id);
+      return this.#cluster.subscribe(...ids.map(groupTopic));
     });
+    return areListening.every((isListening) => isListening);
   }
 
   async listenAll(session: Session): Promise<void> {
-    await this.slice().each(session.joining ?? [], async (id) => {
-      if (session.ended === undefined) await this.listen(id);
+    await this.slice().each(piecesOf(session.joining ?? [], TOPICS_PER_CALL), async (ids) => {
+      if (session.ended === undefined) await this.#cluster.listen(...ids.map(groupTopic));
     });
   }
 
   /** Remembers the session's position in the group, in case the user rejoins. */
   removeSession(session: Session, channelId: string): void {
-    const group = this.#byId.get(channelId);
-    if (group === undefined) return;
-    const position = group.positionOf(session);
+    const position = this.#byId.get(channelId)?.positionOf(session);
     if (position !== undefined) session.rememberSeq(channelId, position);
-    group.remove(session);
-    if (group.isEmpty && this.#byId.delete(channelId))
-      this.#cluster.unlisten(groupTopic(channelId));
+    this.#remove(session, channelId);
   }
 
   /** Delivery to the session meanwhile has no effect. */
@@ -89,8 +90,15 @@ export class Groups {
     for (const ids of [session.joining ?? [], session.groups.keys()])
       for (const id of ids) {
         if (slice.shouldYield()) await slice.yield();
-        this.removeSession(session, id);
+        this.#remove(session, id);
       }
+  }
+
+  #remove(session: Session, channelId: string): void {
+    const group = this.#byId.get(channelId);
+    group?.remove(session);
+    if (group?.isEmpty && this.#byId.delete(channelId))
+      this.#cluster.unlisten(groupTopic(channelId));
   }
 }
 

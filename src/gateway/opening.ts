@@ -163,14 +163,14 @@ export async function planJoin(
   const { uid } = session;
   // The id is read before the subscriptions are complete. A message that is stored after that read
   // arrives live or is found by a later read.
-  const [newestId] = await Promise.all([
+  const [newestId, , isListening] = await Promise.all([
     store.newestMessageId(),
     hub.subscribe(session),
     groups.subscribe(session, candidates),
   ]);
   const candidateIds = new Set(candidates);
   const [, { groups: memberships, isAll }, readOutcomes] = await Promise.all([
-    groups.listenAll(session),
+    isListening ? undefined : groups.listenAll(session),
     store.groupsAmong(uid, candidates),
     groups.slice().each(points, async (point): Promise<ResumeOutcome> => {
       const { channel } = point;

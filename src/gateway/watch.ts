@@ -90,8 +90,7 @@ export class PresenceWatch {
     const lastSent = this.#setWatched(session, uids);
     if (this.#requested.get(session)?.uids === uids) this.#requested.delete(session);
     try {
-      const topics = [...lastSent.keys()].map(presenceTopic);
-      await Promise.all(topics.map((topic) => this.#ports.cluster.listen(topic)));
+      await this.#ports.cluster.listen(...[...lastSent.keys()].map(presenceTopic));
       await new Promise<void>((resolve, reject) => {
         const request = { session, uids, fail: reject };
         this.#requests.push({

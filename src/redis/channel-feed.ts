@@ -43,6 +43,8 @@ export interface ReaderState {
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
+  /** Returns the positions of channels, as `position` does for a reader without state. */
+  positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
   /** Returns the number of the newest publication, 0 if there is none. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;

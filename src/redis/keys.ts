@@ -44,6 +44,18 @@ export class Keys {
     return this.#tag(key);
   }
 
+  /** Groups channels by bucket. Each bucket has the beginning of the key names of its channels. */
+  byBucket(channels: readonly ChannelKey[]): ReadonlyMap<string, readonly ChannelKey[]> {
+    const buckets = new Map<string, ChannelKey[]>();
+    for (const key of channels) {
+      const tag = this.#tag(key);
+      const others = buckets.get(tag);
+      if (others === undefined) buckets.set(tag, [key]);
+      else others.push(key);
+    }
+    return buckets;
+  }
+
   ofUser(uid: string): string {
     return this.user("", uid);
   }

@@ -78,8 +78,8 @@ export function createFollowers(store: HeldStore, maxFollowers = 10, maxFollower
   const followers = createStreamFollowers({
     store: store.port,
     interest: {
-      listen: (topic) => {
-        store.listening.add(topic);
+      listen: (...topics) => {
+        for (const topic of topics) store.listening.add(topic);
         return store.wait();
       },
       unlisten: (topic) => store.listening.delete(topic),

@@ -10,12 +10,14 @@ function recordingCluster(ready: () => Promise<void> = async () => {}) {
   const calls: string[] = [];
   const listening = new Set<string>();
   const cluster: Interest = {
-    async listen(topic) {
-      calls.push(`+${topic}`);
-      listening.add(topic);
+    async listen(...topics) {
+      for (const topic of topics) {
+        calls.push(`+${topic}`);
+        listening.add(topic);
+      }
       await ready();
     },
-    subscribe: (topic) => cluster.listen(topic),
+    subscribe: (...topics) => cluster.listen(...topics).then(() => false),
     unlisten(topic) {
       calls.push(`-${topic}`);
       listening.delete(topic);

@@ -146,8 +146,8 @@ export class SharedServer {
     Cluster,
     "listen" | "subscribe" | "unlisten" | "barrier" | "recovery" | "delivered"
   > = {
-    listen: (topic) => this.#listen(topic),
-    subscribe: (topic) => this.#listen(topic),
+    listen: (...topics) => this.#listen(topics),
+    subscribe: (...topics) => this.#listen(topics).then(() => false),
     unlisten: (topic) => {
       this.#subscriber.push(() => this.#subscriptions.delete(topic));
     },
@@ -325,10 +325,14 @@ export class SharedServer {
     };
   }
 
-  #listen(topic: Topic): Promise<void> {
-    return this.isRefused(topic)
-      ? Promise.reject(new BrokerError("unavailable"))
-      : this.#subscribed(() => this.#subscriptions.add(topic));
+  async #listen(topics: readonly Topic[]): Promise<void> {
+    await Promise.all(
+      topics.map((topic) =>
+        this.isRefused(topic)
+          ? Promise.reject(new BrokerError("unavailable"))
+          : this.#subscribed(() => this.#subscriptions.add(topic)),
+      ),
+    );
   }
 
   #answer<T>(compute: () => T): MaybePromise<T> {

@@ -89,10 +89,12 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       await topics.ping();
       await link.ping();
     },
-    listen(topic) {
-      const uid = topic.slice(2);
-      if (topic === presenceTopic(uid)) watched.add(uid);
-      return topics.listen(topic);
+    listen(...names) {
+      for (const topic of names) {
+        const uid = topic.slice(2);
+        if (topic === presenceTopic(uid)) watched.add(uid);
+      }
+      return topics.listen(...names);
     },
     unlisten(topic) {
       const uid = topic.slice(2);

@@ -111,6 +111,10 @@ export class ChannelLog implements ChannelFeed {
     return { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
   }
 
+  async positions(): Promise<ReadonlyMap<ChannelKey, ChannelPosition>> {
+    return new Map([[this.key, await this.position(this.key, { streams: [], marks: [] })]]);
+  }
+
   async publicationSeqOf(): Promise<number> {
     await this.#read();
     return this.publicationSeq;

@@ -52,10 +52,10 @@ export function plainTopics(
       deliver = listener;
       resync = newResync;
     },
-    listen: (topic) => topics.subscribe(topic),
-    subscribe: async (topic) => {
-      await subscriber.ssubscribe(link.keys.topic(topic));
+    listen: async (...names) => {
+      for (const topic of names) await subscriber.ssubscribe(link.keys.topic(topic));
     },
+    subscribe: (...names) => topics.listen(...names).then(() => true),
     unlisten() {},
     barrier: async () => {
       await subscriber.ping();

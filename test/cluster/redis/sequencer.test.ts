@@ -345,6 +345,7 @@ t.test("a new sequencer keeps its position when two reads of the position overla
   const gates: (() => void)[] = [];
   log.onRead = () => new Promise<void>((go) => gates.push(go));
   const messages = channels.begin(sequencer); // `listen` reads the position
+  await until(() => gates.length === 1, "the first read has started");
   const caughtUp = fixture.catchUpQueue.catchUp(sequencer); // a restore reads it as well
   await until(() => gates.length === 2, "both reads have started");
   gates[0]?.();

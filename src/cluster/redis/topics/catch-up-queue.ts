@@ -2,7 +2,8 @@
 // closed. Owns the running catch-ups.
 
 import { isTransient } from "../../../broker/errors.ts";
-import { deferred } from "../../../lib/deferred.ts";
+import { type Deferred, deferred } from "../../../lib/deferred.ts";
+import { piecesOf } from "../../../lib/pieces.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
@@ -17,14 +18,23 @@ interface CatchUpQueuePorts {
 }
 
 const MAX_CONCURRENT = 64;
+/** Maximum number of channels whose positions are read together. */
+const CHANNELS_PER_READ = 200;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
 const MAX_WAIT_MS = 2500;
+
+/** A new sequencer whose position has not been read yet. */
+interface Beginning {
+  readonly sequencer: Sequencer;
+  readonly done: Deferred;
+}
 
 export class CatchUpQueue {
   readonly #ports: CatchUpQueuePorts;
   readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
+  #beginning: Beginning[] = [];
 
   constructor(ports: CatchUpQueuePorts) {
     this.#ports = ports;
@@ -59,19 +69,43 @@ export class CatchUpQueue {
   /**
    * Sets a new sequencer to the channel's position. Throws transient errors such as `unavailable`.
    * Reports any other error and starts a catch-up instead, so that one unreadable channel does not
-   * prevent its members from connecting.
+   * prevent its members from connecting. Calls of one turn share their reads.
    */
-  async begin(sequencer: Sequencer): Promise<void> {
+  begin(sequencer: Sequencer): Promise<void> {
+    const beginning = { sequencer, done: deferred() };
+    if (this.#beginning.push(beginning) === 1) process.nextTick(() => this.#beginAll());
+    return beginning.done.promise;
+  }
+
+  #beginAll(): void {
+    const all = this.#beginning;
+    this.#beginning = [];
+    for (const piece of piecesOf(all, CHANNELS_PER_READ)) void this.#beginTogether(piece);
+  }
+
+  /** Reads channels one by one if they cannot be read together. Never rejects. */
+  async #beginTogether(piece: readonly Beginning[]): Promise<void> {
     const { feed, onError } = this.#ports;
     try {
-      await begin(sequencer, feed);
+      const positions = await feed.positions(piece.map(({ sequencer }) => sequencer.key));
+      for (const { sequencer, done } of piece) {
+        const position = positions.get(sequencer.key);
+        if (position === undefined) throw new Error("the position of the channel is missing");
+        begin(sequencer, position);
+        done.resolve();
+      }
     } catch (error) {
-      if (isTransient(error)) throw error;
-      onError(
-        error,
-        "Could not read the position of a channel; reading the channel from the store",
-      );
-      void this.catchUp(sequencer);
+      if (isTransient(error)) for (const { done } of piece) done.reject(error);
+      else if (piece.length > 1) for (const each of piece) await this.#beginTogether([each]);
+      else
+        for (const { sequencer, done } of piece) {
+          onError(
+            error,
+            "Could not read the position of a channel; reading the channel from the store",
+          );
+          void this.catchUp(sequencer);
+          done.resolve();
+        }
     }
   }
 

@@ -53,11 +53,7 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
 }
 
 /** Sets a new sequencer to the channel's current position. Earlier publications are not needed. */
-export async function begin(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
-  const position = await feed.position(sequencer.key, {
-    streams: [],
-    marks: [],
-  });
+export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   sequencer.confirmId(position.lastId);
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);

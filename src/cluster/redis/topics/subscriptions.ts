@@ -48,7 +48,9 @@ const DONE = Promise.resolve();
 
 export class Subscriptions {
   readonly #ports: SubscriptionsPorts;
+  /** By the name of the sharded channel, which a publication carries. */
   readonly #entries = new Map<string, Entry>();
+  readonly #byTopic = new Map<Topic, Entry>();
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
   readonly #lost = new Set<Entry>();
   #allRestored: Deferred | undefined;
@@ -71,18 +73,21 @@ export class Subscriptions {
     return this.#entries.get(name);
   }
 
-  /** After a rejection, the topic stays subscribed only if another caller uses it. */
-  listen(topic: Topic): Promise<void> {
-    return this.#request(topic, (entry) => entry.opening);
+  /** After a rejection, a topic that failed stays subscribed only if another caller uses it. */
+  async listen(...topics: readonly Topic[]): Promise<void> {
+    await this.#requestAll(topics, (entry) => entry.opening);
   }
 
-  /** Subscribes to a topic. Resolves when Redis has the subscription. Rejects like `listen`. */
-  subscribe(topic: Topic): Promise<void> {
-    return this.#request(topic, (entry) => entry.subscribed);
+  /**
+   * Subscribes to topics. Resolves when Redis has the subscriptions, with true if it had them before
+   * and their publications are delivered. Rejects like `listen`.
+   */
+  subscribe(...topics: readonly Topic[]): Promise<boolean> {
+    return this.#requestAll(topics, (entry) => entry.subscribed);
   }
 
   unlisten(topic: Topic): void {
-    const entry = this.#entries.get(this.#ports.nameOf(topic));
+    const entry = this.#byTopic.get(topic);
     if (entry !== undefined) this.#delayedUnsubscribes.add(entry);
   }
 
@@ -142,19 +147,31 @@ export class Subscriptions {
     for (const entry of [...this.#entries.values()]) this.#forget(entry);
   }
 
+  /** Resolves with true if nothing was left to do for any topic. */
+  async #requestAll(
+    topics: readonly Topic[],
+    stage: (entry: Entry) => Promise<void>,
+  ): Promise<boolean> {
+    const unfinished = topics
+      .map((topic) => this.#request(topic, stage))
+      .filter((request) => request !== DONE);
+    await Promise.all(unfinished);
+    return unfinished.length === 0;
+  }
+
   #request(topic: Topic, stage: (entry: Entry) => Promise<void>): Promise<void> {
     if (this.#isClosed) return Promise.reject(new BrokerError("unavailable"));
-    const name = this.#ports.nameOf(topic);
-    const entry = this.#entries.get(name);
-    if (entry === undefined) return stage(this.#open(topic, name));
+    const entry = this.#byTopic.get(topic);
+    if (entry === undefined) return stage(this.#open(topic));
     this.#delayedUnsubscribes.delete(entry);
     if (this.#isRestored(entry)) return stage(entry);
     entry.isShared = true;
     return this.#waitUntilRestored(entry);
   }
 
-  #open(topic: Topic, name: string): Entry {
-    const { channels } = this.#ports;
+  #open(topic: Topic): Entry {
+    const { channels, nameOf } = this.#ports;
+    const name = nameOf(topic);
     const sequencer = channels.createSequencer(topic);
     const entry: Entry = {
       ...{
@@ -169,6 +186,7 @@ export class Subscriptions {
       ...{ subscribed: DONE, opening: DONE, isShared: false },
     };
     this.#entries.set(name, entry);
+    this.#byTopic.set(topic, entry);
     channels.addTopic(entry);
     entry.subscribed = this.#subscribe(entry);
     entry.opening = this.#begin(entry).catch((error) => {
@@ -297,6 +315,7 @@ export class Subscriptions {
     if (!entry.isOpen) return;
     entry.isOpen = false;
     this.#entries.delete(entry.name);
+    this.#byTopic.delete(entry.topic);
     this.#ports.channels.removeTopic(entry);
     this.#markRestored(entry);
     this.#ports.subscriber.unsubscribe(entry.name);

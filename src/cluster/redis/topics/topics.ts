@@ -156,8 +156,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     async ping() {
       if (!subscriber.isComplete) throw new BrokerError("unavailable");
     },
-    listen: (topic) => subscriptions.listen(topic),
-    subscribe: (topic) => subscriptions.subscribe(topic),
+    listen: (...topics) => subscriptions.listen(...topics),
+    subscribe: (...topics) => subscriptions.subscribe(...topics),
     unlisten: (topic) => subscriptions.unlisten(topic),
     publish: (event) => publishing.publish(event),
     announce: (events) => publishing.announce(events),

@@ -1,0 +1,37 @@
+// Splits long lists of channels into the arguments of scripts that read many channels. Pure.
+
+import type { ChannelKey } from "../../../broker/model.ts";
+import { piecesOf } from "../../../lib/pieces.ts";
+import type { Keys } from "../../../redis/keys.ts";
+import type { RedisLink } from "../../../redis/link.ts";
+import type { Arg } from "../../../redis/script.ts";
+
+/** Splits channels into one piece per call. On a Redis Cluster, a piece's keys are in one slot. */
+export function channelPieces(
+  { isCluster, keys }: Pick<RedisLink, "isCluster" | "keys">,
+  channels: readonly ChannelKey[],
+  length: number,
+): readonly (readonly ChannelKey[])[] {
+  const slots = isCluster ? [...keys.byBucket(channels).values()] : [channels];
+  return slots.flatMap((slot) => [...piecesOf(slot, length)]);
+}
+
+/** Arguments of a script that makes the key names of many channels itself. */
+interface BucketArgs {
+  /** KEYS: for each bucket, the beginning of the key names. */
+  readonly tags: readonly string[];
+  /** ARGV: for each bucket, the number of its channels and their keys. */
+  readonly args: readonly Arg[];
+  /** The channels in the order of `args`. */
+  readonly ordered: readonly ChannelKey[];
+}
+
+export function bucketArgs(keys: Keys, channels: readonly ChannelKey[]): BucketArgs {
+  const buckets = keys.byBucket(channels);
+  const lists = [...buckets.values()];
+  return {
+    tags: [...buckets.keys()],
+    args: lists.flatMap((list) => [list.length, ...list]),
+    ordered: lists.flat(),
+  };
+}
