@@ -498,7 +498,8 @@ export interface StreamStore {
    * no such stream. Events of a group's stream are published before a read returns them.
    */
   stream(key: ChannelKey, clientMsgNo: string): MaybePromise<StreamSnapshot | undefined>;
-  activeStream(key: ChannelKey): MaybePromise<StreamSnapshot | undefined>;
+  /** Returns the active streams of these channels, at most one for each. */
+  activeStreams(keys: readonly ChannelKey[]): MaybePromise<readonly StreamSnapshot[]>;
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /**
    * Returns the length of the stream's text, in UTF-16 units, before the event at `index` (at most

@@ -6,6 +6,7 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import {
+  type ChannelKey,
   type ChannelRef,
   channelKey,
   GROUP_CHANNEL,
@@ -14,6 +15,7 @@ import {
 import type { ChannelStore, Cluster, MessageStore, StreamStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
+import { piecesOf } from "../lib/pieces.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
@@ -25,7 +27,7 @@ import type { Session, StreamName } from "./session.ts";
 export interface CatchUpPorts {
   readonly store: Pick<ChannelStore, "joinSeqs"> &
     Pick<MessageStore, "readMessages" | "headSeq"> &
-    Pick<StreamStore, "stream" | "activeStream" | "personalStreamsOf">;
+    Pick<StreamStore, "stream" | "activeStreams" | "personalStreamsOf">;
   readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "endedBy">;
   readonly groups: Groups;
@@ -45,7 +47,8 @@ export interface ReadLimits {
 
 /** Maximum number of concurrent store reads. Thousands of sessions may join a group at once. */
 const READS_AT_ONCE = 128;
-const LOOKUPS_AT_ONCE = 512;
+const LOOKUPS_AT_ONCE = 128;
+const SCOPES_PER_LOOKUP = 2000;
 /** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
 
@@ -79,13 +82,18 @@ export class CatchUps {
   async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
     const { groups } = this.#ports;
     const resumed: Backlog[] = [];
+    const live: Backlog[] = [];
     const slice = groups.slice();
     for (const id of session.joining ?? []) {
       if (slice.shouldYield()) await slice.yield();
       const backlog = groups.get(id)?.backlogOf(session);
       if (backlog?.isResumed) resumed.push(backlog);
-      else if (backlog !== undefined) this.#goLive(backlog);
+      else if (backlog !== undefined && !backlog.isOver) {
+        receiveMessages(backlog);
+        live.push(backlog);
+      }
     }
+    if (live.length > 0) this.#receiveEvents(session, live);
     const personal = PERSONAL_CHANNELS.backlogOf(session);
     if (personal !== undefined) await this.#catchUp(personal, resumedPersonal);
     for (const backlog of resumed) {
@@ -203,10 +211,15 @@ export class CatchUps {
 
   #goLive(backlog: Backlog): void {
     if (backlog.isOver) return;
+    receiveMessages(backlog);
+    this.#receiveEvents(backlog.session, [backlog]);
+  }
+
+  /** Makes a session that is live for messages in these scopes live for events as well. */
+  #receiveEvents(session: Session, backlogs: readonly Backlog[]): void {
     const { metrics } = this.#ports;
-    backlog.scope.add(backlog);
     metrics.catchingUp(1);
-    void this.#endOnFailure(backlog.session, () => this.#startEvents(backlog)).then(() =>
+    void this.#endOnFailure(session, () => this.#startEvents(session, backlogs)).then(() =>
       metrics.catchingUp(-1),
     );
   }
@@ -282,20 +295,31 @@ export class CatchUps {
     return false;
   }
 
-  async #startEvents(backlog: Backlog): Promise<void> {
-    const { session } = backlog;
-    backlog.keepAll();
-    const active = await this.#lookups.run(() => this.#activeStreams(backlog));
-    const isUpToDate = active.length === 0 && !backlog.mustRead;
-    if (isUpToDate && !this.#isLagging(session)) {
-      await this.#ports.cluster.barrier();
-      finish(backlog);
-      return;
+  async #startEvents(session: Session, backlogs: readonly Backlog[]): Promise<void> {
+    const { cluster, groups } = this.#ports;
+    const slice = groups.slice();
+    const behind: Backlog[] = [];
+    for (const piece of piecesOf(backlogs, SCOPES_PER_LOOKUP)) {
+      const active = await this.#lookups.run(() => this.#activeStreams(session, piece));
+      const activeScopes = new Set(active.map(scopeKeyOf));
+      const isBehind = (backlog: Backlog) =>
+        backlog.mustRead || activeScopes.has(backlog.scope.key) || this.#isLagging(session);
+      const upToDate: Backlog[] = [];
+      for (const backlog of piece) (isBehind(backlog) ? behind : upToDate).push(backlog);
+      for (const backlog of behind) backlog.leaveStreamsToStore();
+      if (upToDate.length > 0) await cluster.barrier();
+      for (const backlog of upToDate) {
+        if (slice.shouldYield()) await slice.yield();
+        if (backlog.mustRead) behind.push(backlog);
+        else finish(backlog);
+      }
     }
-    backlog.leaveStreamsToStore();
+    if (behind.length === 0) return;
     await this.#streamLocks.run(session.sessionId, async () => {
-      await session.writable(this.#maxUnreadBytes);
-      await this.#catchUpStreams(backlog);
+      for (const backlog of behind) {
+        await session.writable(this.#maxUnreadBytes);
+        await this.#catchUpStreams(backlog);
+      }
     });
   }
 
@@ -325,7 +349,7 @@ export class CatchUps {
 
   /** Pushes the active streams except the first, which `#readRemaining` pushes. */
   async #pushActiveStreams(backlog: Backlog): Promise<void> {
-    for (const name of (await this.#activeStreams(backlog)).slice(1)) {
+    for (const name of (await this.#activeStreams(backlog.session, [backlog])).slice(1)) {
       const snapshot = await this.#readSynced(name);
       if (backlog.isOver) return;
       if (snapshot?.state === "active") backlog.pushActiveStream(snapshot);
@@ -338,7 +362,7 @@ export class CatchUps {
    */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
-    const active = backlog.isJoining ? await this.#activeStreams(backlog) : [];
+    const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];
     const snapshots = await Promise.all(backlog.unread.map((name) => this.#readStream(name)));
     // After the barrier, the events that the snapshots contain have arrived, and are skipped.
     await this.#ports.cluster.barrier();
@@ -363,11 +387,14 @@ export class CatchUps {
     return connection.bufferedBytes() > this.#maxUnreadBytes;
   }
 
-  async #activeStreams({ scope, session }: Backlog): Promise<readonly StreamSnapshot[]> {
+  /** Returns the active streams in these groups, or in the personal channels of the user. */
+  async #activeStreams(
+    { uid }: Session,
+    backlogs: readonly Backlog[],
+  ): Promise<readonly StreamSnapshot[]> {
     const { store } = this.#ports;
-    if (scope.key === undefined) return store.personalStreamsOf(session.uid);
-    const stream = await store.activeStream(scope.key);
-    return stream === undefined ? [] : [stream];
+    const keys = backlogs.flatMap(({ scope: { key } }) => key ?? []);
+    return keys.length > 0 ? store.activeStreams(keys) : store.personalStreamsOf(uid);
   }
 
   /** Runs the step and ends the session if it fails. The client then reconnects and resumes. */
@@ -395,6 +422,16 @@ function finish(
   const streams = backlog.flush(active, read);
   backlog.scope.goLive(backlog);
   return streams;
+}
+
+/** Makes the session live for messages. Its events are kept from now on. */
+function receiveMessages(backlog: Backlog): void {
+  backlog.scope.add(backlog);
+  backlog.keepAll();
+}
+
+function scopeKeyOf({ key, channel }: StreamSnapshot): ChannelKey | undefined {
+  return channel.type === GROUP_CHANNEL ? key : PERSONAL_CHANNELS.key;
 }
 
 function channelsOf({ scope: { key } }: Backlog): readonly ChannelRef[] {

@@ -275,7 +275,7 @@ export class RandomCalls {
     const index = this.#random.below(8) - 1;
     return stepOf(`stream ${key} ${name} ${index} of ${fromUid}`, async (store) => [
       await store.stream(key, name),
-      await store.activeStream(key),
+      (await store.activeStreams([key]))[0],
       await store.streamTextOffset(key, name, index),
       sorted((await store.personalStreamsOf(fromUid)).map((stream) => stream.key)),
     ]);

@@ -145,7 +145,8 @@ class StreamCase {
   }
 
   async active(): Promise<StreamSnapshot | undefined> {
-    return this.#fixture.store.activeStream(this.#key);
+    const [stream] = await this.#fixture.store.activeStreams([this.#key]);
+    return stream;
   }
 
   /**
@@ -309,6 +310,27 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
     t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
   });
 
+  t.test("the active streams of many channels are read together", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    const ids = Array.from({ length: 600 }, (_, at) => `group-${at}`);
+    const keys = ids.map((id) => `2:${id}`);
+    t.same(await store.activeStreams([]), []);
+    t.same(await store.activeStreams(keys), []);
+    const active = ["group-7", "group-311", "group-599"];
+    const { start, end } = producer(fixture);
+    const inGroup = (id: string) => ({ key: `2:${id}`, channel: { id, type: 2 } as const });
+    for (const id of [...active, "group-8"]) t.same(await start("", inGroup(id)), ACTIVE);
+    await end("", inGroup("group-8"));
+    const streams = await store.activeStreams(keys);
+    t.same(streams.map(({ channel }) => channel.id).sort(), [...active].sort());
+    t.same(
+      (await store.activeStreams(["2:group-8", "2:group-7"])).map(({ key }) => key),
+      ["2:group-7"],
+      "an ended stream is not active",
+    );
+  });
+
   t.test(
     "an active stream continues after a restart, and its time limit starts again",
     async (t) => {
@@ -319,7 +341,7 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
       fixture.nowMs += 60_000;
       await fixture.reopen();
       t.equal(await fixture.store.interruptStreams(1), 0);
-      t.equal((await fixture.store.activeStream(KEY))?.text, "before ");
+      t.equal((await fixture.store.activeStreams([KEY]))[0]?.text, "before ");
       t.same(await start("", { clientMsgNo: "s2" }), streamResult("running", undefined));
       t.same(await start(), ACTIVE, "a repeated start is a retry");
       await content("after");

@@ -114,7 +114,8 @@ export class SharedServer {
           .map((message) => ({ inboxSeq: message.messageSeq, message }));
       }),
     stream: (key, clientMsgNo) => this.#answer(() => this.streams.find(key, clientMsgNo)),
-    activeStream: (key) => this.#answer(() => this.streams.active(key)),
+    activeStreams: (keys) =>
+      this.#answer(() => keys.flatMap((key) => this.streams.active(key) ?? [])),
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
     groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
     userStates: (uids) =>

@@ -256,7 +256,7 @@ async function logPicture(store: Store, key: string) {
   return {
     ...{ key, messages },
     head: await store.headSeq(key),
-    active: await store.activeStream(key),
+    active: (await store.activeStreams([key]))[0],
     earlierResult: await Promise.all(
       numbers.map((number) => earlierResult(store, { key, ...number })),
     ),

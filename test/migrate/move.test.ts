@@ -96,7 +96,7 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
   t.match(await store.stream("2:g", "open"), {
     ...{ text: "so far??!", state: "closed", endData: "over", nextIndex: 8 },
   });
-  t.equal(await store.activeStream("2:g"), undefined);
+  t.equal((await store.activeStreams(["2:g"]))[0], undefined);
 
   time.nowMs += 2 * DAY_MS;
   await store.sweep();

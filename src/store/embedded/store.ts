@@ -139,7 +139,7 @@ function hotCalls(lifecycle: EmbeddedLifecycle) {
     groupFacts: (channelId, uid) => useNow((store) => store.channels.groupFacts(channelId, uid)),
     personFacts: (fromUid, toUid) => useNow((store) => store.channels.personFacts(fromUid, toUid)),
     stream: (key, clientMsgNo) => useNow((store) => store.streams.stream(key, clientMsgNo)),
-    activeStream: (key) => useNow((store) => store.streams.activeStream(key)),
+    activeStreams: (keys) => useNow((store) => store.streams.activeStreams(keys)),
     personalStreamsOf: (uid) => useNow((store) => store.streams.personalStreamsOf(uid)),
     streamTextOffset: (key, clientMsgNo, index) =>
       useNow((store) => store.streams.streamTextOffset(key, clientMsgNo, index)),

@@ -52,7 +52,7 @@ async function readEverything(store: Store) {
     }),
   );
   const { messages } = await store.readMessages(KEY, ALL);
-  const active = await store.activeStream(KEY);
+  const active = (await store.activeStreams([KEY]))[0];
   return { streams, offsets, messages, active };
 }
 

@@ -168,7 +168,7 @@ t.test("a failed write leaves streams exactly as they were", async (t) => {
   t.same(codes, Array(7).fill("disk_full"));
   t.same(await store.stream(KEY, "s"), before);
   t.equal(await store.stream(KEY, "s2"), undefined);
-  t.same(await store.activeStream(KEY), before);
+  t.same((await store.activeStreams([KEY]))[0], before);
   t.equal(events.length, length, "no event was published");
   t.same({ ...store.stats(), freeBytes: 0 }, { ...stats, freeBytes: 0 });
   fail.write = 1;
@@ -232,7 +232,7 @@ t.test(
     await nextTurn();
     t.same(answers, []);
     t.equal(events.length, 2);
-    t.match(await store.activeStream(KEY), { text: "", nextIndex: 1 });
+    t.match((await store.activeStreams([KEY]))[0], { text: "", nextIndex: 1 });
     t.match(await store.streamTextOffset(KEY, "s", 2), undefined);
     await store.checkpoint();
     t.equal(store.stats().activeStreams, 1, "the end is not on the disk yet");

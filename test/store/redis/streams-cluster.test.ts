@@ -112,7 +112,7 @@ t.test("a forced start publishes the end of the other stream first", async (t) =
   await until(() => bob.events.length === 5);
   t.same(typesIn(bob), [STREAM_START, STREAM_END, STREAM_START]);
   await until(async () => (await active()).length === 1);
-  t.equal((await bob.store.activeStream(WITH_BOB))?.clientMsgNo, "s2");
+  t.equal((await bob.store.activeStreams([WITH_BOB]))[0]?.clientMsgNo, "s2");
 });
 
 t.test("a producer's retry delivers an event that was not published", async (t) => {

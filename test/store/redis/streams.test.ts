@@ -223,7 +223,7 @@ t.test("all keys of a stream are removed with its message", async (t) => {
   };
   t.equal(await store.sweep(), 1);
   t.equal((await streamKeys()).length, 2, "the active stream stays");
-  t.match(await fixture.store.activeStream(KEY), { clientMsgNo: "long" });
+  t.match((await fixture.store.activeStreams([KEY]))[0], { clientMsgNo: "long" });
   await end("", { clientMsgNo: "long" });
   fixture.nowMs += 60_000;
   t.equal(await store.sweep(), 1);
@@ -243,12 +243,12 @@ t.test("a snapshot is transferred again only if the stream has changed", async (
     Number(/total_net_output_bytes:(\d+)/.exec(await redis.info("stats"))?.[1]);
   const before = await sent();
   for (let i = 0; i < 10; i++) t.equal(await snapshotOf(reader), first);
-  t.equal(await reader.store.activeStream(KEY), first);
+  t.equal((await reader.store.activeStreams([KEY]))[0], first);
   t.ok((await sent()) - before < 50_000, "no text was transferred");
   await content("!");
   t.equal((await snapshotOf(reader)).text, `${largeText}!`);
   await end();
-  t.equal(await reader.store.activeStream(KEY), undefined);
+  t.equal((await reader.store.activeStreams([KEY]))[0], undefined);
   t.match(await snapshotOf(reader), { state: "closed" });
   t.equal(first.text, largeText);
 });

@@ -11,7 +11,7 @@ import type { EndedStream, StreamRows } from "./stream-rows.ts";
 
 type StreamReads = Pick<
   StreamStore,
-  "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
+  "stream" | "activeStreams" | "personalStreamsOf" | "streamTextOffset"
 >;
 
 export interface StreamReadsPorts {
@@ -56,7 +56,7 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       return rows.snapshot(ended.number, decodeRecord(ended.record).message);
     },
 
-    activeStream: (key) => live.visibleActive(key)?.snapshot(),
+    activeStreams: (keys) => keys.flatMap((key) => live.visibleActive(key)?.snapshot() ?? []),
 
     personalStreamsOf: (uid) =>
       [...live.personalOf(uid)]
