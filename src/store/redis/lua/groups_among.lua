@@ -1,13 +1,19 @@
--- Finds, among some groups, those of which a user is a member. Disbanded groups are left out.
--- Read-only.
+-- Finds, among some groups, those of which a user is not a member. No user is a member of a
+-- disbanded group. Read-only.
 --
--- KEYS   head, permanent, temporary of each group
+-- KEYS   beginning of the key names of each bucket that holds some of the groups
 -- ARGV   1  uid
--- Reply  positions (from 1) of the user's groups among the groups in KEYS
-local positions = {}
-for at = 1, #KEYS, 3 do
-  if redis.call('SISMEMBER', KEYS[at + 1], ARGV[1]) == 1 or redis.call('SISMEMBER', KEYS[at + 2], ARGV[1]) == 1 then
-    if is_open(KEYS[at]) then positions[#positions + 1] = (at + 2) / 3 end
+--        then, for each bucket, the number of its groups and the channel key of each
+-- Reply  positions (from 1) of these groups among the channel keys in ARGV
+local uid, others, before, at = ARGV[1], {}, 0, 2
+for _, bucket in ipairs(KEYS) do
+  local permanent, temporary, head = bucket .. 'permanent:', bucket .. 'temporary:', bucket .. 'head:'
+  local count = tonumber(ARGV[at])
+  for n = 1, count do
+    local key = ARGV[at + n]
+    local is_member = redis.call('SISMEMBER', permanent .. key, uid) == 1 or redis.call('SISMEMBER', temporary .. key, uid) == 1
+    if not is_member or not is_open(head .. key) then others[#others + 1] = before + n end
   end
+  before, at = before + count, at + count + 1
 end
-return positions
+return others
