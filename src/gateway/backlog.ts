@@ -91,8 +91,8 @@ export class Backlog implements PersonalBacklog {
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events outside of streams, in order of arrival. */
-  #heldItems: (Message | ChannelEvent)[] = [];
-  readonly #events: ChannelEvent[] = [];
+  #heldItems: (Message | ChannelEvent)[] | undefined;
+  #events: ChannelEvent[] | undefined;
   /** True while no later read of the store is planned, so that every event must be kept. */
   #keepsAllEvents = false;
   #bytes = 0;
@@ -105,7 +105,7 @@ export class Backlog implements PersonalBacklog {
   }
 
   get isEmpty(): boolean {
-    return this.#events.length === 0 && !this.mustRead;
+    return (this.#events?.length ?? 0) === 0 && !this.mustRead;
   }
 
   /** True if the session ended, left the scope, went live, or has a newer backlog. */
@@ -115,7 +115,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   get mustRead(): boolean {
-    for (const { mustRead } of this.#streams.values()) if (mustRead) return true;
+    if (this.#pendingStreams === undefined) return false;
+    for (const { mustRead } of this.#pendingStreams.values()) if (mustRead) return true;
     return false;
   }
 
@@ -175,7 +176,7 @@ export class Backlog implements PersonalBacklog {
   }
 
   release(): void {
-    const items = this.#heldItems;
+    const items = this.#heldItems ?? [];
     this.#dropHeld(() => true);
     this.status = "streams";
     if (this.session.ended !== undefined) return;
@@ -225,10 +226,11 @@ export class Backlog implements PersonalBacklog {
    * of `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
-    const index = this.#events.findIndex(
+    const events = this.#events ?? [];
+    const index = events.findIndex(
       (event) => event.stream !== undefined && streamName(event) === streamName(name),
     );
-    const preceding = this.#events.splice(0, index + 1);
+    const preceding = events.splice(0, index + 1);
     // The last of these events is skipped, because the snapshot contains it.
     for (const event of preceding) this.#pushWithheld(event);
     if (snapshot !== undefined) this.#pushMissing(snapshot);
@@ -236,6 +238,8 @@ export class Backlog implements PersonalBacklog {
 
   /** `read` holds the streams that were read after `keepAll`. */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
+    const isNew = this.#events === undefined && this.#pendingStreams === undefined;
+    if (isNew && active.length + read.length === 0) return 0;
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
     for (const snapshot of active) {
       const { key, clientMsgNo } = snapshot;
@@ -245,7 +249,8 @@ export class Backlog implements PersonalBacklog {
       this.#addPending({ key, clientMsgNo, cursor, mustRead: false });
     }
     const caughtUp = unread.size;
-    const streamEvents = this.#events.filter(({ stream }) => stream !== undefined);
+    const events = this.#events ?? [];
+    const streamEvents = events.filter(({ stream }) => stream !== undefined);
     const streamsWithEvents = new Set(streamEvents.map(streamName));
     const catchUp = (name: string): void => {
       const snapshot = unread.get(name);
@@ -253,7 +258,7 @@ export class Backlog implements PersonalBacklog {
       unread.delete(name);
     };
     for (const name of [...unread.keys()]) if (!streamsWithEvents.has(name)) catchUp(name);
-    for (const event of this.#events) {
+    for (const event of events) {
       if (event.stream !== undefined) catchUp(streamName(event));
       this.#pushWithheld(event);
     }
@@ -265,8 +270,8 @@ export class Backlog implements PersonalBacklog {
   drop(): void {
     this.session.charge(-this.#bytes);
     this.#bytes = 0;
-    this.#heldItems = [];
-    this.#events.length = 0;
+    this.#heldItems = undefined;
+    this.#events = undefined;
     this.#pendingStreams = undefined;
   }
 
@@ -356,16 +361,19 @@ export class Backlog implements PersonalBacklog {
 
   #holdItem(item: Message | ChannelEvent): void {
     if (this.session.ended !== undefined) return;
+    this.#heldItems ??= [];
     this.#heldItems.push(item);
     this.#charge(bytesOf(item));
   }
 
   #keepEvent(event: ChannelEvent): void {
+    this.#events ??= [];
     this.#events.push(event);
     this.#charge(bytesOf(event));
   }
 
   #dropHeld(isDropped: (item: Message | ChannelEvent) => boolean): void {
+    if (this.#heldItems === undefined) return;
     let bytes = 0;
     this.#heldItems = this.#heldItems.filter((item) => {
       if (isDropped(item)) bytes += bytesOf(item);

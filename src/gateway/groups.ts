@@ -1,6 +1,7 @@
 // The groups of this node. A group exists, and its cluster topic stays subscribed, while at least
 // one session follows the group or is about to join it. For each wire format of its members a group
-// has two transport topics, one for messages and one for events.
+// has two transport topics, one for messages and one for events. Members subscribe to the second
+// one only when the first event arrives, because most groups have none.
 
 import {
   type ChannelEvent,
@@ -123,6 +124,7 @@ export class Group implements Scope {
   readonly #joining = new Map<Session, Backlog>();
   /** Backlogs of the live members whose events are withheld for now. */
   #streamBacklogs: Map<Session, Backlog> | undefined;
+  #hasEvents = false;
 
   constructor(channelId: string) {
     this.channelId = channelId;
@@ -190,7 +192,7 @@ export class Group implements Scope {
     format.members -= 1;
     format.acknowledging?.delete(session);
     session.connection.unsubscribe(format.topic);
-    session.connection.unsubscribe(format.eventTopic);
+    if (this.#hasEvents) session.connection.unsubscribe(format.eventTopic);
     if (format.members === 0) this.#formats.delete(format.codec.format);
   }
 
@@ -224,6 +226,7 @@ export class Group implements Scope {
 
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
+    if (!this.#hasEvents) this.#subscribeToEvents();
     for (const backlog of this.#joining.values()) backlog.receiveEvent(event);
     for (const { codec, eventTopic } of this.#formats.values())
       publishFrames(publisher, eventTopic, codec.encodePush(push));
@@ -242,7 +245,7 @@ export class Group implements Scope {
   withholdEvents(backlog: Backlog): void {
     const { connection, codec } = backlog.session;
     if (!backlog.session.follows(this.channelId)) return;
-    if (!codec.isPrivate) connection.unsubscribe(this.#format(codec).eventTopic);
+    if (this.#hasEvents && !codec.isPrivate) connection.unsubscribe(this.#format(codec).eventTopic);
     this.#withhold(backlog);
   }
 
@@ -250,8 +253,15 @@ export class Group implements Scope {
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
     this.#endWithholding(session);
-    if (!session.codec.isPrivate)
+    if (this.#hasEvents && !session.codec.isPrivate)
       session.connection.subscribe(this.#format(session.codec).eventTopic);
+  }
+
+  #subscribeToEvents(): void {
+    this.#hasEvents = true;
+    for (const session of this.#live)
+      if (!this.#streamBacklogs?.has(session) && !session.codec.isPrivate)
+        session.connection.subscribe(this.#format(session.codec).eventTopic);
   }
 
   #withhold(backlog: Backlog): void {

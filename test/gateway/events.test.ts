@@ -373,6 +373,8 @@ t.test(
       for (const id of ids) world.server.changeMember(id, "alice", true);
       const alice = await world.live({ uid: "alice" });
       const { connection, session } = alice;
+      for (const id of ids) world.server.publishEvent(custom(group(id), "first"));
+      await world.server.settle();
       const unsubscribe = connection.unsubscribe.bind(connection);
       connection.unsubscribe = (topic) => {
         const untilMs = performance.now() + 1; // uses up the time slice
@@ -392,7 +394,7 @@ t.test(
       for (const id of ids) world.server.publishEvent(custom(group(id), "secret"));
       await world.server.settle();
       t.same([...connection.topics], [], "the session has no subscriptions left");
-      t.same(eventsOf(alice), []);
+      t.ok(eventsOf(alice).every(({ data }) => data === "first"));
       t.equal(session.groups.size, 0);
       t.same(world.bugs, []);
     }

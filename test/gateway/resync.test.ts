@@ -328,9 +328,9 @@ t.test(
     const unsubscribe = connection.unsubscribe.bind(connection);
     let unsubscribed = 0;
     connection.unsubscribe = (topic) => {
-      if (topic.includes("#")) work("leaving");
+      work("leaving"); // the topic of the messages: the group has had no event
       unsubscribed += 1;
-      if (unsubscribed === 8) world.server.setMember("old20", "alice", true);
+      if (unsubscribed === 4) world.server.setMember("old20", "alice", true);
       unsubscribe(topic);
     };
     const { catchUps } = world;

@@ -1,0 +1,41 @@
+// Number of calls of the store and of the cluster that a connect makes: it does not depend on the
+// number of the user's groups, except that topics are subscribed some at a time.
+
+import { t } from "../support/suite.ts";
+import { seeded } from "./random.ts";
+import { World } from "./world.ts";
+
+type Calls = Readonly<Record<string, number>>;
+
+/** Counts the calls of the object's methods from now on. */
+function countCalls(ports: object): Calls {
+  const calls: Record<string, number> = {};
+  for (const [name, method] of Object.entries(ports) as [string, (...args: unknown[]) => unknown][])
+    Object.assign(ports, {
+      [name](...args: unknown[]) {
+        calls[name] = (calls[name] ?? 0) + 1;
+        return method(...args);
+      },
+    });
+  return calls;
+}
+
+async function callsOfConnect(groups: number): Promise<{ store: Calls; cluster: Calls }> {
+  const world = new World(seeded(groups));
+  for (let at = 0; at < groups; at++) world.server.changeMember(`g${at}`, "alice", true);
+  const store = countCalls(world.server.store);
+  const cluster = countCalls(world.server.cluster);
+  const { session, isLive } = await world.live({ uid: "alice" });
+  if (!isLive || session.groups.size !== groups) throw new Error("the session is not live");
+  return { store, cluster };
+}
+
+t.test("a connect makes as many calls for many groups as for one", async (t) => {
+  const [few, many] = [await callsOfConnect(1), await callsOfConnect(300)];
+  t.same(many.store, few.store, "calls of the store");
+  t.equal(many.store.groupsAmong, 1, "all memberships are checked together");
+  t.equal(many.store.activeStreams, 1, "all active streams are read together");
+  t.notOk("headSeq" in many.store || "readMessages" in many.store, "no messages are read");
+  t.equal(many.cluster.barrier, few.cluster.barrier);
+  t.ok(Number(many.cluster.subscribe) <= 20, "topics are subscribed together");
+});
