@@ -10,6 +10,7 @@ import { cluster } from "./cluster.ts";
 import { connections } from "./connections.ts";
 import { fanout } from "./fanout.ts";
 import { formats } from "./formats.ts";
+import { growth } from "./growth.ts";
 import { http } from "./http.ts";
 import { idle } from "./idle.ts";
 import { redisRestart } from "./redis-restart.ts";
@@ -31,6 +32,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   stream,
   connections,
   userGroups,
+  growth,
   idle,
   storeAppend,
   cluster,
@@ -55,7 +57,8 @@ Options:
   --quick           only check that everything works; the results are meaningless
   --help            show this text
 
-Needs Linux and a C compiler (cc). cluster, idle, user-groups and redis-restart also need redis-server.
+Needs Linux and a C compiler (cc). cluster, growth, idle, user-groups and redis-restart also need
+redis-server.
 docs/benchmarks.md describes what is measured and how.
 `;
 

@@ -6,6 +6,7 @@ import { setTimeout } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import { type Redis, startRedis } from "./support/clusters.ts";
+import { type Cost, costOf, inParallel } from "./support/cost.ts";
 import {
   CONNECTION_NUMBER,
   connectFrame,
@@ -39,12 +40,6 @@ interface World {
   readonly redis: Redis | undefined;
   readonly load: LoadClient;
   readonly groupCounts: readonly number[];
-}
-
-/** Processor times in milliseconds. */
-interface Cost {
-  readonly node: number;
-  readonly redis: number;
 }
 
 type Costs = ReadonlyMap<string, Cost>;
@@ -121,7 +116,7 @@ async function createWorld(
     Array.from({ length: USERS }, (_, at) => userName(groups, connectionNumber(at)));
   for (const groups of groupCounts) await backend.registerUsers(uidsOf(groups));
   const groups = Array.from({ length: Math.max(...groupCounts) }, (_, at) => at);
-  await inParallel(groups, async (at) => {
+  await inParallel(groups, CONCURRENCY, async (at) => {
     const members = groupCounts.filter((count) => count > at).flatMap(uidsOf);
     await backend.createGroup(`g${at}`, members);
     const [sender = ""] = members;
@@ -132,19 +127,11 @@ async function createWorld(
   });
   for (const count of groupCounts)
     for (const uid of uidsOf(count).slice(-READERS))
-      await inParallel(groups.slice(UNREAD_GROUPS, count), (at) =>
+      await inParallel(groups.slice(UNREAD_GROUPS, count), CONCURRENCY, (at) =>
         backend.post("/conversations/clearUnread", { uid, channel_id: `g${at}`, channel_type: 2 }),
       );
   backend.close();
   return { server, redis, load, groupCounts };
-}
-
-async function inParallel<Item>(items: readonly Item[], step: (item: Item) => Promise<unknown>) {
-  const waiting = [...items];
-  const work = async () => {
-    for (let item = waiting.pop(); item !== undefined; item = waiting.pop()) await step(item);
-  };
-  await Promise.all(Array.from({ length: CONCURRENCY }, work));
 }
 
 async function measure(world: World): Promise<Costs> {
@@ -178,22 +165,6 @@ async function waitUntilIdle({ pid }: Server): Promise<void> {
     before = now;
     await setTimeout(IDLE_CHECK_MS);
   }
-}
-
-async function costOf(
-  { server, redis }: World,
-  calls: number,
-  run: () => Promise<void>,
-): Promise<Cost> {
-  const redisPid = redis?.processes[0]?.pid;
-  const times = () => [threadSeconds(server.pid), redisPid ? threadSeconds(redisPid) : 0] as const;
-  const [node, redisTime] = times();
-  await run();
-  const [nodeEnd, redisEnd] = times();
-  return {
-    node: ((nodeEnd - node) * 1000) / calls,
-    redis: ((redisEnd - redisTime) * 1000) / calls,
-  };
 }
 
 async function list(

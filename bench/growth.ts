@@ -1,0 +1,224 @@
+// Does a send, or a start, cost more when more is stored? Each row compares little with much:
+// messages in the channel, members of the group, channels in the store, messages in the store.
+
+import { Backend } from "./support/backend.ts";
+import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
+import { type Redis, startRedis } from "./support/clusters.ts";
+import { type Cost, costOf, inParallel, processorMs } from "./support/cost.ts";
+import { freshMessageNumber, httpRequest, PAYLOAD, sendBody } from "./support/frames.ts";
+import { compileLoad, LoadClient } from "./support/load.ts";
+import { type Server, startBroker } from "./support/servers.ts";
+import { row } from "./support/stats.ts";
+
+interface Sizes {
+  readonly messages: number;
+  readonly members: number;
+  readonly channels: number;
+  /** Number of sends in one measurement. */
+  readonly sends: number;
+  /** Length of the runs that store the messages. */
+  readonly fillSeconds: number;
+}
+
+const SIZES: Sizes = {
+  ...{ messages: 100_000, members: 10_000, channels: 20_000 },
+  ...{ sends: 2000, fillSeconds: 1 },
+};
+const QUICK_SIZES: Sizes = {
+  ...{ messages: 100, members: 20, channels: 20 },
+  ...{ sends: 10, fillSeconds: 0.05 },
+};
+const FEW_MEMBERS = 10;
+const CONNECTIONS = 64;
+const CONCURRENCY = 32;
+const CHANNELS_PER_CALL = 1000;
+const SENDER = "member-0";
+const GROUP_WITH_MANY_MESSAGES = "old";
+const GROUP_WITH_MANY_MEMBERS = "large";
+const TEXT = Buffer.from(PAYLOAD).toString("base64");
+
+/** A store, and the node that runs on it now. */
+class World {
+  readonly redis: Redis | undefined;
+  readonly #start: () => Promise<Server>;
+  #server: Server | undefined;
+
+  constructor(redis: Redis | undefined, start: () => Promise<Server>) {
+    this.redis = redis;
+    this.#start = start;
+  }
+
+  get server(): Server {
+    if (this.#server === undefined) throw new Error("the node was not started");
+    return this.#server;
+  }
+
+  /** Kills the node and starts it again. */
+  async restart(): Promise<void> {
+    await this.stop();
+    this.#server = await this.#start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#server?.stop();
+  }
+}
+
+/** The stores of a build: one with little in it, and one with much in it. */
+interface Worlds {
+  readonly little: World;
+  readonly much: World;
+}
+
+/** Costs by the name of the row. */
+type Costs = ReadonlyMap<string, { readonly little: Cost; readonly much: Cost }>;
+
+export const growth: Benchmark = {
+  name: "growth",
+  question: "a send and a start, with little and with much in the store",
+
+  async run(bench) {
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    const [base, ours] = bench.subjects;
+    const builds = base.kind === "raw" ? [ours] : [base, ours];
+    const rows: Row[] = [];
+    for (const store of ["embedded", "Redis"] as const) {
+      const worlds: Worlds[] = [];
+      for (const build of builds) worlds.push(await createWorlds(bench, build, { load, store }));
+      const samples = worlds.map((): Costs[] => []);
+      for (let round = 0; round < bench.plan.rounds; round++)
+        for (const [at, each] of worlds.entries())
+          samples[at]?.push(await measure(each, sizesOf(bench), round));
+      for (const { little, much } of worlds) await Promise.all([little.stop(), much.stop()]);
+      for (const part of store === "Redis" ? (["node", "redis"] as const) : (["node"] as const))
+        rows.push(...rowsOf(bench, { store, part }, samples));
+    }
+    return rows;
+  },
+};
+
+const sizesOf = ({ plan }: Bench): Sizes => (plan.isQuick ? QUICK_SIZES : SIZES);
+
+/** With one build, the baseline is the cost with little, so that the ratio is the growth. */
+function rowsOf(
+  { subjects }: Bench,
+  { store, part }: { readonly store: string; readonly part: keyof Cost },
+  samples: readonly (readonly Costs[])[],
+): Row[] {
+  const [first = [], last = first] = samples;
+  const isGrowth = samples.length === 1;
+  const names = [...(first[0]?.keys() ?? [])];
+  return names.map((name) => {
+    const [unit, perMs] = name.startsWith("a start") ? ["ms", 1] : ["µs", 1000];
+    const of = (costs: readonly Costs[], amount: keyof Worlds): Sample[] =>
+      costs.map((cost) => ({ value: (cost.get(name)?.[amount][part] ?? Number.NaN) * perMs }));
+    const title = `${store}: ${name}, processor time of ${part === "node" ? "the node" : "Redis"}`;
+    return row({ title, unit }, isGrowth ? [{ name: "little" }, { name: "much" }] : subjects, [
+      of(first, isGrowth ? "little" : "much"),
+      of(last, "much"),
+    ]);
+  });
+}
+
+async function createWorlds(
+  bench: Bench,
+  subject: Subject,
+  { load, store }: { readonly load: LoadClient; readonly store: "embedded" | "Redis" },
+): Promise<Worlds> {
+  if (subject.kind === "raw") throw new Error("the bench measures builds only");
+  const { workbench } = bench;
+  const createWorld = async (): Promise<World> => {
+    const redis = store === "Redis" ? await startRedis(bench) : undefined;
+    const link = redis && { url: redis.url, prefix: "growth" };
+    const settings = redis ? {} : { JINDOU_STORE_PATH: workbench.folder("growth") };
+    const world = new World(redis, () => startBroker(workbench, subject, link, settings));
+    await world.restart();
+    return world;
+  };
+  const worlds = { little: await createWorld(), much: await createWorld() };
+  await fill(worlds.much.server, load, sizesOf(bench));
+  return worlds;
+}
+
+async function fill({ apiPort: port, pid }: Server, load: LoadClient, sizes: Sizes): Promise<void> {
+  const backend = new Backend(port);
+  await createGroup(backend, GROUP_WITH_MANY_MESSAGES, FEW_MEMBERS);
+  await createGroup(backend, GROUP_WITH_MANY_MEMBERS, sizes.members);
+  for (let at = 0; at < sizes.channels; at += CHANNELS_PER_CALL) {
+    const length = Math.min(CHANNELS_PER_CALL, sizes.channels - at);
+    const subscribers = Array.from({ length }, (_, index) => `reader-${at + index}`);
+    await backend.post("/message/sendbatch", { from_uid: SENDER, payload: TEXT, subscribers });
+  }
+  backend.close();
+  const body = sendBody({
+    channel: { id: GROUP_WITH_MANY_MESSAGES, type: 2 },
+    fromUid: SENDER,
+    clientMsgNo: freshMessageNumber(),
+  });
+  const { fillSeconds: seconds } = sizes;
+  for (let sent = 0; sent < sizes.messages; ) {
+    const { value: perSecond } = await load.request({
+      ...{ kind: "http", port, pid, connections: CONNECTIONS, depth: 1 },
+      message: httpRequest("/message/send", body),
+      plan: { isQuick: false, rounds: 1, warmupS: 0, seconds, sessions: 0 },
+    });
+    sent += perSecond * seconds;
+  }
+}
+
+/** Starts the nodes again, and then measures sends. */
+async function measure(
+  { little, much }: Worlds,
+  { messages, members, channels, sends }: Sizes,
+  round: number,
+): Promise<Costs> {
+  const starts = { little: await costOfStart(little), much: await costOfStart(much) };
+  const newGroup = `new-${round}`;
+  for (const { server } of [little, much]) await warmUp(server, newGroup, sends);
+  const toNew = {
+    little: await costOfSend(little, newGroup, sends),
+    much: await costOfSend(much, newGroup, sends),
+  };
+  const toOld = await costOfSend(much, GROUP_WITH_MANY_MESSAGES, sends);
+  const toLarge = await costOfSend(much, GROUP_WITH_MANY_MEMBERS, sends);
+  return new Map([
+    [`a send to a channel with ${messages} messages`, { little: toNew.much, much: toOld }],
+    [`a send to a group of ${members} members`, { little: toNew.much, much: toLarge }],
+    [`a send in a store of ${channels} channels`, toNew],
+    [`a start with ${messages} messages`, starts],
+  ]);
+}
+
+async function costOfStart(world: World): Promise<Cost> {
+  const redisMs = () => processorMs(world.redis?.processes[0]?.pid);
+  const before = redisMs();
+  await world.restart();
+  return { node: processorMs(world.server.pid), redis: redisMs() - before };
+}
+
+/** Creates the group, which has few members, and sends messages to another one. */
+async function warmUp({ apiPort }: Server, newGroup: string, sends: number): Promise<void> {
+  const backend = new Backend(apiPort);
+  for (const id of [newGroup, `${newGroup}-warm-up`]) await createGroup(backend, id, FEW_MEMBERS);
+  await sendMany(backend, `${newGroup}-warm-up`, sends);
+  backend.close();
+}
+
+async function costOfSend(world: World, group: string, sends: number): Promise<Cost> {
+  const backend = new Backend(world.server.apiPort);
+  const cost = await costOf(world, sends, () => sendMany(backend, group, sends));
+  backend.close();
+  return cost;
+}
+
+async function sendMany(backend: Backend, group: string, sends: number): Promise<void> {
+  const body = { channel_id: group, channel_type: 2, from_uid: SENDER, payload: TEXT };
+  await inParallel(Array.from({ length: sends }), CONCURRENCY, () =>
+    backend.post("/message/send", body),
+  );
+}
+
+async function createGroup(backend: Backend, id: string, members: number): Promise<void> {
+  const uids = Array.from({ length: members }, (_, at) => `member-${at}`);
+  await backend.createGroup(id, uids);
+}

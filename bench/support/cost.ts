@@ -1,0 +1,48 @@
+// Measures processor times: that of the node, and that of Redis.
+
+import type { Redis } from "./clusters.ts";
+import { threadSeconds } from "./proc.ts";
+import type { Server } from "./servers.ts";
+
+/** Processor times in milliseconds. */
+export interface Cost {
+  readonly node: number;
+  readonly redis: number;
+}
+
+interface Processes {
+  readonly server: Server;
+  readonly redis: Redis | undefined;
+}
+
+/** Runs `run`, which makes this number of calls. Returns the processor time of one call. */
+export async function costOf(
+  { server, redis }: Processes,
+  calls: number,
+  run: () => Promise<void>,
+): Promise<Cost> {
+  const redisPid = redis?.processes[0]?.pid;
+  const times = () => [processorMs(server.pid), processorMs(redisPid)] as const;
+  const [node, redisMs] = times();
+  await run();
+  const [nodeEnd, redisEnd] = times();
+  return { node: (nodeEnd - node) / calls, redis: (redisEnd - redisMs) / calls };
+}
+
+/** Returns the processor time of the process so far in milliseconds, 0 if there is no process. */
+export function processorMs(pid: number | undefined): number {
+  return pid === undefined ? 0 : threadSeconds(pid) * 1000;
+}
+
+/** Calls `step` with each item, at most `concurrency` at a time. */
+export async function inParallel<Item>(
+  items: readonly Item[],
+  concurrency: number,
+  step: (item: Item) => Promise<unknown>,
+): Promise<void> {
+  let next = 0;
+  const work = async () => {
+    while (next < items.length) await step(items[next++] as Item);
+  };
+  await Promise.all(Array.from({ length: concurrency }, work));
+}
