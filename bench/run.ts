@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { beside } from "./beside.ts";
 import { cluster } from "./cluster.ts";
 import { connections } from "./connections.ts";
 import { fanout } from "./fanout.ts";
@@ -32,6 +33,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   stream,
   connections,
   userGroups,
+  beside,
   growth,
   idle,
   storeAppend,
@@ -57,8 +59,8 @@ Options:
   --quick           only check that everything works; the results are meaningless
   --help            show this text
 
-Needs Linux and a C compiler (cc). cluster, growth, idle, user-groups and redis-restart also need
-redis-server.
+Needs Linux and a C compiler (cc). beside, cluster, growth, idle, user-groups and redis-restart
+also need redis-server.
 docs/benchmarks.md describes what is measured and how.
 `;
 

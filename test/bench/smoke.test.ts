@@ -24,6 +24,7 @@ const ROWS = {
   stream: 4,
   connections: 2,
   "user-groups": 12,
+  beside: 4,
   growth: 12,
   idle: 2,
   "store-append": 12,
