@@ -23,7 +23,7 @@ const ROWS = {
   "socket-send": 2,
   stream: 4,
   connections: 2,
-  "user-groups": 12,
+  "user-groups": 18,
   beside: 4,
   growth: 12,
   idle: 2,
