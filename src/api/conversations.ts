@@ -20,7 +20,6 @@ const MAX_PAGE_SIZE = 500;
 const MAX_CONVERSATIONS = 10_000;
 const CURSOR_HEADER = "jindou-cursor";
 const MAX_RECENTS = 200;
-const MAX_SEQS_LENGTH = 131_072;
 
 const target = {
   uid: id("User of the conversation"),
@@ -44,7 +43,6 @@ export const conversationBodies = {
       ),
       last_msg_seqs: Type.Optional(
         Type.String({
-          maxLength: MAX_SEQS_LENGTH,
           default: "",
           description:
             "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages. An entry that cannot be read is skipped",
@@ -149,7 +147,7 @@ export function createConversationCalls(
       const range = { cursor: cursor || undefined, limit: from + pageSize };
       const selection = await conversations.select(uid, filterOf(body), range);
       const { last_msg_seqs: seqs = "" } = body;
-      const lastSeqs = readLastSeqs(seqs, seqs === "" ? [] : selection.channels());
+      const lastSeqs = await readLastSeqs(seqs, seqs === "" ? [] : selection.channels());
       const list = await writeList(messages, selection.heads.slice(from), {
         ...{ uid, limit, lastSeqs },
         isWhole: page > 0,

@@ -4,6 +4,7 @@
 // used.
 
 import type { ChannelRef } from "../broker/model.ts";
+import { TimeSlice } from "../lib/time-slice.ts";
 
 const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}:${id}`;
 
@@ -15,13 +16,18 @@ const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 export type LastSeqs = (channel: ChannelRef) => number;
 
 /** Entries of channels that are not in `channels` are ignored. */
-export function readLastSeqs(text: string, channels: readonly ChannelRef[]): LastSeqs {
+export async function readLastSeqs(
+  text: string,
+  channels: readonly ChannelRef[],
+): Promise<LastSeqs> {
+  const slice = new TimeSlice();
   const names = new ChannelNames(channels);
-  const ends = endsIn(text);
+  const ends = await endsIn(text, slice);
   const seqs = new Map<string, number>();
   let at = 0;
   let firstEnd = 0;
   while (at < text.length) {
+    if (slice.shouldYield()) await slice.yield();
     while ((ends[firstEnd]?.idEnd ?? text.length) < at) firstEnd += 1;
     const entry = longestEntry({ text, at, ends, firstEnd }, names);
     if (entry !== undefined) seqs.set(entry.name, entry.seq);
@@ -37,15 +43,17 @@ interface EntryEnd {
   readonly end: number;
 }
 
-function endsIn(text: string): readonly EntryEnd[] {
+async function endsIn(text: string, slice: TimeSlice): Promise<readonly EntryEnd[]> {
   const ends: EntryEnd[] = [];
-  for (const { 0: match, 1: type, 2: seq, index } of text.matchAll(ENTRY_END))
+  for (const { 0: match, 1: type, 2: seq, index } of text.matchAll(ENTRY_END)) {
+    if (slice.shouldYield()) await slice.yield();
     ends.push({
       idEnd: index,
       type: Number(type),
       seq: Number(seq),
       end: index + match.length,
     });
+  }
   return ends;
 }
 
@@ -53,14 +61,17 @@ function endsIn(text: string): readonly EntryEnd[] {
 class ChannelNames {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;
+  readonly #lengthsWithColon: ReadonlySet<number>;
 
   constructor(channels: readonly ChannelRef[]) {
     this.#names = new Set(channels.map(nameOf));
-    this.#lengths = new Set(channels.map(({ id }) => id.length));
+    const lengthsOf = (refs: readonly ChannelRef[]) => new Set(refs.map(({ id }) => id.length));
+    this.#lengths = lengthsOf(channels);
+    this.#lengthsWithColon = lengthsOf(channels.filter(({ id }) => id.includes(":")));
   }
 
-  hasLength(units: number): boolean {
-    return this.#lengths.has(units);
+  hasLength(units: number, hasColon: boolean): boolean {
+    return (hasColon ? this.#lengthsWithColon : this.#lengths).has(units);
   }
 
   has(name: string): boolean {
@@ -83,7 +94,8 @@ function longestEntry(
   while ((ends[last]?.idEnd ?? Number.POSITIVE_INFINITY) <= at + MAX_ID_UNITS) last += 1;
   for (let i = last - 1; i >= firstEnd; i--) {
     const entryEnd = ends[i];
-    if (entryEnd === undefined || !names.hasLength(entryEnd.idEnd - at)) continue;
+    // An id that ends later than the first end contains that end, and so a colon.
+    if (entryEnd === undefined || !names.hasLength(entryEnd.idEnd - at, i > firstEnd)) continue;
     const { type, seq, idEnd, end } = entryEnd;
     const name = nameOf({ type, id: text.slice(at, idEnd) });
     if (names.has(name)) return { name, seq, end };

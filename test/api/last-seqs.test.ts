@@ -11,15 +11,15 @@ t.test(
   "last_msg_seqs contains the seq of each channel, and a channel without an entry has seq 0",
   async (t) => {
     const channels = [group("a"), person("a"), person("b")];
-    const seqOf = readLastSeqs("a:2:5|a:1:7|gone:2:9", channels);
+    const seqOf = await readLastSeqs("a:2:5|a:1:7|gone:2:9", channels);
     t.same(channels.map(seqOf), [5, 7, 0]);
-    t.equal(readLastSeqs("", channels)(group("a")), 0);
+    t.equal((await readLastSeqs("", channels))(group("a")), 0);
   },
 );
 
 t.test("ids in last_msg_seqs may contain the separators | and :", async (t) => {
   const channels = [group("a|b"), person("x:1:5"), group("|"), group("c:2")];
-  const seqOf = readLastSeqs("a|b:2:3|x:1:5:1:8||:2:4|c:2:2:6", channels);
+  const seqOf = await readLastSeqs("a|b:2:3|x:1:5:1:8||:2:4|c:2:2:6", channels);
   t.same(channels.map(seqOf), [3, 8, 4, 6]);
 });
 
@@ -27,9 +27,10 @@ t.test(
   "an ambiguous entry of last_msg_seqs belongs to the channel with the longest id",
   async (t) => {
     const text = "a:2:1|b:2:7";
-    t.same([group("a"), group("b")].map(readLastSeqs(text, [group("a"), group("b")])), [1, 7]);
+    const groups = [group("a"), group("b")];
+    t.same(groups.map(await readLastSeqs(text, groups)), [1, 7]);
     const joined = group("a:2:1|b");
-    t.equal(readLastSeqs(text, [group("b"), joined])(joined), 7);
+    t.equal((await readLastSeqs(text, [group("b"), joined]))(joined), 7);
   },
 );
 
@@ -38,7 +39,7 @@ t.test(
   async (t) => {
     const channels = [group("a"), group("b")];
     for (const text of ["a:2|b:2:7", "a:2:x|b:2:7", "::|b:2:7|", "a:2:|b:2:7|:2:1"])
-      t.same(channels.map(readLastSeqs(text, channels)), [0, 7], text);
+      t.same(channels.map(await readLastSeqs(text, channels)), [0, 7], text);
   },
 );
 
@@ -56,7 +57,7 @@ t.test("any last_msg_seqs is parsed in less than 0.8 s of processor time", async
   for (const text of texts)
     for (const channels of [[], plainChannels, ambiguousChannels]) {
       const before = process.cpuUsage(); // processor time, so that other load does not count
-      readLastSeqs(text, channels);
+      await readLastSeqs(text, channels);
       const { user } = process.cpuUsage(before);
       t.ok(user < 800_000, text.slice(0, 20));
     }
@@ -65,7 +66,7 @@ t.test("any last_msg_seqs is parsed in less than 0.8 s of processor time", async
 t.test("entries at all positions of a long last_msg_seqs are read", async (t) => {
   const ids = Array.from({ length: 3000 }, (_, at) => `u:${at}|${at % 7}`);
   const text = ids.map((id, at) => `${id}:1:${at + 1}`).join("|");
-  const seqOf = readLastSeqs(text, ids.map(person));
+  const seqOf = await readLastSeqs(text, ids.map(person));
   t.same(
     ids.filter((id, at) => seqOf(person(id)) !== at + 1),
     [],

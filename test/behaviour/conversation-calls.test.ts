@@ -97,6 +97,18 @@ t.test("last_msg_seqs may contain ids with | and : [issue: conversation/sync]", 
   t.same(seqs, { [odd[0] ?? ""]: [3, 2], [odd[1] ?? ""]: [3] });
 });
 
+t.test("last_msg_seqs may be as long as the body [review of issue 30]", async (t) => {
+  const [alice, bob] = names("alice", "bob");
+  for (const n of range(1, 3)) await world.send(bob, person(alice), `m${n}`);
+  const others = range(1, 10_000).map((n) => `${String(n).padStart(32, "0")}:2:1234567`);
+  const last_msg_seqs = [...others, `${bob}:1:2`].join("|");
+  const [{ recents }] = await sync(alice, { msg_count: 9, last_msg_seqs });
+  t.same(
+    recents.map(({ message_seq }: { message_seq: number }) => message_seq),
+    [3],
+  );
+});
+
 t.test(
   "only_unread, exclude_channel_types, page and page_size filter the conversation list [issue: conversation/sync]",
   async (t) => {
