@@ -9,7 +9,7 @@ import { TimeSlice } from "../lib/time-slice.ts";
 import { errorReply } from "./errors.ts";
 import { channelId, channelType, flag, id, LOBBY } from "./fields.ts";
 import { type LastSeqs, readLastSeqs } from "./last-seqs.ts";
-import { syncedJson } from "./message-sync.ts";
+import type { SyncedJson } from "./message-sync.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
@@ -131,6 +131,7 @@ type Change = Parameters<Conversations["change"]>[2];
 export function createConversationCalls(
   conversations: Conversations,
   messages: Pick<Messages, "history">,
+  toJson: SyncedJson,
 ) {
   function applyChange(body: Body<"target">, change: Change): Outcome {
     const { uid, channel_id: id, channel_type: type } = body;
@@ -149,7 +150,7 @@ export function createConversationCalls(
       const { last_msg_seqs: seqs = "" } = body;
       const lastSeqs = await readLastSeqs(seqs, seqs === "" ? [] : selection.channels());
       const list = await writeList(messages, selection.heads.slice(from), {
-        ...{ uid, limit, lastSeqs },
+        ...{ uid, limit, lastSeqs, toJson },
         isWhole: page > 0,
       });
       const reply = jsonReply(list.json);
@@ -183,6 +184,7 @@ interface ListContent {
   readonly limit: number;
   /** Last seq that the caller already has in each channel. Only later messages are returned. */
   readonly lastSeqs: LastSeqs;
+  readonly toJson: SyncedJson;
   /** If true, conversations beyond `MAX_RECENTS_LENGTH` are returned too, without messages. */
   readonly isWhole: boolean;
 }
@@ -190,7 +192,7 @@ interface ListContent {
 async function writeList(
   messages: Pick<Messages, "history">,
   heads: readonly ConversationHead[],
-  { uid, limit, lastSeqs, isWhole }: ListContent,
+  { uid, limit, lastSeqs, toJson, isWhole }: ListContent,
 ): Promise<{ readonly json: string; readonly count: number }> {
   const slice = new TimeSlice();
 
@@ -203,7 +205,7 @@ async function writeList(
     const texts: string[] = [];
     for (const message of history.messages) {
       if (slice.shouldYield()) await slice.yield();
-      texts.push(JSON.stringify(syncedJson(message, uid)));
+      texts.push(JSON.stringify(toJson(message)));
     }
     return `[${texts.join()}]`;
   }

@@ -16,6 +16,8 @@ export interface Dialect {
   reply(reply: HttpReply, row?: ApiRoute): HttpReply;
   readonly errorBody: TSchema;
   statusOf(code: ErrorCode): number;
+  /** True if the data of an end event says why the stream failed. */
+  readonly isEndDataError: boolean;
 }
 
 /** The dialect of the specification. */
@@ -25,4 +27,5 @@ export const JINDOU: Dialect = {
   reply: (reply) => reply,
   errorBody,
   statusOf: (code) => HTTP_STATUS[code],
+  isEndDataError: false,
 };

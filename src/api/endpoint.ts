@@ -39,7 +39,7 @@ export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const limit = settings.maxSubscribersPerCall;
   const dialect = settings.dialect === "wukongim" ? createWukongimDialect(ports, limit) : JINDOU;
   const serve = createServe({ guard, dialect, log, observe });
-  const routes = dialect.rows(createRoutes(ports, limit));
+  const routes = dialect.rows(createRoutes(ports, dialect, limit));
   return {
     ...errorHandlers(dialect),
     routes: [...routes, openApiRoute(routes, settings, dialect)].map(serve),

@@ -149,7 +149,21 @@ export const maxSeqQuery = Type.Object({
 
 type Body<Name extends keyof typeof syncBodies> = Static<(typeof syncBodies)[Name]>;
 
-export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
+export function createSyncCalls(messages: Messages, inboxes: Inboxes, toJson: SyncedJson) {
+  function pageReply(
+    page: readonly Message[],
+    bounds: { readonly start: number; readonly end: number; readonly more: boolean },
+  ) {
+    return jsonReply(
+      JSON.stringify({
+        start_message_seq: bounds.start,
+        end_message_seq: bounds.end,
+        more: bounds.more ? 1 : 0,
+        messages: page.map(toJson),
+      }),
+    );
+  }
+
   return {
     async messages(body: Body<"messages">) {
       const { start_message_seq: start = 0, end_message_seq: end = 0 } = body;
@@ -189,7 +203,7 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
     async commands({ uid, limit }: Body<"commands">) {
       const unread = await inboxes.unread(uid, limit || COMMANDS);
       const commands = unread.map(({ message, inboxSeq }) => {
-        const json = syncedJson(message, undefined);
+        const json = toJson(message);
         const header = { ...json.header, sync_once: 1 };
         return { ...json, header, message_seq: inboxSeq };
       });
@@ -223,30 +237,29 @@ function viewOf(body: Static<typeof maxSeqQuery>) {
   return { channel: { id, type }, uid };
 }
 
-function pageReply(
-  messages: readonly Message[],
-  bounds: { readonly start: number; readonly end: number; readonly more: boolean },
-) {
-  return jsonReply(
-    JSON.stringify({
-      start_message_seq: bounds.start,
-      end_message_seq: bounds.end,
-      more: bounds.more ? 1 : 0,
-      messages: messages.map((message) => syncedJson(message, undefined)),
-    }),
-  );
-}
-
 /** Bits of WuKongIM's field `setting` that are derived from the message. */
 const SETTINGS = { topic: 8, stream: 2 } as const;
-/** Values of `end_reason`. An active stream, or one that its producer ended, has none. */
-const END_REASONS: Partial<Record<StreamState, number>> = {
-  interrupted: 1,
-  cancelled: 3,
+interface StreamEnding {
+  readonly end_reason: number;
+  readonly error: string;
+}
+/** Ends of streams that no producer completed. */
+const ENDINGS: Partial<Record<StreamState, StreamEnding>> = {
+  interrupted: { end_reason: 1, error: "interrupted" },
+  cancelled: { end_reason: 3, error: "cancelled" },
 };
+const FAILED = 2;
 
-export function syncedJson(message: Message, uid: string | undefined) {
-  const { topic, ...json } = messageJson(message, uid);
+/** Returns a message in WuKongIM's shape. A personal channel has the id of the recipient. */
+export type SyncedJson = (message: Message) => ReturnType<typeof syncedJson>;
+
+/** `isEndDataError` is that of the dialect. */
+export function syncedJsonWith(isEndDataError: boolean): SyncedJson {
+  return (message) => syncedJson(message, isEndDataError);
+}
+
+function syncedJson(message: Message, isEndDataError: boolean) {
+  const { topic, ...json } = messageJson(message, undefined);
   const setting =
     (json.setting ?? 0) |
     (topic ? SETTINGS.topic : 0) |
@@ -255,17 +268,17 @@ export function syncedJson(message: Message, uid: string | undefined) {
     ...json,
     setting,
     ...(topic ? { topic } : {}),
-    ...streamEnd(message.stream),
+    ...streamEnd(message.stream, isEndDataError),
   };
 }
 
-function streamEnd(stream: StreamSnapshot | undefined) {
+function streamEnd(stream: StreamSnapshot | undefined, isEndDataError: boolean) {
   if (stream === undefined) return {};
-  const { state, text } = stream;
-  const reason = END_REASONS[state];
+  const { state, text, endData } = stream;
+  const isFailed = isEndDataError && state === "closed" && endData;
   return {
     ...(state === "active" ? {} : { end: 1 }),
-    ...(reason === undefined ? {} : { end_reason: reason, error: state }),
+    ...(isFailed ? { end_reason: FAILED, error: endData } : ENDINGS[state]),
     stream_data: Buffer.from(text).toString("base64"),
   };
 }

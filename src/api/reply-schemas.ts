@@ -406,7 +406,10 @@ const syncedMessage = Type.Object(
     }),
     end: Type.Optional(Type.Literal(1, { description: "1: the stream has ended" })),
     end_reason: Type.Optional(
-      Type.Integer({ description: "Reason for the end: 1 interrupted, 3 cancelled" }),
+      Type.Integer({
+        description:
+          "Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled",
+      }),
     ),
     error: Type.Optional(Type.String({ description: "Reason for the end, as text" })),
     stream_data: Type.Optional(

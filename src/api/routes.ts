@@ -19,10 +19,17 @@ import {
   kickBody,
 } from "./connections.ts";
 import { conversationBodies, createConversationCalls } from "./conversations.ts";
+import type { Dialect } from "./dialect.ts";
 import { createPostEvent, eventBody, eventQuery, refuseUntyped } from "./events.ts";
 import { createManagerCalls, loginBody } from "./managers.ts";
 import { createSendBatch, sendBatchBody } from "./message-batch.ts";
-import { createSyncCalls, maxSeqQuery, syncBodies } from "./message-sync.ts";
+import {
+  createSyncCalls,
+  maxSeqQuery,
+  type SyncedJson,
+  syncBodies,
+  syncedJsonWith,
+} from "./message-sync.ts";
 import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
@@ -56,15 +63,20 @@ const SEND_REFUSALS = [
 ] as const;
 
 /** Creates all rows except `/openapi.json`, which is made from the other rows. */
-export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
+export function createRoutes(
+  ports: RoutePorts,
+  { isEndDataError }: Pick<Dialect, "isEndDataError">,
+  maxSubscribers: number,
+): readonly ApiRoute[] {
+  const toSyncedJson = syncedJsonWith(isEndDataError);
   return [
     ...userRoutes(ports),
     ...channelRoutes(ports.channels, maxSubscribers),
     ...messageRoutes(ports.messages, maxSubscribers),
-    ...syncRoutes(ports),
+    ...syncRoutes(ports, toSyncedJson),
     eventRoute(ports.streams),
     createStreamRoute(ports, "all"),
-    ...conversationRoutes(ports),
+    ...conversationRoutes(ports, toSyncedJson),
     ...managerRoutes(ports.managers),
     ...clusterRoutes(ports),
     ...connectionRoutes(ports),
@@ -354,8 +366,11 @@ function messageRoutes(useCases: Messages, maxSubscribers: number): readonly Api
   ];
 }
 
-function syncRoutes({ messages, inboxes }: RoutePorts): readonly ApiRoute[] {
-  const sync = createSyncCalls(messages, inboxes);
+function syncRoutes(
+  { messages, inboxes }: RoutePorts,
+  toSyncedJson: SyncedJson,
+): readonly ApiRoute[] {
+  const sync = createSyncCalls(messages, inboxes, toSyncedJson);
   const common = {
     access: ["messages:write"],
     tag: "messages",
@@ -430,8 +445,9 @@ function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
   });
 }
 
-function conversationRoutes(ports: RoutePorts): readonly ApiRoute[] {
-  const conversations = createConversationCalls(ports.conversations, ports.messages);
+function conversationRoutes(ports: RoutePorts, toSyncedJson: SyncedJson): readonly ApiRoute[] {
+  const { messages } = ports;
+  const conversations = createConversationCalls(ports.conversations, messages, toSyncedJson);
   const common = {
     access: ["messages:write"],
     tag: "conversations",

@@ -49,6 +49,7 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
         : (SUCCESSES.get(row?.path ?? "")?.(reply, ports.clock()) ?? successReply(reply, row)),
     errorBody,
     statusOf,
+    isEndDataError: true,
   };
 }
 

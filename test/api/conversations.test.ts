@@ -155,15 +155,18 @@ t.test(
   },
 );
 
-t.test("/conversation/sync names a personal channel by the uid of the other user", async (t) => {
-  const api = await startApi();
-  const channel = { id: "alice", type: 1 } as const;
-  const last = message(3, { channel, fromUid: "bob" });
-  api.conversations = [conversation("bob", { channel: { id: "bob", type: 1 }, last })];
-  api.page = { messages: [last], headSeq: 3, more: false };
-  const [bob] = await sync(api, { msg_count: 1 });
-  t.match(bob, { channel_id: "bob", recents: [{ channel_id: "bob" }] });
-});
+t.test(
+  "/conversation/sync names a personal channel by the uid of the other user, and its messages as their sender named it",
+  async (t) => {
+    const api = await startApi();
+    const channel = { id: "alice", type: 1 } as const;
+    const last = message(3, { channel, fromUid: "bob" });
+    api.conversations = [conversation("bob", { channel: { id: "bob", type: 1 }, last })];
+    api.page = { messages: [last], headSeq: 3, more: false };
+    const [bob] = await sync(api, { msg_count: 1 });
+    t.match(bob, { channel_id: "bob", recents: [{ channel_id: "alice" }] });
+  },
+);
 
 t.test("/conversation/sync ends before the messages in all `recents` exceed 8 MiB", async (t) => {
   const api = await startApi();

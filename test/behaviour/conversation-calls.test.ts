@@ -4,7 +4,7 @@
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
-import { createFixture } from "./stream-fixture.ts";
+import { createFixture, KINDS } from "./stream-fixture.ts";
 import { group, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
@@ -62,7 +62,7 @@ t.test(
           message_seq: number;
           channel_id: string;
           from_uid: string;
-        }) => `${message_seq} ${channel_id === bob && from_uid === bob}`,
+        }) => `${message_seq} ${channel_id === alice && from_uid === bob}`,
       );
     };
     t.same(await recents({ msg_count: 3 }), ["5 true", "4 true", "3 true"]);
@@ -181,18 +181,22 @@ t.test(
 t.test(
   "the messages in recents have the fields of /channel/messagesync [issue: conversation/sync]",
   async (t) => {
-    const fixture = await createFixture(t, world);
-    await fixture.start("s1");
-    await fixture.addText("s1", "so far");
-    const { uid } = fixture.bob;
-    for (const isEnded of [false, true]) {
-      if (isEnded) await fixture.post("s1", "___TextMessageEnd", "");
-      const [{ channel_id, channel_type, recents }] = await sync(uid, { msg_count: 1 });
-      const body = { login_uid: uid, channel_id, channel_type };
-      const { messages } = await world.ok("/channel/messagesync", body);
-      t.same({ ...recents[0], channel_id }, { ...messages[0], channel_id });
-      const { setting, stream_data, end } = recents[0];
-      t.same([setting, atob(stream_data), end], [2, "so far", isEnded ? 1 : undefined]);
+    for (const kind of KINDS) {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      await fixture.addText("s1", "so far");
+      const { uid } = fixture.bob;
+      for (const isEnded of [false, true]) {
+        if (isEnded) await fixture.post("s1", "___TextMessageEnd", "final");
+        const [{ channel_id, channel_type, recents }] = await sync(uid, { msg_count: 1 });
+        const body = { login_uid: uid, channel_id, channel_type };
+        const { messages } = await world.ok("/channel/messagesync", body);
+        t.same(recents, messages);
+        t.equal(recents[0].channel_id, fixture.channel.id, "the channel as its sender named it");
+        const { setting, stream_data, end, error } = recents[0];
+        t.same([setting, atob(stream_data), end], [2, "so far", isEnded ? 1 : undefined]);
+        t.equal(error, undefined, "data of an end event is no error in the default dialect");
+      }
     }
   },
 );
