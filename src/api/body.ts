@@ -74,16 +74,17 @@ function nullRuleOf(schema: TSchema): NullRule {
   };
 }
 
-/** If `hasNullLists` is true, `null` becomes an empty list where one is allowed. */
-function withoutNulls(rule: NullRule, value: unknown, hasNullLists: boolean): unknown {
-  if (value === null) return hasNullLists && rule.isList ? [] : null;
+/** If `fillsLists` is true, a missing or `null` list becomes an empty one where that is allowed. */
+function withoutNulls(rule: NullRule, value: unknown, fillsLists: boolean): unknown {
+  if (value === null) return fillsLists && rule.isList ? [] : null;
   if (typeof value !== "object" || rule.fields.length === 0 || Array.isArray(value)) return value;
   let copy: Map<string, unknown> | undefined;
   for (const [name, field] of rule.fields) {
-    const before = Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
+    const missing = fillsLists && !field.isOptional ? null : undefined;
+    const before = Object.hasOwn(value, name) ? Reflect.get(value, name) : missing;
     if (typeof before !== "object") continue;
     const isAbsent = before === null && field.isOptional;
-    const after = isAbsent ? undefined : withoutNulls(field, before, hasNullLists);
+    const after = isAbsent ? undefined : withoutNulls(field, before, fillsLists);
     if (after === before) continue;
     copy ??= new Map(Object.entries(value));
     if (isAbsent) copy.delete(name);

@@ -1,12 +1,12 @@
 // The dialect for backends written for WuKongIM: success is `{"status":200}`, errors are
 // `{msg,status}`, one call creates or changes a channel, and bodies are parsed as tolerantly as in
-// WuKongIM. docs/http.md describes all differences. Keeps no state.
+// WuKongIM (wukongim-bodies.ts). docs/http.md describes all differences. Keeps no state.
 
 import { type Static, type TSchema, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
-import { GROUP_CHANNEL, PERSON_CHANNEL, SECONDARY_DEVICE, SYSTEM_UID } from "../broker/model.ts";
+import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SECONDARY_DEVICE } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import type { Users } from "../broker/users.ts";
 import type { HttpReply } from "../transport/types.ts";
@@ -20,6 +20,7 @@ import { jsonReply, okReply } from "./reply.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, type Outcome, postRoute, type RouteReply } from "./route.ts";
 import { userBodies } from "./users.ts";
+import { createBodyAdapter } from "./wukongim-bodies.ts";
 
 interface WukongimPorts {
   readonly users: Users;
@@ -38,11 +39,11 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
         onlineStatusRow(ports.users, table),
       ];
       const ownOf = (row: ApiRoute) =>
-        ownRows.find(({ path }) => path === row.path) ??
-        (REMOVALS.has(row.path) ? ignoringMissingChannel(row) : row);
+        ownRows.find(({ path }) => path === row.path) ?? tolerantRow(row);
       return table.map(ownOf).map(withOwnBody);
     },
-    adaptOf: ({ method, path }) => (method === "POST" ? (body) => adapt(path, body) : undefined),
+    adaptOf: ({ method, path, body }) =>
+      method === "POST" ? createBodyAdapter(path, body) : undefined,
     reply: (reply, row) =>
       reply.status >= 400
         ? errorReplyOf(reply)
@@ -109,13 +110,13 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
 ]);
 
 /**
- * The result is under `data`, and the result of a single message also at the top level, because
- * public backends read either.
+ * The result is at the top level, and the result of a single message also under `data`, because
+ * public backends read either. They would read a result of several messages in `data` as a message.
  */
 function sentReply(reply: HttpReply): HttpReply {
-  const data = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
-  const top = data.startsWith('{"message_id":') ? `,${data.slice(1, -1)}` : "";
-  return { ...reply, body: `${SUCCESS}${top},"data":${data}}` };
+  const json = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
+  const data = json.startsWith('{"message_id":') ? `,"data":${json}` : "";
+  return { ...reply, body: `${SUCCESS},${json.slice(1, -1)}${data}}` };
 }
 
 const errorBody = Type.Object(
@@ -141,16 +142,17 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
         message_id: Type.Optional(replies.sentBody.properties.message_id),
         message_seq: Type.Optional(replies.sentBody.properties.message_seq),
         client_msg_no: Type.Optional(replies.sentBody.properties.client_msg_no),
-        data: Type.Union([
-          Type.Object(replies.sentBody.properties, {
-            additionalProperties: false,
-          }),
-          Type.Object(replies.sentBatchBody.properties, {
-            description: "Result of a command that was sent to subscribers, not to a channel",
-          }),
-        ]),
+        fail_uids: Type.Optional(replies.sentBatchBody.properties.fail_uids),
+        reason: Type.Optional(replies.sentBatchBody.properties.reason),
+        data: Type.Optional(
+          Type.Object(replies.sentBody.properties, { additionalProperties: false }),
+        ),
       },
-      { title: "SentMessage" },
+      {
+        title: "SentMessage",
+        description:
+          "Ids of the message, or `fail_uids` and `reason` for a command that was sent to subscribers and not to a channel",
+      },
     ),
   ],
   [
@@ -176,92 +178,6 @@ function withOwnBody(row: ApiRoute): ApiRoute {
   return row.method === "GET" || body === undefined
     ? row
     : { ...row, success: { ...row.success, body } };
-}
-
-// --- Bodies --------------------------------------------------------------------------------------
-
-type Fields = Readonly<Record<string, unknown>>;
-
-/** Fields that are flags. The integer 1 sets the flag, every other integer clears it. */
-const FLAGS: ReadonlySet<string> = new Set([
-  "ban",
-  "disband",
-  "send_ban",
-  "allow_stranger",
-  "large",
-  "reset",
-  "temp_subscriber",
-  "device_level",
-  "no_persist",
-  "red_dot",
-  "sync_once",
-]);
-
-/** Removes `null` fields, sets flags to 0 or 1, and fills in WuKongIM's defaults. */
-function adapt(path: string, body: unknown): unknown {
-  if (!isRecord(body)) return body;
-  const fields = tolerant(body);
-  return DEFAULTS.get(path)?.(fields) ?? fields;
-}
-
-function tolerant(body: Fields, isHeader = false): Fields {
-  const fields: (readonly [string, unknown])[] = [];
-  for (const [name, value] of Object.entries(body)) {
-    if (value === null) continue;
-    if (FLAGS.has(name) && Number.isInteger(value)) fields.push([name, value === 1 ? 1 : 0]);
-    else if (name === "header" && isRecord(value) && !isHeader)
-      fields.push([name, tolerant(value, true)]);
-    else fields.push([name, value]);
-  }
-  return Object.fromEntries(fields);
-}
-
-const DEFAULTS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
-  string,
-  (body: Fields) => Fields
->([
-  ["/user/token", (body) => ({ device_flag: 0, ...body })],
-  ["/user/device_quit", (body) => ({ device_flag: 0, ...body })],
-  [
-    "/message/send",
-    ({ from_uid, client_msg_no, subscribers, ...body }) => ({
-      ...(isBlank(body.channel_id) ? withoutChannel(body) : body),
-      from_uid: isBlank(from_uid) ? SYSTEM_UID : from_uid,
-      ...(isBlank(client_msg_no) ? {} : { client_msg_no }),
-      ...(isEmpty(subscribers) ? {} : { subscribers }),
-    }),
-  ],
-  [
-    "/channel/subscriber_add",
-    (body) => (body.channel_type === 0 ? { ...body, channel_type: GROUP_CHANNEL } : body),
-  ],
-  [
-    "/channel/subscriber_remove",
-    (body) => {
-      const { subscribers } = body;
-      if (!Array.isArray(subscribers)) return body;
-      return {
-        ...body,
-        subscribers: subscribers.filter((uid) => !isBlank(uid)),
-      };
-    },
-  ],
-]);
-
-function withoutChannel({ channel_id, channel_type, ...body }: Fields): Fields {
-  return body;
-}
-
-function isRecord(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function isBlank(value: unknown): boolean {
-  return value === undefined || (typeof value === "string" && value.trim() === "");
-}
-
-function isEmpty(value: unknown): boolean {
-  return value === undefined || (Array.isArray(value) && value.length === 0);
 }
 
 // --- Rows ----------------------------------------------------------------------------------------
@@ -433,23 +349,33 @@ function channelRows(
 }
 
 /** Paths of calls that remove something. They succeed even if the channel does not exist. */
-const REMOVALS: ReadonlySet<string> = new Set([
+const REMOVALS: readonly string[] = [
   "/channel/delete",
   "/channel/subscriber_remove_all",
   ...Object.keys(LISTS).flatMap((wire) => [
     `/channel/${wire}_remove`,
     `/channel/${wire}_remove_all`,
   ]),
+];
+
+/** Errors that are answered as successes, by path. */
+const IGNORED_ERRORS: ReadonlyMap<string, ErrorCode> = new Map<string, ErrorCode>([
+  ...REMOVALS.map((path) => [path, "channel_not_found"] as const),
+  ["/conversations/clearUnread", "not_in_channel"],
+  ["/conversations/setUnread", "not_in_channel"],
+  ["/conversations/delete", "not_in_channel"],
 ]);
 
-function ignoringMissingChannel(row: ApiRoute): ApiRoute {
+function tolerantRow(row: ApiRoute): ApiRoute {
+  const ignored = IGNORED_ERRORS.get(row.path);
+  if (ignored === undefined) return row;
   return {
     ...row,
     async run(...args) {
       try {
         return await row.run(...args);
       } catch (error) {
-        if (!hasCode(error, "channel_not_found")) throw error;
+        if (!hasCode(error, ignored)) throw error;
         return okReply();
       }
     },
@@ -476,8 +402,13 @@ function sendRow(messages: Messages, maxSubscribers: number, table: readonly Api
     ),
     handle(body) {
       const { channel_id, channel_type, subscribers } = body;
-      if (channel_id !== undefined && channel_type !== undefined)
-        return send({ ...body, channel_id, channel_type });
+      if (channel_id !== undefined && channel_type !== undefined) {
+        const valid = subscribers?.filter(isId) ?? [];
+        // A list without a valid uid is kept and rejected. Without a list, all members would get
+        // the command.
+        const recipients = valid.length > 0 ? { subscribers: valid } : {};
+        return send({ ...body, ...recipients, channel_id, channel_type });
+      }
       const isCommand = body.header?.sync_once === 1;
       if (channel_id === undefined && isCommand && subscribers !== undefined)
         return sendBatch({ ...body, subscribers });

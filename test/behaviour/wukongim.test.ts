@@ -1,11 +1,14 @@
 // The dialect of WuKongIM for backends: calls that change an existing channel, and replies in
 // WuKongIM's form.
 
+import { textPayload } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
-import { group, startWorld, untilReceived, wire } from "./world.ts";
+import { createFixture } from "./stream-fixture.ts";
+import { group, person, startWorld, untilReceived, wire } from "./world.ts";
 
 const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
 const DONE = { status: 200 };
+const NO_IDS = { message_ids: [null], client_msg_nos: [null] };
 
 t.test(
   "POST /channel creates or changes a channel in the wukongim dialect, and `reset` replaces its members",
@@ -69,6 +72,156 @@ t.test(
     const { body } = await world.call("/user/onlinestatus", [bob, ann]);
     const record = { uid: ann, device_flag: 1, online: 1 };
     t.same(body, [record, record]);
+  },
+);
+
+t.test(
+  "in the wukongim dialect, a number above the maximum or below the minimum is replaced by the nearest allowed number, and flags other than 1 are cleared",
+  async (t) => {
+    const [ann, bob] = [world.name("ann"), world.name("bob")];
+    for (const text of ["one", "two"]) await world.send(bob, person(ann), text);
+    const largest = Number("9223372036854775807");
+    const lengthsOf = async (path: string, fields: object) => {
+      const lists = [];
+      for (const [name, values] of Object.entries(fields))
+        for (const value of values) {
+          const body = { uid: ann, login_uid: ann, ...wire(person(bob)), limit: 9 };
+          const { status, body: reply } = await world.call(path, { ...body, [name]: value });
+          lists.push([status, (reply.messages ?? reply).length]);
+        }
+      return [...new Set(lists.map(String))];
+    };
+    const outside = [-1, largest];
+    t.same(await lengthsOf("/channel/messagesync", { limit: [10_001], pull_mode: [2, -1] }), [
+      "200,2",
+    ]);
+    t.same(await lengthsOf("/channel/messagesync", { start_message_seq: outside }), ["200,2"]);
+    t.same(await lengthsOf("/channel/messagesync", { end_message_seq: [-1] }), ["200,2"]);
+    const listFields = { version: outside, msg_count: [-1, 201, largest], only_unread: [2, -1] };
+    const pageFields = { limit: [0, ...outside], page: [-1], page_size: [501, ...outside] };
+    t.same(await lengthsOf("/conversation/sync", { ...listFields, ...pageFields }), ["200,1"]);
+    t.same(await lengthsOf("/message/sync", { limit: [1001, ...outside] }), ["200,0"]);
+    for (const [name, value] of [
+      ["limit", 1.5],
+      ["version", "1"],
+    ] as const)
+      t.equal((await world.call("/conversation/sync", { uid: ann, [name]: value })).status, 400);
+  },
+);
+
+t.test(
+  "in the wukongim dialect, invalid uids and null entries of a list are skipped",
+  async (t) => {
+    const [ann, bob] = [world.name("ann"), world.name("bob")];
+    const invalid = ["", " ", "a@b", "x".repeat(129), "\u0000", null];
+    const channel = wire(group(world.name("group")));
+    const list = [ann, ...invalid, bob];
+    const done = async (path: string, fields: object) =>
+      t.same((await world.call(path, fields)).body, DONE, path);
+    const membersOf = async (name: string) => {
+      const { channel_id, channel_type } = channel;
+      const query = `channel_id=${channel_id}&channel_type=${channel_type}&list=${name}`;
+      return (await world.call(`/channel/members?${query}`)).body.uids;
+    };
+    await done("/channel", { ...channel, subscribers: list });
+    await done("/channel/subscriber_add", { ...channel, subscribers: list });
+    t.same(await membersOf("subscribers"), [ann, bob]);
+    for (const name of ["blacklist", "whitelist"]) {
+      await done(`/channel/${name}_add`, { ...channel, uids: list });
+      t.same(await membersOf(name), [ann, bob]);
+      await done(`/channel/${name}_remove`, { ...channel, uids: [...invalid, ann] });
+      await done(`/channel/${name}_set`, { ...channel, uids: list });
+      t.same(await membersOf(name), [ann, bob]);
+      await done(`/channel/${name}_set`, channel);
+      t.same(await membersOf(name), [], "a missing list is empty");
+    }
+    await done("/user/systemuids_add", { uids: list });
+    await done("/user/systemuids_remove", { uids: list });
+    await done("/channel/subscriber_remove", { ...channel, subscribers: [...invalid, bob] });
+    t.same(await membersOf("subscribers"), [ann]);
+
+    t.same((await world.call("/user/onlinestatus", list)).body, []);
+    const [route] = (await world.call("/route/batch", list)).body;
+    t.same(route.uids, [ann, bob]);
+    const batch = { from_uid: ann, payload: textPayload("hello"), subscribers: [bob, "", null] };
+    t.same((await world.call("/message/sendbatch", batch)).body.fail_uids, [""]);
+    const lookup = { login_uid: ann, ...wire(person(bob)), message_seqs: [null, 1], ...NO_IDS };
+    t.equal((await world.call("/messages", lookup)).body.messages.length, 1);
+
+    const muted = await world.call("/channel/whitelist_set", { ...channel, uids: [""] });
+    t.equal(muted.status, 400, "an empty whitelist would let all members send");
+    const command = { header: { sync_once: 1 }, payload: textPayload("do"), from_uid: ann };
+    const forNobody = { ...command, ...channel, subscribers: ["", null] };
+    t.equal((await world.call("/message/send", forNobody)).status, 400);
+    const forAnn = { ...command, ...channel, subscribers: ["", null, ann] };
+    t.equal((await world.call("/message/send", forAnn)).status, 200);
+    const personal = { ...command, subscribers: ["", bob] };
+    const { body } = await world.call("/message/send", personal);
+    t.same([body.status, body.fail_uids, body.data], [200, [""], undefined]);
+  },
+);
+
+t.test("in the wukongim dialect, payloads may have line breaks", async (t) => {
+  const [ann, bob] = [world.name("ann"), world.name("bob")];
+  const payload = textPayload("x".repeat(101));
+  for (const lineBreak of ["\n", "\r\n"]) {
+    const lines = `${payload.slice(0, 76)}${lineBreak}${payload.slice(76)}${lineBreak}`;
+    const body = { from_uid: ann, payload: lines };
+    const sent = await world.call("/message/send", { ...body, ...wire(person(bob)) });
+    t.equal(sent.status, 200);
+    const batch = await world.call("/message/sendbatch", { ...body, subscribers: [bob] });
+    t.same(batch.body, { fail_uids: [], reason: [] });
+  }
+  const sync = { login_uid: ann, ...wire(person(bob)) };
+  const { messages } = (await world.call("/channel/messagesync", sync)).body;
+  t.same([...new Set(messages.map((message: { payload: string }) => message.payload))], [payload]);
+  for (const invalid of [payload.replace(/=+$/, ""), `${payload} `, "\n"])
+    t.equal((await world.send(ann, person(bob), "", { payload: invalid })).status, 400);
+});
+
+t.test(
+  "in the wukongim dialect, the conversation of a user with a group can be cleared and deleted even if the user is not in the group",
+  async (t) => {
+    const [ann, bob] = [world.name("ann"), world.name("bob")];
+    const channel = await world.newGroup([ann, bob]);
+    await world.send(bob, channel, "hello");
+    const target = { uid: ann, ...wire(channel) };
+    await world.call("/channel/subscriber_remove", { ...wire(channel), subscribers: [ann] });
+    for (const call of ["clearUnread", "setUnread", "delete"]) {
+      const { body } = await world.call(`/conversations/${call}`, { ...target, unread: 1 });
+      t.same(body, DONE, call);
+      const missing = { ...target, unread: 1, channel_id: world.name("missing") };
+      t.same((await world.call(`/conversations/${call}`, missing)).body, DONE, call);
+    }
+    t.same((await world.call("/conversation/sync", { uid: ann })).body, []);
+  },
+);
+
+t.test(
+  "in the wukongim dialect, data of an end event is the error of the stream, and an event with an impossible timestamp is accepted",
+  async (t) => {
+    const fixture = await createFixture(t, world);
+    const { uid } = fixture.bob;
+    for (const [no, data] of [
+      ["failed", "no tokens left"],
+      ["complete", ""],
+    ] as const) {
+      await fixture.start(no, { event: { timestamp: 1_765_000_000_000_000_000 } });
+      const chunk = await fixture.addText(no, "text", { event: { timestamp: -1 } });
+      t.equal(chunk.status, 200);
+      await fixture.post(no, "___TextMessageEnd", data);
+    }
+    const body = { login_uid: uid, ...wire(fixture.channel) };
+    const { messages } = (await world.call("/channel/messagesync", body)).body;
+    const fields = { uid, msg_count: 2 };
+    const [{ recents }] = (await world.call("/conversation/sync", fields)).body;
+    t.same(recents.toReversed(), messages);
+    const endOf = ({ end, end_reason, error }: Record<string, unknown>) => [end, end_reason, error];
+    t.same(messages.map(endOf), [
+      [1, 2, "no tokens left"],
+      [1, undefined, undefined],
+    ]);
+    t.equal(atob(messages[0].stream_data), "text");
   },
 );
 
