@@ -4,6 +4,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { Config } from "./config/schema.ts";
 import type { Gateway } from "./gateway/endpoint.ts";
+import { waitAtMost } from "./lib/wait-at-most.ts";
 import { createDelivery, createNodeGateway } from "./server/client-side.ts";
 import { createApi, createNodeManagers, createViewerApi } from "./server/control-plane.ts";
 import { createListeners, startListener } from "./server/listeners.ts";
@@ -14,6 +15,8 @@ import type { Listener, TopicPublisher } from "./transport/types.ts";
 
 /** Fraction of the drain time for disconnecting clients. The rest is for calls in progress. */
 const DRAIN_SHARE = 0.8;
+/** Time for closing the store after a failed start. */
+const CLOSE_STORE_MS = 5000;
 /** Time for the last replies, which are sent at the end of a turn of the event loop. */
 const LAST_REPLIES_MS = 5;
 
@@ -103,6 +106,13 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return { apiPort, clientPort };
   }
 
+  /** Without a clean stop, the next start would check the whole database. */
+  async function closeStore(failure: unknown): Promise<never> {
+    const closed = node.store.close().catch(() => undefined); // `failure` is reported
+    await waitAtMost(closed, CLOSE_STORE_MS);
+    throw failure;
+  }
+
   async function closeNode(): Promise<void> {
     stopping.abort();
     node.migration?.close();
@@ -112,7 +122,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
 
   return {
     start() {
-      starting = open();
+      starting = open().catch(closeStore);
       return starting;
     },
 

@@ -121,6 +121,19 @@ t.test("a node whose API cannot listen does not wait for the check of its databa
   await assertEnds(t, checker);
 });
 
+t.test("after a start that failed for another reason, no database is checked", async (t) => {
+  const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
+  await other.healthy();
+  const settings = { JINDOU_STORE_PATH: await stoppedFolder(t) };
+  const inUse = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${other.apiPort}` };
+  const { code } = await (await startNode(t, { ...settings, ...inUse })).exit;
+  t.equal(code, 1);
+  const next = await startNode(t, settings);
+  await next.logged("The node is ready");
+  next.child.kill("SIGTERM");
+  t.notMatch((await next.exit).stdout, "was checked after an unclean stop");
+});
+
 t.test("a second node on a folder in use is refused before it has read the database", async (t) => {
   const path = await killedFolder(t);
   const owner = await spawnBroker(t, {}, path);
