@@ -64,12 +64,10 @@ function statusOf(code: ErrorCode): number {
   return KEPT_STATUSES.has(status) ? status : 400;
 }
 
-const STATUSES_WITHOUT_BODY: readonly number[] = [401];
-
 /** Errors that exist only in HTTP, such as 404, keep their status in this dialect. */
 function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
-  if (STATUSES_WITHOUT_BODY.includes(status)) return { status, headers, body: "" };
   const { error, code } = JSON.parse(String(body)); // written by errors.ts
+  if (code === "unauthorized") return { status, headers, body: "" };
   const isBrokerError = code in HTTP_STATUS && status !== 413;
   return {
     status: isBrokerError ? statusOf(code) : status,

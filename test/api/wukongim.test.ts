@@ -156,6 +156,12 @@ t.test(
     t.match(json, { username: "ops", token: /./, permissions: /users:write,/ });
     t.ok(json.exp > 80_000);
     t.notOk("user" in json);
+    const wrong = { ...body, password: "wrong" };
+    const failed = await inject(api, "POST /manager/login", { body: wrong });
+    t.same(
+      [failed.status, failed.json],
+      [401, { msg: "Invalid username or password", status: 401 }],
+    );
   },
 );
 

@@ -226,6 +226,39 @@ t.test(
 );
 
 t.test(
+  "differences of conversation lists from WuKongIM: joined groups, large groups and the system",
+  async (t) => {
+    const [ann, bob] = [world.name("ann"), world.name("bob")];
+    const list = async (fields: object = {}) => {
+      const { body } = await world.call("/conversation/sync", { uid: ann, ...fields });
+      return body as { channel_id: string; unread: number; version: number }[];
+    };
+    const idsIn = async (fields?: object) =>
+      (await list(fields)).map(({ channel_id }) => channel_id).toSorted();
+    const RED = { header: { red_dot: 1 } };
+    const large = await world.newGroup([ann, bob], { large: 1 });
+    await world.send(bob, large, "hello", RED);
+    await world.send("", person(ann), "hello", RED);
+    t.same(await idsIn(), ["____system", large.id]);
+    t.same(await idsIn({ only_unread: 1 }), ["____system"]);
+    for (const call of ["delete", "setUnread"])
+      await world.call(`/conversations/${call}`, { uid: ann, ...wire(large), unread: 1 });
+    t.same(await idsIn(), ["____system", large.id]);
+    const [{ unread } = { unread: -1 }] = await list({ exclude_channel_types: [1] });
+    t.equal(unread, 0);
+
+    const joined = await world.newGroup([bob]);
+    await world.send(bob, joined, "first");
+    const version = Math.max(...(await list()).map((conversation) => conversation.version)) + 1;
+    await world.call("/channel/subscriber_add", { ...wire(joined), subscribers: [ann] });
+    t.ok((await idsIn()).includes(joined.id));
+    t.same(await idsIn({ version }), []);
+    await world.send(bob, joined, "second");
+    t.same(await idsIn({ version }), [joined.id]);
+  },
+);
+
+t.test(
   "a body with deeply nested objects is not answered with 500 in the wukongim dialect",
   async (t) => {
     const nested = (unit: string, depth: number) =>
