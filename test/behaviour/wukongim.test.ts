@@ -249,6 +249,7 @@ t.test(
 
     const joined = await world.newGroup([bob]);
     await world.send(bob, joined, "first");
+    await world.send(bob, person(ann), "later");
     const version = Math.max(...(await list()).map((conversation) => conversation.version)) + 1;
     await world.call("/channel/subscriber_add", { ...wire(joined), subscribers: [ann] });
     t.ok((await idsIn()).includes(joined.id));
