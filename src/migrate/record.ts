@@ -13,6 +13,7 @@ const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url))
 const FORMAT = "1";
 const SCAN_COUNT = 1000;
 const WATCH_MS = 100;
+const DEAD_AFTER = /"cluster\.deadAfterMs":(\d+)/;
 
 const IGNORED_KEYS =
   /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|settings|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
@@ -109,13 +110,14 @@ interface EntryOptions {
   readonly lease: Lease;
   readonly source: string;
   readonly nowMs: number;
+  /** `cluster.deadAfterMs` of this process. That of a registered node counts if it is greater. */
   readonly deadAfterMs: number;
   readonly pause: (ms: number) => Promise<void>;
 }
 
 /**
- * Returns the existing record, or creates one. If nodes are registered, waits for `deadAfterMs`
- * before it creates a record, to see whether one of them is live. Throws `internal` if the
+ * Returns the existing record, or creates one. If nodes are registered, waits for the greatest
+ * `cluster.deadAfterMs` before it creates a record, to see whether one of them is live. Throws `internal` if the
  * migration must not start, and `unavailable` if the lease or the new record is lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
@@ -144,8 +146,8 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 }
 
 /**
- * Watches the registered nodes for `deadAfterMs` and returns the last heartbeat of each. Throws
- * `internal` if one of them sends another heartbeat.
+ * Watches the registered nodes until each of them must be dead, and returns the last heartbeat of
+ * each. Throws `internal` if one of them sends another heartbeat.
  */
 async function watchNodes({
   link,
@@ -156,8 +158,10 @@ async function watchNodes({
   for (let untilMs = 0; ; await pause(WATCH_MS)) {
     const current = await heartbeats(link);
     for (const [node, beat] of current) {
-      if (!lastBeats.has(node)) untilMs = performance.now() + deadAfterMs;
-      else if (lastBeats.get(node) !== beat) throw liveNodeError(link, node);
+      if (!lastBeats.has(node)) {
+        const silenceMs = Math.max(deadAfterMs, await announcedDeadAfterMs(link, node));
+        untilMs = Math.max(untilMs, performance.now() + silenceMs);
+      } else if (lastBeats.get(node) !== beat) throw liveNodeError(link, node);
       lastBeats.set(node, beat);
     }
     if (current.size === 0 || performance.now() >= untilMs) return lastBeats;
@@ -171,6 +175,12 @@ async function heartbeats(link: Link): Promise<Map<string, string>> {
   const beats = new Map<string, string>();
   for (let at = 0; at + 1 < texts.length; at += 2) beats.set(texts[at] ?? "", texts[at + 1] ?? "");
   return beats;
+}
+
+/** Returns `cluster.deadAfterMs` of the node, 0 if it does not announce it. */
+async function announcedDeadAfterMs(link: Link, node: string): Promise<number> {
+  const announcement = await link.call("hmget", link.keys.shared("nodes"), node);
+  return Number(DEAD_AFTER.exec(String(announcement))?.[1] ?? 0);
 }
 
 async function assertEmpty(link: RedisLink): Promise<void> {

@@ -1,5 +1,6 @@
 // Migrations by several processes, failures of a migration, and its reported status and progress.
 
+import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
 import t, { type Test } from "tap";
 import { Lease } from "../../src/migrate/lease.ts";
@@ -109,6 +110,20 @@ t.test(
   },
 );
 
+t.test("a migration waits for as long as a registered node may be silent", async (t) => {
+  const { from, redis, client } = await folderAndRedis(t);
+  const timings = { "cluster.deadAfterMs": 60_000 };
+  const node = await joinedNode(t, client, JSON.stringify({ nodeId: "one", timings }));
+  const refused = mover({ from, redis, deadAfterMs: 100 });
+  const refusal = codeOf(refused.once());
+  while ((await client.exists(LEASE)) === 0);
+  await pause(500); // longer than the limit of the migration itself
+  t.equal(await client.exists(RECORD), 0);
+  node.startHeartbeats();
+  t.equal(await refusal, "internal");
+  t.match(refused.state.lastErr, /node "one" runs on this Redis/);
+});
+
 t.test(
   "a node waits while another process holds the migration lease, even if no migration has started",
   async (t) => {
@@ -146,12 +161,12 @@ async function folderAndRedis(t: Test) {
 }
 
 /** Registers a node, whose heartbeats the test starts and stops. */
-async function joinedNode(t: Test, client: Redis) {
+async function joinedNode(t: Test, client: Redis, announcement = "its record") {
   let at = 1;
   let timer: NodeJS.Timeout | undefined;
   const beat = () => client.zadd("jd:{all}:beats", at++, "one:life");
   const stopHeartbeats = () => clearInterval(timer);
-  await client.hset("jd:{all}:nodes", "one:life", "its record");
+  await client.hset("jd:{all}:nodes", "one:life", announcement);
   await beat();
   t.teardown(stopHeartbeats);
   const startHeartbeats = () => {
