@@ -25,6 +25,8 @@ export async function moveData(config: Config): Promise<void> {
   const migration = migrationOf(config, {
     onError: (error, what) => print(`jindou: ${what}: ${sentenceOf(error)}`),
     onNotice: (_facts, what) => print(`${what}.`),
+    onOutage: ({ message, fields: { reason } }) =>
+      print(`jindou: ${reason === undefined ? message : `${message}: ${reason}`}.`),
     onFailure() {}, // `once` throws the error
     onProgress: (current) => progress.show(current),
     onWaiting: reportOther(print, progress),

@@ -11,8 +11,8 @@ import { OPEN_TO_PAGES } from "./reply.ts";
 import type { ApiRoute, RouteReply } from "./route.ts";
 
 export interface ApiLog {
-  error(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
+  error(fields: { readonly err: unknown }, message: string): void;
+  warn(fields: { readonly err: unknown }, message: string): void;
 }
 
 const OUTAGE_LOG_MS = 1000;

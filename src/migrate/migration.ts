@@ -8,6 +8,7 @@ import { messageOf } from "../observe/error-fields.ts";
 import type { RedisSettings } from "../redis/client.ts";
 import { UnusableRedis } from "../redis/errors.ts";
 import { RedisLink } from "../redis/link.ts";
+import type { OutageReport } from "../redis/outage.ts";
 import { ReplicationBarrier } from "../redis/replication.ts";
 import { openMoveSource, readSourceSummary, type SourceSummary } from "../store/embedded/export.ts";
 import { accessTokenOwner } from "../store/redis/steps/managers.ts";
@@ -51,6 +52,8 @@ export interface MoveEvents
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
+  /** Receives the reports about times during which Redis cannot be used. */
+  readonly onOutage: (report: OutageReport) => void;
 }
 
 export interface OtherMove extends MoveProgress {
@@ -368,8 +371,8 @@ export class Migration {
   }
 
   async #use<T>(use: (link: RedisLink) => Promise<T>): Promise<T> {
-    const { onError } = this.#events;
-    const options = { name: "jindou-migrate", onError };
+    const { onError, onOutage } = this.#events;
+    const options = { name: "jindou-migrate", onError, onOutage };
     const link = new RedisLink(this.#settings.redis, options);
     await this.#start(link);
     this.#link = link;

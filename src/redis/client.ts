@@ -6,7 +6,9 @@ import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
 import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from "ioredis";
 import { parseRedisUrl, type RedisAddress } from "./address.ts";
-import { isReply, RedisAway, startFailure, UnusableRedis } from "./errors.ts";
+import { isOfSentinels, isPrecise, LOADING } from "./causes.ts";
+import { diagnose } from "./diagnosis.ts";
+import { causeOf, isReply, RedisAway, replyError, startFailure, UnusableRedis } from "./errors.ts";
 import type { Arg } from "./script.ts";
 
 export interface RedisSettings {
@@ -39,7 +41,7 @@ const MAX_RECONNECT_MS = 2000;
 const REFUSED_MS = 1000;
 
 const NOT_READY =
-  "Redis accepts connections but was not ready in time. It may still load its data; check its log";
+  "Redis accepts connections but was not ready in time. Check its log (on a Cluster, the logs of all servers)";
 
 const reconnectMs = (times: number): number => Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
 
@@ -61,7 +63,8 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
     retryStrategy: reconnectMs,
     reconnectOnError: (error: Error) => error.message.startsWith("READONLY"),
   };
-  if (settings.sentinelName === "") return onlyInItsDatabase(new Redis({ ...hosts[0], ...common }));
+  if (settings.sentinelName === "")
+    return reportLoading(onlyInItsDatabase(new Redis({ ...hosts[0], ...common })));
   const { sentinelPassword } = settings;
   const { tls } = shared;
   const client = new Redis({
@@ -72,7 +75,7 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
     sentinelCommandTimeout: settings.timeoutMs,
     ...(sentinelPassword === "" ? {} : { sentinelPassword }),
   });
-  return onlyInItsDatabase(client);
+  return reportLoading(onlyInItsDatabase(client));
 }
 
 function addressOf({ url }: RedisSettings): RedisAddress {
@@ -112,16 +115,23 @@ function unusableDatabase(database: number, { message }: Error): UnusableRedis {
   );
 }
 
+interface ConnectOptions {
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+  /** Called with each failure that another attempt may mend. */
+  readonly onFailure: (failure: Error) => void;
+}
+
 /**
- * Resolves when the client is ready. Waits for the `ready` event too, because ioredis retries by
- * itself and then may never settle the promise of `connect()`. Rejects with an error of
- * `startFailure` if the client is not ready within `timeoutMs`. Rejects earlier if `signal` is
- * aborted, if a single server cannot be reached, if all Sentinels keep rejecting the lookup, or at
- * the first reply after which waiting does not help.
+ * Resolves when the client is ready. Also waits for the `ready` event, because ioredis retries by
+ * itself and then may never settle the promise of `connect()`. Rejects if a single server cannot be
+ * reached or loads its data, if the client is not ready within `timeoutMs`, if all Sentinels keep
+ * rejecting the lookup, or at the first reply after which waiting does not help. Rejects at once
+ * when `signal` is aborted. The errors are those of `startFailure`.
  */
 export async function connected(
   client: RedisClient,
-  { timeoutMs, signal }: { readonly timeoutMs: number; readonly signal: AbortSignal },
+  { timeoutMs, signal, onFailure }: ConnectOptions,
 ): Promise<void> {
   // The options of a Cluster have no `sentinels`.
   const sentinels = client.options as Pick<RedisOptions, "sentinels">;
@@ -130,13 +140,13 @@ export async function connected(
   let refusals: Error[] = [];
   let refusedSince: number | undefined;
   let fail: (error: Error) => void = () => {};
-  const failure = new Promise<never>((_, reject) => {
+  const failed = new Promise<never>((_, reject) => {
     fail = reject;
   });
-  const timer = setTimeout(() => fail(new RedisAway(NOT_READY)), timeoutMs);
+  const timer = setTimeout(() => fail(lastError ?? new RedisAway(NOT_READY)), timeoutMs);
   const abort = () => fail(new RedisAway("the connection to Redis was closed"));
-  const recordRefusals = ({ message }: Error): void => {
-    refusals.push(...refusalsIn(message));
+  const recordRefusal = (error: Error): void => {
+    if (isOfSentinels(causeOf(error))) refusals.push(error);
   };
   /** Handles errors, including those that ioredis emits when no Sentinel has named a primary. */
   const recordError = (error: Error): void => {
@@ -145,38 +155,55 @@ export async function connected(
     refusedSince = haveAllRefused ? (refusedSince ?? now) : undefined;
     lastError = refusals[0] ?? error;
     refusals = [];
-    if (now - (refusedSince ?? now) >= REFUSED_MS) fail(lastError);
-    if (startFailure(error) instanceof UnusableRedis) fail(error);
+    const failure = startFailure(lastError);
+    onFailure(failure);
+    const isRefused = now - (refusedSince ?? now) >= REFUSED_MS;
+    const isUnusable = failure instanceof UnusableRedis && !isOfSentinels(causeOf(error));
+    if (isRefused || isUnusable || causeOf(error) === LOADING) fail(lastError);
   };
-  client.on("sentinelError", recordRefusals);
+  client.on("sentinelError", recordRefusal);
   client.on("error", recordError);
   signal.addEventListener("abort", abort);
   try {
     await Promise.race([
       client.connect(),
       new Promise<void>((resolve) => client.once("ready", resolve)),
-      failure,
+      failed,
     ]);
   } catch (cause) {
-    throw startFailure(lastError ?? cause);
+    const error = lastError ?? cause;
+    throw startFailure((await diagnosisOf(client, error)) ?? error);
   } finally {
     clearTimeout(timer);
-    client.off("sentinelError", recordRefusals);
+    client.off("sentinelError", recordRefusal);
     client.off("error", recordError);
     signal.removeEventListener("abort", abort);
   }
 }
 
-function refusalsIn(message: string): readonly Error[] {
-  if (/No such (master|primary)|invalid reply: null$/.test(message))
-    return [
-      new RedisAway(
-        "a Sentinel monitors no primary with the name in redis.sentinelName; check that name",
-      ),
-    ];
-  const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(message)?.[0];
-  if (reply === undefined) return [];
-  return [new UnusableRedis(`a Sentinel rejected redis.sentinelPassword: ${reply}`)];
+/**
+ * Returns a more precise error than that of ioredis for a server that closes connections or does not
+ * answer, `undefined` if none was found. Asks nothing if the client uses Sentinels.
+ */
+export async function diagnosisOf(client: RedisClient, error: unknown): Promise<Error | undefined> {
+  if (isPrecise(causeOf(error)) || client instanceof Cluster) return undefined;
+  const { host = "", port = 0, tls, sentinels } = client.options;
+  return sentinels == null ? diagnose({ host, port, tls }) : undefined;
+}
+
+/**
+ * Makes the client emit an error if its server loads its data. ioredis would wait without a word
+ * until the server has loaded them.
+ */
+function reportLoading(client: Redis): Redis {
+  client.on("connect", () => {
+    const report = (info: string): void => {
+      const [, percent = "0"] = /^loading_loaded_perc:([\d.]+)/m.exec(info) ?? [];
+      if (/^loading:1/m.test(info)) client.emit("error", replyError(`LOADING ${percent} %`));
+    };
+    client.info("persistence").then(report, () => {}); // ioredis reports the errors of its own INFO
+  });
+  return client;
 }
 
 /** Counts commands that have timed out too, because a server that hangs may still run them. */
@@ -267,6 +294,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
     lazyConnect: true,
     enableOfflineQueue: false,
     enableAutoPipelining: false,
+    enableReadyCheck: false, // ioredis would not say why the Cluster cannot be used; the link does
     redisOptions,
     clusterRetryStrategy: reconnectMs,
     // `Primaries` refreshes the slot map instead: the timer of ioredis keeps running if the client

@@ -1,63 +1,101 @@
 // Converts error replies of Redis and errors of the connection into the broker's errors.
 
-import { BrokerError } from "../broker/errors.ts";
+import { BrokerError, ERRORS } from "../broker/errors.ts";
 import { messageOf } from "../observe/error-fields.ts";
-
-/** Error replies of a server that cannot run the command now, or not for this user. */
-const UNABLE_NOW =
-  /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE|NOAUTH|WRONGPASS|NOPERM)\b/;
+import { type Cause, causeOfFailure, causeOfReply, sentenceAbout } from "./causes.ts";
 
 // Parts of the error replies to a user without a right, in scripts and outside, of all versions.
 export const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
 export const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
 export const NO_COMMAND = /NOPERM|ACL failure|can't run this command/;
 
-/** Error reply to a script if some of its keys are in a slot that is moving to another server. */
-const SLOT_MOVING = /\bScript attempted to access a non local key\b/;
+/** Address of a server at the start of a message. */
+const SERVER = /^at \S+ /;
 
 /** Thrown if a node cannot use the server or its data, and waiting does not help. */
-export class UnusableRedis extends Error {}
+export class UnusableRedis extends Error {
+  /** The message without addresses of the network. */
+  readonly publicMessage: string;
 
-/** Thrown if Redis cannot be used now but may be usable later. The message says what to do. */
-export class RedisAway extends Error {}
-
-const MAY_RECOVER =
-  /^(LOADING|MASTERDOWN|READONLY|CLUSTERDOWN|TRYAGAIN|MOVED|ASK|NOREPLICAS|OOM|MISCONF|BUSY|NOSCRIPT|UNKILLABLE)\b|max number of clients/;
-
-/** Code of a TLS error that lasts until this machine's clock is set, often soon after the boot. */
-const NOT_YET_VALID = "CERT_NOT_YET_VALID";
-const TLS_CODE = /^(ERR_TLS|ERR_SSL|EPROTO)|CERT|SIGNATURE/;
-const CHECK_URL = "check redis.url (JINDOU_REDIS_URL)";
-
-export function startFailure(cause: unknown): UnusableRedis | RedisAway {
-  if (cause instanceof UnusableRedis || cause instanceof RedisAway) return cause;
-  if (!(cause instanceof Error)) return new RedisAway(`${String(cause)}; ${CHECK_URL}`);
-  const { lastNodeError } = cause as { readonly lastNodeError?: unknown }; // of a Redis Cluster
-  if (lastNodeError !== undefined) return startFailure(lastNodeError);
-  if (cause instanceof BrokerError && cause.cause !== undefined) return startFailure(cause.cause);
-  const text = messageOf(cause).trim().replace(/[.!]$/, "");
-  if (isReply(cause))
-    return MAY_RECOVER.test(text) ? new RedisAway(`${text}; ${CHECK_URL}`) : refusal(text);
-  const { code = "" } = cause as NodeJS.ErrnoException;
-  if (TLS_CODE.test(code) && code !== NOT_YET_VALID)
-    return new UnusableRedis(
-      `${text}. Check redis.url, redis.caFile (JINDOU_REDIS_CA_FILE) and the certificate of Redis`,
-    );
-  return new RedisAway(`${text}; ${CHECK_URL}`);
+  constructor(message: string, publicMessage = message.replace(SERVER, "")) {
+    super(message);
+    this.publicMessage = publicMessage;
+  }
 }
 
-function refusal(text: string): UnusableRedis {
-  if (/^(NOAUTH|WRONGPASS)\b|\bAUTH\b/.test(text))
-    return new UnusableRedis(`${text}. Check the user and the password in redis.url`);
-  if (text.startsWith("DENIED"))
-    return new UnusableRedis(
-      "Redis is in protected mode, in which it accepts only connections from its own machine. Set a password in its configuration and in redis.url",
-    );
-  if (/cluster support disabled/i.test(text))
-    return new UnusableRedis(
-      "Redis is not a Cluster. Set redis.cluster to false and redis.url to a single address",
-    );
-  return new UnusableRedis(`${text}. Check redis.url and the configuration of Redis`);
+/** Thrown if Redis cannot be used now but may be usable later. The message says what to do. */
+export class RedisAway extends Error {
+  /** The message without addresses of the network. */
+  readonly publicMessage: string;
+
+  constructor(message: string, publicMessage = message.replace(SERVER, "")) {
+    super(message);
+    this.publicMessage = publicMessage;
+  }
+}
+
+const CHECK_URL = "Check redis.url (JINDOU_REDIS_URL)";
+const UNKNOWN = "the connection to Redis failed. The log of the node has the reason";
+
+/** Converts any error of a connection or a command into an error for the operator. */
+export function startFailure(error: unknown): UnusableRedis | RedisAway {
+  const origin = originOf(error);
+  if (origin instanceof UnusableRedis || origin instanceof RedisAway) return origin;
+  const text = textOf(origin);
+  const cause = causeOf(origin);
+  if (cause !== undefined) {
+    const [firstSentence] = text.split(". ");
+    const sentences = [sentenceAbout(cause, firstSentence), sentenceAbout(cause)] as const;
+    return cause.lasts === true ? new UnusableRedis(...sentences) : new RedisAway(...sentences);
+  }
+  if (isReply(origin))
+    return new UnusableRedis(`${text}. ${CHECK_URL} and the configuration of Redis`);
+  if (origin instanceof BrokerError) return new RedisAway(text);
+  return new RedisAway(`${text}. ${CHECK_URL}`, UNKNOWN);
+}
+
+/** Returns the known cause of an error, `undefined` if there is none. */
+export function causeOf(error: unknown): Cause | undefined {
+  const origin = originOf(error);
+  const text = textOf(origin);
+  if (isReply(origin)) return causeOfReply(text);
+  if (origin instanceof BrokerError) return undefined;
+  const { code } = Object(origin) as { readonly code?: unknown };
+  return causeOfFailure(typeof code === "string" ? `${code} ${text}` : text);
+}
+
+/** Returns true if the error says why Redis cannot be used. */
+export function isExplained(error: unknown): boolean {
+  const origin = originOf(error);
+  return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
+}
+
+/**
+ * Returns the error of ioredis from which an error was made. A `BrokerError` with a message of its
+ * own explains itself.
+ */
+function originOf(error: unknown): unknown {
+  const { cause, lastNodeError } = Object(error) as {
+    readonly cause?: unknown;
+    readonly lastNodeError?: unknown; // of a Redis Cluster
+  };
+  if (lastNodeError != null) return originOf(lastNodeError);
+  if (!(error instanceof BrokerError) || cause === undefined) return error;
+  return error.message === ERRORS[error.code].message ? originOf(cause) : error;
+}
+
+/** Returns the message without places in scripts and libraries, and without a full stop. */
+function textOf(error: unknown): string {
+  // Node.js throws an error without a message if none of the addresses of a name can be reached.
+  const { errors } = Object(error) as { readonly errors?: unknown };
+  if (Array.isArray(errors)) return errors.map(textOf).join(", ");
+  return messageOf(error)
+    .replace(/ script: [0-9a-f]{40}.*$/s, "")
+    .replace(/\. Please report this\.$/, "") // added by ioredis
+    .replace(/ are unreachable\..* Last error: /s, " are unreachable: ") // Sentinels
+    .replace(/^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):.*$/s, "$1") // of OpenSSL
+    .trim()
+    .replace(/[.!]$/, "");
 }
 
 export function isDenied(error: unknown): boolean {
@@ -98,14 +136,19 @@ export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
   if (cause instanceof Error && cause.message.startsWith("LATE"))
     return new BrokerError("too_late", { cause });
-  const isWrong = isReply(cause) && !UNABLE_NOW.test(cause.message);
-  return isWrong && !SLOT_MOVING.test(cause.message) && !isDenied(cause)
+  const isWrong = isReply(cause) && causeOfReply(cause.message) === undefined;
+  return isWrong && !isDenied(cause)
     ? new BrokerError("internal", { cause })
     : new BrokerError("unavailable", { cause });
 }
 
 export function errorOfReply(text: string): BrokerError {
-  const cause = new Error(text);
-  cause.name = "ReplyError"; // the name ioredis uses for error replies
-  return asBrokerError(cause);
+  return asBrokerError(replyError(text));
+}
+
+/** Returns an error like those of ioredis for error replies. */
+export function replyError(text: string): Error {
+  const error = new Error(text);
+  error.name = "ReplyError";
+  return error;
 }

@@ -4,9 +4,17 @@
 
 import { randomBytes } from "node:crypto";
 import type { Redis } from "ioredis";
+import {
+  CLUSTER_DOWN,
+  REPLICA,
+  SLOTS_WITHOUT_SERVER,
+  sentenceAbout,
+  TOO_FEW_REPLICAS,
+} from "./causes.ts";
 import type { RedisClient } from "./client.ts";
 import { isReply, RedisAway, UnusableRedis } from "./errors.ts";
 import type { Keys } from "./keys.ts";
+import { SLOTS } from "./slots.ts";
 
 const MIN_MAJOR = 7;
 /** Format of the keys and of the frames that nodes publish. */
@@ -33,6 +41,10 @@ export async function checkServer(
     );
   if (info.includes("redis_mode:cluster") && !isCluster)
     throw new UnusableRedis("Redis is a Cluster. Set redis.cluster (JINDOU_REDIS_CLUSTER) to true");
+  if (info.includes("redis_mode:sentinel"))
+    throw new UnusableRedis(
+      "redis.url is the address of a Sentinel, but redis.sentinelName is not set. Set it (JINDOU_REDIS_SENTINEL_NAME) to the name under which the Sentinel monitors the primary",
+    );
   if (!isCluster) assertPrimary(info);
   return warningsOf(info);
 }
@@ -40,9 +52,36 @@ export async function checkServer(
 /** A replica may accept writes, but it deletes them when it next synchronizes with its primary. */
 export function assertPrimary(info: string): void {
   if (!/^role:slave\b/m.test(info)) return;
-  throw new RedisAway(
-    "the server is a replica, and a replica deletes what it stores when it synchronizes with its primary. Set redis.url (JINDOU_REDIS_URL) to the primary, or make this server the primary with REPLICAOF NO ONE",
-  );
+  throw new RedisAway(sentenceAbout(REPLICA));
+}
+
+/** Throws a `RedisAway` if CLUSTER INFO shows that the Cluster rejects all calls. */
+export function assertClusterUp(info: string): void {
+  if (/^cluster_state:fail/m.test(info))
+    throw new RedisAway(
+      sentenceAbout(CLUSTER_DOWN, `${slotsWithoutServer(info)} of ${SLOTS} slots`),
+    );
+}
+
+/** Throws a `RedisAway` if CLUSTER INFO shows slots without a server. */
+export function assertAllSlots(info: string): void {
+  const missing = slotsWithoutServer(info);
+  if (missing > 0)
+    throw new RedisAway(sentenceAbout(SLOTS_WITHOUT_SERVER, `${missing} of ${SLOTS} slots`));
+}
+
+function slotsWithoutServer(info: string): number {
+  const count = (name: string) => Number(new RegExp(`^${name}:(\\d+)`, "m").exec(info)?.[1] ?? 0);
+  return SLOTS - count("cluster_slots_assigned") + count("cluster_slots_fail");
+}
+
+/** Throws a `RedisAway` if INFO shows fewer replicas than are required. */
+export function assertReplicas(info: string, minReplicas: number): void {
+  const replicas = info.match(/^slave\d+:.*\bstate=online\b/gm)?.length ?? 0;
+  if (replicas < minReplicas)
+    throw new RedisAway(
+      sentenceAbout(TOO_FEW_REPLICAS, `${replicas} connected, ${minReplicas} required`),
+    );
 }
 
 /**

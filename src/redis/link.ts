@@ -8,6 +8,7 @@ import {
   connected,
   createClient,
   databaseOf,
+  diagnosisOf,
   type EncodedCommand,
   isClustered,
   isFull,
@@ -28,9 +29,17 @@ import {
   startFailure,
   UnusableRedis,
 } from "./errors.ts";
-import { assertFormat, assertPrimary, checkServer } from "./format.ts";
+import {
+  assertAllSlots,
+  assertClusterUp,
+  assertFormat,
+  assertPrimary,
+  assertReplicas,
+  checkServer,
+} from "./format.ts";
 import { Keys } from "./keys.ts";
 import { Connections, cannotRun } from "./lost-connection.ts";
+import { Outage, type OutageReport } from "./outage.ts";
 import { Primaries } from "./primaries.ts";
 import { type Arg, loadScript, type Script } from "./script.ts";
 import { ServerClocks } from "./server-clock.ts";
@@ -42,13 +51,15 @@ const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
 const WATCH_MS = 1000;
-/** Address of a server at the start of an error message. `/readyz` does not show it. */
-const ADDRESS = /^at \S+ /;
-const CONNECTION_FAILED = "The connection to Redis failed";
 
 interface LinkPorts {
   readonly name: string;
+  /** Receives failures that are not reported to any caller, except those of an outage. */
   readonly onError: (error: unknown, what: string) => void;
+  /** Receives the reports about times during which Redis cannot be used. */
+  readonly onOutage?: (report: OutageReport) => void;
+  /** Ends an outage if it resolves. Default: `ping` of the link. */
+  readonly checkUsable?: () => Promise<void>;
   readonly onDataLoss?: () => void;
   /**
    * Time in milliseconds for which a server's clock counts as known after the last reply to TIME.
@@ -80,6 +91,8 @@ interface CallOptions extends SendOptions {
 export class RedisLink {
   readonly keys: Keys;
   readonly isCluster: boolean;
+  /** Receives the failures of all connections to this Redis. */
+  readonly outage: Outage;
   #settings: RedisSettings;
   readonly #database: number;
   readonly #ports: LinkPorts;
@@ -93,15 +106,19 @@ export class RedisLink {
   #status: "new" | "starting" | "up" | "down" | "closed" = "new";
   readonly #closing = new AbortController();
   #inFlight = 0;
+  #startFailure: Error | undefined;
   readonly #loaded = new WeakMap<Redis, Set<Script>>();
   #preparing: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
   #drained: (() => void) | undefined;
-  /** Why the server cannot be used, `undefined` if it can be used or is unreachable. */
-  #refusal: string | undefined;
   /** True if the next attempt needs a new connection, which may lead to the primary. */
   #isReplica = false;
   #isWatching = false;
+  #isDiagnosing = false;
+  /** Why a server that is reachable cannot be used, `undefined` if it can or is not reachable. */
+  #refusal: RedisAway | undefined;
+  /** Slots or replicas that are missing, so that some calls are rejected. */
+  #shortfall: RedisAway | undefined;
   #mark: string | undefined;
   #rightsCheckedMs = Number.NEGATIVE_INFINITY;
   #watchTimer: NodeJS.Timeout | undefined;
@@ -112,6 +129,13 @@ export class RedisLink {
     this.keys = new Keys(settings.prefix, this.#database);
     this.isCluster = isClustered(settings);
     this.#ports = ports;
+    this.outage = new Outage({
+      check: async () => {
+        if (this.#shortfall !== undefined) throw this.#shortfall;
+        await (ports.checkUsable ?? (() => this.ping()))();
+      },
+      report: (report) => ports.onOutage?.(report),
+    });
     this.#client = this.#createClient();
     this.#clocks = new ServerClocks({
       servers: () => this.primaries().filter(({ status }) => status === "ready"),
@@ -124,8 +148,9 @@ export class RedisLink {
 
   #createClient(): RedisClient {
     const client = createClient(this.settings, this.#ports.name);
-    client.on("error", (error) => this.#report(asBrokerError(error), CONNECTION_FAILED));
+    client.on("error", (error) => this.#recordOutage(error));
     if (client instanceof Cluster) {
+      client.on("node error", (error) => this.#recordOutage(error));
       client.on("+node", (node: Redis) => this.#connectNode(node));
       this.#primaries = new Primaries(client);
     } else this.#connections.watch(client);
@@ -146,6 +171,11 @@ export class RedisLink {
 
   get isUp(): boolean {
     return this.#status === "up";
+  }
+
+  /** Why the last attempt of `start`, or a part of it, has failed. `undefined` if none has. */
+  get startFailure(): Error | undefined {
+    return this.#startFailure;
   }
 
   get #isClosed(): boolean {
@@ -194,10 +224,14 @@ export class RedisLink {
     const client = this.#client;
     try {
       const timeoutMs = Math.max(this.settings.timeoutMs, START_MS);
-      await connected(client, { timeoutMs, signal: this.#closing.signal });
+      const onFailure = (failure: Error) => {
+        this.#startFailure = failure;
+      };
+      await connected(client, { timeoutMs, signal: this.#closing.signal, onFailure });
       await this.#prepare();
     } catch (error) {
       const failure = startFailure(error);
+      this.#startFailure = failure;
       client.disconnect();
       if (failure instanceof UnusableRedis) this.#status = "closed";
       if (!this.#isClosed) {
@@ -210,19 +244,20 @@ export class RedisLink {
       throw failure;
     }
     client.on("ready", () => this.#reopen());
-    for (const event of ["close", "end", "reconnecting"])
-      client.on(event, () => this.#setStatus("down"));
+    for (const event of ["close", "end", "reconnecting"]) client.on(event, () => this.#lose());
     if (this.#isClosed) return; // closed while connecting
     this.#primaries?.watch();
     this.#clocks.watch();
     this.#watchTimer = setInterval(() => this.#watch(), WATCH_MS).unref();
     this.#setStatus("up");
+    void this.#watch();
   }
 
   /** Rejects new calls and waits for the calls in flight. Safe to call twice. */
   async close(): Promise<void> {
     const wasOpen = this.#status === "up" || this.#status === "down";
     this.#status = "closed";
+    this.outage.close();
     this.#closing.abort();
     if (wasOpen && this.#inFlight > 0)
       await new Promise<void>((resolve) => {
@@ -236,9 +271,17 @@ export class RedisLink {
 
   /** Throws `unavailable` if Redis cannot be used, with the reason if the operator must act. */
   async ping(): Promise<void> {
-    if (this.#status === "down" && this.#refusal !== undefined)
-      throw new BrokerError("unavailable", { message: `Redis cannot be used: ${this.#refusal}` });
+    const reason = this.#publicReason();
+    if (reason !== "")
+      throw new BrokerError("unavailable", { message: `Redis cannot be used: ${reason}` });
     await this.call("ping");
+  }
+
+  /** Returns why no calls, or no sends, are accepted. "" if they are, or if that is unknown. */
+  #publicReason(): string {
+    if (this.#status === "up") return this.isCluster ? "" : (this.#shortfall?.publicMessage ?? "");
+    if (this.#client.status === "ready") return this.#refusal?.publicMessage ?? "";
+    return this.outage.publicReason;
   }
 
   /**
@@ -291,7 +334,10 @@ export class RedisLink {
   }
 
   #countCall({ isVital, isGathered }: CallOptions): void {
-    if (this.#status !== "up") throw new BrokerError("unavailable");
+    if (this.#status !== "up") {
+      this.outage.count();
+      throw new BrokerError("unavailable");
+    }
     const isFree = isVital === true || isGathered === true;
     if (!isFree && this.#inFlight >= this.settings.maxInFlight) throw new BrokerError("overloaded");
     this.#inFlight += 1;
@@ -326,6 +372,7 @@ export class RedisLink {
       if (isMissingScript(error)) this.#reloadScripts(server);
       if (isDenied(error)) this.#checkRights();
       const brokerError = asBrokerError(error);
+      if (brokerError.code === "unavailable") this.#recordOutage(brokerError);
       // The server's clock may have been set forward. The next deadline needs its new time.
       if (brokerError.code === "too_late" && server !== undefined) void this.#clocks.ensure(server);
       const mayRun = script?.isWriting && sent?.isWritten && options.mayRunLate !== true;
@@ -400,14 +447,32 @@ export class RedisLink {
     // The pings connect all reachable servers before the first call needs them.
     await Promise.allSettled(servers.map((server) => server.ping()));
     const ready = servers.filter(({ status }) => status === "ready");
+    if (this.isCluster) await this.#assertClusterUp(ready);
     const warnings = await checkServer(ready[0] ?? this.#client, this.isCluster);
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
+    // Later, only the calls that need the replicas are rejected.
+    if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();
     for (const warning of warnings)
       this.#ports.onError(new Error(warning), "Redis may evict acknowledged data");
   }
 
+  /** Checks that at least one server has the replicas that `redis.minReplicas` requires. */
+  async #assertReplicas(servers: readonly Redis[]): Promise<void> {
+    const { minReplicas } = this.#settings;
+    if (minReplicas === 0) return;
+    await anyOf(servers, async (server) =>
+      assertReplicas(await replicationOf(server), minReplicas),
+    );
+  }
+
+  /** Checks that at least one server of the Cluster accepts calls. */
+  async #assertClusterUp(servers: readonly Redis[]): Promise<void> {
+    await anyOf(servers, async (server) => assertClusterUp(String(await server.cluster("INFO"))));
+  }
+
+  /** Checks that the server lets this node use every command. */
   async #assertCommands(server: Redis): Promise<void> {
     const { host, port, username } = server.options;
     const key = this.keyOn(server, "probe");
@@ -445,10 +510,9 @@ export class RedisLink {
         this.#setStatus("up");
       })
       .catch((error: unknown) => {
-        const isRefused = error instanceof RedisAway || error instanceof UnusableRedis;
-        this.#isReplica = error instanceof RedisAway;
-        this.#refusal = isRefused ? error.message.replace(ADDRESS, "") : undefined;
-        this.#report(error, "Redis is reachable but cannot be used yet");
+        this.#refusal = startFailure(error);
+        this.#isReplica = error instanceof RedisAway && !this.isCluster;
+        this.#recordOutage(error);
         setTimeout(() => this.#retry(), 1000).unref();
       })
       .finally(() => {
@@ -475,14 +539,17 @@ export class RedisLink {
     );
   }
 
-  /** A single server may have become a replica, which may accept writes and lose them. */
+  /**
+   * Checks that the server has not become a replica, which may accept writes and lose them, that it
+   * still has the mark of the data, and that no slots or replicas are missing.
+   */
   async #watch(): Promise<void> {
     if (this.#status !== "up" || this.#isWatching) return;
     this.#isWatching = true;
     try {
-      if (!this.isCluster)
-        assertPrimary(String(await send(this.#route(undefined), "info", ["replication"], {})));
+      if (!this.isCluster) assertPrimary(await replicationOf(this.#route(undefined)));
       await this.#checkData();
+      await this.#checkShortfall();
     } catch (error) {
       const isUnusable = error instanceof RedisAway || error instanceof UnusableRedis;
       if (isUnusable) this.#reopen(); // the calls report other errors
@@ -492,13 +559,51 @@ export class RedisLink {
     }
   }
 
+  /** Looks for missing slots and replicas, without which some calls are rejected. */
+  async #checkShortfall(): Promise<void> {
+    const { minReplicas } = this.#settings;
+    const servers = this.primaries().filter(({ status }) => status === "ready");
+    try {
+      if (this.isCluster)
+        assertAllSlots(String(await send(this.#route(undefined), "cluster", ["info"], {})));
+      if (minReplicas > 0)
+        for (const server of servers) assertReplicas(await replicationOf(server), minReplicas);
+      this.#shortfall = undefined;
+    } catch (error) {
+      if (!(error instanceof RedisAway)) throw error;
+      this.#shortfall = error;
+      this.#recordOutage(error);
+    }
+  }
+
   #connectNode(node: Redis): void {
     // While the Cluster itself connects, its nodes must not be connected here: ioredis treats a
     // node that is not ready yet as failed.
     if (node.status === "wait" && this.#client.status === "ready")
       node.connect().catch((error: unknown) => {
-        this.#report(asBrokerError(error), CONNECTION_FAILED);
+        this.#recordOutage(error);
       });
+  }
+
+  /** Handles the loss of the connection, or of the last one to a Redis Cluster. */
+  #lose(): void {
+    if (this.#status === "up") this.#recordOutage(new Error("the connection is closed"));
+    this.#setStatus("down");
+  }
+
+  #recordOutage(error: unknown): void {
+    if (this.#status !== "up" && this.#status !== "down") return;
+    this.outage.record(error);
+    if (this.#status === "down") void this.#diagnose(error);
+  }
+
+  /** Records a more precise reason if there is one. */
+  async #diagnose(error: unknown): Promise<void> {
+    if (this.#isDiagnosing) return;
+    this.#isDiagnosing = true;
+    const precise = await diagnosisOf(this.#client, error);
+    this.#isDiagnosing = false;
+    if (precise !== undefined && this.#status === "down") this.outage.record(precise);
   }
 
   #report(error: unknown, what: string): void {
@@ -510,4 +615,18 @@ export class RedisLink {
     this.#status = status;
     for (const listener of this.#listeners) listener(status === "up");
   }
+}
+
+async function replicationOf(server: Redis): Promise<string> {
+  return String(await send(server, "info", ["replication"], {}));
+}
+
+/** Resolves if the check of one server succeeds, or if there is no server. */
+async function anyOf(
+  servers: readonly Redis[],
+  check: (server: Redis) => Promise<void>,
+): Promise<void> {
+  await Promise.any(servers.map(check)).catch(({ errors: [first] }: AggregateError) => {
+    if (first !== undefined) throw first;
+  });
 }

@@ -10,6 +10,9 @@ import { slotOf } from "./slots.ts";
 const MIN_REFRESH_MS = 100;
 const REFRESH_INTERVAL_MS = 2000;
 
+const NO_PRIMARY =
+  "The Redis Cluster has no primary that can be reached for a part of the data; try again later";
+
 const CLOSED_STATUSES: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 
 const STALE_MAP = /^(MOVED|ASK|READONLY|CLUSTERDOWN|Connection is closed)/;
@@ -47,7 +50,7 @@ export class Primaries {
         : this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]);
     if (node === undefined || CLOSED_STATUSES.has(node.status)) {
       this.#refresh();
-      throw new BrokerError("unavailable");
+      throw new BrokerError("unavailable", { message: NO_PRIMARY });
     }
     return node;
   }

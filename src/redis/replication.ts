@@ -62,7 +62,10 @@ export class ReplicationBarrier {
   async #join(primaries: readonly Redis[]): Promise<void> {
     const joined = primaries.map((primary) => this.#waitsOf(primary).join());
     for (const result of await Promise.allSettled(joined))
-      if (result.status === "rejected") throw result.reason;
+      if (result.status === "rejected") {
+        this.#link.outage.record(result.reason);
+        throw result.reason;
+      }
   }
 
   #waitsOf(primary: Redis): PrimaryWaits {
@@ -144,7 +147,7 @@ class PrimaryWaits {
       throw asBrokerError(cause);
     }
     throw new BrokerError("unavailable", {
-      message: `Fewer than ${minReplicas} replicas confirmed the write in time. Retry it, and check the replicas`,
+      message: `Fewer than ${minReplicas} replicas confirmed the write in time (redis.minReplicas). Retry it, and start or check the replicas`,
     });
   }
 

@@ -15,14 +15,13 @@ import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { Semaphore } from "../lib/semaphore.ts";
-import { roomLogger } from "../observe/logger.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
 import { createWkproto } from "../protocol/wkproto/wkproto.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import type { LocalFacts } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
-import { hasData, type Node } from "./node.ts";
+import { errorLog, hasData, type Node } from "./node.ts";
 
 /**
  * Maximum number of payload bytes in one page of a resume, and in one reply with history or
@@ -57,7 +56,7 @@ export function createDelivery(
 ): Delivery {
   const { store, cluster, directory, interest, followers, metrics } = node;
   const { client } = node.config;
-  const onError = bugLog(node);
+  const onError = errorLog(node, "gateway");
   const limits = readLimits(client);
   const watch = new PresenceWatch({
     cluster: interest,
@@ -196,13 +195,8 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
     },
     rates: node.rates,
     greetings: new GreetingBytes(),
-    onError: bugLog(node),
+    onError: errorLog(node, "gateway"),
   };
-}
-
-function bugLog({ logger }: Node): (error: unknown, message: string) => void {
-  const log = roomLogger(logger, "gateway");
-  return (error, message) => log.error({ err: error }, message);
 }
 
 function readLimits(client: Config["client"]): ReadLimits {

@@ -5,6 +5,7 @@ import type { LocalSession } from "../api/connections.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import { measuredManagers, measuredMessages, measuredStreams } from "../api/measured.ts";
 import { credentialRule } from "../api/protected-mode.ts";
+import type { ApiLog } from "../api/serve.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
 import { createChannels } from "../broker/channels.ts";
 import { createInboxes } from "../broker/inboxes.ts";
@@ -83,7 +84,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
     metrics: metrics.registry,
-    log: roomLogger(node.logger, "api"),
+    log: apiLog(node),
     observe: metrics.api.request,
     settings: {
       requiresCredential: credentialRule({
@@ -107,10 +108,23 @@ export function createViewerApi(node: Node): HttpEndpoint {
     streams: node.streams,
     followers: node.followers,
     viewers: viewersOf(node),
-    log: roomLogger(node.logger, "api"),
+    log: apiLog(node),
     observe: node.metrics.api.request,
   });
   return gatedHttp(endpoint, node);
+}
+
+/** Does not log errors of an outage that the log already reports. */
+function apiLog({ logger, drivers }: Node): ApiLog {
+  const log = roomLogger(logger, "api");
+  return {
+    error(fields, message) {
+      if (!drivers.isKnownOutage(fields.err)) log.error(fields, message);
+    },
+    warn(fields, message) {
+      if (!drivers.isKnownOutage(fields.err)) log.warn(fields, message);
+    },
+  };
 }
 
 function viewersOf({ store, config, tokens, rates }: Node): Viewers {

@@ -15,7 +15,9 @@ import type { Config } from "../config/schema.ts";
 import { sharedSettings } from "../config/shared-settings.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import { causeOf } from "../redis/errors.ts";
 import { RedisLink } from "../redis/link.ts";
+import type { OutageReport } from "../redis/outage.ts";
 import { setAside } from "../store/embedded/set-aside.ts";
 import { createEmbeddedStore } from "../store/embedded/store.ts";
 import { COUNTERS_APART_MS } from "../store/redis/steps/channel-names.ts";
@@ -47,6 +49,13 @@ export interface Drivers {
    * `RedisAway` if a later call may succeed, and with another error if waiting does not help.
    */
   reach(): Promise<void>;
+  /** Returns why the last attempt of `reach`, or a part of it, has failed, if one has. */
+  reason(): string | undefined;
+  /**
+   * Returns true if the error is a consequence of an outage of Redis, which the log reports once
+   * for all.
+   */
+  isKnownOutage(error: unknown): boolean;
   /** Must be called after the store and the cluster are closed. Safe to call twice. */
   close(): Promise<void>;
 }
@@ -129,6 +138,8 @@ function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     clock: clock.now,
     lookBackMs: 0,
     async reach() {},
+    reason: () => undefined,
+    isKnownOutage: () => false,
     async close() {},
   };
 }
@@ -138,6 +149,14 @@ const FAR_AHEAD_MS = 60_000;
 /** Delay before a topic is unsubscribed. A user who reconnects sooner needs no new subscription. */
 const UNSUBSCRIBE_DELAY_MS = 10_000;
 
+/** Returns a function that logs the reports about an outage of Redis. */
+export function outageLog(log: Logger): (report: OutageReport) => void {
+  return ({ message, isOver, fields }) => {
+    if (isOver) log.info(fields, message);
+    else log.warn(fields, message);
+  };
+}
+
 function createRedisDrivers(ports: DriverPorts): Drivers {
   const { config, logger, about } = ports;
   const { families } = ports.metrics;
@@ -145,6 +164,8 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const log = roomLogger(logger, "redis");
   // An unreachable Redis is logged as a warning, because it is not an error of this node.
   const onError = (error: unknown, message: string) => {
+    if (causeOf(error) !== undefined) link.outage.record(error);
+    if (link.outage.covers(error)) return;
     if (error instanceof BrokerError && error.code === "unavailable")
       log.warn({ err: error }, message);
     else log.error({ err: error }, message);
@@ -153,6 +174,8 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const dataLost = families.redisDataLost.of();
   const link = new RedisLink(config.redis, {
     ...{ name, onError },
+    onOutage: outageLog(log),
+    checkUsable: () => cluster.ping(),
     onDataLoss: () => dataLost.add(),
     maxClockAgeMs: config.cluster.deadAfterMs,
     subscribes: true,
@@ -248,6 +271,8 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
     clock: link.now,
     lookBackMs: link.isCluster ? COUNTERS_APART_MS : 0,
     reach: () => link.start(),
+    reason: () => link.startFailure?.message,
+    isKnownOutage: (error) => link.outage.covers(error),
     close: () => link.close(),
   };
 }

@@ -10,7 +10,7 @@ import { BodyBudget } from "../transport/http-body.ts";
 import { createListener } from "../transport/listener.ts";
 import { SocketLimits } from "../transport/socket-limits.ts";
 import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
-import type { Node } from "./node.ts";
+import { errorLog, type Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
 /** Sockets reserved for the API, so that a node whose clients use all others can be managed. */
@@ -25,13 +25,12 @@ export function createListeners(
     readonly sockets: Gateway["endpoint"];
   },
 ): { readonly api: Listener; readonly client: Listener } {
-  const { config, logger } = node;
+  const { config } = node;
   const { http, viewers, sockets } = endpoints;
-  const log = roomLogger(logger, "transport");
   const shared = {
     limits: createLimits(node),
     bodies: createBodies(node),
-    onError: (error: unknown, message: string) => log.error({ err: error }, message),
+    onError: errorLog(node, "transport"),
   };
   const api = {
     ...shared,

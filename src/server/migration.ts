@@ -4,7 +4,7 @@
 import type { Config } from "../config/schema.ts";
 import { Migration, type MoveEvents } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
-import { maxStreamBytes } from "./drivers.ts";
+import { maxStreamBytes, outageLog } from "./drivers.ts";
 
 /** Creates a migration. If `migrate.from` is empty, it only waits for another process to finish. */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
@@ -36,6 +36,7 @@ export function nodeMigration(
   return migrationOf(config, {
     onError: (error, message) => log.warn({ err: error }, message),
     onNotice: (facts, message) => log.info(facts, message),
+    onOutage: outageLog(log),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
         log.error({ err: error }, "The migration failed and is not retried");

@@ -42,7 +42,7 @@ export interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
   readonly startedAtMs: number;
-  readonly drivers: Pick<Drivers, "clock" | "reach" | "close">;
+  readonly drivers: Pick<Drivers, "clock" | "reach" | "reason" | "isKnownOutage" | "close">;
   /** Migration to finish before the store is started, `undefined` with the embedded store. */
   readonly migration: Migration | undefined;
   readonly cluster: Cluster;
@@ -86,8 +86,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     newStore: deps.newStore ?? false,
   });
   const { store, cluster, throttle, clock, lookBackMs } = drivers;
-  const log = roomLogger(logger, "broker");
-  const onError = (error: unknown, message: string) => log.error({ err: error }, message);
+  const onError = errorLog({ logger, drivers }, "broker");
   const systemAccounts = new SystemAccounts({ store, onError });
   const isSystem = systemAccounts.has;
   const messages = createMessages(store, {
@@ -156,6 +155,20 @@ function workLimits(client: Config["client"]): WorkLimits {
       maxDebt: perSecond * factor * MAX_DEBT_S,
     },
     stored: { perSecond: bytes, burst: bytes * STORED_BURST_S },
+  };
+}
+
+/**
+ * Returns a function that logs the errors of a room, except those of an outage that the log already
+ * reports.
+ */
+export function errorLog(
+  { logger, drivers }: Pick<Node, "logger" | "drivers">,
+  room: string,
+): (error: unknown, message: string) => void {
+  const log = roomLogger(logger, room);
+  return (error, message) => {
+    if (!drivers.isKnownOutage(error)) log.error({ err: error }, message);
   };
 }
 

@@ -12,7 +12,7 @@ import { reasonOf, StartError } from "./start-error.ts";
 const OPEN_API_MS = 1000;
 const RETRY_MS = 500;
 const LOG_MS = 5000;
-const NO_REASON = "Redis has not answered yet, or still loads its data";
+const NO_REASON = "Redis has not answered yet";
 
 interface WaitPorts {
   readonly openApi: () => Promise<unknown>;
@@ -28,9 +28,14 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
   const waitedMs = () => performance.now() - beganMs;
   const fields = () => ({ waitedS: Math.round(waitedMs() / 1000), limitS });
   let reason = NO_REASON;
+  let reported = "";
   let showing: Promise<unknown> | undefined;
   let logging: NodeJS.Timeout | undefined;
-  const report = () => log.warn({ reason, ...fields() }, "The node waits for its store");
+  const report = () => {
+    reason = drivers.reason() ?? reason;
+    reported = reason;
+    log.warn({ reason, ...fields() }, "The node waits for its store");
+  };
 
   function show(): Promise<unknown> {
     if (showing !== undefined) return showing;
@@ -49,7 +54,7 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
       const failure = await reach(node, limitS * 1000 - waitedMs());
       if (failure === undefined) break;
       if (!(failure instanceof RedisAway)) throw unusable(failure);
-      if (failure.message !== "") reason = failure.message;
+      reason = failure.message || (drivers.reason() ?? reason);
       if (waitedMs() >= limitS * 1000)
         throw unusable(
           limitS === 0
@@ -57,6 +62,7 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
             : `${reason}. The node waited ${limitS} s for it (start.waitForStoreS)`,
         );
       await show();
+      if (reported === NO_REASON) report();
       await pause(RETRY_MS, undefined, { signal });
     }
   } catch (error) {

@@ -44,6 +44,8 @@ export interface Exit {
   readonly stderr: string;
 }
 
+export type LogLine = Readonly<Record<string, unknown>>;
+
 /** A command that may still be running. */
 export interface JindouProcess {
   readonly child: ChildProcess;
@@ -51,7 +53,9 @@ export interface JindouProcess {
    * Waits for the first log line with this message and returns its fields. Rejects if the process
    * exits without such a line.
    */
-  logged(message: string): Promise<Readonly<Record<string, unknown>>>;
+  logged(message: string): Promise<LogLine>;
+  /** Like `logged`, for the first log line for which `matches` returns true. */
+  loggedLine(matches: (line: LogLine) => boolean): Promise<LogLine>;
   readonly exit: Promise<Exit>;
 }
 
@@ -95,22 +99,27 @@ function follow(child: ChildProcess): JindouProcess {
     child.emit("output");
     return { code, signal, ...output };
   });
-  const findLine = (message: string) =>
+  const lines = (): readonly LogLine[] =>
     output.stdout
       .split("\n")
       .filter((line) => line.startsWith("{") && line.endsWith("}"))
-      .map((line) => JSON.parse(line))
-      .find((line) => line.msg === message);
+      .map((line) => JSON.parse(line));
+  async function loggedLine(
+    matches: (line: LogLine) => boolean,
+    what = "the line",
+  ): Promise<LogLine> {
+    for (;;) {
+      const line = lines().find(matches);
+      if (line !== undefined) return line;
+      if (child.exitCode !== null || child.signalCode !== null)
+        throw new Error(`the process exited without logging ${what}: ${output.stderr}`);
+      await once(child, "output");
+    }
+  }
   return {
     child,
     exit,
-    async logged(message) {
-      while (findLine(message) === undefined) {
-        if (child.exitCode !== null || child.signalCode !== null)
-          throw new Error(`the process exited without logging "${message}": ${output.stderr}`);
-        await once(child, "output");
-      }
-      return findLine(message);
-    },
+    loggedLine,
+    logged: (message) => loggedLine(({ msg }) => msg === message, `"${message}"`),
   };
 }

@@ -50,7 +50,8 @@ t.test("a node waits for a Redis that loads its data", async (t) => {
   await redis.stop();
   const loaded = redis.restart();
   const node = await startNode(t, redis.url);
-  await node.logged(WAITING);
+  const isLoading = /^Redis still loads its data from the disk \(LOADING [\d.]+ %\)\. Wait/;
+  await node.loggedLine(({ reason }) => isLoading.test(String(reason)));
   await checkWaiting(t, node);
   await loaded;
   await checkServing(t, node);

@@ -39,6 +39,7 @@ export function mover(settings: MoverSettings): Migration {
     },
     {
       ...{ onProgress() {}, onFailure() {}, onError() {}, onNotice() {}, onWaiting() {} },
+      onOutage() {},
       ...{ onCompared() {}, onLost() {}, ...events },
     },
     clock,

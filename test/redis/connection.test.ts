@@ -104,7 +104,7 @@ t.test("a node does not start if the server's certificate is not trusted", async
   const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
   t.match(
     await startError(t, { JINDOU_REDIS_URL: url }),
-    /^Redis cannot be used: self-signed certificate\. Check redis\.url/,
+    /^Redis cannot be used: .*certificate.*self-signed certificate.*redis\.caFile/,
   );
   const otherCert = tlsFile("other-cert.pem");
   const settings = { JINDOU_REDIS_URL: url, JINDOU_REDIS_CA_FILE: otherCert };
@@ -236,7 +236,7 @@ t.test("the error about a wrong password does not contain the password", async (
   await addUser(redis);
   const url = asUser(redis.url).replace(PASSWORD, "guessed");
   const message = await startError(t, { JINDOU_REDIS_URL: url });
-  t.match(message, /^Redis cannot be used: WRONGPASS .*\. Check .* redis\.url/);
+  t.match(message, /^Redis cannot be used: .*WRONGPASS .*\. Check .* redis\.url/);
   t.notMatch(message, /guessed/);
 });
 
@@ -314,7 +314,7 @@ t.test(
     };
     t.match(
       await startError(t, wrong),
-      /^Redis cannot be used: .* redis\.sentinelPassword: WRONGPASS/,
+      /^Redis cannot be used: .* redis\.sentinelPassword .*WRONGPASS/,
     );
   },
 );

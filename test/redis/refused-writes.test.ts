@@ -6,8 +6,19 @@ import { spawnBroker } from "../support/broker.ts";
 import { startRedis } from "../support/redis.ts";
 
 const REFUSALS = [
-  { name: "maxmemory", refusing: "1mb", accepting: "0", reason: "OOM command not allowed" },
-  { name: "min-replicas-to-write", refusing: "1", accepting: "0", reason: "NOREPLICAS" },
+  {
+    name: "maxmemory",
+    refusing: "1mb",
+    accepting: "0",
+    reason: "Redis has used all the memory that its maxmemory allows, so it rejects writes (OOM",
+  },
+  {
+    name: "min-replicas-to-write",
+    refusing: "1",
+    accepting: "0",
+    reason:
+      "Redis has fewer replicas than its min-replicas-to-write requires, so it rejects writes (NOREPLICAS",
+  },
 ];
 
 t.test("a node that Redis refuses to write for logs and returns Redis' reason", async (t) => {
@@ -18,6 +29,7 @@ t.test("a node that Redis refuses to write for logs and returns Redis' reason", 
     JINDOU_LOG_LEVEL: "info",
     JINDOU_CLUSTER_DEAD_AFTER_MS: "500",
   });
+  let ended = 0;
   for (const { name, refusing, accepting, reason } of REFUSALS) {
     await client.call("CONFIG", "SET", name, refusing);
     let error = "";
@@ -25,12 +37,14 @@ t.test("a node that Redis refuses to write for logs and returns Redis' reason", 
       await pause(50);
       error = String((await broker.call("/readyz")).body.error);
     }
-    t.match(error, `ms: ${reason}`);
+    t.ok(error.includes(`ms: ${reason}`), error);
     t.notMatch(error, "script:");
     await client.call("CONFIG", "SET", name, accepting);
     while ((await broker.call("/readyz")).status !== 200) await pause(50);
+    ended += 1;
+    while (broker.output().split("Redis can be used again").length <= ended) await pause(50);
   }
   const lines = broker.output().split("\n");
   for (const { reason } of REFUSALS)
-    t.equal(lines.filter((line) => /heartbeats/.test(line) && line.includes(reason)).length, 1);
+    t.ok(lines.some((line) => line.includes(`"reason":"${reason}`)));
 });

@@ -7,7 +7,12 @@ import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { codeOf, draftOf } from "../contract/store-fixture.ts";
 import { openStore, type StoreNode } from "../store/redis/one-store.ts";
-import { type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
+import {
+  type RedisServer,
+  startRedis,
+  startRedisCluster,
+  waitForReplication,
+} from "../support/redis.ts";
 import { startSentinels } from "../support/sentinels.ts";
 
 const WAIT_LIMIT_MS = 120_000;
@@ -109,7 +114,8 @@ t.test("a connection that receives no replies is replaced", async (t) => {
 
 t.test("a connection that receives no replies to WAIT is replaced", async (t) => {
   const primary = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
-  await startRedis(t, ["--replicaof", `127.0.0.1 ${primary.port}`]);
+  const replica = await startRedis(t, ["--replicaof", `127.0.0.1 ${primary.port}`]);
+  await waitForReplication(primary.client(), replica.client());
   const proxy = await startProxy(t, primary);
   const settings = { ...SHORT_TIMEOUT, minReplicas: 1 };
   const node = await openStore(t, proxy.url, { settings });

@@ -7,7 +7,7 @@ import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import type { Incarnation, NodeInfo } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { MaybePromise } from "../../../lib/maybe-promise.ts";
-import { isRejected } from "../../../redis/errors.ts";
+import { isRejected, startFailure } from "../../../redis/errors.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import type { Agreement, SharedSettings, Timings } from "./agreement.ts";
@@ -68,8 +68,8 @@ export class Registry {
   /** Time at which the last confirmed heartbeat was sent, Unix milliseconds by Redis' clock. */
   #confirmedAtMs = 0;
   #refusedMs = Number.NEGATIVE_INFINITY;
+  /** Why Redis rejected the last heartbeat, `undefined` if it did not. */
   #refusal: string | undefined;
-  #isRefusalReported = false;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
   #timer: NodeJS.Timeout | undefined;
@@ -103,7 +103,7 @@ export class Registry {
     const silentMs = Math.floor(performance.now() - this.#confirmedMs);
     if (silentMs > this.#deadAfterMs && this.#refusal !== undefined)
       throw new BrokerError("unavailable", {
-        message: `Redis has rejected the heartbeats of this node for ${silentMs} ms: ${this.#refusal}. Calls are refused until Redis accepts writes again.`,
+        message: `Redis has rejected the heartbeats of this node for ${silentMs} ms: ${this.#refusal}. Calls are rejected until Redis accepts writes again`,
       });
     if (silentMs > this.#deadAfterMs)
       throw new BrokerError("unavailable", {
@@ -303,7 +303,6 @@ export class Registry {
     link.recordTime(reply.redisMs);
     this.#confirmedMs = sentMs;
     this.#refusal = undefined;
-    this.#isRefusalReported = false;
     this.#confirmedAtMs = sentAtMs;
     const isNew = this.#incarnation !== incarnation;
     const wasMember = this.#incarnation !== "";
@@ -327,7 +326,7 @@ export class Registry {
     } catch (error) {
       // A Redis that rejects a heartbeat, for example because its memory is full, also rejects the
       // heartbeats of the other nodes, so no node declares another node dead.
-      this.#refusal = isRejected(error) ? refusalOf(error) : undefined;
+      this.#refusal = isRejected(error) ? startFailure(error).message : undefined;
       if (this.#refusal !== undefined) this.#refusedMs = sentMs;
       throw error;
     }
@@ -337,19 +336,11 @@ export class Registry {
     return this.#status === "closed";
   }
 
+  /** Reports an error unless it is transient. The link reports why Redis cannot be used. */
   #reportFailure(error: unknown): void {
-    if (isRejected(error) && !this.#isRefusalReported) {
-      this.#isRefusalReported = true;
-      this.#ports.onError(error, "Redis rejects the heartbeats of this node; trying again");
-    }
     if (isTransient(error)) return;
     this.#ports.onError(error, "Could not write the heartbeat to Redis; trying again");
   }
-}
-
-function refusalOf({ cause }: BrokerError): string {
-  const text = cause instanceof Error ? cause.message : String(cause);
-  return text.replace(/ script: [0-9a-f]{40}.*$/, "").replace(/\.$/, "");
 }
 
 function newIncarnation(nodeId: string): Incarnation {

@@ -1,0 +1,76 @@
+// Finds out why a server closes connections or does not answer, if ioredis cannot tell: it writes at
+// once, and when the server closes the connection meanwhile, the system drops what the server has
+// said before. Keeps no state.
+
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { type ConnectionOptions, connect as connectTls } from "node:tls";
+import { replyError } from "./errors.ts";
+
+interface Address {
+  readonly host: string;
+  readonly port: number;
+  /** `undefined` if the connections to Redis do not use TLS. */
+  readonly tls: ConnectionOptions | undefined;
+}
+
+/** Time to wait for each step. */
+const STEP_MS = 300;
+const PING = "PING\r\n";
+/** Number of characters of an unknown reply that are shown. */
+const SHOWN_LENGTH = 24;
+
+/** Returns the error that explains the failure, `undefined` if nothing was found. */
+export async function diagnose({ host, port, tls }: Address): Promise<Error | undefined> {
+  const plain = () => connect({ host, port });
+  if (tls === undefined) {
+    // At its maximum of clients, and in protected mode, Redis replies before any command.
+    const greeting = await observe(plain(), "connect");
+    if (greeting.text.startsWith("-")) return replyError(greeting.text.slice(1).trimEnd());
+    const handshake = await observe(
+      connectTls({ host, port, rejectUnauthorized: false }),
+      "secureConnect",
+    );
+    if (handshake.isOpen) return new Error("it answers with TLS");
+    const { text } = await observe(plain(), "connect", PING);
+    if (text === "" || /^[+-]/.test(text)) return undefined;
+    return new Error(`it answers PING with ${JSON.stringify(text.slice(0, SHOWN_LENGTH))}`);
+  }
+  const { error } = await observe(connectTls({ ...tls, host, port }), "secureConnect");
+  if (error !== undefined && error.code !== "ECONNRESET") return error;
+  const answer = await observe(plain(), "connect", PING);
+  return /^[+-]/.test(answer.text) ? new Error("it answers without TLS") : undefined;
+}
+
+interface Observation {
+  readonly isOpen: boolean;
+  /** Beginning of what the server has sent. */
+  readonly text: string;
+  readonly error: NodeJS.ErrnoException | undefined;
+}
+
+/** Opens a connection, writes `request`, and waits for a reply, an error or the end. */
+async function observe(
+  socket: Socket,
+  opened: "connect" | "secureConnect",
+  request = "",
+): Promise<Observation> {
+  let isOpen = false;
+  let text = "";
+  let error: NodeJS.ErrnoException | undefined;
+  socket.once(opened, () => {
+    isOpen = true;
+    if (request !== "") socket.write(request);
+  });
+  socket.once("data", (bytes: Buffer) => {
+    text = bytes.toString("latin1");
+    socket.destroy();
+  });
+  socket.once("error", (cause) => {
+    error = cause;
+  });
+  const timer = setTimeout(() => socket.destroy(), STEP_MS);
+  await once(socket, "close").catch(() => {});
+  clearTimeout(timer);
+  return { isOpen, text, error };
+}

@@ -1,0 +1,147 @@
+// Reports each time during which Redis cannot be used, whatever number of calls fails meanwhile: at
+// its beginning, every few seconds, and at its end. State: the current outage.
+
+import { BrokerError, type ErrorCode } from "../broker/errors.ts";
+import { precisionOf } from "./causes.ts";
+import { causeOf, isExplained, type RedisAway, startFailure } from "./errors.ts";
+
+/** One line for the log. */
+export interface OutageReport {
+  readonly message: string;
+  readonly isOver: boolean;
+  readonly fields: {
+    /** Why Redis cannot be used, and what to do. Absent at the end. */
+    readonly reason?: string;
+    /** Time since the beginning, in seconds. Absent at the beginning. */
+    readonly awayS?: number;
+    /** Number of calls and connection attempts that have failed since the beginning. */
+    readonly failures?: number;
+  };
+}
+
+interface OutagePorts {
+  /** Rejects if Redis cannot be used. */
+  readonly check: () => Promise<void>;
+  readonly report: (report: OutageReport) => void;
+}
+
+interface CurrentOutage {
+  readonly beganMs: number;
+  reason: string;
+  /** The reason without addresses of the network. */
+  publicReason: string;
+  /** Precision of the reason. A less precise one does not replace it before the next report. */
+  precision: number;
+  failures: number;
+  /** Time of the last report. */
+  reportedMs: number;
+  /** Number of failures at the last check. */
+  checkedFailures: number;
+  isChecking: boolean;
+  readonly timer: NodeJS.Timeout;
+}
+
+/** Codes of calls that an outage makes fail. */
+const AWAY: ReadonlySet<ErrorCode> = new Set(["unavailable", "too_late"]);
+/** Time between two checks. An outage ends with a check before which no call has failed. */
+const CHECK_MS = 1000;
+/** Time between two reports of one outage. */
+const REPORT_MS = 5000;
+
+export class Outage {
+  readonly #ports: OutagePorts;
+  #current: CurrentOutage | undefined;
+  #isClosed = false;
+
+  constructor(ports: OutagePorts) {
+    this.#ports = ports;
+  }
+
+  /** Why Redis cannot be used, without addresses of the network. "" if it can be used. */
+  get publicReason(): string {
+    return this.#current?.publicReason ?? "";
+  }
+
+  /**
+   * Counts a failure of a call or of a connection. The first one begins an outage if the error has
+   * a reason, unless the caller of the call repeats it at once.
+   */
+  record(error: unknown): void {
+    const cause = causeOf(error);
+    if (this.#isClosed) return;
+    if (!isExplained(error) || cause?.passes === true) return this.count();
+    const failure = startFailure(error);
+    // An error without a cause of Redis only says which call has failed.
+    const precision = error instanceof BrokerError && cause === undefined ? 0 : precisionOf(cause);
+    const outage = this.#current;
+    if (outage === undefined) this.#begin(failure, precision);
+    else if (precision >= outage.precision) {
+      outage.reason = failure.message;
+      outage.publicReason = failure.publicMessage;
+      outage.precision = precision;
+    }
+    this.count();
+  }
+
+  /** Returns true if the error belongs to the current outage, which the log already reports. */
+  covers(error: unknown): boolean {
+    if (this.#current === undefined) return false;
+    const isAway = error instanceof BrokerError && AWAY.has(error.code);
+    return isAway || causeOf(error) !== undefined;
+  }
+
+  /** Counts a call that was rejected without being sent. */
+  count(): void {
+    if (this.#current !== undefined) this.#current.failures += 1;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearInterval(this.#current?.timer);
+    this.#current = undefined;
+  }
+
+  #begin({ message: reason, publicMessage: publicReason }: RedisAway, precision: number): void {
+    const nowMs = performance.now();
+    const outage: CurrentOutage = {
+      ...{ beganMs: nowMs, reason, publicReason, precision, failures: 0 },
+      ...{ reportedMs: nowMs, checkedFailures: -1, isChecking: false },
+      timer: setInterval(() => void this.#check(outage), CHECK_MS).unref(),
+    };
+    this.#current = outage;
+    this.#ports.report({ message: "Redis cannot be used", isOver: false, fields: { reason } });
+  }
+
+  async #check(outage: CurrentOutage): Promise<void> {
+    if (performance.now() - outage.reportedMs >= REPORT_MS) this.#reportThatItLasts(outage);
+    const isQuiet = outage.failures === outage.checkedFailures;
+    outage.checkedFailures = outage.failures;
+    if (!isQuiet || outage.isChecking) return;
+    outage.isChecking = true;
+    const isOver = await this.#ports.check().then(
+      () => outage.failures === outage.checkedFailures,
+      () => false,
+    );
+    outage.isChecking = false;
+    if (isOver && this.#current === outage) this.#end(outage);
+  }
+
+  #reportThatItLasts(outage: CurrentOutage): void {
+    outage.reportedMs = performance.now();
+    outage.precision = -1;
+    const { reason } = outage;
+    const fields = { reason, ...counted(outage) };
+    this.#ports.report({ message: "Redis still cannot be used", isOver: false, fields });
+  }
+
+  #end(outage: CurrentOutage): void {
+    clearInterval(outage.timer);
+    this.#current = undefined;
+    const fields = counted(outage);
+    this.#ports.report({ message: "Redis can be used again", isOver: true, fields });
+  }
+}
+
+function counted({ beganMs, failures }: CurrentOutage) {
+  return { awayS: Math.round((performance.now() - beganMs) / 1000), failures };
+}
