@@ -1,7 +1,7 @@
 // Tests of a node that reads its whole database in another process after an unclean stop. In most
 // of them the reading hangs, as on a disk that does not answer.
 
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -47,6 +47,8 @@ function commandOf(pid: number): string {
   }
 }
 
+const timeOf = ({ time }: Readonly<Record<string, unknown>>) => Date.parse(String(time));
+
 async function assertEnds(t: Test, pid: number): Promise<void> {
   while (existsSync(`/proc/${pid}`)) await pause(20);
   t.pass("the process that reads the database has ended");
@@ -69,6 +71,22 @@ t.test(
     }
   },
 );
+
+t.test("a signal ends the wait for a heartbeat of the last owner", async (t) => {
+  const path = await killedFolder(t);
+  await (await spawnBroker(t, {}, path)).kill();
+  const copy = join(await tempFolder(t), "copy"); // its owner cannot be looked up
+  cpSync(path, copy, { recursive: true });
+  const node = await startNode(t, { JINDOU_STORE_PATH: copy });
+  const waiting = await node.logged(
+    "The node waits for a heartbeat of the last owner of the data folder, because it cannot see whether that process runs",
+  );
+  node.child.kill("SIGTERM");
+  const [stopping, stopped] = [await node.logged("The node is stopping"), await node.exit];
+  t.equal(stopped.code, 0);
+  const waitedMs = timeOf(stopping) - timeOf(waiting);
+  if (waitedMs < 4000) t.notMatch(stopped.stdout, "The node is ready"); // else the wait was over
+});
 
 t.test("the check of a database ends when its node is killed", async (t) => {
   const node = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) }, HANGING);
