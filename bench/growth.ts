@@ -29,6 +29,8 @@ const QUICK_SIZES: Sizes = {
   ...{ sends: 10, fillSeconds: 0.05 },
 };
 const FEW_MEMBERS = 10;
+/** Number of measurements for which messages are sent before, until V8 has compiled the code. */
+const WARM_UPS = 8;
 const CONNECTIONS = 64;
 const CONCURRENCY = 32;
 const CHANNELS_PER_CALL = 1000;
@@ -85,10 +87,7 @@ export const growth: Benchmark = {
     for (const store of ["embedded", "Redis"] as const) {
       const worlds: Worlds[] = [];
       for (const build of builds) worlds.push(await createWorlds(bench, build, { load, store }));
-      const samples = worlds.map((): Costs[] => []);
-      for (let round = 0; round < bench.plan.rounds; round++)
-        for (const [at, each] of worlds.entries())
-          samples[at]?.push(await measure(each, sizesOf(bench), round));
+      const samples = await measure(worlds, sizesOf(bench), bench.plan.rounds);
       for (const { little, much } of worlds) await Promise.all([little.stop(), much.stop()]);
       for (const part of store === "Redis" ? (["node", "redis"] as const) : (["node"] as const))
         rows.push(...rowsOf(bench, { store, part }, samples));
@@ -166,15 +165,34 @@ async function fill({ apiPort: port, pid }: Server, load: LoadClient, sizes: Siz
   }
 }
 
-/** Starts the nodes again, and then measures sends. */
+/** Returns the costs of each round, by build. Starts come first, when little is stored. */
 async function measure(
+  builds: readonly Worlds[],
+  sizes: Sizes,
+  rounds: number,
+): Promise<readonly Costs[][]> {
+  const samples = builds.map((): Map<string, { little: Cost; much: Cost }>[] => []);
+  for (let round = 0; round < rounds; round++)
+    for (const [at, { little, much }] of builds.entries()) {
+      const costs = { little: await costOfStart(little), much: await costOfStart(much) };
+      samples[at]?.push(new Map([[`a start with ${sizes.messages} messages`, costs]]));
+    }
+  for (const { little, much } of builds)
+    for (const { server } of [little, much])
+      await sendToNew(server, "warm-up", WARM_UPS * sizes.sends);
+  for (let round = 0; round < rounds; round++)
+    for (const [at, worlds] of builds.entries())
+      for (const [name, costs] of await measureSends(worlds, sizes, `new-${round}`))
+        samples[at]?.[round]?.set(name, costs);
+  return samples;
+}
+
+async function measureSends(
   { little, much }: Worlds,
-  { messages, members, channels, sends }: Sizes,
-  round: number,
+  { members, messages, channels, sends }: Sizes,
+  newGroup: string,
 ): Promise<Costs> {
-  const starts = { little: await costOfStart(little), much: await costOfStart(much) };
-  const newGroup = `new-${round}`;
-  for (const { server } of [little, much]) await warmUp(server, newGroup, sends);
+  for (const { server } of [little, much]) await sendToNew(server, newGroup, 0);
   const toNew = {
     little: await costOfSend(little, newGroup, sends),
     much: await costOfSend(much, newGroup, sends),
@@ -185,7 +203,6 @@ async function measure(
     [`a send to a channel with ${messages} messages`, { little: toNew.much, much: toOld }],
     [`a send to a group of ${members} members`, { little: toNew.much, much: toLarge }],
     [`a send in a store of ${channels} channels`, toNew],
-    [`a start with ${messages} messages`, starts],
   ]);
 }
 
@@ -196,11 +213,10 @@ async function costOfStart(world: World): Promise<Cost> {
   return { node: processorMs(world.server.pid), redis: redisMs() - before };
 }
 
-/** Creates the group, which has few members, and sends messages to another one. */
-async function warmUp({ apiPort }: Server, newGroup: string, sends: number): Promise<void> {
+async function sendToNew({ apiPort }: Server, group: string, sends: number): Promise<void> {
   const backend = new Backend(apiPort);
-  for (const id of [newGroup, `${newGroup}-warm-up`]) await createGroup(backend, id, FEW_MEMBERS);
-  await sendMany(backend, `${newGroup}-warm-up`, sends);
+  await createGroup(backend, group, FEW_MEMBERS);
+  await sendMany(backend, group, sends);
   backend.close();
 }
 
