@@ -9,6 +9,7 @@ import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
 import { ALL, codeOf, draftOf, group as groupInfo } from "../../contract/store-fixture.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
+import { conversationsOf } from "../../support/conversation-list.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
 
@@ -35,15 +36,20 @@ async function beginMove(t: Test, link: RedisLink, key: string) {
   if (from === undefined || to === undefined) throw new Error("The slot has no keys");
   const setSlot = (server: typeof from, ...words: string[]) =>
     server.client.call("CLUSTER", "SETSLOT", slot, ...words);
+  const move = async (keys: readonly string[]) => {
+    const at = ["127.0.0.1", to.port, "", 0, 5000, "KEYS"] as const;
+    await from.client.call("MIGRATE", ...at, ...keys);
+  };
   await setSlot(to, "IMPORTING", from.id);
   await setSlot(from, "MIGRATING", to.id);
   return {
     stop: async () => {
       for (const server of [to, from]) await setSlot(server, "STABLE");
     },
+    keys: async () => (await from.client.call("CLUSTER", "GETKEYSINSLOT", slot, 1000)) as string[],
+    move,
     finish: async (keys: readonly string[]) => {
-      const at = ["127.0.0.1", to.port, "", 0, 5000, "KEYS"] as const;
-      await from.client.call("MIGRATE", ...at, ...keys);
+      await move(keys);
       for (const server of all) await setSlot(server, "NODE", to.id);
       return to;
     },
@@ -136,6 +142,36 @@ t.test(
     t.same(await store.groupsOf("a"), ["g"]);
   },
 );
+
+t.test("a list of conversations is complete or rejected while a slot moves", async (t) => {
+  const { store, link } = await openStore(t, servers.url);
+  const ids = sameBucket(3);
+  for (const id of [...ids, "elsewhere"]) {
+    await store.createChannel(groupInfo(id), ["alice", "bob"]);
+    await store.append(draftOf({ channel: { id, type: 2 } }));
+  }
+  const expected = [...ids, "elsewhere"].sort();
+  const list = async () =>
+    (await conversationsOf(store, "bob")).map(({ channel }) => channel.id).sort();
+  t.same(await list(), expected);
+  const [first = "", second = ""] = ids.map((id) => link.keys.channel("head", `2:${id}`));
+  const { keys, move, finish } = await beginMove(t, link, first);
+  const check = async () => {
+    const code = await codeOf(list());
+    if (code === undefined) t.same(await list(), expected);
+    else t.equal(code, "unavailable");
+  };
+  await check();
+  for (const key of [second, first, link.keys.bucket("messageIds", bucketOf(`2:${ids[0]}`))]) {
+    await move([key]);
+    await check();
+    t.equal(await codeOf(list()), "unavailable", "a moved key is not taken as a missing one");
+  }
+  await finish(await keys());
+  while ((await codeOf(list())) !== undefined)
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  t.same(await list(), expected);
+});
 
 /** Returns names of groups that share a bucket. */
 function sameBucket(count: number): readonly string[] {

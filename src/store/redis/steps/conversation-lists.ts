@@ -134,9 +134,9 @@ export function createConversationLists(
   ): Promise<{ readonly newestId: number; readonly newest: readonly NewestMessage[] }> {
     const slice = new TimeSlice();
     const semaphore = new Semaphore(inFlight);
-    const pieces = await piecesOf(keys, ORDER_PER_CALL, slice);
-    const nowMs = clock();
     const isFiltered = sinceMs > 0 || onlyUnread;
+    const pieces = await piecesOf(keys, ORDER_PER_CALL / (isFiltered ? 2 : 1), slice);
+    const nowMs = clock();
     const newest: NewestMessage[] = [];
     const unused: ChannelKey[] = [];
     const counters: number[] = [];
