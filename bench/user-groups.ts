@@ -30,6 +30,7 @@ const UNREAD_GROUPS = 2;
 /** Processor time between two checks below which a node is idle. */
 const IDLE_SECONDS = 0.02;
 const IDLE_CHECK_MS = 200;
+const MAX_IDLE_CHECKS = 50;
 const PAGE_SIZE = 100;
 const CONCURRENCY = 32;
 const STORES = ["embedded", "Redis"] as const;
@@ -157,9 +158,10 @@ async function measure(world: World): Promise<Costs> {
   return costs;
 }
 
-/** Waits until the node no longer works for the connections of the previous measurement. */
+/** Waits, for a while, until the node has ended the connections of the previous measurement. */
 async function waitUntilIdle({ pid }: Server): Promise<void> {
-  for (let before = Number.NEGATIVE_INFINITY; ; ) {
+  let before = Number.NEGATIVE_INFINITY;
+  for (let check = 0; check < MAX_IDLE_CHECKS; check++) {
     const now = threadSeconds(pid);
     if (now - before < IDLE_SECONDS) return;
     before = now;
