@@ -4,7 +4,7 @@
 import { type Static, Type } from "typebox";
 import type { ConversationFilter, Conversations } from "../broker/conversations.ts";
 import type { Messages } from "../broker/messages.ts";
-import type { ConversationHead } from "../broker/model.ts";
+import { type ConversationHead, messageTimeMs } from "../broker/model.ts";
 import { TimeSlice } from "../lib/time-slice.ts";
 import { errorReply } from "./errors.ts";
 import { channelId, channelType, flag, id, LOBBY } from "./fields.ts";
@@ -45,7 +45,7 @@ export const conversationBodies = {
         Type.String({
           default: "",
           description:
-            "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages. An entry that cannot be read is skipped",
+            "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and streams since `version`. An entry that cannot be read is skipped",
         }),
       ),
       msg_count: Type.Optional(
@@ -147,10 +147,10 @@ export function createConversationCalls(
       const from = Math.max(0, page - 1) * pageSize;
       const range = { cursor: cursor || undefined, limit: from + pageSize };
       const selection = await conversations.select(uid, filterOf(body), range);
-      const { last_msg_seqs: seqs = "" } = body;
+      const { last_msg_seqs: seqs = "", version = 0 } = body;
       const lastSeqs = await readLastSeqs(seqs, seqs === "" ? [] : selection.channels());
       const list = await writeList(messages, selection.heads.slice(from), {
-        ...{ uid, limit, lastSeqs, toJson },
+        ...{ uid, limit, lastSeqs, version, toJson },
         isWhole: page > 0,
       });
       const reply = jsonReply(list.json);
@@ -182,22 +182,34 @@ interface ListContent {
   readonly uid: string;
   /** Maximum number of recent messages of a conversation. */
   readonly limit: number;
-  /** Last seq that the caller already has in each channel. Only later messages are returned. */
+  /**
+   * Last seq that the caller already has in each channel. Only later messages are returned, and
+   * messages with streams that may have changed since `version`.
+   */
   readonly lastSeqs: LastSeqs;
+  readonly version: number;
   readonly toJson: SyncedJson;
   /** If true, conversations beyond `MAX_RECENTS_LENGTH` are returned too, without messages. */
   readonly isWhole: boolean;
 }
 
+/**
+ * While a stream in the reply is active, no version in the reply is higher than the time of the
+ * stream's message. The next call with such a version then returns the message again, with the text
+ * that was added.
+ */
 async function writeList(
   messages: Pick<Messages, "history">,
   heads: readonly ConversationHead[],
-  { uid, limit, lastSeqs, toJson, isWhole }: ListContent,
+  { uid, limit, lastSeqs, version, toJson, isWhole }: ListContent,
 ): Promise<{ readonly json: string; readonly count: number }> {
   const slice = new TimeSlice();
+  let maxVersion = Number.MAX_SAFE_INTEGER;
 
   async function recentsOf({ channel, deletedSeq, last }: ConversationHead, maxBytes: number) {
-    const fromSeq = Math.max(deletedSeq, lastSeqs(channel)) + 1;
+    const lastSeq = lastSeqs(channel);
+    const mayHaveStreams = version > 0 && messageTimeMs(last.messageId) >= version;
+    const fromSeq = Math.max(deletedSeq, mayHaveStreams ? 0 : lastSeq) + 1;
     if (limit === 0 || maxBytes <= 0 || last.messageSeq < fromSeq) return "[]";
     const toSeq = Number.MAX_SAFE_INTEGER;
     const range = { fromSeq, toSeq, limit, maxBytes, reverse: true };
@@ -205,25 +217,35 @@ async function writeList(
     const texts: string[] = [];
     for (const message of history.messages) {
       if (slice.shouldYield()) await slice.yield();
+      const { messageSeq, messageId, stream } = message;
+      const timeMs = messageTimeMs(messageId);
+      if (messageSeq <= lastSeq && (stream === undefined || timeMs < version)) continue;
+      if (stream?.state === "active") maxVersion = Math.min(maxVersion, timeMs);
       texts.push(JSON.stringify(toJson(message)));
     }
     return `[${texts.join()}]`;
   }
 
-  const conversations: string[] = [];
+  const recentsOfHeads: string[] = [];
   let room = MAX_RECENTS_LENGTH;
   for (const head of heads) {
     if (slice.shouldYield()) await slice.yield();
     const recents = await recentsOf(head, isWhole ? room : MAX_RECENTS_LENGTH);
     room -= recents.length;
-    if (room < 0 && !isWhole && conversations.length > 0) break;
-    conversations.push(conversationJson(head, recents));
+    if (room < 0 && !isWhole && recentsOfHeads.length > 0) break;
+    recentsOfHeads.push(recents);
+  }
+  const conversations: string[] = [];
+  for (const [at, recents] of recentsOfHeads.entries()) {
+    if (slice.shouldYield()) await slice.yield();
+    const head = heads[at];
+    if (head !== undefined) conversations.push(conversationJson(head, recents, maxVersion));
   }
   return { json: `[${conversations.join()}]`, count: conversations.length };
 }
 
 /** Returns a conversation as JSON text. `recents` is also JSON text. */
-function conversationJson(head: ConversationHead, recents: string): string {
+function conversationJson(head: ConversationHead, recents: string, maxVersion: number): string {
   const { channel, last } = head;
   const fields = JSON.stringify({
     channel_id: channel.id,
@@ -234,7 +256,7 @@ function conversationJson(head: ConversationHead, recents: string): string {
     last_client_msg_no: last.clientMsgNo,
     offset_msg_seq: head.deletedSeq,
     readed_to_msg_seq: head.readSeq,
-    version: head.changedAtMs,
+    version: Math.min(head.changedAtMs, maxVersion),
   });
   return `${fields.slice(0, -1)},"recents":${recents}}`;
 }

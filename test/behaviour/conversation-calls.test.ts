@@ -202,6 +202,63 @@ t.test(
 );
 
 t.test(
+  "a caller that syncs by version gets the text that was added to an active stream, until the stream has ended [review of issue 30]",
+  async (t) => {
+    for (const kind of KINDS) {
+      const fixture = await createFixture(t, world, kind);
+      const { uid } = fixture.bob;
+      const carol = world.name("carol");
+      let version = 0;
+      let last_msg_seqs = "";
+      const texts = new Map<string, string>();
+      /** Syncs like an app: keeps the highest version and the last seq of each conversation. */
+      const pull = async () => {
+        const list = await sync(uid, { version, last_msg_seqs, msg_count: 5 });
+        const versions = list.map((item: { version: number }) => item.version);
+        version = Math.max(version, ...versions);
+        for (const { channel_id, channel_type, last_msg_seq, recents } of list) {
+          last_msg_seqs += `${last_msg_seqs && "|"}${channel_id}:${channel_type}:${last_msg_seq}`;
+          for (const { client_msg_no, stream_data, end } of recents)
+            if (stream_data !== undefined)
+              texts.set(client_msg_no, `${atob(stream_data)}${end ? "." : ""}`);
+        }
+        return list.length;
+      };
+      for (const [no, end] of [
+        ["ended", () => fixture.end("ended")],
+        ["forced", () => fixture.start("other", { query: "?force=1" })],
+      ] as const) {
+        texts.clear();
+        await fixture.start(no);
+        await fixture.addText(no, "half ");
+        await world.send(carol, person(uid), "x", RED);
+        await pull();
+        t.equal(texts.get(no), "half ");
+        await world.send(carol, person(uid), "y", RED);
+        await fixture.addText(no, "and ");
+        await pull();
+        t.equal(texts.get(no), "half and ", "an active stream is returned again");
+        await fixture.addText(no, "half");
+        await end();
+        await pull();
+        t.equal(texts.get(no), "half and half.", "the end is returned");
+      }
+      await fixture.end("other");
+      await pull();
+      await world.send(carol, person(uid), "z", RED);
+      await pull();
+      version += 1;
+      t.equal(await pull(), 0);
+      await new Promise((resolve) => setTimeout(resolve, 3)); // versions are milliseconds
+      texts.clear();
+      await world.send(carol, person(uid), "last", RED);
+      t.equal(await pull(), 1, "an ended stream is not returned with each call");
+      t.equal(texts.size, 0);
+    }
+  },
+);
+
+t.test(
   "POST /conversations/clearUnread marks every message as read [issue: clearUnread]",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
