@@ -26,6 +26,7 @@ export async function diagnose({ host, port, tls }: Address): Promise<Error | un
   if (tls === undefined) {
     // At its maximum of clients, and in protected mode, Redis replies before any command.
     const greeting = await observe(plain(), "connect");
+    if (!greeting.isOpen) return undefined;
     if (greeting.text.startsWith("-")) return replyError(greeting.text.slice(1).trimEnd());
     const handshake = await observe(
       connectTls({ host, port, rejectUnauthorized: false }),

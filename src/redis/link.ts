@@ -587,7 +587,9 @@ export class RedisLink {
 
   /** Handles the loss of the connection, or of the last one to a Redis Cluster. */
   #lose(): void {
-    if (this.#status === "up") this.#recordOutage(new Error("the connection is closed"));
+    const error = new Error("the connection is closed");
+    if (this.#status === "up") this.#recordOutage(error);
+    else if (this.#status === "down") void this.#diagnose(error); // ioredis may emit no error
     this.#setStatus("down");
   }
 
