@@ -43,7 +43,10 @@ export interface ReaderState {
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
-  /** Returns the positions of channels, as `position` does for a reader without state. */
+  /**
+   * Returns the positions of channels, as `position` does for a reader without state. On a Redis
+   * Cluster the channels must be in one bucket.
+   */
   positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
   /** Returns the number of the newest publication, 0 if there is none. */
   publicationSeqOf(key: ChannelKey): Promise<number>;

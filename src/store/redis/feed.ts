@@ -1,49 +1,21 @@
 // Functions that read what a node needs to catch up with publications it missed. No state.
 
 import type { ChannelKey } from "../../broker/model.ts";
-import { Semaphore } from "../../lib/semaphore.ts";
 import type { ChannelFeed, ChannelPosition, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import { loadScript } from "../../redis/script.ts";
 import { lua, type RedisStorePorts } from "./ports.ts";
 import { idCounterOf } from "./steps/channel-names.ts";
-import { channelPieces } from "./steps/channel-pieces.ts";
 import { readSlice } from "./steps/history.ts";
 import { decodeSnapshot } from "./steps/stream-record.ts";
 
 const POSITION = loadScript(lua("channel_position"), ...["entry", "snapshot"].map(lua));
 const POSITIONS = loadScript(lua("channel_positions"), ...["entry", "snapshot"].map(lua));
 
-/** Maximum number of channels per call of `channel_positions.lua`, which then takes 0.3 ms. */
-const CHANNELS_PER_CALL = 50;
-/** Maximum number of these calls in flight, so that other calls have room. */
-const CALLS_IN_FLIGHT = 4;
-
 export function createChannelFeed(
   ports: RedisStorePorts,
 ): Omit<ChannelFeed, "personalChannelsSince"> {
   const { link, unreadable } = ports;
-  const calls = new Semaphore(CALLS_IN_FLIGHT);
-
-  /** Reads the positions of channels with the same counter of message ids. */
-  async function positionsOf(
-    channels: readonly ChannelKey[],
-  ): Promise<readonly (readonly [ChannelKey, ChannelPosition])[]> {
-    const [first = ""] = channels;
-    const counter = idCounterOf(link, bucketOf(first)).key;
-    const heads = channels.map((key) => link.keys.channel("head", key));
-    const reply = await calls.run(() => link.run(POSITIONS, [counter, ...heads], []));
-    // See the header of `channel_positions.lua`.
-    const [lastId, ...starts] = reply as [number, ...[number, number, number, unknown][]];
-    return starts.map(([publicationSeq, headSeq, newestId, active], at) => {
-      const snapshots = active === null ? [] : [active];
-      const streams = unreadable.decodeReadable(snapshots, decodeSnapshot);
-      const lostFromId = Number.POSITIVE_INFINITY;
-      const position = { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
-      return [channels[at] ?? "", position];
-    });
-  }
-
   return {
     async position(key, { streams, marks }) {
       const keys = [
@@ -62,11 +34,25 @@ export function createChannelFeed(
         lostFromId: lostId > 0 ? lostId : Number.POSITIVE_INFINITY,
       };
     },
+
     async positions(channels) {
-      const pieces = channelPieces(link, channels, CHANNELS_PER_CALL);
-      const positions = await Promise.all(pieces.map(positionsOf));
-      return new Map(positions.flat());
+      const [first = ""] = channels;
+      const counter = idCounterOf(link, bucketOf(first)).key;
+      const heads = channels.map((key) => link.keys.channel("head", key));
+      const reply = await link.run(POSITIONS, [counter, ...heads], []);
+      // See the header of `channel_positions.lua`.
+      const [lastId, ...starts] = reply as [number, ...[number, number, number, unknown][]];
+      const lostFromId = Number.POSITIVE_INFINITY;
+      const positions = new Map<ChannelKey, ChannelPosition>();
+      for (const [at, [publicationSeq, headSeq, newestId, active]] of starts.entries()) {
+        const snapshots = active === null ? [] : [active];
+        const streams = unreadable.decodeReadable(snapshots, decodeSnapshot);
+        const position = { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
+        positions.set(channels[at] ?? "", position);
+      }
+      return positions;
     },
+
     async publicationSeqOf(key) {
       const head = link.keys.channel("head", key);
       return Number(await link.call("hget", head, "pub")); // a `Buffer`, or null, which becomes 0

@@ -22,7 +22,7 @@ export function createFixture(
   const onError = (error: unknown) => errors.push(error);
   const budget = { used: 0, max: 1 << 20 };
   const catchUpQueue = new CatchUpQueue({
-    ...{ feed: log, onError, onCaughtUp: () => {} },
+    ...{ feed: log, isCluster: mayReorder, onError, onCaughtUp: () => {} },
     judge: async () => {},
   });
   const sequencers: SequencerPorts = {

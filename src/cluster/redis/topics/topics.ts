@@ -39,6 +39,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   const publishing = new Publishing(link, onError);
   const catchUpQueue = new CatchUpQueue({
     feed,
+    isCluster,
     onError,
     onCaughtUp: () => metrics?.repaired(),
     judge,

@@ -7,7 +7,6 @@ import { isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, userTopic } from "../../../broker/model.ts";
 import type { ChannelStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
-import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { unorderedFrame } from "../../../redis/wire.ts";
@@ -26,7 +25,7 @@ const ADDS_IN_FLIGHT = 256;
 const USERS_PER_ADD = 500;
 /** A call then takes 0.3 ms. */
 const GROUPS_PER_CALL = 200;
-/** Calls in flight for long lists, so that other calls have room. On a Cluster it is `BUCKETS`. */
+/** Maximum number of calls in flight for long lists, so that other calls have room. */
 const LONG_LISTS_IN_FLIGHT = 2;
 const MIN_REMOVE_AGE_S = 300;
 /** Duration of a script after which entries are added again: a reader may have removed them. */
@@ -42,12 +41,11 @@ export class UserGroups {
   readonly #ports: RedisStorePorts;
   readonly #link: RedisLink;
   readonly #repairs: IndexRepairs;
-  readonly #longLists: Semaphore;
+  readonly #longLists = new Semaphore(LONG_LISTS_IN_FLIGHT);
 
   constructor(ports: RedisStorePorts) {
     this.#ports = ports;
     this.#link = ports.link;
-    this.#longLists = new Semaphore(ports.link.isCluster ? BUCKETS : LONG_LISTS_IN_FLIGHT);
     this.#repairs = new IndexRepairs({
       ...ports,
       add: (groupId, uid) => this.#add(groupId, [uid], this.#notification(groupId, uid)),
@@ -173,7 +171,11 @@ export class UserGroups {
     const [first = []] = pieces;
     if (pieces.length === 1) return this.#amongPiece(uid, first);
     const groups = await Promise.all(
-      pieces.map((piece) => this.#longLists.run(() => this.#amongPiece(uid, piece))),
+      pieces.map((piece) => {
+        const check = () => this.#amongPiece(uid, piece);
+        // A server of a Cluster that is down must not delay the calls of other servers.
+        return this.#link.isCluster ? check() : this.#longLists.run(check);
+      }),
     );
     return groups.flat();
   }
