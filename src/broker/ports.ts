@@ -323,7 +323,13 @@ export interface InboxStore {
    * message within the dedupe window, it returns the first one as a duplicate. Otherwise it adds a
    * copy to the inbox of each recipient under the next inboxSeq of that inbox and, once the copies
    * are durable, publishes a `command` event. The returned messageSeq is 0. `append` recognises a
-   * retry of a command too. If an inbox exceeds its maximum size, its oldest copies are removed.
+   * retry of a command too.
+   *
+   * A full inbox loses the oldest copy of the sender with the most copies. All drafts without an
+   * `origin` have one sender, the backends, whose copies are not removed for a user's. A user has at
+   * most a tenth of another user's inbox. If the only recipient's inbox has no room for a user's
+   * command, it throws `overloaded`. If one of several recipients' has none, the user's oldest copy
+   * there is removed, or, if only copies of backends could be removed, that recipient gets no copy.
    */
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**

@@ -120,9 +120,11 @@ export function copyFacts(
     readonly message: Message;
     readonly endMs: number;
     readonly isFirst: boolean;
+    /** User who sent the copy, "" if it was a backend. */
+    readonly sender: string;
   },
 ): readonly Fact[] {
-  const { uid, seq, message, endMs, isFirst } = copy;
+  const { uid, seq, message, endMs, isFirst, sender } = copy;
   const inbox = keys.user("inbox", uid);
   const leftMs = endMs - clock();
   if (leftMs <= 0) return isFirst ? [fact("XNEW", inbox, [])] : [];
@@ -131,9 +133,13 @@ export function copyFacts(
     ...["x", `${endMs}`, "i", `${messageId}`, "n", `${payload.length}`],
     ...["r", recordOf(message)],
   ];
-  const copies = entryFact(isFirst, inbox, [`${seq}-0`, fields, leftMs + SPACE_MS]);
-  if (endMs !== expiresAtMs(message)) return [copies];
-  return [copies, fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`])];
+  const keepMs = leftMs + SPACE_MS;
+  const facts = [entryFact(isFirst, inbox, [`${seq}-0`, fields, keepMs])];
+  if (sender !== "")
+    facts.push(fact("HSET", keys.user("inboxSenders", uid), [`${seq}`, sender], keepMs));
+  if (endMs === expiresAtMs(message))
+    facts.push(fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`]));
+  return facts;
 }
 
 export function streamFacts(

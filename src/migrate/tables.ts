@@ -19,7 +19,7 @@ import {
   PERMANENT,
   TEMPORARY,
 } from "../store/embedded/steps/channel-tables.ts";
-import { commandOf, expiryOf, readState } from "../store/embedded/steps/inbox-rows.ts";
+import { commandOf, expiryOf, readState, senderOf } from "../store/embedded/steps/inbox-rows.ts";
 import { ownerOf } from "../store/embedded/steps/managers.ts";
 import { BAN } from "../store/embedded/steps/users.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
@@ -258,7 +258,10 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       const isFirst = !before || folder.copyOf(before).uid !== uid;
       const endMs = expiryOf(command);
       const { message } = decodeRecord(record);
-      const facts = copyFacts(context, { uid, seq, endMs, isFirst, message });
+      const facts = copyFacts(context, {
+        ...{ uid, seq, endMs, isFirst, message },
+        sender: senderOf(value),
+      });
       return endMs <= clock() ? { facts, expired: ["inbox"] } : { facts, counts: ["inbox"] };
     }),
     table<Buffer, Buffer>(["message", "inboxes"], tables.inboxes, (row) => {

@@ -18,7 +18,7 @@ import { SLOTS } from "./slots.ts";
 
 const MIN_MAJOR = 7;
 /** Format of the keys and of the frames that nodes publish. */
-const FORMAT = 4;
+const FORMAT = 5;
 
 /**
  * Returns warnings for the operator about the configuration of the server, none if the server does

@@ -1,5 +1,5 @@
 // Checks that a store can hold a command: its uids and other short texts must fit in a key, and its
-// time to live must fit in a record. Pure.
+// time to live must fit in a record. Also decides whose share of an inbox it uses. Pure.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
@@ -26,4 +26,24 @@ export function assertFits(draft: CommandDraft): void {
     throw new BrokerError("bad_request", {
       message: `\`expire\` must be an integer from 0 to ${MAX_EXPIRE_S}.`,
     });
+}
+
+/** Sender of the commands of all backends. */
+export const BACKEND = "";
+
+/** Returns the user whose share of an inbox the command uses, or `BACKEND`. */
+export function senderOf({ origin, fromUid }: Pick<CommandDraft, "origin" | "fromUid">): string {
+  return origin === undefined ? BACKEND : fromUid;
+}
+
+/** Returns the maximum number of copies of one user in another user's inbox. */
+export function shareOf(maxInbox: number): number {
+  return Math.max(1, Math.floor(maxInbox / 10));
+}
+
+export function shareIsFull(): BrokerError {
+  return new BrokerError("overloaded", {
+    message:
+      "The recipient has not read enough of the sender's earlier commands. Send again later.",
+  });
 }

@@ -282,6 +282,40 @@ t.test(
   },
 );
 
+t.test("a user's commands do not push the commands of others out of an inbox", async (t) => {
+  const { broker, connect } = await startNode(t, { JINDOU_COMMANDS_MAX_INBOX: "100" });
+  const bob = { id: "bob", type: PERSON_CHANNEL } as const;
+  const command = textPayload("from the backend");
+  const backend = await broker.call("/message/send", {
+    ...{ from_uid: "eve", channel_id: "bob", channel_type: PERSON_CHANNEL, payload: command },
+    header: { sync_once: 1 },
+  });
+  t.equal(backend.status, 200);
+  const alice = await connect("alice");
+  await alice.send(bob, "hello", { syncOnce: true });
+  const eve = await connect("eve");
+  const codes = new Map<string, number>();
+  for (const outcome of await Promise.allSettled(
+    range(150).map((i) => eve.send(bob, `flood ${i}`, { syncOnce: true })),
+  )) {
+    const code = outcome.status === "fulfilled" ? "ok" : String(outcome.reason.code);
+    codes.set(code, (codes.get(code) ?? 0) + 1);
+  }
+  t.same(
+    [...codes],
+    [
+      ["ok", 10],
+      ["overloaded", 140],
+    ],
+    "the sender has a tenth of the inbox",
+  );
+  const receiver = await connect("bob");
+  await receiver.waitFor(() => receiver.commands.length >= 12, "the commands in the inbox");
+  const senders = receiver.commands.map(({ message }) => message.fromUid);
+  t.equal(senders.length, 12);
+  t.same(senders.slice(0, 3), ["eve", "alice", "eve"], "the earlier commands are still there");
+});
+
 /** Logs in on a plain socket, which can be paused. */
 async function openSocket(t: Test, port: number, uid: string): Promise<WebSocket> {
   const socket = new WebSocket(`ws://127.0.0.1:${port}`, { perMessageDeflate: false });

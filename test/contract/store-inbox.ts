@@ -23,6 +23,7 @@ export { commandOf, LISTENED_USERS } from "./store-inbox-fixture.ts";
 
 /** Maximum number of commands in an inbox. All drivers of the suites use this value. */
 const MAX_INBOX = 1000;
+const SHARE = MAX_INBOX / 10;
 
 export async function inbox(t: Test, createFixture: FixtureFactory): Promise<void> {
   storing(t, createFixture);
@@ -168,6 +169,89 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     t.equal(kept.length, MAX_INBOX);
     t.same([kept[0], kept.at(-1)], [6, MAX_INBOX + 5]);
     t.equal(await store.acknowledgeCommands("zoe", [5, 6]), 1);
+  });
+
+  t.test(
+    "a user has at most a tenth of another user's inbox, and then a command to that user is overloaded",
+    async (t) => {
+      const fixture = await createFixture(t);
+
+      const send = (fromUid: string, origin: string | undefined, over = {}) =>
+        codeOf(
+          fixture.store.appendCommand(commandOf({ fromUid, origin, recipients: ["zoe"], ...over })),
+        );
+      for (let i = 0; i < 3; i++) await send("backend", undefined);
+      for (let i = 0; i < SHARE; i++) t.equal(await send("eve", "s1"), undefined);
+      t.equal(await send("eve", "s1", { clientMsgNo: "late" }), "overloaded");
+      t.equal(await send("eve", "s2"), "overloaded", "in every session");
+      const before = await readInbox(fixture, "zoe");
+      t.equal(before.length, SHARE + 3);
+      t.equal(await send("carl", "s3"), undefined, "another user's command is stored");
+      t.equal(await send("eve", undefined), undefined, "a backend's command is stored");
+      t.equal(await send("eve", "s1", { recipients: ["bob"] }), undefined, "for others too");
+      await fixture.reopen();
+      t.equal(await send("eve", "s1"), "overloaded", "the share is known after a restart");
+      t.equal(await fixture.store.acknowledgeCommands("zoe", [4]), 1);
+      t.equal(await send("eve", "s1", { clientMsgNo: "late" }), undefined);
+      t.equal(await send("eve", "s1"), "overloaded");
+      t.equal(await send("eve", "s1", { clientMsgNo: "late" }), undefined, "a retry is answered");
+      const own = { recipients: ["eve"], channel: { id: "eve", type: 1 } } as const;
+      for (let i = 0; i <= SHARE; i++) t.equal(await send("eve", "s1", own), undefined);
+      t.equal((await readInbox(fixture, "eve")).length, SHARE + 1, "the own inbox has no share");
+    },
+  );
+
+  t.test(
+    "a command to several users replaces the sender's oldest copy where the share is full",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const send = (fromUid: string, recipients: readonly string[], clientMsgNo = "") =>
+        fixture.store.appendCommand(commandOf({ fromUid, recipients, clientMsgNo, origin: "s1" }));
+      await send("carl", ["zoe"]);
+      for (let i = 0; i < SHARE + 5; i++) await send("eve", ["zoe", "bob"], `c-${i}`);
+      const zoes = await readInbox(fixture, "zoe");
+      t.equal(zoes.length, SHARE + 1);
+      t.equal(zoes[0]?.message.fromUid, "carl", "nobody else loses a copy");
+      t.equal(zoes[1]?.message.clientMsgNo, "c-5");
+      t.equal(zoes.at(-1)?.message.clientMsgNo, `c-${SHARE + 4}`);
+    },
+  );
+
+  t.test("a full inbox loses the oldest copy of the sender with the most copies", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    const send = (fromUid: string, origin?: string) =>
+      store.appendCommand(commandOf({ fromUid, origin, recipients: ["zoe"] }));
+    const many = (count: number, fromUid: string, origin?: string) =>
+      Promise.all(Array.from({ length: count }, () => send(fromUid, origin)));
+    const countsOf = async () => {
+      const counts: Record<string, number> = {};
+      for (const { message } of await readInbox(fixture, "zoe"))
+        counts[message.fromUid] = (counts[message.fromUid] ?? 0) + 1;
+      return counts;
+    };
+    await many(1, "carl", "s1");
+    await many(SHARE, "eve", "s2");
+    await many(SHARE - 1, "mallory", "s3");
+    await many(MAX_INBOX - 2 * SHARE, "backend");
+    const first = { carl: 1, eve: SHARE, mallory: SHARE - 1, backend: MAX_INBOX - 2 * SHARE };
+    t.same(await countsOf(), first);
+    await send("dora", "s4");
+    t.same(await countsOf(), { ...first, eve: SHARE - 1, dora: 1 }, "a user displaces no backend");
+    await many(10, "backend");
+    const { messageId } = await send("backend");
+    t.same(await countsOf(), { ...first, eve: SHARE - 1, dora: 1 - 0, backend: first.backend });
+    const inbox = await readInbox(fixture, "zoe");
+    t.equal(inbox.at(-1)?.message.messageId, messageId);
+    const users = inbox.filter(({ message }) => message.fromUid !== "backend");
+    t.equal(await store.acknowledgeCommands("zoe", inboxSeqsOf(users)), users.length);
+    await many(users.length, "backend");
+    t.equal(await codeOf(send("carl", "s1")), "overloaded", "no copy of a backend is dropped");
+    t.same(await countsOf(), { backend: MAX_INBOX });
+    const both = commandOf({ fromUid: "carl", origin: "s1", recipients: ["zoe", "bob"] });
+    await store.appendCommand(both);
+    t.same(await countsOf(), { backend: MAX_INBOX });
+    t.equal((await readInbox(fixture, "bob")).length, 1, "other recipients get their copy");
   });
 
   t.test("message ids increase across commands, messages and restarts", async (t) => {

@@ -63,6 +63,9 @@ export function commandDraft(changes: Partial<CommandDraft> = {}): CommandDraft 
   };
 }
 
+/** Maximum number of commands of one user in another user's inbox, in the migrated stores. */
+const MAX_SHARE = 100;
+
 /** Fills an empty store. `pass` moves the clock forward. */
 export async function fill(store: Store, pass: (ms: number) => void): Promise<void> {
   await people(store);
@@ -182,6 +185,10 @@ async function commands(store: Store): Promise<void> {
   await store.appendCommand(commandDraft({ clientMsgNo: "third" }));
   for (const expireS of [0, 50, 0])
     await store.appendCommand(commandDraft({ clientMsgNo: "", recipients: ["eve"], expireS }));
+  for (let i = 0; i < MAX_SHARE; i++)
+    await store.appendCommand(
+      commandDraft({ clientMsgNo: "", recipients: ["full"], origin: "session" }),
+    );
   await store.acknowledgeCommands(BOB, [1]);
   await store.acknowledgeCommands(ODD, [1, 2, 3]);
 }

@@ -80,6 +80,13 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
     [2, 4, 5],
   );
 
+  const toFull = { clientMsgNo: "", recipients: ["full"], origin: "session" };
+  const tooMany = () => store.appendCommand(commandDraft(toFull));
+  await t.rejects(tooMany(), { code: "overloaded" }, "the sender's share of an inbox is known");
+  t.equal(await store.acknowledgeCommands("full", [1]), 1);
+  t.equal((await tooMany()).duplicate, false);
+  await t.rejects(tooMany(), { code: "overloaded" });
+
   const content = { type: STREAM_CONTENT, data: "so far", eventId: "o1" };
   t.match(await store.streamEvent(streamDraft(content)), { verdict: "done" });
   t.equal((await store.stream("2:g", "open"))?.text, "so far?"); // the event is a retry and adds nothing

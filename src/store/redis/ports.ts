@@ -88,6 +88,9 @@
 //     r             bytes    record of the command                 always
 //   inboxExpiry     ZSET     inboxSeq, scored by the time when     for copies that expire earlier
 //                            the copy expires                      than older copies
+//   inboxSenders    HASH     inboxSeq: user who sent the copy      if users sent copies; backends
+//                            #<uid>: number of the uid's copies    are not listed. The number may
+//                                                                  be absent after a migration
 //   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
 //                            a pending copy was put into the inbox
 //   topic                    publish/subscribe channel of the      no key

@@ -11,7 +11,7 @@ import {
 } from "./database.ts";
 
 /** Newest data format that this build reads, and the format that it writes. */
-export const DATA_FORMAT = 7;
+export const DATA_FORMAT = 8;
 
 /** Maximum lengths in UTF-16 units. A label is a uid, a channel id or another short text. */
 export const MAX_KEY_UNITS = 603;
@@ -80,10 +80,12 @@ export interface Tables extends Database {
    * copies are still in inboxes.
    */
   readonly commandLeft: BinaryTable;
-  /** uid, inboxSeq → expiry time and message id of the command. */
+  /** uid, inboxSeq → sender, and expiry time and message id of the command. */
   readonly inbox: BinaryTable;
   /** uid → last inboxSeq and number of copies. */
   readonly inboxes: BinaryTable;
+  /** uid, uid of a sender → number of copies. No row for backends. */
+  readonly inboxSenders: BinaryTable;
 }
 
 export function openTables(folder: string, options: DatabaseOptions = {}): Tables {
@@ -123,6 +125,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       commandLeft: binary("commandLeft"),
       inbox: binary("inbox"),
       inboxes: binary("inboxes"),
+      inboxSenders: binary("inboxSenders"),
     };
   } catch (error) {
     void env.close();

@@ -12,6 +12,7 @@ import {
 import type { AppendResult, Clock, CommandDraft } from "../../../broker/ports.ts";
 import { deferred } from "../../../lib/deferred.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
+import { senderOf, shareIsFull } from "../../command-draft.ts";
 import { fieldsOf } from "../engine/database.ts";
 import { encodeRecord, MESSAGE_RECORD, maxRecordBytes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -34,11 +35,13 @@ interface QueueStep {
   fail(error: BrokerError): void;
 }
 
-interface CommandStep extends QueueStep {
+export interface CommandStep extends QueueStep {
   readonly kind: "command";
   readonly draft: CommandDraft;
   readonly message: Message;
   readonly copies: readonly CommandCopy[];
+  /** True if the sender has a full share of the only recipient's inbox. Nothing is stored. */
+  isRefused: boolean;
 }
 
 export type InboxStep = CommandStep | (QueueStep & { readonly kind: "removal" });
@@ -60,6 +63,7 @@ export function appendStep(
   ports: CommandPorts,
 ): StepAndResult<AppendResult, CommandStep> {
   const { recipients } = draft;
+  const sender = senderOf(draft);
   const nowMs = ports.clock();
   const messageId = ports.ids.next(nowMs);
   const message = commandMessage(draft, messageId, nowMs);
@@ -73,17 +77,24 @@ export function appendStep(
     draft,
     message,
     copies,
+    isRefused: false,
     async decide(batch, slice) {
       const key = commandKey(endMs, messageId);
-      const command = { key, copies: recipients.length };
+      const [recipient, ...others] = recipients;
       copies.length = 0;
+      step.isRefused =
+        recipient !== undefined && others.length === 0 && !batch.hasRoom(recipient, sender);
+      if (step.isRefused) return;
+      const command = { key, copies: recipients.length, sender };
       const copyKeys: Buffer[] = [];
       for (const uid of recipients) {
         if (slice.shouldYield()) await slice.yield();
         const copyKey = batch.add(uid, command);
+        if (copyKey === undefined) continue;
         copyKeys.push(copyKey);
         copies.push({ uid, inboxSeq: seqOfCopy(copyKey) });
       }
+      command.copies = copyKeys.length;
       for (const uid of draft.pushOnlyRecipients) copies.push({ uid, inboxSeq: 0 });
       if (slice.shouldYield()) await slice.yield();
       if (copyKeys.length > 0)
@@ -92,7 +103,10 @@ export function appendStep(
           copies: copyKeys,
         });
     },
-    done: () => resolve({ messageId, messageSeq: 0, duplicate: false }),
+    done() {
+      if (step.isRefused) reject(shareIsFull());
+      else resolve({ messageId, messageSeq: 0, duplicate: false });
+    },
     fail: reject,
   };
   return { promise, step };

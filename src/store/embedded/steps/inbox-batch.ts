@@ -3,6 +3,7 @@
 // while a batch is open.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
+import { BACKEND, shareOf } from "../../command-draft.ts";
 import type { Tables } from "../engine/tables.ts";
 import {
   Arena,
@@ -17,11 +18,20 @@ import {
   MAX_INBOX_SEQ,
   readLeft,
   readState,
+  senderKey,
+  senderOf,
+  senderOfKey,
   seqOfCopy,
   stateValue,
 } from "./inbox-rows.ts";
 
-type InboxTable = "inbox" | "inboxes" | "commands" | "commandCopies" | "commandLeft";
+type InboxTable =
+  | "inbox"
+  | "inboxes"
+  | "inboxSenders"
+  | "commands"
+  | "commandCopies"
+  | "commandLeft";
 
 interface Write {
   readonly table: InboxTable;
@@ -34,10 +44,21 @@ const FEW_WRITES = 500;
 
 interface NewCommand {
   readonly key: Buffer;
-  readonly copies: number;
+  copies: number;
+  /** Uid of the user who sent the command, or `BACKEND`. */
+  readonly sender: string;
+}
+
+interface SenderCopies {
+  count: number;
+  /** Count before the batch. */
+  readonly before: number;
+  /** No copy before this seq is the sender's. */
+  oldestFrom: number;
 }
 
 interface OpenInbox {
+  readonly uid: string;
   readonly key: Buffer;
   /** Last seq before the batch. */
   readonly before: number;
@@ -45,9 +66,10 @@ interface OpenInbox {
   count: number;
   /** Commands of the added copies, whose seqs follow `before` in this order. */
   readonly added: NewCommand[];
-  /** Seq up to which this batch dropped all copies because the inbox was full. */
-  droppedThrough: number;
   readonly removed: Set<number>;
+  /** Senders read so far. The entry of `BACKEND` has no count. */
+  readonly senders: Map<string, SenderCopies>;
+  hasAllSenders: boolean;
 }
 
 interface RemainingCopies {
@@ -60,6 +82,8 @@ interface RemainingCopies {
 export class InboxBatch {
   readonly #tables: Pick<Tables, InboxTable>;
   readonly #maxInbox: number;
+  /** Maximum number of copies of one user in another user's inbox. */
+  readonly #share: number;
   readonly #arena = new Arena();
   readonly #inboxes = new Map<string, OpenInbox>();
   readonly #remaining = new Map<string, RemainingCopies>();
@@ -69,24 +93,44 @@ export class InboxBatch {
   constructor(tables: Pick<Tables, InboxTable>, maxInbox: number) {
     this.#tables = tables;
     this.#maxInbox = maxInbox;
+    this.#share = shareOf(maxInbox);
   }
 
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Drops the oldest copies if the inbox is full. */
-  add(uid: string, command: NewCommand): Buffer {
+  /**
+   * Returns true if the inbox takes a copy of the sender without dropping one of the sender's own
+   * copies or of a backend's.
+   */
+  hasRoom(uid: string, sender: string): boolean {
+    if (sender === BACKEND) return true;
     const inbox = this.#open(uid);
+    if (this.#hasShare(inbox, sender)) return false;
+    return inbox.count < this.#maxInbox || this.#userCopies(inbox) > 0;
+  }
+
+  /**
+   * Adds a copy. A sender who has a full share loses the oldest own copy. A full inbox loses the
+   * oldest copy of the sender with the most copies. Returns `undefined` if only copies of backends
+   * could be dropped for a user's copy, which is then not added.
+   */
+  add(uid: string, command: NewCommand): Buffer | undefined {
+    const inbox = this.#open(uid);
+    const { sender } = command;
+    if (this.#hasShare(inbox, sender)) this.#dropOldest(inbox, sender);
+    while (inbox.count >= this.#maxInbox) {
+      const victim = this.#victim(inbox, sender);
+      if (victim === undefined) return undefined;
+      this.#dropOldest(inbox, victim);
+    }
     const key = copyKey(inbox.key, ++inbox.last, this.#arena);
-    const value = copyValue(command.key, this.#arena);
+    const value = copyValue(command.key, sender, this.#arena);
     this.#writes.push({ table: "inbox", key, value });
     inbox.added.push(command);
     inbox.count++;
-    while (inbox.count > this.#maxInbox) {
-      this.#removeOldest(inbox);
-      this.#dropped++;
-    }
+    this.#copiesOf(inbox, sender).count++;
     return key;
   }
 
@@ -94,13 +138,12 @@ export class InboxBatch {
   remove(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);
-    if (seq <= inbox.droppedThrough || inbox.removed.has(seq)) return undefined;
+    if (inbox.removed.has(seq)) return undefined;
     const key = copyKey(inbox.key, seq);
     const value = this.#tables.inbox.get(key);
     if (value === undefined) return undefined;
-    inbox.removed.add(seq);
     const command = commandOf(value);
-    this.#removeCopy(inbox, key, this.#remainingOf(command));
+    this.#removeCopy(inbox, seq, senderOf(value), this.#remainingOf(command));
     return expiryOf(command);
   }
 
@@ -124,6 +167,7 @@ export class InboxBatch {
       if (slice.shouldYield()) await slice.yield();
       const value = stateValue(inbox, this.#arena);
       this.#writes.push({ table: "inboxes", key: inbox.key, value });
+      this.#putSenders(inbox);
     }
     for (const remaining of this.#remaining.values()) {
       if (slice.shouldYield()) await slice.yield();
@@ -148,35 +192,105 @@ export class InboxBatch {
     const before = last;
     const added: NewCommand[] = [];
     // A spread would be slow here.
-    const inbox = { key, before, last, count, added, droppedThrough: 0, removed };
+    const senders = new Map<string, SenderCopies>();
+    const inbox = { uid, key, before, last, count, added, removed, senders, hasAllSenders: false };
     this.#inboxes.set(uid, inbox);
     return inbox;
   }
 
-  #removeCopy(inbox: OpenInbox, key: Buffer, remaining: RemainingCopies | undefined): void {
+  #hasShare(inbox: OpenInbox, sender: string): boolean {
+    if (sender === BACKEND || sender === inbox.uid || inbox.count < this.#share) return false;
+    return this.#copiesOf(inbox, sender).count >= this.#share;
+  }
+
+  #copiesOf(inbox: OpenInbox, sender: string): SenderCopies {
+    const existing = inbox.senders.get(sender);
+    if (existing !== undefined) return existing;
+    const isStored = sender !== BACKEND && !inbox.hasAllSenders;
+    const key = isStored ? senderKey(inbox.key, sender, this.#arena) : undefined;
+    const value = key && this.#tables.inboxSenders.getBinaryFast(key);
+    const count = value === undefined ? 0 : readLeft(value);
+    const copies = { count, before: count, oldestFrom: 1 };
+    inbox.senders.set(sender, copies);
+    return copies;
+  }
+
+  #readSenders(inbox: OpenInbox): void {
+    if (inbox.hasAllSenders) return;
+    inbox.hasAllSenders = true;
+    const end = Buffer.concat([inbox.key, AFTER_SENDERS]);
+    for (const { key, value } of this.#tables.inboxSenders.getRange({ start: inbox.key, end })) {
+      const sender = senderOfKey(key, inbox.key);
+      const count = readLeft(value);
+      if (!inbox.senders.has(sender))
+        inbox.senders.set(sender, { count, before: count, oldestFrom: 1 });
+    }
+  }
+
+  #userCopies(inbox: OpenInbox): number {
+    this.#readSenders(inbox);
+    let copies = 0;
+    for (const [sender, { count }] of inbox.senders) if (sender !== BACKEND) copies += count;
+    return copies;
+  }
+
+  /** Returns the sender with the most copies among those that may lose one for a copy of `by`. */
+  #victim(inbox: OpenInbox, by: string): string | undefined {
+    let most = by === BACKEND ? inbox.count - this.#userCopies(inbox) : 0;
+    let victim = most > 0 ? BACKEND : undefined;
+    this.#readSenders(inbox);
+    for (const [sender, { count }] of inbox.senders) {
+      if (sender === BACKEND || count <= most) continue;
+      most = count;
+      victim = sender;
+    }
+    return victim;
+  }
+
+  #removeCopy(
+    inbox: OpenInbox,
+    seq: number,
+    sender: string,
+    remaining: RemainingCopies | undefined,
+  ): void {
+    const key = copyKey(inbox.key, seq, this.#arena);
     this.#writes.push({ table: "inbox", key, value: undefined });
+    inbox.removed.add(seq);
     inbox.count--;
+    this.#copiesOf(inbox, sender).count--;
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /** The inbox must not be empty. Its oldest copy may have been added by this batch. */
-  #removeOldest(inbox: OpenInbox): void {
-    const { key, before, added } = inbox;
-    const start = copyKey(key, inbox.droppedThrough + 1);
-    const end = copyKey(key, before + 1);
-    for (const row of this.#tables.inbox.getRange({ start, end })) {
-      const seq = seqOfCopy(row.key);
-      if (inbox.removed.has(seq)) continue;
-      inbox.droppedThrough = seq;
-      const remaining = this.#remainingOf(commandOf(row.value));
-      this.#removeCopy(inbox, row.key, remaining);
-      return;
+  /** The sender must have a copy. It may have been added by this batch. */
+  #dropOldest(inbox: OpenInbox, sender: string): void {
+    const { before, added, removed } = inbox;
+    const copies = this.#copiesOf(inbox, sender);
+    this.#dropped++;
+    const start = copyKey(inbox.key, copies.oldestFrom);
+    const end = copyKey(inbox.key, before + 1);
+    for (const { key, value } of this.#tables.inbox.getRange({ start, end })) {
+      const seq = seqOfCopy(key);
+      if (removed.has(seq) || senderOf(value) !== sender) continue;
+      copies.oldestFrom = seq + 1;
+      return this.#removeCopy(inbox, seq, sender, this.#remainingOf(commandOf(value)));
     }
-    const seq = Math.max(before, inbox.droppedThrough) + 1;
-    inbox.droppedThrough = seq;
-    const command = added[seq - before - 1];
-    const remaining = command && this.#remainingOf(command.key, command.copies);
-    this.#removeCopy(inbox, copyKey(key, seq), remaining);
+    for (let seq = Math.max(before + 1, copies.oldestFrom); seq <= inbox.last; seq++) {
+      const command = added[seq - before - 1];
+      if (command === undefined || removed.has(seq) || command.sender !== sender) continue;
+      copies.oldestFrom = seq + 1;
+      const remaining = this.#remainingOf(command.key, command.copies);
+      return this.#removeCopy(inbox, seq, sender, remaining);
+    }
+    throw new Error(`The inbox of ${inbox.uid} has no copy of its sender ${sender}`);
+  }
+
+  #putSenders({ key: inbox, senders }: OpenInbox): void {
+    for (const [sender, { count, before }] of senders) {
+      if (sender === BACKEND || count === before) continue;
+      const key = senderKey(inbox, sender, this.#arena);
+      const value = count > 0 ? leftValue(count) : undefined;
+      this.#writes.push({ table: "inboxSenders", key, value });
+    }
   }
 
   /** `copies` is the number of copies if this batch adds the command. */
@@ -205,6 +319,9 @@ export class InboxBatch {
     this.#writes.push({ table: "commandCopies", key, value });
   }
 }
+
+/** Sorts after every byte of a uid. */
+const AFTER_SENDERS = Buffer.from([0xff]);
 
 function mapKeyOf(command: Buffer): string {
   return command.toString("latin1");

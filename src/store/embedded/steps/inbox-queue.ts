@@ -12,7 +12,7 @@ import { TimeSlice } from "../../../lib/time-slice.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import { commit, ensureDurable } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
-import { type InboxStep, rememberCommands } from "./commands.ts";
+import { type CommandStep, type InboxStep, rememberCommands } from "./commands.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
@@ -147,7 +147,7 @@ export class InboxQueue {
 
   async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<void> {
     const { tables, dedupe } = this.#ports;
-    const commands = steps.filter((step) => step.kind === "command");
+    const commands = steps.filter(isStored);
     for (const { message } of commands) this.#unpublishedIds.add(message.messageId);
     const put = () => {
       batch.write();
@@ -159,7 +159,7 @@ export class InboxQueue {
 
   /** `failure` is set if the commit must be on the disk but may not be there. */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
-    if (step.kind === "command") {
+    if (isStored(step)) {
       this.#commands++;
       const { message, copies, draft } = step;
       const { origin } = draft;
@@ -177,3 +177,7 @@ export class InboxQueue {
 }
 
 function noFailure(): undefined {}
+
+function isStored(step: InboxStep): step is CommandStep {
+  return step.kind === "command" && !step.isRefused;
+}

@@ -4,7 +4,10 @@
 //   table           key                               value
 //   inboxes         uid size u16, uid                 version u8, last inboxSeq u48,
 //                                                     number of copies u48
-//   inbox           uid size u16, uid, inboxSeq u48   version u8, command key
+//   inbox           uid size u16, uid, inboxSeq u48   version u8, sender size u16, sender,
+//                                                     command key
+//   inboxSenders    uid size u16, uid, sender         version u8, number of the sender's copies
+//                                                     u32. No row for backends
 //   commands        expiry time u48, message id f64   record (see record.ts)
 //   commandCopies   command key                       version u8, number of copies u32 (not in
 //                                                     version 1), key in `inbox` of each copy
@@ -15,9 +18,11 @@ import { BrokerError } from "../../../broker/errors.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
 const VERSION = 1;
+const COPY_VERSION = 2;
 const COPIES_VERSION = 2;
 const COPIES_AT = 5;
 const SIZE_BYTES = 2;
+const SENDER_AT = 1 + SIZE_BYTES;
 const SEQ_BYTES = 6;
 const ID_BYTES = 8;
 const MAX_TIME = 2 ** 48 - 1;
@@ -80,16 +85,36 @@ export function seqOfCopy(key: Buffer): number {
   return key.readUIntBE(key.length - SEQ_BYTES, SEQ_BYTES);
 }
 
-export function copyValue(command: Buffer, arena: Arena): Buffer {
-  const value = arena.allocate(1 + command.length);
-  value[0] = VERSION;
-  value.set(command, 1);
+/** `sender` is "" if a backend sent the command. */
+export function copyValue(command: Buffer, sender: string, arena: Arena): Buffer {
+  const size = Buffer.byteLength(sender);
+  const value = arena.allocate(SENDER_AT + size + command.length);
+  value[0] = COPY_VERSION;
+  value.writeUInt16BE(size, 1);
+  value.write(sender, SENDER_AT);
+  value.set(command, SENDER_AT + size);
   return value;
 }
 
 export function commandOf(value: Buffer): Buffer {
-  assertVersion(value);
-  return value.subarray(1);
+  assertVersion(value, COPY_VERSION);
+  return value.subarray(SENDER_AT + value.readUInt16BE(1));
+}
+
+export function senderOf(value: Buffer): string {
+  assertVersion(value, COPY_VERSION);
+  return value.toString("utf8", SENDER_AT, SENDER_AT + value.readUInt16BE(1));
+}
+
+export function senderKey(inbox: Buffer, sender: string, arena: Arena): Buffer {
+  const key = arena.allocate(inbox.length + Buffer.byteLength(sender));
+  key.set(inbox);
+  key.write(sender, inbox.length);
+  return key;
+}
+
+export function senderOfKey(key: Buffer, inbox: Buffer): string {
+  return key.toString("utf8", inbox.length);
 }
 
 export function stateValue({ last, count }: InboxState, arena: Arena): Buffer {

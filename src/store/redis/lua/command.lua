@@ -5,14 +5,15 @@
 -- KEYS   1  dedupe
 --        2  counter of message ids
 --        3  commands (pending copies of the bucket)
---        then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry
--- ARGV   1 to 7  see `put_copy`
---        8   bucket of the counter, -1 on a single server
---        9   dedupe window in ms, 0 if there is no clientMsgNo to look up and store
---        10  head of the pending entry
---        11  MessagePack list of the recipients that get no copy now, which may be empty; '' if
+--        then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry, inboxSenders
+-- ARGV   1 to 9  see `inbox.lua`
+--        10  bucket of the counter, -1 on a single server
+--        11  dedupe window in ms, 0 if there is no clientMsgNo to look up and store
+--        12  head of the pending entry
+--        13  MessagePack list of the recipients that get no copy now, which may be empty; '' if
 --            this script completes the command
---        12  number of users that get a copy now, then uid and topic of each
+--        14  1 if the command is refused unless it is a retry
+--        15  number of users that get a copy now, then uid and topic of each
 --        then uid and topic of each user that is notified without a copy
 -- Reply to a new command
 --   1  0
@@ -20,13 +21,15 @@
 --   3  number of copies that full inboxes dropped
 --   4  error, '' if there was none
 --   5  1 if a pending entry was written, else 0
+-- Reply to a command whose only recipient has no room for it
+--   1  2
 -- Reply to a retry
 --   1  1
 --   2  messageId of the first command or message
 --   3  its seq
 --   4  its publication number, 0 for a command
 --   5  fields of the pending entry of the first command, nil if there is none
-local now, window, pending_uids = id_ms(tonumber(ARGV[8]), tonumber(ARGV[1])), tonumber(ARGV[9]), ARGV[11]
+local now, window, pending_uids = id_ms(tonumber(ARGV[10]), tonumber(ARGV[1])), tonumber(ARGV[11]), ARGV[13]
 if window > 0 then
   local id, seq, pub = read_dedupe(KEYS[1], now, window)
   if id then
@@ -36,14 +39,21 @@ if window > 0 then
 end
 
 redis.call('XLEN', KEYS[3]) -- fails if the key has the wrong type, before anything is written
-local users = { first = 13, last = 12 + 2 * tonumber(ARGV[12]) }
-local id = reserve_ids(KEYS[2], tonumber(ARGV[8]), now, 1)
-local dropped, failed_uids, failure = put_copies(put_copy, id, users, 4, 3)
+local users = { first = 16, last = 15 + 2 * tonumber(ARGV[15]) }
+local is_single = users.last == users.first + 1 and pending_uids == ''
+if is_single and ARGV[14] ~= '1' then
+  -- An inbox that cannot be read is reported when the copy is put into it.
+  local is_read, has = pcall(has_room, KEYS[5], KEYS[6], KEYS[7], ARGV[16])
+  if is_read and not has then return { 2 } end
+end
+if ARGV[14] == '1' then return { 2 } end
+local id = reserve_ids(KEYS[2], tonumber(ARGV[10]), now, 1)
+local dropped, failed_uids, failure = put_copies(put_copy, id, users, 4, 4)
 if #failed_uids > 0 then
   for _, uid in ipairs(pending_uids == '' and {} or cmsgpack.unpack(pending_uids)) do failed_uids[#failed_uids + 1] = uid end
   pending_uids = cmsgpack.pack(failed_uids)
 end
-if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[10], 'r', ARGV[6], 'u', pending_uids) end
+if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[12], 'r', ARGV[6], 'u', pending_uids) end
 if window > 0 then write_dedupe(KEYS[1], window, int(now), '0-' .. int(id)) end
 for at = users.last + 1, #ARGV, 2 do redis.call('SPUBLISH', ARGV[at + 1], command_frame(id, 0, ARGV[6], ARGV[at], ARGV[7])) end
 return { 0, id, dropped, failure, pending_uids ~= '' and 1 or 0 }

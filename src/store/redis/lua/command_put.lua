@@ -1,9 +1,9 @@
 -- Puts pending copies of a broker command into inboxes. Each inbox gets one copy, however often the
 -- script is repeated within an hour. On a Redis Cluster each call is for one user.
 --
--- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxIds
--- ARGV   1 to 7  see `put_copy`
---        8  messageId
+-- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxSenders, inboxIds
+-- ARGV   1 to 9  see `inbox.lua`
+--        10  messageId
 --        then uid and topic of each user
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user who got no copy, '' if there was none
@@ -16,7 +16,7 @@ local MIN_REMEMBERED = 1000
 
 -- Returns what `put_copy` returns, or 0 and 0 if the user already had a copy.
 local function put_once(id, keys, uid, topic)
-  local ids, now = KEYS[keys + 3], tonumber(ARGV[1])
+  local ids, now = KEYS[keys + 4], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1
   redis.call('PEXPIRE', ids, REMEMBERED_MS + CLOCK_SKEW_MS)
   if not is_new then return 0, 0 end
@@ -32,5 +32,5 @@ local function put_once(id, keys, uid, topic)
   return seq, dropped
 end
 
-local dropped, _, failure = put_copies(put_once, tonumber(ARGV[8]), { first = 9, last = #ARGV }, 1, 4)
+local dropped, _, failure = put_copies(put_once, tonumber(ARGV[10]), { first = 11, last = #ARGV }, 1, 5)
 return { dropped, failure }

@@ -8,11 +8,13 @@ import { bucketOf, type Keys } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";
+import { BACKEND, senderOf, shareOf } from "../../command-draft.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { dedupeKey, idCounterOf } from "./channel-names.ts";
 
 const ACCEPT = loadScript(lua("command"), lua("dedupe"), lua("inbox"));
 const PUT = loadScript(lua("command_put"), lua("inbox"));
+const ROOM = loadScript(lua("inbox_room"), lua("inbox"));
 const SWEEP = loadScript(lua("command_sweep"));
 
 export const PENDING_PAGE = 10;
@@ -28,6 +30,8 @@ export interface Command {
   readonly recipients: readonly string[];
   readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
+  /** User whose share of the inboxes the copies use, or `BACKEND`. */
+  readonly sender: string;
 }
 
 interface PutResult {
@@ -43,6 +47,8 @@ export type Acceptance =
       readonly messageId: number;
       readonly hasPendingCopies: boolean;
     })
+  /** The only recipient's inbox has no room for the command, which was not stored. */
+  | { readonly kind: "refused" }
   | {
       readonly kind: "retry";
       readonly messageId: number;
@@ -70,17 +76,27 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
   );
   return {
     ...{ messageId: 0, key, record, recipients, pushOnlyRecipients, origin },
+    sender: senderOf(draft),
     payloadBytes: payload.length,
     endMs: Math.min(ttlEndMs, ownEndMs),
     endsEarly: ownEndMs < ttlEndMs,
   };
 }
 
+/** True if a user sent the command to one other user, who may have no room for it. */
+export function mayBeRefused({ sender, recipients }: Command): boolean {
+  return sender !== BACKEND && recipients.length === 1;
+}
+
 /** The script is sent synchronously, so that commands of one channel get their ids in order. */
 export async function accept(
   ports: CommandPorts,
   command: Command,
-  { draft, count }: { readonly draft: CommandDraft; readonly count: number },
+  {
+    draft,
+    count,
+    isRefused,
+  }: { readonly draft: CommandDraft; readonly count: number; readonly isRefused: boolean },
 ): Promise<Acceptance> {
   const { link, limits } = ports;
   const { keys, isCluster } = link;
@@ -100,11 +116,13 @@ export async function accept(
     [
       ...[...copyArgs(ports, stored), ids.bucket],
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
-      ...[headOf(command), hasPending ? packr.pack(pending) : "", direct.length],
+      ...[headOf(command), hasPending ? packr.pack(pending) : ""],
+      ...[isRefused ? 1 : 0, direct.length],
       ...usersOf(keys, isCluster ? direct : [...direct, ...pushOnlyRecipients]),
     ],
   );
   const result = reply as AcceptReply;
+  if (result[0] === 2) return { kind: "refused" };
   const [, messageId] = result;
   if (result[0] === 0) {
     const [, , dropped, cause, hasPendingCopies] = result;
@@ -117,8 +135,17 @@ export async function accept(
 }
 
 type AcceptReply =
+  | readonly [2]
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
+
+/** Returns whether the inbox of the only recipient takes a copy. Calls its server. */
+export async function hasRoom(ports: CommandPorts, command: Command): Promise<boolean> {
+  const { keys } = ports.link;
+  const [uid = ""] = command.recipients;
+  const names = INBOX_KEYS.slice(1).map((name) => keys.user(name, uid));
+  return (await ports.link.run(ROOM, names, [...copyArgs(ports, command), uid])) === 1;
+}
 
 /** Puts a copy into the inboxes that lack it. On a Cluster, `uids` must have one element. */
 export async function put(
@@ -144,7 +171,7 @@ export function pendingCopiesOf(keys: Keys, key: ChannelKey): string {
 export function decodePending(messageId: number, fields: readonly Buffer[]): Command {
   const [, head = EMPTY, , record = EMPTY, , recipients = EMPTY] = fields;
   const facts = unpackVersioned(head);
-  const [, key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin] = facts;
+  const [, key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin, sender] = facts;
   return {
     messageId,
     key: key as ChannelKey, // as `headOf` of this or another node wrote it
@@ -155,6 +182,7 @@ export function decodePending(messageId: number, fields: readonly Buffer[]): Com
     recipients: packr.unpack(recipients) as string[],
     pushOnlyRecipients: pushOnlyRecipients as string[],
     origin: (origin as string | null) ?? undefined,
+    sender: sender as string,
   };
 }
 
@@ -186,20 +214,21 @@ export function leaseOf(keys: Keys, bucket: number): string {
 }
 
 const EMPTY = Buffer.alloc(0);
-const INBOX_KEYS = ["inboxSeq", "inbox", "inboxExpiry"];
+const INBOX_KEYS = ["inboxSeq", "inbox", "inboxExpiry", "inboxSenders"];
 
 function headOf(command: Command): Buffer {
-  const { key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin } = command;
-  const facts = [key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin ?? null];
+  const { key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin, sender } = command;
+  const facts = [key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin ?? null, sender];
   return packr.pack([WIRE_VERSION, ...facts]);
 }
 
 function copyArgs(
   { clock, limits }: CommandPorts,
-  { endMs, endsEarly, payloadBytes, record, origin = "" }: Command,
+  { endMs, endsEarly, payloadBytes, record, origin = "", sender }: Command,
 ): readonly Arg[] {
   const ends = [endMs, endsEarly ? 1 : 0];
-  return [clock(), ...ends, limits.maxInbox, payloadBytes, record, origin];
+  const { maxInbox } = limits;
+  return [clock(), ...ends, maxInbox, payloadBytes, record, origin, sender, shareOf(maxInbox)];
 }
 
 function inboxKeys(

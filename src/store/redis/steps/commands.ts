@@ -10,13 +10,16 @@ import { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { isUnanswered } from "../../../redis/errors.ts";
 import { commandFrame } from "../../../redis/wire.ts";
+import { shareIsFull } from "../../command-draft.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import {
   type Acceptance,
   accept,
   type Command,
   decodePending,
+  hasRoom,
   leaseOf,
+  mayBeRefused,
   newCommand,
   PENDING_PAGE,
   type PendingEntries,
@@ -100,6 +103,7 @@ export class Commands {
     const replicated = this.#ports.observeReplicas();
     const { accepting, spreading } = await this.#begin(command, draft);
     const accepted = await accepting;
+    if (accepted.kind === "refused") throw shareIsFull();
     if (accepted.kind === "retry") return this.#answerRetry(draft.key, accepted);
     const { messageId, hasPendingCopies, dropped, failure } = accepted;
     this.counts.dropped += dropped;
@@ -115,15 +119,19 @@ export class Commands {
     const { key, recipients } = command;
     const { isCluster } = this.#ports.link;
     const count = this.#direct;
-    const send = () => markHandled(accept(this.#ports, command, { draft, count }));
+    const send = (isRefused = false) =>
+      markHandled(accept(this.#ports, command, { draft, count, isRefused }));
     // On a Cluster the first script puts no copies into inboxes. It is sent at once, even if copies
-    // of the channel's earlier commands are still in progress.
-    const early = isCluster ? send() : undefined;
+    // of the channel's earlier commands are still in progress, unless the inbox must be asked
+    // first, which lies on another server.
+    const asksFirst = isCluster && mayBeRefused(command);
+    const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
-      const accepting = early ?? send();
+      const accepting = early ?? send(asksFirst && !(await hasRoom(this.#ports, command)));
       if (!isCluster && recipients.length <= count) return { accepting };
-      const { kind, messageId } = await accepting;
-      if (kind === "retry") return { accepting };
+      const accepted = await accepting;
+      if (accepted.kind !== "new") return { accepting };
+      const { messageId } = accepted;
       const notified = isCluster ? {} : { pushOnlyRecipients: [] };
       const left = {
         ...command,

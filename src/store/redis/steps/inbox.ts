@@ -49,7 +49,9 @@ export function createRedisInbox(ports: RedisStorePorts) {
       const seqs = inboxSeqs.filter(
         (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
       );
-      const keys = ["inbox", "inboxExpiry"].map((part) => link.keys.user(part, uid));
+      const keys = ["inbox", "inboxExpiry", "inboxSenders"].map((part) =>
+        link.keys.user(part, uid),
+      );
       const steps: Promise<unknown>[] = [];
       for (let at = 0; at < seqs.length; at += REMOVED_PER_CALL) {
         const batch = seqs.slice(at, at + REMOVED_PER_CALL);
