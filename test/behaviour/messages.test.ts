@@ -147,13 +147,12 @@ t.test(
       { header: { no_persist: 2 } },
       { header: { red_dot: "1" } },
       { header: 1 },
-      { client_msg_no: "" },
       { client_msg_no: "x".repeat(129) },
       { expire: -1 },
       { expire: 1.5 },
       { stream_no: 5 },
       { tag_key: "x".repeat(129) },
-      { subscribers: [] },
+      { subscribers: "bob" },
     ])
       t.equal(
         await world.refusal(SEND, { ...valid, ...change }),
