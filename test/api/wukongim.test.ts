@@ -1,6 +1,7 @@
 // Tests of the dialect for backends written for WuKongIM: the shape of replies, the tolerance for
 // bodies, and the calls with another meaning.
 
+import { HTTP_STATUS } from "../../src/api/errors.ts";
 import type { Channels } from "../../src/broker/channels.ts";
 import { BrokerError, type ErrorCode } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";
@@ -419,3 +420,54 @@ async function startWithChannel() {
   });
   return { api: await start({ channels }), channelCalls };
 }
+
+const REMOVALS: readonly (readonly [string, object])[] = [
+  ["/channel/subscriber_remove", { ...GROUP, subscribers: ["a"] }],
+  ["/channel/subscriber_remove_all", GROUP],
+  ["/channel/delete", GROUP],
+  ...["blacklist", "whitelist"].flatMap((list): (readonly [string, object])[] => [
+    [`/channel/${list}_remove`, { ...GROUP, uids: ["a"] }],
+    [`/channel/${list}_remove_all`, GROUP],
+  ]),
+];
+
+t.test(
+  "in the wukongim dialect, calls that remove something ignore a missing channel and no other refusal",
+  async (t) => {
+    const statuses: Partial<Record<ErrorCode, number>> = {
+      channel_not_found: 200,
+      not_in_channel: 400,
+      channel_disbanded: 400,
+      forbidden: 400,
+      bad_request: 400,
+      too_large: 400,
+      rate_limited: 429,
+      unavailable: 503,
+      overloaded: 503,
+      disk_full: 503,
+      internal: 500,
+    };
+    for (const [path, body] of REMOVALS)
+      for (const [code, status] of Object.entries(statuses)) {
+        // The keys of the table are error codes.
+        const [actual] = await rejection(code as ErrorCode, `POST ${path}`, { body });
+        t.equal(actual, status, `${path} with ${code}`);
+      }
+  },
+);
+
+t.test(
+  "in the wukongim dialect, each status of an error is kept if the caller must act on it, with its headers",
+  async (t) => {
+    for (const code of Object.keys(HTTP_STATUS) as readonly ErrorCode[]) {
+      const status = HTTP_STATUS[code];
+      const expected = [400, 401, 429, 500, 503].includes(status) ? status : 400;
+      const api = await start();
+      api.failure = new BrokerError(code, { message: "why", retryAfterMs: 1500 });
+      const reply = await inject(api, "POST /message/send", { body: SEND });
+      t.equal(reply.status, expected, code);
+      if (expected === 429 || expected === 503)
+        t.ok(Number(reply.headers["retry-after"]) >= 1, `${code} has Retry-After`);
+    }
+  },
+);

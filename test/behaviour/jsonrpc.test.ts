@@ -383,3 +383,92 @@ t.test(
     t.equal(sent.messageSeq, 1);
   },
 );
+
+t.test("the methods of the extended form do not exist in WuKongIM's form", async (t) => {
+  const { uid, channel, client: extended } = await connectMember(t);
+  const target = { channelId: channel.id, channelType: 2 };
+  const payload = { type: 1 };
+  const { messageSeq } = await extended.request("send", { ...target, payload });
+  const methods: Readonly<Record<string, Json>> = {
+    history: { ...target, limit: 1 },
+    conversations: { limit: 1 },
+    conversation: { ...target, change: "read", seq: messageSeq },
+    presence: { uids: [uid] },
+    watch: { uids: [uid] },
+    stream: { ...target, clientMsgNo: "s" },
+    cancel: { ...target, clientMsgNo: "s" },
+    commandack: { inboxSeqs: [1] },
+  };
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  await client.request("connect", { uid, token: `token-${uid}`, deviceId: "d" });
+  for (const [method, params] of Object.entries(methods)) {
+    const codeOf = async (of: JsonRpcClient) => {
+      of.raw(JSON.stringify({ method, params, id: method }));
+      if (of === client) await of.request("ping"); // the refusal does not come later than its reply
+      else await of.waitFor(({ texts }) => texts.some((text) => JSON.parse(text).id === method));
+      const response = of.texts.find((text) => JSON.parse(text).id === method);
+      return response && JSON.parse(response).error?.code;
+    };
+    t.equal(await codeOf(client), -32601, `${method} is refused`);
+    t.not(await codeOf(extended), -32601, `${method} exists in the extended form`);
+  }
+  const unread = await extended.request("history", { ...target, limit: 10, tagKey: "t" });
+  t.equal(unread.messages.length, 1);
+});
+
+/** Texts that `Buffer.from` decodes although they are not the canonical base64 of a payload. */
+const NOT_CANONICAL = [
+  "eyJ0eXBlIjoxfQ",
+  "eyJ0eXBlIjoxfQ=",
+  "eyJ0eXBlIjoxfR==",
+  "eyJ0eXBlIjoxfQ==\n",
+  " eyJ0eXBlIjoxfQ==",
+  "eyJ0eXBl IjoxfQ==",
+  "eyJ0eXBlIjoxfQ====",
+  "eyJ0eXBlIjoxfQ==eyJ0",
+  "eyJ0eXBlIjoxLCJhIjoi4oKs77-_In0=",
+  "eyJ0eXBl*IjoxfQ==",
+];
+
+t.test("a payload must be canonical base64 on every door that takes base64", async (t) => {
+  const { uid, channel, client: extended } = await connectMember(t);
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  await client.request("connect", { uid, token: `token-${uid}`, deviceId: "d" });
+  const target = { channelId: channel.id, channelType: 2 };
+  const body = { from_uid: uid, channel_id: channel.id, channel_type: 2 };
+  for (const payload of NOT_CANONICAL) {
+    const text = JSON.stringify(payload);
+    for (const form of [client, extended])
+      t.equal(await refusal(form.request("send", { ...target, payload })), "bad_request", text);
+    const reply = await world.call("/message/send", { ...body, payload });
+    t.match(reply, { status: 400 }, `HTTP ${text}`);
+  }
+  const { messages } = await extended.request("history", { ...target, limit: 10 });
+  t.same(messages, [], "nothing is stored");
+});
+
+t.test("the limit of a payload counts the bytes of its UTF-8 text", async (t) => {
+  const { channel, client } = await connectMember(t);
+  const target = { channelId: channel.id, channelType: 2 };
+  const MAX = 65_536;
+  const textOf = (letter: string, bytes: number) => {
+    const around = '{"type":1,"content":""}';
+    const count = Math.floor((bytes - around.length) / Buffer.byteLength(letter));
+    const text = `{"type":1,"content":"${letter.repeat(count)}"}`;
+    return text + " ".repeat(bytes - Buffer.byteLength(text));
+  };
+  const fields = `"channelId":"${channel.id}","channelType":2`;
+  const sendObject = async (text: string) => {
+    const request = `{"id":"o","method":"send","params":{${fields},"payload":${text.trim()}}}`;
+    const { error } = await client.exchange("o", request);
+    return error?.data.name ?? "accepted";
+  };
+  const sendBase64 = (text: string) =>
+    refusal(client.request("send", { ...target, payload: Buffer.from(text).toString("base64") }));
+  for (const letter of ["x", "é", "漢", "😀"]) {
+    t.equal(await sendObject(textOf(letter, MAX - 4)), "accepted", letter);
+    t.equal(await sendObject(textOf(letter, MAX + 8)), "too_large", letter);
+    t.equal(await sendBase64(textOf(letter, MAX)), "accepted", letter);
+    t.equal(await sendBase64(textOf(letter, MAX + 1)), "too_large", letter);
+  }
+});

@@ -1,6 +1,7 @@
 // WKProto on a real broker, as WuKongIM's clients use it: the behaviour of each protocol version,
 // refused packets, and captured sessions that are replayed.
 
+import { createCipheriv } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { t } from "../support/suite.ts";
 import {
@@ -522,4 +523,28 @@ t.test("packets are sent as plain text if WKProto encryption is disabled", async
     undefined,
     "the client has no key",
   );
+});
+
+t.test("a payload whose padding is not that of PKCS #7 is refused", async (t) => {
+  const client = await join(world.name("wk"));
+  const { keys } = client;
+  if (keys === undefined) throw new Error("the session is not encrypted");
+  const content = '{"type":1,"content":"padded"}   '; // two blocks
+  const paddings: readonly (readonly [string, readonly number[], number])[] = [
+    ["16 bytes", Array(16).fill(16), SUCCESS],
+    ["32 bytes", Array(32).fill(32), UNREADABLE],
+    ["48 bytes", Array(48).fill(48), UNREADABLE],
+    ["17 bytes that end a block", [...Array(15).fill(32), ...Array(17).fill(17)], UNREADABLE],
+    ["0 bytes", Array(16).fill(0), UNREADABLE],
+    ["bytes that differ", [...Array(15).fill(1), 16], UNREADABLE],
+    ["one byte that differs", [...Array(11).fill(32), 4, 5, 5, 5, 5], UNREADABLE],
+    ["more bytes than a block has", [...Array(15).fill(255), 255], UNREADABLE],
+    ["no padding", [], UNREADABLE],
+  ];
+  for (const [name, padding, reasonCode] of paddings) {
+    const cipher = createCipheriv("aes-128-cbc", keys.aesKey, keys.iv).setAutoPadding(false);
+    const plain = Buffer.concat([Buffer.from(content), Buffer.from(padding)]);
+    const payload = Buffer.concat([cipher.update(plain), cipher.final()]).toString("base64");
+    t.match(await client.send(person("bob"), "", { payload }), { reasonCode }, name);
+  }
 });

@@ -114,6 +114,21 @@ t.test(
   },
 );
 
+t.test("the pause of background requests ends with its connection", async (t) => {
+  const { server, socket, seen } = await start(t);
+  const request = await server.received("history", 7);
+  const refusal = { kind: "error", code: "rate_limited", message: "" } as const;
+  socket.reply(request, { ...refusal, retryAfterMs: 60_000 });
+  socket.end(1006);
+  await server.received("connect", 0, 1);
+  const channel = group("g3");
+  const next = await server.socket(1);
+  next.push({ kind: "message", channel, message: message(2, { channel }) });
+  replyWithMissed(next, await server.received("history", 0, 1));
+  await server.until("both messages are delivered", () => seen.size === 2);
+  t.same([...seen], ["g3 1", "g3 2"]);
+});
+
 t.test("background requests use at most half of the server's rate limit", async (t) => {
   const { server, seen, answer } = await start(t, 400);
   const from = performance.now();

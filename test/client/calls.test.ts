@@ -3,8 +3,10 @@
 
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import type { Operation } from "../../src/protocol/protocol.ts";
 import { t } from "../support/suite.ts";
-import { acknowledge, connectTo, ScriptedServer } from "./scripted.ts";
+import { TEAM } from "./messages.ts";
+import { acknowledge, connectTo, ScriptedServer, type ScriptedSocket } from "./scripted.ts";
 
 setFlagsFromString("--expose-gc");
 const collectGarbage: () => void = runInNewContext("gc");
@@ -90,4 +92,45 @@ t.test("timed-out calls are garbage collected", async (t) => {
     retained = errors.filter((error) => error.deref() !== undefined).length;
   }
   t.ok(retained <= 10, `${retained} of 1000 errors are not collected`);
+});
+
+t.test("the time to wait after `rate_limited` ends with its connection", async (t) => {
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind === "connect") acknowledge(operation, socket);
+    if (operation.kind !== "presence") return;
+    if (server.sockets.length > 1)
+      return socket.reply(operation, { kind: "presence", presence: [] });
+    const refusal = { kind: "error", code: "rate_limited", message: "" } as const;
+    socket.reply(operation, { ...refusal, retryAfterMs: 60_000 });
+  });
+  const client = connectTo(t, server, { timeouts: { requestMs: 10_000 } });
+  const refused = client.presence(["a"]);
+  await server.received("presence");
+  await new Promise(setImmediate); // the refusal arrives
+  const waiting = client.presence(["b"]);
+  server.sockets[0]?.end(1006);
+  t.same(await Promise.all([refused, waiting]), [[], []], "calls from before are sent");
+  t.same(await client.presence(["c"]), [], "a later call is sent");
+  const uids = server.sockets.flatMap((socket) => socket.all("presence").map(({ uids }) => uids));
+  t.same(uids, [["a"], ["a"], ["b"], ["c"]], "each call is sent once on the new connection");
+});
+
+t.test("a reply of another kind is no answer, and the connection stays open", async (t) => {
+  const wrong: Partial<Record<Operation["kind"], Parameters<ScriptedSocket["reply"]>[1]>> = {
+    presence: { kind: "watch", presence: [] },
+    history: { kind: "commandack", count: 1 },
+    send: { kind: "cancel", state: "closed" },
+  };
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind === "connect") acknowledge(operation, socket);
+    const reply = wrong[operation.kind];
+    if (reply !== undefined) socket.reply(operation, reply);
+  });
+  const client = connectTo(t, server, { timeouts: { requestMs: 10_000, sendMs: 50 } });
+  await client.ready();
+  await t.rejects(client.presence(["a"]), { code: "internal" });
+  await t.rejects(client.history(TEAM, { limit: 1 }), { code: "internal" });
+  await t.rejects(client.send(TEAM, "x"), { code: "timeout" });
+  t.equal(client.status, "online");
+  t.equal(server.sockets.length, 1, "the client keeps its connection");
 });

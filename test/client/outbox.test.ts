@@ -265,3 +265,71 @@ async function trial(t: Test, seed: number): Promise<void> {
   );
   await client.close();
 }
+
+t.test("the time to wait after a refused message ends with its connection", async (t) => {
+  for (const code of ["rate_limited", "overloaded"] as const) {
+    const server = new ScriptedServer(
+      handlingSends((send, socket) => {
+        if (server.sockets.length > 1) return acknowledgeSend(socket, send, 1);
+        const error = { kind: "error", message: "", retryAfterMs: 60_000 } as const;
+        socket.reply(send, { ...error, code });
+      }),
+    );
+    const client = connectTo(t, server, { timeouts: { sendMs: 10_000 } });
+    const first = client.send(TEAM, "1");
+    await server.received("send");
+    await new Promise(setImmediate); // the refusal arrives
+    const second = client.send(TEAM, "2");
+    server.sockets[0]?.end(1006);
+    await Promise.all([first, second, client.send(group("other"), "3")]);
+    const texts = server.sockets[1]?.all("send").map(textOf);
+    t.same(texts?.toSorted(), ["1", "2", "3"], `each message is sent once after ${code}`);
+  }
+});
+
+/** A server that answers no SEND by itself, and the largest number of SENDs in flight. */
+function countInFlight() {
+  const inFlight = new Set<Send>();
+  const counts = { most: 0 };
+  const server = new ScriptedServer(
+    handlingSends((send) => {
+      inFlight.add(send);
+      counts.most = Math.max(counts.most, inFlight.size);
+    }),
+  );
+  const answer = async (n: number, code?: ErrorCode) => {
+    const send = await server.received("send", n);
+    const socket = await server.socket();
+    inFlight.delete(send);
+    if (code === undefined) acknowledgeSend(socket, send, n + 1);
+    else refuse(socket, send, code);
+  };
+  return { server, counts, answer };
+}
+
+t.test("a message that the app gave up still delays the next one of its channel", async (t) => {
+  const { server, counts } = countInFlight();
+  const client = connectTo(t, server, { timeouts: { sendMs: 30 } });
+  await client.ready();
+  await t.rejects(client.send(TEAM, "timed out"), { code: "timeout" });
+  client.send(TEAM, "second").catch(() => undefined); // never answered
+  t.equal(server.sockets[0]?.all("send").length, 1);
+  t.equal(counts.most, 1, "the next message waits for the answer to the first");
+});
+
+t.test("a channel has at most one message in flight, also after a refusal", async (t) => {
+  const { server, counts, answer } = countInFlight();
+  const client = connectTo(t, server);
+  // Each message is sent from the handler of the acknowledgement before it.
+  const last = client.send(TEAM, "1").then(() => client.send(TEAM, "2"));
+  await answer(0);
+  await answer(1, "overloaded");
+  await server.received("send", 2);
+  const more = client.send(TEAM, "3");
+  await answer(2);
+  await last;
+  await answer(3);
+  await more;
+  t.same(server.sockets[0]?.all("send").map(textOf), ["1", "2", "2", "3"]);
+  t.equal(counts.most, 1);
+});

@@ -298,3 +298,29 @@ t.test(
     }
   },
 );
+
+t.test("a request is forgotten after it was answered, and answered only once", async (t) => {
+  const requests: readonly (readonly [Json, boolean])[] = [
+    [{ method: "ping", id: "1" }, true],
+    [{ method: "send", id: "1", params: { ...CHANNEL, payload: "eyJ0eXBlIjoxfQ==" } }, true],
+    [{ method: "nothing", id: "1" }, true],
+    [{ method: "send", id: "1", params: [] }, true],
+    [{ method: "presence", id: "1", params: { uids: 1 } }, true],
+    [{ method: "ping", id: "1" }, false],
+    ["{nope", true],
+  ];
+  for (const connect of [CONNECT, EXTENDED_CONNECT])
+    for (const [request, isAdmitted] of requests) {
+      const codec = connected(connect);
+      const [decoded] = [...codec.decode(bytesOf(request), true, () => isAdmitted)];
+      const ref = decoded?.ref ?? 0;
+      const code = decoded instanceof FrameError ? decoded.code : "unavailable";
+      const error = { kind: "error", ref, code, message: "", retryAfterMs: 0 } as const;
+      const hasId = typeof request !== "string";
+      const answer = parseResponse(codec.encodeReply(error));
+      t.equal(answer.id, hasId ? "1" : undefined, "the first reply has the id of the request");
+      t.same(codec.encodeReply({ kind: "pong", ref, serverTimeMs: 1 }), [], "it is forgotten");
+      const repeated = parseResponse(codec.encodeReply(error));
+      t.equal(repeated.id, undefined, "a second reply does not have it");
+    }
+});
