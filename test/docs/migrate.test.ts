@@ -1,12 +1,11 @@
-// Tests of `docs/migrate-from-wukongim.md`: each row of its tables names a test that shows the
-// statement.
+// Tests of `docs/migrate-from-wukongim.md` and `docs/SECURITY.md`: each row of their tables names a
+// test that shows the statement.
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { prose, ROOT, readPage } from "./pages.ts";
 
-const PAGE = "docs/migrate-from-wukongim.md";
 const NOT_TESTED = "not tested";
 
 /** Returns the last cell of each row of the tables, without the header rows. */
@@ -17,20 +16,24 @@ function lastCells(page: string): readonly string[] {
     .map((row) => row.slice(1, -1).split("|").at(-1)?.trim() ?? "");
 }
 
-t.test(
-  "every statement in docs/migrate-from-wukongim.md names an existing test, or says that it is not tested",
-  async (t) => {
-    const cells = lastCells(readPage(PAGE));
-    t.ok(cells.length > 25, `the tables have ${cells.length} rows`);
-    for (const cell of cells) {
-      if (cell === NOT_TESTED) continue;
-      const [file = "", title = ""] = cell.split(": ");
-      const path = join(ROOT, file);
-      if (!t.ok(existsSync(path), `${file} exists`)) continue;
-      t.ok(
-        readFileSync(path, "utf8").includes(title),
-        `the file has a test with the title in ${cell}`,
-      );
-    }
-  },
-);
+for (const [page, minRows] of [
+  ["docs/migrate-from-wukongim.md", 25],
+  ["docs/SECURITY.md", 25],
+] as const)
+  t.test(
+    `every statement in ${page} names an existing test, or says that it is not tested`,
+    async (t) => {
+      const cells = lastCells(readPage(page));
+      t.ok(cells.length > minRows, `the tables have ${cells.length} rows`);
+      for (const cell of cells) {
+        if (cell === NOT_TESTED) continue;
+        const [file = "", title = ""] = cell.split(": ");
+        const path = join(ROOT, file);
+        if (!t.ok(existsSync(path), `${file} exists`)) continue;
+        t.ok(
+          readFileSync(path, "utf8").includes(title),
+          `the file has a test with the title in ${cell}`,
+        );
+      }
+    },
+  );

@@ -27,7 +27,8 @@ t.test("every link to a file or heading of the project has a target", async (t) 
 
 t.test("every environment variable in the pages and the Dockerfile exists", async (t) => {
   const variables = new Set(["JINDOU_CONFIG"]);
-  for (const name of ["JINDOU_FAULT_SECONDS", "JINDOU_TEST_VOLUME"]) variables.add(name); // used by tests only
+  for (const name of ["JINDOU_FAULT_SECONDS", "JINDOU_TEST_QUIET", "JINDOU_TEST_VOLUME"])
+    variables.add(name); // used by tests only
   for (const { env, secret } of CONFIG_KEYS) {
     variables.add(env);
     if (secret) variables.add(`${env}_FILE`);
