@@ -74,7 +74,10 @@ function nullRuleOf(schema: TSchema): NullRule {
   };
 }
 
-/** If `fillsLists` is true, a missing or `null` list becomes an empty one where that is allowed. */
+/**
+ * Removes optional fields that are `null`. If `fillsLists` is true, a required list that is missing
+ * or `null` becomes an empty list, unless its schema requires items.
+ */
 function withoutNulls(rule: NullRule, value: unknown, fillsLists: boolean): unknown {
   if (value === null) return fillsLists && rule.isList ? [] : null;
   if (typeof value !== "object" || rule.fields.length === 0 || Array.isArray(value)) return value;

@@ -35,7 +35,7 @@ export const streamQuery = Type.Object({
     Type.String({
       maxLength: 4096,
       description:
-        "Credential of a viewer, used instead of one of the control plane: the token of a device of `uid`, who must be in the channel. Can also be sent in the header x-token",
+        "Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token",
     }),
   ),
   device_flag: Type.Optional(

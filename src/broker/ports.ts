@@ -139,7 +139,7 @@ export interface ChannelStore {
    * does not exist or is disbanded. A user's lists need no channel record.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
-  /** Returns the sizes of the channel, all 0 if it does not exist. */
+  /** All sizes are 0 for a group that does not exist. A user's lists need no channel record. */
   channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
   /** Returns all uids on the list, in no particular order. */
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;

@@ -24,7 +24,7 @@ interface CleanText {
   readonly text: string;
   /**
    * Why the text is rejected, as the rest of a sentence that begins with the name of the setting.
-   * Contains no value. `undefined` if the text is accepted.
+   * Never quotes the value, which may be a secret. `undefined` if the text is accepted.
    */
   readonly fault: string | undefined;
 }

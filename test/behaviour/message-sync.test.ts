@@ -135,7 +135,7 @@ async function textsOf(source: World, uid: string, limit = 0) {
 }
 
 t.test(
-  "POST /message/sendbatch sends a message to each user and lists the users who were refused [issue: message/sendbatch]",
+  "POST /message/sendbatch sends a message to each user and lists the users to whom it could not be sent [issue: message/sendbatch]",
   async (t) => {
     const [alice, bob, eve] = [world.name("alice"), world.name("bob"), world.name("eve")];
     const client = await world.join(t, bob);

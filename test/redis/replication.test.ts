@@ -48,7 +48,7 @@ t.test(
 );
 
 t.test(
-  "a message that no replica has in time is rejected as unavailable, and its retry is a duplicate",
+  "a message that no replica receives in time is rejected as unavailable, and its retry is a duplicate",
   async (t) => {
     const primary = await startRedis(t, SYNC_AT_ONCE);
     const replica = await replicaOf(t, primary);

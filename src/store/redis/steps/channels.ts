@@ -56,6 +56,7 @@ const MEMBERS_KEYS = ["joinSeqs", "positions", "replaced"];
 const NO_CHANNEL = 0;
 const DISBANDED = 1;
 const NOT_MEMBERS = 2;
+/** Item in the reply of `members_since.lua` for a uid that is not a member. */
 const NOT_A_MEMBER = -1;
 
 interface RedisChannels extends ChannelStore {
