@@ -228,7 +228,7 @@ export class Admission {
 
   readonly admit = (bytes: number, values: number): boolean => {
     this.bytes = bytes;
-    const cost = values / VALUES_PER_FRAME;
+    const cost = Math.floor(values / VALUES_PER_FRAME);
     if (!this.#isPaid) this.waitMs = this.#rate.take(1 + cost, this.#nowMs);
     else if (this.waitMs === 0 && cost > 0) this.#rate.charge(cost);
     this.#isPaid = false;

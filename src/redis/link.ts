@@ -603,7 +603,7 @@ export class RedisLink {
   async #diagnose(error: unknown): Promise<void> {
     if (this.#isDiagnosing) return;
     this.#isDiagnosing = true;
-    const precise = await diagnosisOf(this.#client, error);
+    const precise = await diagnosisOf(this.#client, error).catch(() => undefined);
     this.#isDiagnosing = false;
     if (precise !== undefined && this.#status === "down") this.outage.record(precise);
   }

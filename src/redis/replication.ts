@@ -28,7 +28,7 @@ export class ReplicationBarrier {
    */
   wait(key: string): Promise<void> | undefined {
     if (this.#link.settings.minReplicas === 0) return undefined;
-    return this.#join([this.#link.primaryOf(key)]);
+    return this.#join(() => [this.#link.primaryOf(key)]);
   }
 
   /**
@@ -46,7 +46,7 @@ export class ReplicationBarrier {
             message:
               "The connection to a primary was lost before its replicas confirmed the write. Retry it.",
           });
-      await this.#join(this.#connected());
+      await this.#join(() => this.#connected());
     };
   }
 
@@ -59,8 +59,8 @@ export class ReplicationBarrier {
     return this.#link.primaries().filter(({ status }) => status === "ready");
   }
 
-  async #join(primaries: readonly Redis[]): Promise<void> {
-    const joined = primaries.map((primary) => this.#waitsOf(primary).join());
+  async #join(primaries: () => readonly Redis[]): Promise<void> {
+    const joined = primaries().map((primary) => this.#waitsOf(primary).join());
     for (const result of await Promise.allSettled(joined))
       if (result.status === "rejected") {
         this.#link.outage.record(result.reason);

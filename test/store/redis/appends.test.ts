@@ -404,6 +404,9 @@ t.test(
     const timeoutMs = 1000; // the clock of Redis counts as known for longer
     const node = await openStore(t, server.url, { settings: { timeoutMs } });
     const { store } = node;
+    // No command may wait for a reply, or ioredis would close the connection for its silence.
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await store.headSeq("2:g");
     const first = codeOf(store.append(numbered(1, "phone")));
     const until = performance.now() + 1.5 * timeoutMs;
     while (performance.now() < until); // the process is busy with other work
