@@ -34,6 +34,8 @@ const DROP = loadScript(lua("drop_peer"));
 
 /** Maximum number of channels per script, which then takes about half a millisecond. */
 const ORDER_PER_CALL = 400;
+/** Maximum number of peers without a message that one list removes, each with several calls. */
+const REMOVED_PEERS = 20;
 const HEADS_PER_CALL = 40;
 /** Maximum number of scripts in flight for one list, so that other calls are not delayed. */
 const IN_FLIGHT = 2;
@@ -161,7 +163,7 @@ export function createConversationLists(
         }
     };
     await slice.each(pieces, (piece) => semaphore.run(() => read(piece)));
-    for (const key of unused) await removePeer(uid, channelOf(key, uid).id);
+    for (const key of unused.slice(0, REMOVED_PEERS)) await removePeer(uid, channelOf(key, uid).id);
     // A single server runs the scripts in order, and a change after the first script may be missing
     // in the results of the others.
     const newestId = link.isCluster ? Math.max(0, ...counters) : Math.min(...counters);
