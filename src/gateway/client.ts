@@ -57,7 +57,6 @@ export interface ClientContext {
 /** Work that was charged before an operation, in addition to its frame. */
 interface Charge {
   readonly cost: number;
-  readonly delivery: number;
   readonly reserved: Reservation;
 }
 
@@ -205,11 +204,11 @@ export class Client implements ConnectionHandler {
     const cost = costOf(operation, session, operations);
     const delivery = deliveryOf(operation, session, operations);
     const reserved = this.#rate.reserve(cost, delivery);
-    this.#metrics().worked(operation.kind, frameCost(bytes));
+    this.#metrics().worked(operation.kind, frameCost(bytes) + delivery);
     try {
       const result = operate(session, operation, operations);
       if (result !== undefined)
-        void this.#awaitResult(result, operation, { cost, delivery, reserved });
+        void this.#awaitResult(result, operation, { cost, reserved });
     } catch (error) {
       this.#rate.refund(reserved);
       this.#replyFailure(operation.ref, error);
@@ -223,10 +222,10 @@ export class Client implements ConnectionHandler {
   ): Promise<void> {
     this.#inFlight += 1;
     try {
-      const { cost, delivery, reserved } = charged;
+      const { cost, reserved } = charged;
       const work = (await result) ?? cost;
       if (work !== cost) this.#rate.settle(reserved, work);
-      if (work + delivery > 0) this.#metrics().worked(kind, work + delivery);
+      if (work > 0) this.#metrics().worked(kind, work);
     } catch (error) {
       this.#rate.refund(charged.reserved);
       this.#replyFailure(ref, error);
