@@ -62,6 +62,7 @@ const SCRATCH_CALLS = [
   "ZCOUNT @ 0 0",
   "ZRANGE @ 0 0",
   "ZRANGEBYSCORE @ 0 0",
+  "ZINCRBY @ 1 m",
   "ZREM @ m",
   "ZREMRANGEBYRANK @ 0 0",
   "ZREMRANGEBYSCORE @ 0 0",

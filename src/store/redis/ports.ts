@@ -89,8 +89,13 @@
 //   inboxExpiry     ZSET     inboxSeq, scored by the time when     for copies that expire earlier
 //                            the copy expires                      than older copies
 //   inboxSenders    HASH     inboxSeq: user who sent the copy      if users sent copies; backends
-//                            #<uid>: number of the uid's copies    are not listed. The number may
-//                                                                  be absent after a migration
+//                                                                  are not listed
+//     #                      seq of the last backend's copy that a  if such a copy was dropped
+//                            full inbox dropped
+//   inboxShares     ZSET     uid, scored by the number of the      like inboxSenders, except until
+//                            user's copies                         the first use after a migration
+//   inboxOrder      ZSET     <length of the uid>:<uid>:<inboxSeq   like inboxShares
+//                            with 15 digits>, all scored 0
 //   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
 //                            a pending copy was put into the inbox
 //   topic                    publish/subscribe channel of the      no key

@@ -5,7 +5,8 @@
 -- KEYS   1  dedupe
 --        2  counter of message ids
 --        3  commands (pending copies of the bucket)
---        then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry, inboxSenders
+--        then for each user that gets a copy now: inboxSeq, inbox, inboxExpiry, inboxSenders,
+--        inboxShares, inboxOrder
 -- ARGV   1 to 9  see `inbox.lua`
 --        10  bucket of the counter, -1 on a single server
 --        11  dedupe window in ms, 0 if there is no clientMsgNo to look up and store
@@ -43,12 +44,12 @@ local users = { first = 16, last = 15 + 2 * tonumber(ARGV[15]) }
 local is_single = users.last == users.first + 1 and pending_uids == ''
 if is_single and ARGV[14] ~= '1' then
   -- An inbox that cannot be read is reported when the copy is put into it.
-  local is_read, has = pcall(has_room, KEYS[5], KEYS[6], KEYS[7], ARGV[16])
+  local is_read, has = pcall(has_room, inbox_at(5), ARGV[16])
   if is_read and not has then return { 2 } end
 end
 if ARGV[14] == '1' then return { 2 } end
 local id = reserve_ids(KEYS[2], tonumber(ARGV[10]), now, 1)
-local dropped, failed_uids, failure = put_copies(put_copy, id, users, 4, 4)
+local dropped, failed_uids, failure = put_copies(put_copy, id, users, 4, 6)
 if #failed_uids > 0 then
   for _, uid in ipairs(pending_uids == '' and {} or cmsgpack.unpack(pending_uids)) do failed_uids[#failed_uids + 1] = uid end
   pending_uids = cmsgpack.pack(failed_uids)

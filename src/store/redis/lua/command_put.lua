@@ -1,7 +1,8 @@
 -- Puts pending copies of a broker command into inboxes. Each inbox gets one copy, however often the
 -- script is repeated within an hour. On a Redis Cluster each call is for one user.
 --
--- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxSenders, inboxIds
+-- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxSenders, inboxShares,
+--        inboxOrder, inboxIds
 -- ARGV   1 to 9  see `inbox.lua`
 --        10  messageId
 --        then uid and topic of each user
@@ -16,7 +17,7 @@ local MIN_REMEMBERED = 1000
 
 -- Returns what `put_copy` returns, or 0 and 0 if the user already had a copy.
 local function put_once(id, keys, uid, topic)
-  local ids, now = KEYS[keys + 4], tonumber(ARGV[1])
+  local ids, now = KEYS[keys + 6], tonumber(ARGV[1])
   local is_new = redis.call('ZADD', ids, int(now), int(id)) == 1
   redis.call('PEXPIRE', ids, REMEMBERED_MS + CLOCK_SKEW_MS)
   if not is_new then return 0, 0 end
@@ -32,5 +33,5 @@ local function put_once(id, keys, uid, topic)
   return seq, dropped
 end
 
-local dropped, _, failure = put_copies(put_once, tonumber(ARGV[10]), { first = 11, last = #ARGV }, 1, 5)
+local dropped, _, failure = put_copies(put_once, tonumber(ARGV[10]), { first = 11, last = #ARGV }, 1, 7)
 return { dropped, failure }

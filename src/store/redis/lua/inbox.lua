@@ -1,54 +1,69 @@
 -- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them.
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
+local SEQ_DIGITS = 15 -- of the greatest inboxSeq
+local MAX_PAGE = 32
+
+-- Returns the keys of an inbox, which begin at an index in KEYS.
+local function inbox_at(at)
+  return { copies = KEYS[at], expiry = KEYS[at + 1], senders = KEYS[at + 2], shares = KEYS[at + 3], order = KEYS[at + 4] }
+end
+
+-- Members of `order` that begin with this are copies of the sender, in the order of their seqs.
+local function order_prefix(sender)
+  return #sender .. ':' .. sender .. ':'
+end
+
+local function order_member(sender, seq)
+  return order_prefix(sender) .. string.rep('0', SEQ_DIGITS - #seq) .. seq
+end
+
+-- Adds the copy `seq`, a string, to `shares` and `order`.
+local function index_copy(inbox, sender, seq)
+  redis.call('ZINCRBY', inbox.shares, 1, sender)
+  redis.call('ZADD', inbox.order, 0, order_member(sender, seq))
+end
+
 -- Forgets whose copy it was, after the copy was removed. Copies of backends are not remembered.
-local function forget_sender(senders, seq)
-  local sender = redis.call('HGET', senders, seq)
+local function forget_sender(inbox, seq)
+  local sender = redis.call('HGET', inbox.senders, seq)
   if not sender then return end
-  redis.call('HDEL', senders, seq)
-  local count = '#' .. sender
-  if redis.call('HEXISTS', senders, count) == 0 then return end -- see `copies_of`
-  if redis.call('HINCRBY', senders, count, -1) <= 0 then redis.call('HDEL', senders, count) end
+  redis.call('HDEL', inbox.senders, seq)
+  redis.call('ZREM', inbox.order, order_member(sender, seq))
+  if tonumber(redis.call('ZINCRBY', inbox.shares, -1, sender)) <= 0 then redis.call('ZREM', inbox.shares, sender) end
 end
 
--- Returns the sender of each copy, by seq, and the number of copies of each user.
-local function read_senders(senders)
-  local sender_of, counts = {}, {}
-  local fields = redis.call('HGETALL', senders)
-  for at = 1, #fields, 2 do
-    if string.sub(fields[at], 1, 1) ~= '#' then
-      local sender = fields[at + 1]
-      sender_of[fields[at]] = sender
-      counts[sender] = (counts[sender] or 0) + 1
-    end
+-- Returns true if the inbox contains copies of users. Must be called before `shares` and `order` are
+-- read or a user's copy is added: a migration writes only `senders`, so both are written once here.
+local function has_senders(inbox)
+  if redis.call('EXISTS', inbox.senders) == 0 then return false end
+  if redis.call('EXISTS', inbox.shares) == 1 then return true end
+  redis.call('HDEL', inbox.senders, '#')
+  local fields = redis.call('HGETALL', inbox.senders)
+  if not fields[1] then return false end
+  for at = 1, #fields, 2 do index_copy(inbox, fields[at + 1], fields[at]) end
+  local ttl_ms = redis.call('PTTL', inbox.senders)
+  for _, key in ipairs({ inbox.shares, inbox.order }) do
+    if ttl_ms > 0 then redis.call('PEXPIRE', key, int(ttl_ms)) end
   end
-  return sender_of, counts
-end
-
--- Returns the number of a user's copies. A migration does not write it, so it is counted once.
-local function copies_of(senders, sender)
-  local count = redis.call('HGET', senders, '#' .. sender)
-  if count then return tonumber(count) end
-  local _, counts = read_senders(senders)
-  if counts[sender] then redis.call('HSET', senders, '#' .. sender, counts[sender]) end
-  return counts[sender] or 0
+  return true
 end
 
 -- Removes expired copies: at most `count` that are listed in `expiry`, and at most `count` from the
 -- beginning of the inbox. `expiry` lists the copies that expire before older copies. The others
 -- expire in the order in which they were added.
-local function expire_copies(inbox, expiry, senders, now, count)
-  local expired_seqs = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, count)
+local function expire_copies(inbox, now, count)
+  local expired_seqs = redis.call('ZRANGEBYSCORE', inbox.expiry, '-inf', int(now), 'LIMIT', 0, count)
   for _, seq in ipairs(expired_seqs) do
-    redis.call('XDEL', inbox, seq .. '-0')
-    redis.call('ZREM', expiry, seq)
-    forget_sender(senders, seq)
+    redis.call('XDEL', inbox.copies, seq .. '-0')
+    redis.call('ZREM', inbox.expiry, seq)
+    forget_sender(inbox, seq)
   end
   for _ = 1, count do
-    local oldest = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+    local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1]
     if not oldest or tonumber(oldest[2][2]) > now then return end
-    redis.call('XDEL', inbox, oldest[1])
-    forget_sender(senders, string.match(oldest[1], '^%d+'))
+    redis.call('XDEL', inbox.copies, oldest[1])
+    forget_sender(inbox, string.match(oldest[1], '^%d+'))
   end
 end
 
@@ -56,51 +71,72 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
-local function drop_copy(inbox, senders, seq)
-  redis.call('XDEL', inbox, seq .. '-0')
-  forget_sender(senders, seq)
-end
-
--- Drops the oldest copy of a user.
-local function drop_oldest(inbox, senders, sender_of, sender)
-  local oldest
-  for seq, other in pairs(sender_of) do
-    if other == sender and (not oldest or tonumber(seq) < tonumber(oldest)) then oldest = seq end
+-- Drops the oldest copy of a user. Returns the number of dropped copies.
+local function drop_oldest(inbox, sender)
+  local prefix = order_prefix(sender)
+  local member = redis.call('ZRANGE', inbox.order, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
+  if not member then
+    redis.call('ZREM', inbox.shares, sender)
+    return 0
   end
-  if oldest then drop_copy(inbox, senders, oldest) end
+  local seq = string.match(member, '^0*(%d+)', #prefix + 1)
+  forget_sender(inbox, seq)
+  redis.call('ZREM', inbox.order, member)
+  return redis.call('XDEL', inbox.copies, seq .. '-0')
 end
 
--- Drops the oldest copy that a backend sent. The inbox must contain one.
-local function drop_backend(inbox, senders, sender_of)
-  local from = '-'
+-- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users. The
+-- field # of `senders` is the seq of the last dropped one, so that older copies of users are passed
+-- only once. Returns the number of dropped copies.
+local function drop_backend(inbox)
+  local seq, count = tonumber(redis.call('HGET', inbox.senders, '#') or 0) + 1, 2
   while true do
-    local page = redis.call('XRANGE', inbox, from, '+', 'COUNT', 16)
-    if not page[1] then return end
-    for _, entry in ipairs(page) do
-      local seq = string.match(entry[1], '^%d+')
-      if not sender_of[seq] then return drop_copy(inbox, senders, seq) end
+    local seqs, users = {}, 0
+    for at = 1, count do seqs[at] = int(seq + at - 1) end
+    for at, sender in ipairs(redis.call('HMGET', inbox.senders, unpack(seqs))) do
+      if not sender then break end
+      users = at
     end
-    from = '(' .. page[#page][1]
+    seq = seq + users
+    if users == count then
+      count = math.min(2 * count, MAX_PAGE)
+    else
+      count = 2
+      local entry = redis.call('XRANGE', inbox.copies, int(seq), '+', 'COUNT', 1)[1]
+      if not entry then return redis.call('XTRIM', inbox.copies, 'MAXLEN', redis.call('XLEN', inbox.copies) - 1) end
+      local found = tonumber(string.match(entry[1], '^%d+'))
+      if found == seq then
+        redis.call('HSET', inbox.senders, '#', int(seq))
+        return redis.call('XDEL', inbox.copies, entry[1])
+      end
+      seq = found
+    end
   end
 end
 
--- Drops the oldest copy of the sender with the most copies. Returns false if only copies of backends
--- could be dropped for a copy of the user `by`; by is '' for a backend.
-local function drop_one(inbox, senders, by)
-  local sender_of, counts = read_senders(senders)
-  local users, most, victim = 0, 0, nil
-  for sender, count in pairs(counts) do
-    users = users + count
-    if count > most then most, victim = count, sender end
+-- Drops copies until fewer than `max_copies` remain: the oldest copy of the sender with the most
+-- copies, repeatedly. Stops if only copies of backends could be dropped for a copy of the user `by`;
+-- by is '' for a backend. Returns the number of dropped copies, and true unless it stopped.
+local function make_room(inbox, max_copies, by)
+  local dropped, has_users = 0, has_senders(inbox)
+  while true do
+    local length = redis.call('XLEN', inbox.copies)
+    if length < max_copies then return dropped, true end
+    local victim, most = nil, 0
+    if has_users then
+      local top = redis.call('ZRANGE', inbox.shares, 0, 0, 'REV', 'WITHSCORES')
+      victim, most = top[1], tonumber(top[2] or 0)
+    end
+    if victim and (by ~= '' or length - redis.call('ZCARD', inbox.order) < most) then
+      dropped = dropped + drop_oldest(inbox, victim)
+    elseif by ~= '' then
+      return dropped, false
+    elseif victim then
+      dropped = dropped + drop_backend(inbox)
+    else
+      return dropped + redis.call('XTRIM', inbox.copies, 'MAXLEN', int(max_copies - 1)), true
+    end
   end
-  if by == '' and redis.call('XLEN', inbox) - users >= most then
-    drop_backend(inbox, senders, sender_of)
-  elseif victim then
-    drop_oldest(inbox, senders, sender_of, victim)
-  else
-    return false
-  end
-  return true
 end
 
 -- Arguments of a copy:
@@ -115,55 +151,51 @@ end
 --        9  maximum number of copies of one user in another user's inbox
 
 -- Returns true if the sender has a full share of the inbox. Removes expired copies first.
-local function has_share(inbox, expiry, senders, uid)
+local function has_share(inbox, uid)
   local sender, share = ARGV[8], tonumber(ARGV[9])
-  if sender == '' or sender == uid or redis.call('XLEN', inbox) < share then return false end
-  if copies_of(senders, sender) < share then return false end
-  expire_copies(inbox, expiry, senders, tonumber(ARGV[1]), 100)
-  return copies_of(senders, sender) >= share
+  if sender == '' or sender == uid or not has_senders(inbox) then return false end
+  if tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) < share then return false end
+  expire_copies(inbox, tonumber(ARGV[1]), 100)
+  return tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) >= share
 end
 
 -- Returns true if a copy can be put without dropping a copy of the sender or of a backend.
-local function has_room(inbox, expiry, senders, uid)
+local function has_room(inbox, uid)
   if ARGV[8] == '' then return true end
-  if has_share(inbox, expiry, senders, uid) then return false end
-  if redis.call('XLEN', inbox) < tonumber(ARGV[4]) then return true end
-  expire_copies(inbox, expiry, senders, tonumber(ARGV[1]), 100)
-  return redis.call('XLEN', inbox) < tonumber(ARGV[4]) or redis.call('HLEN', senders) > 0
+  if has_share(inbox, uid) then return false end
+  if redis.call('XLEN', inbox.copies) < tonumber(ARGV[4]) then return true end
+  expire_copies(inbox, tonumber(ARGV[1]), 100)
+  return redis.call('XLEN', inbox.copies) < tonumber(ARGV[4]) or has_senders(inbox)
 end
 
 -- Puts a copy into an inbox. Publishes the copy last, so that a copy that could not be stored is
 -- not published.
---   keys  index in KEYS of the user's inboxSeq, followed by inbox, inboxExpiry and inboxSenders
+--   keys  index in KEYS of the user's inboxSeq, followed by the keys that `inbox_at` returns
 -- Returns the copy's inboxSeq, and the number of older copies that were dropped for it. The
 -- inboxSeq is 0 if the inbox is full of copies of backends and a user sent the copy.
 local function put_copy(id, keys, uid, topic)
-  local inbox, expiry, senders = KEYS[keys + 1], KEYS[keys + 2], KEYS[keys + 3]
-  local now, max_copies, sender, dropped = tonumber(ARGV[1]), tonumber(ARGV[4]), ARGV[8], 0
+  local inbox, now, max_copies, sender, dropped = inbox_at(keys + 1), tonumber(ARGV[1]), tonumber(ARGV[4]), ARGV[8], 0
   local ttl_ms = int(math.max(1, tonumber(ARGV[2]) - now)) -- at least 1: the copy may have expired
-  if has_share(inbox, expiry, senders, uid) then
-    drop_oldest(inbox, senders, read_senders(senders), sender)
-    dropped = 1
-  end
-  if redis.call('XLEN', inbox) >= max_copies then
-    expire_copies(inbox, expiry, senders, now, 100)
-    while redis.call('XLEN', inbox) >= max_copies do
-      if not drop_one(inbox, senders, sender) then return 0, dropped end
-      dropped = dropped + 1
-    end
+  if has_share(inbox, uid) then dropped = drop_oldest(inbox, sender) end
+  if redis.call('XLEN', inbox.copies) >= max_copies then
+    expire_copies(inbox, now, 100)
+    local dropped_now, has_made = make_room(inbox, max_copies, sender)
+    dropped = dropped + dropped_now
+    if not has_made then return 0, dropped end
   end
   local seq = redis.call('INCR', KEYS[keys])
-  if seq % TIDY_EVERY == 0 then expire_copies(inbox, expiry, senders, now, 100) end
+  if seq % TIDY_EVERY == 0 then expire_copies(inbox, now, 100) end
   if ARGV[3] == '1' then
-    redis.call('ZADD', expiry, ARGV[2], int(seq))
-    extend_ttl(expiry, ttl_ms)
+    redis.call('ZADD', inbox.expiry, ARGV[2], int(seq))
+    extend_ttl(inbox.expiry, ttl_ms)
   end
-  redis.call('XADD', inbox, int(seq) .. '-0', 'x', ARGV[2], 'i', int(id), 'n', ARGV[5], 'r', ARGV[6])
-  extend_ttl(inbox, ttl_ms)
+  redis.call('XADD', inbox.copies, int(seq) .. '-0', 'x', ARGV[2], 'i', int(id), 'n', ARGV[5], 'r', ARGV[6])
+  extend_ttl(inbox.copies, ttl_ms)
   if sender ~= '' then
-    local count = copies_of(senders, sender)
-    redis.call('HSET', senders, int(seq), sender, '#' .. sender, count + 1)
-    extend_ttl(senders, ttl_ms)
+    if sender == uid then has_senders(inbox) end
+    redis.call('HSET', inbox.senders, int(seq), sender)
+    index_copy(inbox, sender, int(seq))
+    for _, key in ipairs({ inbox.senders, inbox.shares, inbox.order }) do extend_ttl(key, ttl_ms) end
   end
   redis.call('SPUBLISH', topic, command_frame(id, seq, ARGV[6], uid, ARGV[7]))
   return seq, dropped

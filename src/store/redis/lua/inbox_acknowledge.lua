@@ -3,16 +3,19 @@
 -- KEYS   1  inbox
 --        2  inboxExpiry
 --        3  inboxSenders
+--        4  inboxShares
+--        5  inboxOrder
 -- ARGV   1  now
 --        then the inboxSeq of each copy
 -- Reply  number of acknowledged copies that were still in the inbox
+local inbox = inbox_at(1)
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-expire_copies(KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), 1000)
+expire_copies(inbox, tonumber(ARGV[1]), 1000)
 local ids = {}
 for at = 2, #ARGV do ids[at - 1] = ARGV[at] .. '-0' end
 local removed = redis.call('XDEL', KEYS[1], unpack(ids))
 if removed > 0 and redis.call('EXISTS', KEYS[2]) == 1 then redis.call('ZREM', KEYS[2], unpack(ARGV, 2)) end
 if removed > 0 and redis.call('EXISTS', KEYS[3]) == 1 then
-  for at = 2, #ARGV do forget_sender(KEYS[3], ARGV[at]) end
+  for at = 2, #ARGV do forget_sender(inbox, ARGV[at]) end
 end
 return removed

@@ -3,7 +3,9 @@
 -- KEYS   1  inbox
 --        2  inboxExpiry
 --        3  inboxSenders
+--        4  inboxShares
+--        5  inboxOrder
 -- ARGV   1 to 9  see `inbox.lua`
 --        10  uid
 -- Reply  1 or 0
-return has_room(KEYS[1], KEYS[2], KEYS[3], ARGV[10]) and 1 or 0
+return has_room(inbox_at(1), ARGV[10]) and 1 or 0

@@ -111,7 +111,7 @@ export async function accept(
     ACCEPT,
     [
       ...[dedupeKey(keys, draft), ids.key, pendingCopiesOf(keys, key)],
-      ...inboxKeys(keys, direct, INBOX_KEYS),
+      ...inboxKeys(keys, direct, PUT_KEYS),
     ],
     [
       ...[...copyArgs(ports, stored), ids.bucket],
@@ -143,7 +143,7 @@ type AcceptReply =
 export async function hasRoom(ports: CommandPorts, command: Command): Promise<boolean> {
   const { keys } = ports.link;
   const [uid = ""] = command.recipients;
-  const names = INBOX_KEYS.slice(1).map((name) => keys.user(name, uid));
+  const names = INBOX_KEYS.map((name) => keys.user(name, uid));
   return (await ports.link.run(ROOM, names, [...copyArgs(ports, command), uid])) === 1;
 }
 
@@ -154,7 +154,7 @@ export async function put(
   uids: readonly string[],
 ): Promise<PutResult> {
   const { keys } = ports.link;
-  const reply = await ports.link.run(PUT, inboxKeys(keys, uids, [...INBOX_KEYS, "inboxIds"]), [
+  const reply = await ports.link.run(PUT, inboxKeys(keys, uids, [...PUT_KEYS, "inboxIds"]), [
     ...[...copyArgs(ports, command), command.messageId],
     ...usersOf(keys, uids),
   ]);
@@ -214,7 +214,9 @@ export function leaseOf(keys: Keys, bucket: number): string {
 }
 
 const EMPTY = Buffer.alloc(0);
-const INBOX_KEYS = ["inboxSeq", "inbox", "inboxExpiry", "inboxSenders"];
+/** Keys of an inbox, in the order in which the scripts take them. */
+export const INBOX_KEYS = ["inbox", "inboxExpiry", "inboxSenders", "inboxShares", "inboxOrder"];
+const PUT_KEYS = ["inboxSeq", ...INBOX_KEYS];
 
 function headOf(command: Command): Buffer {
   const { key, payloadBytes, endMs, endsEarly, pushOnlyRecipients, origin, sender } = command;

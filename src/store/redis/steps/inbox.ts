@@ -7,6 +7,7 @@ import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
+import { INBOX_KEYS } from "./command-steps.ts";
 import { Commands } from "./commands.ts";
 
 const READ = loadScript(lua("inbox_read"));
@@ -49,9 +50,7 @@ export function createRedisInbox(ports: RedisStorePorts) {
       const seqs = inboxSeqs.filter(
         (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
       );
-      const keys = ["inbox", "inboxExpiry", "inboxSenders"].map((part) =>
-        link.keys.user(part, uid),
-      );
+      const keys = INBOX_KEYS.map((part) => link.keys.user(part, uid));
       const steps: Promise<unknown>[] = [];
       for (let at = 0; at < seqs.length; at += REMOVED_PER_CALL) {
         const batch = seqs.slice(at, at + REMOVED_PER_CALL);
