@@ -6,7 +6,7 @@ import { BrokerError } from "../../../src/broker/errors.ts";
 import type { CommandDraft } from "../../../src/broker/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
-import { startRedis, startRedisCluster } from "../../support/redis.ts";
+import { commandCallsIn, startRedis, startRedisCluster } from "../../support/redis.ts";
 import {
   copiesOf,
   freshPrefix,
@@ -286,6 +286,27 @@ t.test("inboxes work on a single Redis server", async (t) => {
       ...{ evalsha: "1", get: "1", set: "2" },
       ...{ xlen: "41", incr: "40", xadd: "40", pexpire: "80", spublish: "41" },
     });
+  });
+
+  t.test("copies into full inboxes do not read all other copies", async (t) => {
+    const { inbox, seqs } = await startInbox(t, { url, limits: { maxInbox: 50 } });
+    const senders = [undefined, "s", "s", "s"] as const;
+    const send = (at: number) => {
+      const origin = senders[at % senders.length];
+      return inbox.appendCommand(
+        commandOf({ fromUid: `u${at % 7}`, origin, recipients: ["bob", "carol"] }),
+      );
+    };
+    for (let at = 0; at < 60; at++) await send(at);
+    const client = server.client();
+    const before = await client.info("commandstats");
+    for (let at = 0; at < 60; at++) await send(at);
+    const after = await client.info("commandstats");
+    const added = (name: string) => commandCallsIn(after, name) - commandCallsIn(before, name);
+    t.equal(added("xadd"), 120);
+    t.equal(added("hgetall"), 0);
+    t.ok(added("xrange") <= 4 * 120 && added("hmget") <= 120, "few pages are read");
+    t.equal((await seqs("bob")).length, 50);
   });
 
   t.test("interrupted and retried commands reach each recipient once", async (t) => {
