@@ -207,8 +207,7 @@ export class Client implements ConnectionHandler {
     this.#metrics().worked(operation.kind, frameCost(bytes) + delivery);
     try {
       const result = operate(session, operation, operations);
-      if (result !== undefined)
-        void this.#awaitResult(result, operation, { cost, reserved });
+      if (result !== undefined) void this.#awaitResult(result, operation, { cost, reserved });
     } catch (error) {
       this.#rate.refund(reserved);
       this.#replyFailure(operation.ref, error);

@@ -404,7 +404,8 @@ t.test("the methods of the extended form do not exist in WuKongIM's form", async
   for (const [method, params] of Object.entries(methods)) {
     const codeOf = async (of: JsonRpcClient) => {
       of.raw(JSON.stringify({ method, params, id: method }));
-      if (of === client) await of.request("ping"); // the refusal does not come later than its reply
+      if (of === client)
+        await of.request("ping"); // the refusal does not come later than its reply
       else await of.waitFor(({ texts }) => texts.some((text) => JSON.parse(text).id === method));
       const response = of.texts.find((text) => JSON.parse(text).id === method);
       return response && JSON.parse(response).error?.code;
