@@ -23,6 +23,8 @@ import { encodeNote, eventHead } from "../store/redis/steps/stream-record.ts";
 import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 
 const NO_TEXT = streamPayload("");
+/** Length of an inboxSeq in `inboxOrder`. */
+const SEQ_DIGITS = 15;
 
 function sweepFact(
   { link: { keys } }: MoveContext,
@@ -122,9 +124,11 @@ export function copyFacts(
     readonly isFirst: boolean;
     /** User who sent the copy, "" if it was a backend. */
     readonly sender: string;
+    /** True if some copies in the inbox were sent by users. */
+    readonly isListed: boolean;
   },
 ): readonly Fact[] {
-  const { uid, seq, message, endMs, isFirst, sender } = copy;
+  const { uid, seq, message, endMs, isFirst, sender, isListed } = copy;
   const inbox = keys.user("inbox", uid);
   const leftMs = endMs - clock();
   if (leftMs <= 0) return isFirst ? [fact("XNEW", inbox, [])] : [];
@@ -137,6 +141,10 @@ export function copyFacts(
   const facts = [entryFact(isFirst, inbox, [`${seq}-0`, fields, keepMs])];
   if (sender !== "")
     facts.push(fact("HSET", keys.user("inboxSenders", uid), [`${seq}`, sender], keepMs));
+  if (isListed) {
+    const member = `${Buffer.byteLength(sender)}:${sender}:${`${seq}`.padStart(SEQ_DIGITS, "0")}`;
+    facts.push(fact("ZADD", keys.user("inboxOrder", uid), ["0", member], keepMs));
+  }
   if (endMs === expiresAtMs(message))
     facts.push(fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`]));
   return facts;

@@ -261,6 +261,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       const facts = copyFacts(context, {
         ...{ uid, seq, endMs, isFirst, message },
         sender: senderOf(value),
+        isListed: folder.hasUserCopies(tables, key),
       });
       return endMs <= clock() ? { facts, expired: ["inbox"] } : { facts, counts: ["inbox"] };
     }),

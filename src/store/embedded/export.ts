@@ -300,6 +300,17 @@ export function copyOf(key: Buffer): {
   return { uid: uidOf(key.subarray(0, -6)), seq: seqOfCopy(key) };
 }
 
+/** Returns true if some copies in the inbox of this copy were sent by users. */
+export function hasUserCopies(
+  { inboxSenders }: Pick<Tables, "inboxSenders">,
+  copy: Buffer,
+): boolean {
+  const start = copy.subarray(0, -6);
+  const end = Buffer.concat([start, Buffer.from([0xff])]);
+  for (const _ of inboxSenders.getRange({ start, end, limit: 1 })) return true;
+  return false;
+}
+
 interface BinaryRow {
   readonly key: Buffer;
   readonly value: Buffer;

@@ -90,12 +90,11 @@
 //                            the copy expires                      than older copies
 //   inboxSenders    HASH     inboxSeq: user who sent the copy      if users sent copies; backends
 //                                                                  are not listed
-//     #                      seq of the last backend's copy that a  if such a copy was dropped
-//                            full inbox dropped
 //   inboxShares     ZSET     uid, scored by the number of the      like inboxSenders, except until
 //                            user's copies                         the first use after a migration
-//   inboxOrder      ZSET     <length of the uid>:<uid>:<inboxSeq   like inboxShares
-//                            with 15 digits>, all scored 0
+//   inboxOrder      ZSET     <length of the uid>:<uid>:<inboxSeq   if users sent copies; lacks only
+//                            with 15 digits>, all scored 0; the    copies of backends that are older
+//                            uid is empty for a backend            than all copies of users
 //   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
 //                            a pending copy was put into the inbox
 //   topic                    publish/subscribe channel of the      no key

@@ -2,14 +2,14 @@
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
 local SEQ_DIGITS = 15 -- of the greatest inboxSeq
-local MAX_PAGE = 32
 
 -- Returns the keys of an inbox, which begin at an index in KEYS.
 local function inbox_at(at)
   return { copies = KEYS[at], expiry = KEYS[at + 1], senders = KEYS[at + 2], shares = KEYS[at + 3], order = KEYS[at + 4] }
 end
 
--- Members of `order` that begin with this are copies of the sender, in the order of their seqs.
+-- Members of `order` that begin with this are copies of the sender, in the order of their seqs. The
+-- sender is '' if it was a backend.
 local function order_prefix(sender)
   return #sender .. ':' .. sender .. ':'
 end
@@ -18,34 +18,23 @@ local function order_member(sender, seq)
   return order_prefix(sender) .. string.rep('0', SEQ_DIGITS - #seq) .. seq
 end
 
--- Adds the copy `seq`, a string, to `shares` and `order`.
-local function index_copy(inbox, sender, seq)
-  redis.call('ZINCRBY', inbox.shares, 1, sender)
-  redis.call('ZADD', inbox.order, 0, order_member(sender, seq))
-end
-
--- Forgets whose copy it was, after the copy was removed. Copies of backends are not remembered.
+-- Forgets whose copy it was, after the copy was removed.
 local function forget_sender(inbox, seq)
-  local sender = redis.call('HGET', inbox.senders, seq)
-  if not sender then return end
-  redis.call('HDEL', inbox.senders, seq)
+  local sender = redis.call('HGET', inbox.senders, seq) or ''
   redis.call('ZREM', inbox.order, order_member(sender, seq))
+  if sender == '' then return end
+  redis.call('HDEL', inbox.senders, seq)
   if tonumber(redis.call('ZINCRBY', inbox.shares, -1, sender)) <= 0 then redis.call('ZREM', inbox.shares, sender) end
 end
 
--- Returns true if the inbox contains copies of users. Must be called before `shares` and `order` are
--- read or a user's copy is added: a migration writes only `senders`, so both are written once here.
+-- Returns true if the inbox contains copies of users. Must be called before `shares` is read or a
+-- user's copy is added: a migration does not write `shares`, so it is written once here.
 local function has_senders(inbox)
   if redis.call('EXISTS', inbox.senders) == 0 then return false end
   if redis.call('EXISTS', inbox.shares) == 1 then return true end
-  redis.call('HDEL', inbox.senders, '#')
-  local fields = redis.call('HGETALL', inbox.senders)
-  if not fields[1] then return false end
-  for at = 1, #fields, 2 do index_copy(inbox, fields[at + 1], fields[at]) end
+  for _, sender in ipairs(redis.call('HVALS', inbox.senders)) do redis.call('ZINCRBY', inbox.shares, 1, sender) end
   local ttl_ms = redis.call('PTTL', inbox.senders)
-  for _, key in ipairs({ inbox.shares, inbox.order }) do
-    if ttl_ms > 0 then redis.call('PEXPIRE', key, int(ttl_ms)) end
-  end
+  if ttl_ms > 0 then redis.call('PEXPIRE', inbox.shares, int(ttl_ms)) end
   return true
 end
 
@@ -71,7 +60,7 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Drops the oldest copy of a user. Returns the number of dropped copies.
+-- Drops the oldest copy of the sender in `order`. Returns the number of dropped copies.
 local function drop_oldest(inbox, sender)
   local prefix = order_prefix(sender)
   local member = redis.call('ZRANGE', inbox.order, '[' .. prefix, '(' .. prefix .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
@@ -85,33 +74,18 @@ local function drop_oldest(inbox, sender)
   return redis.call('XDEL', inbox.copies, seq .. '-0')
 end
 
--- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users. The
--- field # of `senders` is the seq of the last dropped one, so that older copies of users are passed
--- only once. Returns the number of dropped copies.
-local function drop_backend(inbox)
-  local seq, count = tonumber(redis.call('HGET', inbox.senders, '#') or 0) + 1, 2
-  while true do
-    local seqs, users = {}, 0
-    for at = 1, count do seqs[at] = int(seq + at - 1) end
-    for at, sender in ipairs(redis.call('HMGET', inbox.senders, unpack(seqs))) do
-      if not sender then break end
-      users = at
-    end
-    seq = seq + users
-    if users == count then
-      count = math.min(2 * count, MAX_PAGE)
-    else
-      count = 2
-      local entry = redis.call('XRANGE', inbox.copies, int(seq), '+', 'COUNT', 1)[1]
-      if not entry then return redis.call('XTRIM', inbox.copies, 'MAXLEN', redis.call('XLEN', inbox.copies) - 1) end
-      local found = tonumber(string.match(entry[1], '^%d+'))
-      if found == seq then
-        redis.call('HSET', inbox.senders, '#', int(seq))
-        return redis.call('XDEL', inbox.copies, entry[1])
-      end
-      seq = found
-    end
+-- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users: the
+-- oldest copy of all, or the oldest one in `order`. Drops a copy of `victim` instead if there is none.
+-- Returns the number of dropped copies.
+local function drop_backend(inbox, victim)
+  local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1][1]
+  local seq, prefix = string.match(oldest, '^%d+'), order_prefix('')
+  if redis.call('HEXISTS', inbox.senders, seq) == 0 then
+    forget_sender(inbox, seq)
+    return redis.call('XDEL', inbox.copies, oldest)
   end
+  local has_listed = redis.call('ZLEXCOUNT', inbox.order, '[' .. prefix, '(' .. prefix .. ':') > 0
+  return drop_oldest(inbox, has_listed and '' or victim)
 end
 
 -- Drops copies until fewer than `max_copies` remain: the oldest copy of the sender with the most
@@ -127,12 +101,12 @@ local function make_room(inbox, max_copies, by)
       local top = redis.call('ZRANGE', inbox.shares, 0, 0, 'REV', 'WITHSCORES')
       victim, most = top[1], tonumber(top[2] or 0)
     end
-    if victim and (by ~= '' or length - redis.call('ZCARD', inbox.order) < most) then
+    if victim and (by ~= '' or length - redis.call('HLEN', inbox.senders) < most) then
       dropped = dropped + drop_oldest(inbox, victim)
     elseif by ~= '' then
       return dropped, false
     elseif victim then
-      dropped = dropped + drop_backend(inbox)
+      dropped = dropped + drop_backend(inbox, victim)
     else
       return dropped + redis.call('XTRIM', inbox.copies, 'MAXLEN', int(max_copies - 1)), true
     end
@@ -192,10 +166,16 @@ local function put_copy(id, keys, uid, topic)
   redis.call('XADD', inbox.copies, int(seq) .. '-0', 'x', ARGV[2], 'i', int(id), 'n', ARGV[5], 'r', ARGV[6])
   extend_ttl(inbox.copies, ttl_ms)
   if sender ~= '' then
-    if sender == uid then has_senders(inbox) end
+    -- The first copy of a user is newer than the copies of backends, which need not be listed.
+    if not has_senders(inbox) then redis.call('UNLINK', inbox.order) end
     redis.call('HSET', inbox.senders, int(seq), sender)
-    index_copy(inbox, sender, int(seq))
-    for _, key in ipairs({ inbox.senders, inbox.shares, inbox.order }) do extend_ttl(key, ttl_ms) end
+    redis.call('ZINCRBY', inbox.shares, 1, sender)
+    extend_ttl(inbox.senders, ttl_ms)
+    extend_ttl(inbox.shares, ttl_ms)
+  end
+  if sender ~= '' or redis.call('EXISTS', inbox.senders) == 1 then
+    redis.call('ZADD', inbox.order, 0, order_member(sender, int(seq)))
+    extend_ttl(inbox.order, ttl_ms)
   end
   redis.call('SPUBLISH', topic, command_frame(id, seq, ARGV[6], uid, ARGV[7]))
   return seq, dropped
