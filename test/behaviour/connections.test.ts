@@ -6,10 +6,13 @@ import type { Test } from "tap";
 import { WebSocket } from "ws";
 import { connect } from "../../src/client/index.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
+import { openJsonRpc } from "../support/jsonrpc-client.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
 import { nativeWire } from "../support/wire.ts";
+import { FORMATS } from "./formats/formats.ts";
+import { joinFormat, refusalOf } from "./formats/join.ts";
 import {
   codeOf,
   endingOf,
@@ -245,6 +248,35 @@ t.test(
     t.equal(await codeOf(send({ noPersist: true })), "ok");
     const response = await limited.send("erin", person("bob"), text);
     t.equal(response.status, 200);
+  },
+);
+
+t.test(
+  "a payload that is too large does not count as stored bytes, in any wire format [decisions: Rate]",
+  async (t) => {
+    const tooLarge = "x".repeat(65_536);
+    const target = person("bob");
+    for (const [at, format] of FORMATS.entries()) {
+      const client = await joinFormat(t, limited, format, `frank-${at}`);
+      for (const _ of range(1, 3)) await refusalOf(client.send(target, tooLarge));
+      await client.send(target, "hello");
+      t.pass(`${format.name}: the user may still store messages`);
+    }
+    for (const form of [{ protocol: 1 }, {}]) {
+      const uid = limited.name("grace");
+      await limited.register(uid);
+      const client = await openJsonRpc(t, { port: limited.clientPort });
+      await client.request("connect", { uid, token: `token-${uid}`, deviceId: "d", ...form });
+      const params = { channelId: target.id, channelType: target.type };
+      const send = (content: string) =>
+        client.request("send", { ...params, payload: { type: 1, content } });
+      for (const _ of range(1, 3)) {
+        const outcome = await send(tooLarge).catch((error) => error);
+        t.not(outcome.reasonCode, 1, "the payload is refused");
+        t.equal(outcome.messageSeq ?? 0, 0);
+      }
+      t.ok((await send("hello")).messageSeq > 0, "an object payload that fits is stored");
+    }
   },
 );
 

@@ -137,7 +137,7 @@ export class Params {
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =
-      typeof value === "string" ? this.#base64(value, maxBytes) : this.#objectText(value, maxBytes);
+      typeof value === "string" ? this.#base64(value, maxBytes) : this.#objectText(value);
     if (bytes.length <= maxBytes) return bytes;
     throw this.#tooLarge(maxBytes);
   }
@@ -150,12 +150,11 @@ export class Params {
     throw this.#mismatch("payload", "standard base64, or an object");
   }
 
-  #objectText(value: unknown, maxBytes: number): Uint8Array {
+  #objectText(value: unknown): Uint8Array {
     const params = isJsonObject(value) ? fieldText(this.#request, "params") : undefined;
     const payload = params && fieldText(params.text, "payload");
     if (payload === undefined || payload.depth > MAX_DEPTH)
       throw this.#mismatch("payload", `base64, or an object of at most ${MAX_DEPTH} levels`);
-    if (payload.text.length > maxBytes) throw this.#tooLarge(maxBytes);
     return new Uint8Array(Buffer.from(payload.text));
   }
 
