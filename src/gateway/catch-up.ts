@@ -10,6 +10,7 @@ import {
   type ChannelRef,
   channelKey,
   GROUP_CHANNEL,
+  type Message,
   type StreamSnapshot,
 } from "../broker/model.ts";
 import type { ChannelStore, Cluster, MessageStore, StreamStore } from "../broker/ports.ts";
@@ -229,11 +230,11 @@ export class CatchUps {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
     do {
-      await session.writable(maxUnreadBytes);
+      await session.readyForPage(maxUnreadBytes);
       backlog.hold();
       while (await this.#readPage(backlog, channel)) {
         backlog.leaveToStore();
-        await session.writable(maxUnreadBytes);
+        await session.readyForPage(maxUnreadBytes);
       }
     } while (!backlog.isHolding && !backlog.isOver);
   }
@@ -268,6 +269,7 @@ export class CatchUps {
     const throughSeq = more ? (last?.messageSeq ?? afterSeq) : headSeq;
     backlog.advance(key, throughSeq, last?.messageId);
     metrics.resumed(messages.length);
+    session.rate?.pushedPage(messages.length, payloadBytes(messages));
     session.push({
       kind: "messages",
       channel,
@@ -411,6 +413,10 @@ export class CatchUps {
       session.end(ended ?? "unavailable");
     }
   }
+}
+
+function payloadBytes(messages: readonly Message[]): number {
+  return messages.reduce((sum, { payload }) => sum + payload.length, 0);
 }
 
 function finish(

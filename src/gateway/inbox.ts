@@ -57,14 +57,17 @@ async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
     store.readInbox(uid, afterSeq, { limit, maxBytes }),
   );
   if (session.ended !== undefined) return false;
+  let bytes = 0;
   for (const { inboxSeq, message } of page) {
+    bytes += bytesOf(message);
     session.inboxSeq = inboxSeq;
     if (!isLiveCopy(session, inboxSeq)) session.push(pushOf(uid, inboxSeq, message));
   }
   skipLive(session);
   metrics.commandsPushed(page.length);
   if (page.length === 0) return false;
-  await session.writable(limits.maxUnreadBytes);
+  session.rate?.pushedPage(page.length, bytes);
+  await session.readyForPage(limits.maxUnreadBytes);
   return session.ended === undefined;
 }
 

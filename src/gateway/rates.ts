@@ -35,6 +35,10 @@ export interface Rate {
   admit(copies: number): void;
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
+  /** Charges a page of missed messages or commands that was pushed. */
+  pushedPage(rows: number, bytes: number): void;
+  /** Returns the milliseconds to wait before the next page is pushed, 0 if there is no debt. */
+  pageWaitMs(): number;
 }
 
 export const lookups = (count: number): number => count / LOOKUPS_PER_FRAME;
@@ -86,6 +90,7 @@ class UserRate {
   /** Budget for refused work of all connections of the user. */
   readonly refused: TokenBucket;
   #stored: TokenBucket | undefined;
+  #pages: TokenBucket | undefined;
   sessions = 0;
 
   constructor(limits: WorkLimits, nowMs: number) {
@@ -98,9 +103,15 @@ class UserRate {
     return this.#stored;
   }
 
+  /** Budget for missed messages, separate so that a user who catches up can send meanwhile. */
+  pages(limits: WorkLimits, nowMs: number): TokenBucket {
+    this.#pages ??= new TokenBucket(limits.user, nowMs);
+    return this.#pages;
+  }
+
   isFull(nowMs: number): boolean {
-    const isIdle = this.work.isFull(nowMs) && this.refused.isFull(nowMs);
-    return isIdle && (this.#stored?.isFull(nowMs) ?? true);
+    const buckets = [this.work, this.refused, this.#stored, this.#pages];
+    return buckets.every((bucket) => bucket?.isFull(nowMs) ?? true);
   }
 }
 
@@ -179,6 +190,15 @@ export class ConnectionRate implements Rate {
     const ownMs = this.#own.waitMs(nowMs, 0);
     const waitMs = Math.max(ownMs, this.#user?.work.waitMs(nowMs, 0) ?? 0);
     if (waitMs > 0) throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
+  }
+
+  pushedPage(rows: number, bytes: number): void {
+    this.#user?.pages(this.#limits, this.#clock()).charge(reading(rows, bytes));
+  }
+
+  pageWaitMs(): number {
+    const nowMs = this.#clock();
+    return this.#user?.pages(this.#limits, nowMs).waitMs(nowMs, 0) ?? 0;
   }
 
   /** Returns 0, or the milliseconds to wait if nothing may be stored now. */

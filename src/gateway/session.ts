@@ -238,6 +238,20 @@ export class Session {
       });
   }
 
+  /**
+   * Resolves when the client may be pushed another page of missed messages: it has at most `bytes`
+   * unread bytes, and its user has paid for the earlier pages. Also resolves when the session has
+   * ended.
+   */
+  async readyForPage(bytes: number): Promise<void> {
+    await this.writable(bytes);
+    for (;;) {
+      const waitMs = this.#ended === undefined ? (this.rate?.pageWaitMs() ?? 0) : 0;
+      if (waitMs === 0) return;
+      await new Promise<void>((resolve) => setTimeout(resolve, waitMs).unref());
+    }
+  }
+
   drained(): void {
     const waiters = this.#writableWaiters;
     if (waiters === undefined) return;

@@ -185,6 +185,52 @@ t.test(
   },
 );
 
+t.test(
+  "missed messages and commands are pushed at the rate of the user's budget, however often the user reconnects [decisions: Work is charged by what it costs]",
+  async (t) => {
+    const BYTES = 8192;
+    const MESSAGES = 300;
+    const COMMANDS = 10; // of the same size
+    const COST = 1 / 4 + 1; // of one of them
+    const PAGE = 80; // more than one page of messages, and one of commands, cost
+    const { broker, connect } = await startNode(t, SMALL_LIMITS);
+    const crew = { channel_id: "crew", channel_type: GROUP_CHANNEL };
+    await broker.call("/channel", { ...crew, subscribers: ["alice", "eve"] });
+    const payload = textPayload("x".repeat(BYTES));
+    const post = (header = {}) =>
+      broker.call("/message/send", { ...crew, from_uid: "alice", payload, header });
+    for (const _ of range(MESSAGES)) t.equal((await post()).status, 200);
+    for (const _ of range(COMMANDS)) t.equal((await post({ sync_once: 1 })).status, 200);
+
+    const channel = { id: "crew", type: GROUP_CHANNEL } as const;
+    const resume = [{ channel, lastSeq: 1, lastId: 0 }];
+    const startMs = performance.now();
+    const reconnect = () =>
+      connectNative(t, { port: broker.clientPort, uid: "eve", resume, deviceId: "d" });
+    const sessions = [await reconnect(), await reconnect()];
+    const [, last = sessions[0]] = sessions;
+    const received = () =>
+      sessions.reduce((sum, { messages, commands }) => sum + messages.length + commands.length, 0);
+    const own = await last?.send(channel, "sent meanwhile");
+    t.pass("the user can send while it catches up");
+    const alice = await connect("alice");
+    const newest = await alice.send(channel, "the newest");
+    await last?.waitFor(() => {
+      const earned =
+        SMALL_BUDGET.burst + (SMALL_BUDGET.rate * (performance.now() - startMs)) / 1000;
+      if (received() * COST > earned + sessions.length * PAGE) t.fail("too much was pushed");
+      return last.messages.some(({ messageSeq }) => messageSeq === newest.messageSeq);
+    }, "the newest message");
+    const seqs = (last?.messages ?? []).map(({ messageSeq }) => messageSeq);
+    t.same(
+      seqs.filter((seq) => seq !== own?.messageSeq),
+      [...range(MESSAGES - 1).map((i) => i + 2), newest.messageSeq],
+      "every missed message and the newest have arrived, in order",
+    );
+    t.equal(last?.commands.length, COMMANDS);
+  },
+);
+
 t.test("messages to the many sessions of one user, and of the sender, count", async (t) => {
   const SESSIONS = 40;
   const SENDS = 390;
