@@ -43,6 +43,7 @@ const WIRED = [
   "broker/",
   "client/",
   "cluster/",
+  "compat/",
   "config/",
   "gateway/",
   "migrate/",
@@ -84,6 +85,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
   "api/": {
     local: [...COMMON, "broker/", "transport/types.ts"],
     packages: ["typebox", "typebox/compile", "typebox/value"],
+    node: PURE_NODE,
+  },
+  // All that exists only for clients and backends written for WuKongIM.
+  "compat/wukongim/": {
+    local: [...COMMON, "api/", "broker/", "protocol/", "transport/types.ts"],
+    packages: ["typebox"],
     node: PURE_NODE,
   },
   // Shared by the Redis store and the Redis cluster: connections, Lua steps, key names, and the
@@ -141,6 +148,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "api/options.ts",
       "broker/options.ts",
       "cluster/options.ts",
+      "compat/wukongim/options.ts",
       "gateway/options.ts",
       "migrate/options.ts",
       "protocol/options.ts",

@@ -16,8 +16,6 @@ export interface Dialect {
   reply(reply: HttpReply, row?: ApiRoute): HttpReply;
   readonly errorBody: TSchema;
   statusOf(code: ErrorCode): number;
-  /** True if the data of an end event says why the stream failed. */
-  readonly isEndDataError: boolean;
 }
 
 /** The dialect of the specification. */
@@ -27,5 +25,4 @@ export const JINDOU: Dialect = {
   reply: (reply) => reply,
   errorBody,
   statusOf: (code) => HTTP_STATUS[code],
-  isEndDataError: false,
 };

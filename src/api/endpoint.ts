@@ -8,12 +8,12 @@ import { BODY_MEMORY_FULL, edgeReply, errorReply } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { openApiRoute } from "./openapi.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
+import type { ApiRoute } from "./route.ts";
 import { createRoutes, type RoutePorts } from "./routes.ts";
 import { type ApiLog, createServe } from "./serve.ts";
 import type { GuessLimits } from "./static-token.ts";
 import { VIEWER_HEADERS } from "./stream-request.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
-import { createWukongimDialect } from "./wukongim.ts";
 
 export interface ApiSettings {
   /** True if calls need a credential (see `credentialRule` in protected-mode.ts). */
@@ -22,24 +22,27 @@ export interface ApiSettings {
   readonly guessLimits: GuessLimits;
   readonly maxBodyBytes: number;
   readonly maxSubscribersPerCall: number;
-  readonly dialect: "jindou" | "wukongim";
   readonly version: string;
 }
 
 export interface ApiPorts extends RoutePorts {
   readonly settings: ApiSettings;
+  readonly dialect: Dialect;
+  /** Rows of other rooms. */
+  readonly moreRows: readonly ApiRoute[];
   readonly log: ApiLog;
   readonly observe?: ApiMetrics["request"];
 }
 
 /** The managers must be started before the listener. */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
-  const { settings, managers, log, observe } = ports;
+  const { settings, dialect, moreRows, managers, log, observe } = ports;
   const guard = createGuard({ ...settings, managers });
-  const limit = settings.maxSubscribersPerCall;
-  const dialect = settings.dialect === "wukongim" ? createWukongimDialect(ports, limit) : JINDOU;
   const serve = createServe({ guard, dialect, log, observe });
-  const routes = dialect.rows(createRoutes(ports, dialect, limit));
+  const routes = dialect.rows([
+    ...createRoutes(ports, settings.maxSubscribersPerCall),
+    ...moreRows,
+  ]);
   return {
     ...errorHandlers(dialect),
     routes: [...routes, openApiRoute(routes, settings, dialect)].map(serve),

@@ -22,11 +22,6 @@ export const apiOptions = Type.Object(
       description:
         "Static API token that backends send in the header `token`, or as a Bearer token in the header `Authorization`. It has every permission. It must have at least 16 characters if `api.listen` is not a loopback address; choose it at random. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
     }),
-    dialect: Type.Enum(["jindou", "wukongim"], {
-      default: "jindou",
-      description:
-        "Format of replies and behaviour of a few calls. `wukongim` is compatible with backends written for WuKongIM (docs/http.md, section The wukongim dialect).",
-    }),
     tls: Type.Object(
       {
         certFile: Type.String({

@@ -3,10 +3,10 @@
 
 import { Type } from "typebox";
 
-const flag = Type.Enum([0, 1], { type: "integer" });
+export const flag = Type.Enum([0, 1], { type: "integer" });
 const deviceFlag = Type.Enum([0, 1, 2], { type: "integer" });
-const channelType = Type.Enum([1, 2], { type: "integer" });
-const count = Type.Integer({ minimum: 0 });
+export const channelType = Type.Enum([1, 2], { type: "integer" });
+export const count = Type.Integer({ minimum: 0 });
 
 export const errorBody = Type.Object(
   {
@@ -328,7 +328,7 @@ export const streamBody = Type.Object(
   },
 );
 
-const MESSAGE_EXAMPLE = {
+export const MESSAGE_EXAMPLE = {
   message_id: 4398046511105,
   message_idstr: "4398046511105",
   message_seq: 1,
@@ -345,7 +345,7 @@ const MESSAGE_EXAMPLE = {
   payload: "eyJ0eXBlIjoxLCJjb250ZW50IjoiaGVsbG8ifQ==",
 };
 
-const message = Type.Object(
+export const message = Type.Object(
   {
     message_id: count,
     message_idstr: Type.String(),
@@ -395,64 +395,6 @@ export const historyBody = Type.Object(
   },
 );
 
-const SYNCED_EXAMPLE = { ...MESSAGE_EXAMPLE, setting: 0 };
-
-const syncedMessage = Type.Object(
-  {
-    ...message.properties,
-    setting: Type.Integer({
-      description:
-        "Bits that the client sent, plus 2 for the message of a stream and 8 for a message with a topic",
-    }),
-    end: Type.Optional(Type.Literal(1, { description: "1: the stream has ended" })),
-    end_reason: Type.Optional(
-      Type.Integer({
-        description:
-          "Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled",
-      }),
-    ),
-    error: Type.Optional(Type.String({ description: "Reason for the end, as text" })),
-    stream_data: Type.Optional(
-      Type.String({
-        contentEncoding: "base64",
-        description: "Text of the stream so far",
-      }),
-    ),
-  },
-  { title: "SyncedMessage", examples: [SYNCED_EXAMPLE] },
-);
-
-export const syncedPageBody = Type.Object(
-  {
-    start_message_seq: count,
-    end_message_seq: count,
-    more: flag,
-    messages: Type.Array(syncedMessage, { description: "Messages in ascending order" }),
-  },
-  {
-    title: "SyncedMessages",
-    examples: [
-      {
-        start_message_seq: 0,
-        end_message_seq: 0,
-        more: 0,
-        messages: [SYNCED_EXAMPLE],
-      },
-    ],
-  },
-);
-
-export const commandsBody = Type.Array(syncedMessage, {
-  title: "CommandList",
-  description: "Commands, oldest first. message_seq is the sequence number in the user's inbox",
-  examples: [[SYNCED_EXAMPLE]],
-});
-
-export const maxSeqBody = Type.Object(
-  { message_seq: count },
-  { title: "MaxMessageSeq", examples: [{ message_seq: 1 }] },
-);
-
 export const sentBatchBody = Type.Object(
   {
     fail_uids: Type.Array(Type.String(), {
@@ -463,50 +405,6 @@ export const sentBatchBody = Type.Object(
     }),
   },
   { title: "SentBatch", examples: [{ fail_uids: [], reason: [] }] },
-);
-
-const CONVERSATION_EXAMPLE = {
-  channel_id: "lobby",
-  channel_type: 2,
-  unread: 1,
-  timestamp: 1_790_000_000,
-  last_msg_seq: 1,
-  last_client_msg_no: "first",
-  offset_msg_seq: 0,
-  readed_to_msg_seq: 0,
-  version: 1_790_000_000_000,
-  recents: [SYNCED_EXAMPLE],
-};
-
-export const conversationsBody = Type.Array(
-  Type.Object(
-    {
-      channel_id: Type.String(),
-      channel_type: channelType,
-      unread: count,
-      timestamp: Type.Integer({
-        description: "Time of the last message in Unix seconds",
-      }),
-      last_msg_seq: count,
-      last_client_msg_no: Type.String(),
-      offset_msg_seq: Type.Integer({
-        description: "Sequence number up to which messages were deleted from the conversation",
-      }),
-      readed_to_msg_seq: Type.Integer({
-        description: "Sequence number up to which messages are read",
-      }),
-      version: Type.Integer({
-        description: "Time of the last change in Unix milliseconds",
-      }),
-      recents: Type.Array(syncedMessage, { description: "Newest messages, newest first" }),
-    },
-    { title: "Conversation", examples: [CONVERSATION_EXAMPLE] },
-  ),
-  {
-    title: "ConversationList",
-    description: "Conversations, ordered by their newest message, newest first",
-    examples: [[CONVERSATION_EXAMPLE]],
-  },
 );
 
 export const loginBody = Type.Object(

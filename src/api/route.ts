@@ -6,6 +6,7 @@ import type { ErrorCode } from "../broker/errors.ts";
 import type { HttpReply, HttpRequest, HttpStream } from "../transport/types.ts";
 import { type Adapt, type BodyCheck, jsonReader, queryReader, type Reader } from "./body.ts";
 import type { Access, Guard } from "./guard.ts";
+import { statusBody } from "./reply-schemas.ts";
 
 export type RouteReply = HttpReply | HttpStream;
 export type Outcome = RouteReply | Promise<RouteReply>;
@@ -20,6 +21,9 @@ interface Success {
   /** Meaning of a reply with 204. Absent if the row never returns 204. */
   readonly nothing?: string;
 }
+
+/** Success of a call that returns no data. */
+export const DONE: Success = { description: "Success", body: statusBody };
 
 interface RowDocs {
   readonly path: string;

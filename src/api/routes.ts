@@ -2,8 +2,6 @@
 // table.
 
 import type { Channels } from "../broker/channels.ts";
-import type { Conversations } from "../broker/conversations.ts";
-import type { Inboxes } from "../broker/inboxes.ts";
 import type { Managers } from "../broker/managers.ts";
 import type { Messages } from "../broker/messages.ts";
 import type { Clock, NodeRegistry } from "../broker/ports.ts";
@@ -18,21 +16,12 @@ import {
   createConnectionCalls,
   kickBody,
 } from "./connections.ts";
-import { conversationBodies, createConversationCalls } from "./conversations.ts";
-import type { Dialect } from "./dialect.ts";
 import { createPostEvent, eventBody, eventQuery, refuseUntyped } from "./events.ts";
 import { createManagerCalls, loginBody } from "./managers.ts";
 import { createSendBatch, sendBatchBody } from "./message-batch.ts";
-import {
-  createSyncCalls,
-  maxSeqQuery,
-  type SyncedJson,
-  syncBodies,
-  syncedJsonWith,
-} from "./message-sync.ts";
 import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
-import { type ApiRoute, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
+import { type ApiRoute, DONE, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
@@ -42,15 +31,11 @@ export interface RoutePorts extends StreamRoutePorts, SystemPorts, ConnectionPor
   readonly systemAccounts: SystemUids;
   readonly channels: Channels;
   readonly messages: Messages;
-  readonly inboxes: Inboxes;
   readonly streams: Pick<Streams, "post" | "read">;
-  readonly conversations: Conversations;
   readonly managers: Managers;
   readonly cluster: NodeRegistry;
   readonly clock: Clock;
 }
-
-const DONE = { description: "Success", body: replies.statusBody };
 
 const SEND_REFUSALS = [
   "channel_banned",
@@ -62,21 +47,16 @@ const SEND_REFUSALS = [
   "channel_disbanded",
 ] as const;
 
-/** Creates all rows except `/openapi.json`, which is made from the other rows. */
-export function createRoutes(
-  ports: RoutePorts,
-  { isEndDataError }: Pick<Dialect, "isEndDataError">,
-  maxSubscribers: number,
-): readonly ApiRoute[] {
-  const toSyncedJson = syncedJsonWith(isEndDataError);
+/**
+ * Creates the rows of the specification and of this product. `/openapi.json` is made from all rows.
+ */
+export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
   return [
     ...userRoutes(ports),
     ...channelRoutes(ports.channels, maxSubscribers),
     ...messageRoutes(ports.messages, maxSubscribers),
-    ...syncRoutes(ports, toSyncedJson),
     eventRoute(ports.streams),
     createStreamRoute(ports, "all"),
-    ...conversationRoutes(ports, toSyncedJson),
     ...managerRoutes(ports.managers),
     ...clusterRoutes(ports),
     ...connectionRoutes(ports),
@@ -366,61 +346,6 @@ function messageRoutes(useCases: Messages, maxSubscribers: number): readonly Api
   ];
 }
 
-function syncRoutes(
-  { messages, inboxes }: RoutePorts,
-  toSyncedJson: SyncedJson,
-): readonly ApiRoute[] {
-  const sync = createSyncCalls(messages, inboxes, toSyncedJson);
-  const common = {
-    access: ["messages:write"],
-    tag: "messages",
-    errors: ["bad_id"],
-  } as const;
-  const page = { description: "Messages", body: replies.syncedPageBody };
-  return [
-    postRoute({
-      ...common,
-      path: "/channel/messagesync",
-      summary: "Returns messages before or after a position in the history of a channel",
-      body: syncBodies.messages,
-      success: page,
-      handle: sync.messages,
-    }),
-    postRoute({
-      ...common,
-      path: "/messages",
-      summary: "Returns single messages of a channel",
-      body: syncBodies.find,
-      success: page,
-      handle: sync.find,
-    }),
-    queryRoute({
-      ...common,
-      path: "/channel/max_message_seq",
-      summary: "Returns the newest sequence number of a channel",
-      query: maxSeqQuery,
-      success: { description: "Sequence number of the newest message", body: replies.maxSeqBody },
-      handle: sync.maxSeq,
-    }),
-    postRoute({
-      ...common,
-      path: "/message/sync",
-      summary: "Lists the commands of a user that no device has acknowledged",
-      body: syncBodies.commands,
-      success: { description: "Commands", body: replies.commandsBody },
-      handle: sync.commands,
-    }),
-    postRoute({
-      ...common,
-      path: "/message/syncack",
-      summary: "Acknowledges the commands of a user up to a sequence number",
-      body: syncBodies.commandsRead,
-      success: DONE,
-      handle: sync.commandsRead,
-    }),
-  ];
-}
-
 function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
   return postQueryRoute({
     path: "/event",
@@ -443,57 +368,6 @@ function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
     precheck: refuseUntyped,
     handle: createPostEvent(streams),
   });
-}
-
-function conversationRoutes(ports: RoutePorts, toSyncedJson: SyncedJson): readonly ApiRoute[] {
-  const { messages } = ports;
-  const conversations = createConversationCalls(ports.conversations, messages, toSyncedJson);
-  const common = {
-    access: ["messages:write"],
-    tag: "conversations",
-  } as const;
-  return [
-    postRoute({
-      ...common,
-      path: "/conversation/sync",
-      summary: "Lists the conversations of a user. Those with the newest messages come first",
-      body: conversationBodies.sync,
-      success: {
-        description:
-          "Conversations. If more follow, the header Jindou-Cursor has the cursor of the next call",
-        body: replies.conversationsBody,
-      },
-      errors: ["bad_id", "bad_cursor"],
-      handle: conversations.sync,
-    }),
-    postRoute({
-      ...common,
-      path: "/conversations/clearUnread",
-      summary: "Marks all messages of a conversation as read",
-      body: conversationBodies.target,
-      success: DONE,
-      errors: ["bad_id", "not_in_channel"],
-      handle: conversations.clearUnread,
-    }),
-    postRoute({
-      ...common,
-      path: "/conversations/setUnread",
-      summary: "Sets the number of unread messages of a conversation",
-      body: conversationBodies.unread,
-      success: DONE,
-      errors: ["bad_id", "not_in_channel"],
-      handle: conversations.setUnread,
-    }),
-    postRoute({
-      ...common,
-      path: "/conversations/delete",
-      summary: "Hides a conversation and its messages until a new message arrives",
-      body: conversationBodies.target,
-      success: DONE,
-      errors: ["bad_id", "not_in_channel"],
-      handle: conversations.remove,
-    }),
-  ];
 }
 
 function managerRoutes(useCases: Managers): readonly ApiRoute[] {

@@ -10,6 +10,7 @@ import {
   streamsOptions,
 } from "../broker/options.ts";
 import { clusterOptions } from "../cluster/options.ts";
+import { apiProperties } from "../compat/wukongim/options.ts";
 import { clientOptions, presenceOptions } from "../gateway/options.ts";
 import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
@@ -71,7 +72,10 @@ const drainOptions = Type.Object(
 /** One property for each section, in the order of the reference page. */
 const configSchema = Type.Object(
   {
-    api: apiOptions,
+    api: Type.Object(
+      { ...apiOptions.properties, ...apiProperties },
+      { additionalProperties: false },
+    ),
     auth: authOptions,
     admin: adminOptions,
     managers: managersOptions,

@@ -11,6 +11,7 @@ import { createChannels } from "../broker/channels.ts";
 import { createInboxes } from "../broker/inboxes.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
+import { createWukongimHttp } from "../compat/wukongim/http.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
 import { createReadBudget } from "../gateway/rates.ts";
 import { isLoopback } from "../lib/address.ts";
@@ -60,16 +61,24 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
   const { host } = addressOf(config.api.listen);
+  const users = createUsers(ports);
+  const channels = createChannels(ports);
+  const messages = measuredMessages(node.messages, metrics.api);
+  const { conversations } = node;
+  const inboxes = createInboxes(store);
+  const wukongim = createWukongimHttp(
+    { users, channels, messages, inboxes, conversations, clock: Date.now },
+    config.api,
+  );
   const endpoint = createHttpEndpoint({
-    users: createUsers(ports),
+    ...wukongim,
+    users,
     systemAccounts: node.systemAccounts,
-    channels: createChannels(ports),
-    messages: measuredMessages(node.messages, metrics.api),
-    inboxes: createInboxes(store),
+    channels,
+    messages,
     streams: measuredStreams(node.streams, metrics.api),
     followers: node.followers,
     viewers: viewersOf(node),
-    conversations: node.conversations,
     managers: measuredManagers(managers, metrics.api),
     cluster,
     clock: Date.now,
@@ -96,7 +105,6 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
       guessLimits: { attempts: config.auth.tokenAttempts, windowS: config.auth.tokenWindowS },
       maxBodyBytes: config.api.maxBodyBytes,
       maxSubscribersPerCall: config.api.maxSubscribersPerCall,
-      dialect: config.api.dialect,
       version: node.version,
     },
   });

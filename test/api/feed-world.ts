@@ -2,14 +2,14 @@
 // endpoint for viewers, over the broker's followers and a store with a single stream.
 
 import type { Test } from "tap";
-import { type ApiSettings, createViewerEndpoint } from "../../src/api/endpoint.ts";
+import { createViewerEndpoint } from "../../src/api/endpoint.ts";
 import type { Viewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { StreamState } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { createFollowers, HeldStore } from "../broker/held-store.ts";
 import { startListener } from "../transport/support.ts";
-import { startApi, type TestApi } from "./harness.ts";
+import { startApi, type TestApi, type TestSettings } from "./harness.ts";
 
 /** The running endpoints, and functions that make events happen. */
 export interface FeedSetup {
@@ -27,7 +27,7 @@ export interface FeedSetup {
 }
 
 interface FeedSettings {
-  readonly api?: Partial<ApiSettings>;
+  readonly api?: Partial<TestSettings>;
   readonly maxFollowers?: number;
   readonly keepAliveMs?: number;
   readonly admit?: Viewers["admit"];

@@ -21,12 +21,16 @@ import type {
   StreamState,
 } from "../../src/broker/model.ts";
 import type { NodeInfo } from "../../src/broker/ports.ts";
+import { createWukongimHttp } from "../../src/compat/wukongim/http.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest } from "../../src/transport/types.ts";
 import { type TestManagers, testManagers } from "../broker/manager-store.ts";
 import { ModelStream } from "../broker/stream-model.ts";
 import { checkAgainstDocument, checkHeaders, type OpenApi } from "./document.ts";
 
-export const SETTINGS: ApiSettings = {
+/** Settings of the endpoint, and the name of the dialect. */
+export type TestSettings = ApiSettings & { readonly dialect: "jindou" | "wukongim" };
+
+export const SETTINGS: TestSettings = {
   requiresCredential: false,
   staticToken: "",
   guessLimits: { attempts: 20, windowS: 60 },
@@ -72,7 +76,7 @@ export interface StubState {
 /** A control plane with its stubs, its log and its metrics. */
 export interface TestApi extends StubState, TestManagers {
   readonly endpoint: HttpEndpoint;
-  readonly dialect: ApiSettings["dialect"];
+  readonly dialect: TestSettings["dialect"];
   /** Lines of the log. */
   readonly logged: string[];
   /** Requests that were counted. */
@@ -108,9 +112,9 @@ export const IDLE_NODE: NodeInfo = {
  * `p`).
  */
 export async function startApi(
-  settings: Partial<ApiSettings> = {},
+  settings: Partial<TestSettings> = {},
   managerPorts: Partial<Omit<ManagersPorts, "clock">> = {},
-  ports: Partial<ApiPorts> = {},
+  ports: Partial<UseCases> = {},
 ): Promise<TestApi> {
   const state: StubState = {
     calls: [],
@@ -142,20 +146,27 @@ export async function startApi(
   const observed: [string, number][] = [];
   const testing = testManagers({ accounts: ACCOUNTS, ...managerPorts });
   await testing.managers.start();
+  const useCasePorts = { ...useCases(state), ...ports };
+  const allSettings = { ...SETTINGS, ...settings };
   const endpoint = createHttpEndpoint({
-    ...useCases(state),
+    ...useCasePorts,
+    ...createWukongimHttp(useCasePorts, allSettings),
     managers: testing.managers,
-    settings: { ...SETTINGS, ...settings },
+    settings: allSettings,
     log: pino({ level: "trace" }, { write: (line) => void logged.push(line) }),
     observe: (path, status) => observed.push([path, status]),
-    ...ports,
   });
   const login = async (username = "admin", password = "right") => {
     const { token } = await testing.managers.login(username, password, "10.9.9.9");
     return `Bearer ${token}`;
   };
-  const { dialect = SETTINGS.dialect } = settings;
-  return Object.assign(state, testing, { endpoint, dialect, logged, observed, login });
+  return Object.assign(state, testing, {
+    endpoint,
+    dialect: allSettings.dialect,
+    logged,
+    observed,
+    login,
+  });
 }
 
 /** Returns a password hash that is cheap to check, to keep the tests fast. */
@@ -173,8 +184,11 @@ const ACCOUNTS: readonly AccountConfig[] = [
 
 const unused = () => Promise.reject(new Error("this test does not use this call"));
 
+type UseCases = Omit<ApiPorts, "managers" | "settings" | "log" | "dialect" | "moreRows"> &
+  Parameters<typeof createWukongimHttp>[0];
+
 /** Creates stubs that record their calls and return the values in `state`. */
-function useCases(state: StubState): Omit<ApiPorts, "managers" | "settings" | "log"> {
+function useCases(state: StubState): UseCases {
   const record =
     <T>(call: string, result: () => T) =>
     async (...args: unknown[]): Promise<T> => {

@@ -1,4 +1,4 @@
-// Tests of `docs/migrate-from-wukongim.md` and `docs/SECURITY.md`: each row of their tables names a
+// Tests of `docs/compat/wukongim.md` and `docs/SECURITY.md`: each row of their tables names a
 // test that shows the statement.
 
 import { existsSync, readFileSync } from "node:fs";
@@ -17,7 +17,7 @@ function lastCells(page: string): readonly string[] {
 }
 
 for (const [page, minRows] of [
-  ["docs/migrate-from-wukongim.md", 25],
+  ["docs/compat/wukongim.md", 25],
   ["docs/SECURITY.md", 25],
 ] as const)
   t.test(

@@ -1,4 +1,4 @@
-// Checks docs/protocol/wkproto.md: client and server read its sample session, and its reason codes
+// Checks docs/compat/wkproto.md: client and server read its sample session, and its reason codes
 // are those in the code. WuKongIM's SDK made the packets of the session.
 
 import { readFileSync } from "node:fs";
@@ -11,7 +11,7 @@ import { PacketStream } from "../../src/protocol/wkproto/packets.ts";
 import { t } from "../support/suite.ts";
 import { decodeServerPacket, msgKeyOf } from "../support/wkproto-packets.ts";
 
-const page = readFileSync(new URL("../../docs/protocol/wkproto.md", import.meta.url), "utf8");
+const page = readFileSync(new URL("../../docs/compat/wkproto.md", import.meta.url), "utf8");
 const KEYS = { aesKey: "ac634f4a22c884a6", iv: "AbCdEf0123456789" };
 const VERSION = 5;
 
@@ -75,7 +75,7 @@ t.test("every packet of the sample session has the expected fields", async (t) =
 });
 
 t.test(
-  "the payload of the sample SEND decrypts to the text in docs/protocol/wkproto.md",
+  "the payload of the sample SEND decrypts to the text in docs/compat/wkproto.md",
   async (t) => {
     const bytes = packets.find(({ name }) => name === "SEND")?.bytes;
     const { payload, msgKey } = readSend(bodyOf(bytes), VERSION);
@@ -106,7 +106,7 @@ t.test("encrypting the same RECV again for one connection gives the same bytes",
     );
 });
 
-t.test("docs/protocol/wkproto.md lists all reason codes", async (t) => {
+t.test("docs/compat/wkproto.md lists all reason codes", async (t) => {
   const [, text = ""] = /## Reason codes\n([^#]+)/.exec(page) ?? [];
   const listed = [...text.matchAll(/^\| (\d+) \|/gm)].map(([, n]) => Number(n));
   const codes = Object.keys(ERRORS) as ErrorCode[]; // the table has no other keys

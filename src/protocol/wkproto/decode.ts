@@ -1,5 +1,5 @@
 // Reads the fields of a client's packets. Checks only their layout, not the meaning of the fields.
-// Throws fatal FrameErrors. The layouts are described in docs/protocol/wkproto.md.
+// Throws fatal FrameErrors. The layouts are described in docs/compat/wkproto.md.
 
 import { isAscii } from "node:buffer";
 import { FrameError } from "../protocol.ts";

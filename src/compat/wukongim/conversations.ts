@@ -2,16 +2,16 @@
 // clients. Requests and replies have the format of WuKongIM.
 
 import { type Static, Type } from "typebox";
-import type { ConversationFilter, Conversations } from "../broker/conversations.ts";
-import type { Messages } from "../broker/messages.ts";
-import { type ConversationHead, messageTimeMs } from "../broker/model.ts";
-import { TimeSlice } from "../lib/time-slice.ts";
-import { errorReply } from "./errors.ts";
-import { channelId, channelType, flag, id, LOBBY } from "./fields.ts";
+import { errorReply } from "../../api/errors.ts";
+import { channelId, channelType, flag, id, LOBBY } from "../../api/fields.ts";
+import { jsonReply, okReply } from "../../api/reply.ts";
+import type { Outcome } from "../../api/route.ts";
+import type { ConversationFilter, Conversations } from "../../broker/conversations.ts";
+import type { Messages } from "../../broker/messages.ts";
+import { type ConversationHead, messageTimeMs } from "../../broker/model.ts";
+import { TimeSlice } from "../../lib/time-slice.ts";
 import { type LastSeqs, readLastSeqs } from "./last-seqs.ts";
 import type { SyncedJson } from "./message-sync.ts";
-import { jsonReply, okReply } from "./reply.ts";
-import type { Outcome } from "./route.ts";
 
 const MAX_PAGE = 1_000_000;
 const PAGE_SIZE = 100;

@@ -1,11 +1,11 @@
 // Tests of the dialect for backends written for WuKongIM: the shape of replies, the tolerance for
 // bodies, and the calls with another meaning.
 
-import { HTTP_STATUS } from "../../src/api/errors.ts";
-import type { Channels } from "../../src/broker/channels.ts";
-import { BrokerError, type ErrorCode } from "../../src/broker/errors.ts";
-import { t } from "../support/suite.ts";
-import { type Call, inject, startApi, type TestApi } from "./harness.ts";
+import { HTTP_STATUS } from "../../../src/api/errors.ts";
+import type { Channels } from "../../../src/broker/channels.ts";
+import { BrokerError, type ErrorCode } from "../../../src/broker/errors.ts";
+import { type Call, inject, startApi, type TestApi } from "../../api/harness.ts";
+import { t } from "../../support/suite.ts";
 
 const GROUP = { channel_id: "g1", channel_type: 2 };
 const REF = { id: "g1", type: 2 };

@@ -3,26 +3,26 @@
 // WuKongIM (wukongim-bodies.ts). docs/http.md describes all differences. Keeps no state.
 
 import { type Static, type TSchema, Type } from "typebox";
-import type { Channels } from "../broker/channels.ts";
-import { BrokerError, type ErrorCode } from "../broker/errors.ts";
-import type { Messages } from "../broker/messages.ts";
-import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SECONDARY_DEVICE } from "../broker/model.ts";
-import type { Clock } from "../broker/ports.ts";
-import type { Users } from "../broker/users.ts";
-import type { HttpReply } from "../transport/types.ts";
-import { channelBodies, createChannelCalls, createListCalls, LISTS } from "./channels.ts";
-import type { Dialect } from "./dialect.ts";
-import { errorReply, HTTP_STATUS } from "./errors.ts";
-import { flag } from "./fields.ts";
-import { batchUids, createSendBatch } from "./message-batch.ts";
-import { createMessageCalls, sendBody } from "./messages.ts";
-import { jsonReply, okReply } from "./reply.ts";
-import * as replies from "./reply-schemas.ts";
-import { type ApiRoute, type Outcome, postRoute, type RouteReply } from "./route.ts";
-import { userBodies } from "./users.ts";
-import { createBodyAdapter } from "./wukongim-bodies.ts";
+import { channelBodies, createChannelCalls, createListCalls, LISTS } from "../../api/channels.ts";
+import type { Dialect } from "../../api/dialect.ts";
+import { errorReply, HTTP_STATUS } from "../../api/errors.ts";
+import { flag } from "../../api/fields.ts";
+import { batchUids, createSendBatch } from "../../api/message-batch.ts";
+import { createMessageCalls, sendBody } from "../../api/messages.ts";
+import { jsonReply, okReply } from "../../api/reply.ts";
+import * as replies from "../../api/reply-schemas.ts";
+import { type ApiRoute, type Outcome, postRoute, type RouteReply } from "../../api/route.ts";
+import { userBodies } from "../../api/users.ts";
+import type { Channels } from "../../broker/channels.ts";
+import { BrokerError, type ErrorCode } from "../../broker/errors.ts";
+import type { Messages } from "../../broker/messages.ts";
+import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SECONDARY_DEVICE } from "../../broker/model.ts";
+import type { Clock } from "../../broker/ports.ts";
+import type { Users } from "../../broker/users.ts";
+import type { HttpReply } from "../../transport/types.ts";
+import { createBodyAdapter } from "./dialect-bodies.ts";
 
-interface WukongimPorts {
+export interface WukongimPorts {
   readonly users: Users;
   readonly messages: Messages;
   readonly channels: Channels;
@@ -50,7 +50,6 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
         : (SUCCESSES.get(row?.path ?? "")?.(reply, ports.clock()) ?? successReply(reply, row)),
     errorBody,
     statusOf,
-    isEndDataError: true,
   };
 }
 

@@ -2,9 +2,9 @@
 // describe. Values that WuKongIM accepts are replaced by values with the same effect.
 
 import { type TSchema, Type } from "typebox";
-import { GROUP_CHANNEL, isId, SYSTEM_UID } from "../broker/model.ts";
-import type { Adapt } from "./body.ts";
-import { MAX_TIME_MS } from "./fields.ts";
+import type { Adapt } from "../../api/body.ts";
+import { MAX_TIME_MS } from "../../api/fields.ts";
+import { GROUP_CHANNEL, isId, SYSTEM_UID } from "../../broker/model.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 

@@ -3,8 +3,8 @@
 // conversations: if an entry can be read in several ways, the longest id of a known channel is
 // used.
 
-import type { ChannelRef } from "../broker/model.ts";
-import { TimeSlice } from "../lib/time-slice.ts";
+import type { ChannelRef } from "../../broker/model.ts";
+import { TimeSlice } from "../../lib/time-slice.ts";
 
 const nameOf = ({ type, id }: { type: number | string; id: string }) => `${type}:${id}`;
 

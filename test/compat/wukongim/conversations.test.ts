@@ -1,10 +1,10 @@
 // Tests of the calls about conversations: /conversation/sync and /conversations/clearUnread,
 // setUnread and delete. The rules of unread counts are tested with the broker.
 
-import { BrokerError } from "../../src/broker/errors.ts";
-import type { Conversation, Message } from "../../src/broker/model.ts";
-import { t } from "../support/suite.ts";
-import { inject, startApi, type TestApi } from "./harness.ts";
+import { BrokerError } from "../../../src/broker/errors.ts";
+import type { Conversation, Message } from "../../../src/broker/model.ts";
+import { inject, startApi, type TestApi } from "../../api/harness.ts";
+import { t } from "../../support/suite.ts";
 
 const SYNC = "POST /conversation/sync";
 const TARGET = { uid: "alice", channel_id: "lobby", channel_type: 2 };

@@ -1,8 +1,8 @@
 // Tests of the parser of last_msg_seqs, a list whose separators may also occur in ids.
 
-import { readLastSeqs } from "../../src/api/last-seqs.ts";
-import type { ChannelRef } from "../../src/broker/model.ts";
-import { t } from "../support/suite.ts";
+import type { ChannelRef } from "../../../src/broker/model.ts";
+import { readLastSeqs } from "../../../src/compat/wukongim/last-seqs.ts";
+import { t } from "../../support/suite.ts";
 
 const group = (id: string): ChannelRef => ({ id, type: 2 });
 const person = (id: string): ChannelRef => ({ id, type: 1 });

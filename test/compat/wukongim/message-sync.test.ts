@@ -2,11 +2,11 @@
 // /channel/messagesync, /messages, /channel/max_message_seq, /message/sync and /message/syncack;
 // and of /message/sendbatch.
 
-import { BrokerError } from "../../src/broker/errors.ts";
-import type { SendInput } from "../../src/broker/messages.ts";
-import type { Message, StreamState } from "../../src/broker/model.ts";
-import { t } from "../support/suite.ts";
-import { inject, startApi } from "./harness.ts";
+import { BrokerError } from "../../../src/broker/errors.ts";
+import type { SendInput } from "../../../src/broker/messages.ts";
+import type { Message, StreamState } from "../../../src/broker/model.ts";
+import { inject, startApi } from "../../api/harness.ts";
+import { t } from "../../support/suite.ts";
 
 const TEXT = '{"type":1,"content":"hi"}';
 const PAYLOAD = Buffer.from(TEXT).toString("base64");

@@ -2,16 +2,6 @@
 // history, single messages and unread commands, in the shapes of WuKongIM.
 
 import { type Static, Type } from "typebox";
-import { BrokerError } from "../broker/errors.ts";
-import type { Inboxes } from "../broker/inboxes.ts";
-import { MAX_SEARCHED_BYTES, MAX_SEARCHED_MESSAGES } from "../broker/message-lookup.ts";
-import type { Messages } from "../broker/messages.ts";
-import {
-  type Message,
-  PERSON_CHANNEL,
-  type StreamSnapshot,
-  type StreamState,
-} from "../broker/model.ts";
 import {
   channelId,
   channelType,
@@ -19,9 +9,19 @@ import {
   LOBBY,
   OPTIONAL_ID_PATTERN,
   WELL_FORMED_PATTERN,
-} from "./fields.ts";
-import { messageJson } from "./messages.ts";
-import { jsonReply, okReply } from "./reply.ts";
+} from "../../api/fields.ts";
+import { messageJson } from "../../api/messages.ts";
+import { jsonReply, okReply } from "../../api/reply.ts";
+import { BrokerError } from "../../broker/errors.ts";
+import type { Inboxes } from "../../broker/inboxes.ts";
+import { MAX_SEARCHED_BYTES, MAX_SEARCHED_MESSAGES } from "../../broker/message-lookup.ts";
+import type { Messages } from "../../broker/messages.ts";
+import {
+  type Message,
+  PERSON_CHANNEL,
+  type StreamSnapshot,
+  type StreamState,
+} from "../../broker/model.ts";
 
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 const PAGE_SIZE = 100;

@@ -1,0 +1,134 @@
+// Rows of the route table for backends that fetch messages, commands and conversations for their
+// clients, as WuKongIM's backends do. They exist in both dialects. Keeps no state.
+
+import { type ApiRoute, DONE, postRoute, queryRoute } from "../../api/route.ts";
+import type { Conversations } from "../../broker/conversations.ts";
+import type { Inboxes } from "../../broker/inboxes.ts";
+import type { Messages } from "../../broker/messages.ts";
+import { conversationBodies, createConversationCalls } from "./conversations.ts";
+import {
+  createSyncCalls,
+  maxSeqQuery,
+  type SyncedJson,
+  syncBodies,
+  syncedJsonWith,
+} from "./message-sync.ts";
+import * as replies from "./sync-schemas.ts";
+
+export interface SyncPorts {
+  readonly messages: Messages;
+  readonly inboxes: Inboxes;
+  readonly conversations: Conversations;
+}
+
+/** `isEndDataError` is true if the data of an end event says why the stream failed. */
+export function createSyncRoutes(ports: SyncPorts, isEndDataError: boolean): readonly ApiRoute[] {
+  const toSyncedJson = syncedJsonWith(isEndDataError);
+  return [...messageRoutes(ports, toSyncedJson), ...conversationRoutes(ports, toSyncedJson)];
+}
+
+function messageRoutes(
+  { messages, inboxes }: SyncPorts,
+  toSyncedJson: SyncedJson,
+): readonly ApiRoute[] {
+  const sync = createSyncCalls(messages, inboxes, toSyncedJson);
+  const common = {
+    access: ["messages:write"],
+    tag: "messages",
+    errors: ["bad_id"],
+  } as const;
+  const page = { description: "Messages", body: replies.syncedPageBody };
+  return [
+    postRoute({
+      ...common,
+      path: "/channel/messagesync",
+      summary: "Returns messages before or after a position in the history of a channel",
+      body: syncBodies.messages,
+      success: page,
+      handle: sync.messages,
+    }),
+    postRoute({
+      ...common,
+      path: "/messages",
+      summary: "Returns single messages of a channel",
+      body: syncBodies.find,
+      success: page,
+      handle: sync.find,
+    }),
+    queryRoute({
+      ...common,
+      path: "/channel/max_message_seq",
+      summary: "Returns the newest sequence number of a channel",
+      query: maxSeqQuery,
+      success: { description: "Sequence number of the newest message", body: replies.maxSeqBody },
+      handle: sync.maxSeq,
+    }),
+    postRoute({
+      ...common,
+      path: "/message/sync",
+      summary: "Lists the commands of a user that no device has acknowledged",
+      body: syncBodies.commands,
+      success: { description: "Commands", body: replies.commandsBody },
+      handle: sync.commands,
+    }),
+    postRoute({
+      ...common,
+      path: "/message/syncack",
+      summary: "Acknowledges the commands of a user up to a sequence number",
+      body: syncBodies.commandsRead,
+      success: DONE,
+      handle: sync.commandsRead,
+    }),
+  ];
+}
+
+function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonly ApiRoute[] {
+  const { messages } = ports;
+  const conversations = createConversationCalls(ports.conversations, messages, toSyncedJson);
+  const common = {
+    access: ["messages:write"],
+    tag: "conversations",
+  } as const;
+  return [
+    postRoute({
+      ...common,
+      path: "/conversation/sync",
+      summary: "Lists the conversations of a user. Those with the newest messages come first",
+      body: conversationBodies.sync,
+      success: {
+        description:
+          "Conversations. If more follow, the header Jindou-Cursor has the cursor of the next call",
+        body: replies.conversationsBody,
+      },
+      errors: ["bad_id", "bad_cursor"],
+      handle: conversations.sync,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversations/clearUnread",
+      summary: "Marks all messages of a conversation as read",
+      body: conversationBodies.target,
+      success: DONE,
+      errors: ["bad_id", "not_in_channel"],
+      handle: conversations.clearUnread,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversations/setUnread",
+      summary: "Sets the number of unread messages of a conversation",
+      body: conversationBodies.unread,
+      success: DONE,
+      errors: ["bad_id", "not_in_channel"],
+      handle: conversations.setUnread,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversations/delete",
+      summary: "Hides a conversation and its messages until a new message arrives",
+      body: conversationBodies.target,
+      success: DONE,
+      errors: ["bad_id", "not_in_channel"],
+      handle: conversations.remove,
+    }),
+  ];
+}
