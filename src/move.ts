@@ -1,9 +1,11 @@
 // The command `jindou migrate`: one migration, with its progress on standard error.
 
 import type { Config } from "./config/schema.ts";
+import { printable } from "./lib/printable.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
 import { Progress } from "./migrate/progress.ts";
 import { sentenceOf } from "./observe/error-fields.ts";
+import { collectLibraryOutput } from "./server/library-output.ts";
 import { migrationOf } from "./server/migration.ts";
 import { onStopSignal } from "./signals.ts";
 
@@ -21,10 +23,12 @@ export async function moveData(config: Config): Promise<void> {
     progress.end();
     stderr.write(`${line}\n`);
   };
+  collectLibraryOutput((text) => print(`jindou: a library has printed: ${printable(text)}`));
   let compared = "";
   const migration = migrationOf(config, {
     onError: (error, what) => print(`jindou: ${what}: ${sentenceOf(error)}`),
     onNotice: (_facts, what) => print(`${what}.`),
+    onWarning: (warning) => print(`jindou: warning: ${warning}.`),
     onOutage: ({ message, fields: { reason } }) =>
       print(`jindou: ${reason === undefined ? message : `${message}: ${reason}`}.`),
     onFailure() {}, // `once` throws the error

@@ -6,7 +6,8 @@ import type { Config } from "./config/schema.ts";
 import { secretsOf, startSummary } from "./config/summary.ts";
 import { isLoopback, parseAddress } from "./lib/address.ts";
 import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
-import { createLogger, type Logger } from "./observe/logger.ts";
+import { createLogger, type Logger, logForm } from "./observe/logger.ts";
+import { collectLibraryOutput } from "./server/library-output.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
 import { createServer } from "./server.ts";
 import { onStopSignal } from "./signals.ts";
@@ -27,7 +28,13 @@ const REPEATED_SIGNAL_MS = 300;
 export async function startNode(config: Config, version: string, newStore = false): Promise<void> {
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
   const output = new LogOutput(STANDARD_OUTPUT);
-  const logger = createLogger({ ...config.log, secrets: secretsOf(config) }, output);
+  const form = logForm(config.log.format, {
+    isTerminal: process.stdout.isTTY === true,
+    mayHaveColours: (process.env.NO_COLOR ?? "") === "",
+  });
+  const { level } = config.log;
+  const logger = createLogger({ level, form, secrets: secretsOf(config) }, output);
+  collectLibraryOutput((text) => logger.warn({ text }, "A library has printed a text"));
   output.onResumed = (dropped) =>
     logger.warn({ dropped }, "Log lines were dropped because nobody read standard output");
   const terminal = new LogOutput(STANDARD_ERROR);
@@ -61,6 +68,8 @@ export async function startNode(config: Config, version: string, newStore = fals
     if (stopping.isRequested()) return undefined; // a signal ended the wait for a migration
     const isExplained =
       err instanceof StartError || (err instanceof BrokerError && err.cause === undefined);
+    const isShownOnce = form !== "json" && process.stderr.isTTY; // the caller prints the reason
+    if (isExplained && isShownOnce) throw err;
     if (isExplained) logger.fatal({ reason: err.message }, "The node cannot start");
     else logger.fatal({ err }, "The node cannot start");
     throw err;

@@ -168,6 +168,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["ws"],
     node: [],
   },
+  // The commands that call a running node.
+  "cli/": {
+    local: [...COMMON, "client/", "config/"],
+    packages: [],
+    node: "any",
+  },
   "admin/": { local: ["client/"], packages: [], node: [] },
   "server.ts": {
     local: [...WIRED, "server/"],
@@ -181,6 +187,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "broker/errors.ts",
       "config/",
       "server.ts",
+      "server/library-output.ts",
       "server/start-error.ts",
       "signals.ts",
     ],
@@ -188,7 +195,14 @@ const ROOMS: Readonly<Record<string, Room>> = {
     node: "any",
   },
   "move.ts": {
-    local: [...COMMON, "config/", "migrate/", "server/migration.ts", "signals.ts"],
+    local: [
+      ...COMMON,
+      "config/",
+      "migrate/",
+      "server/library-output.ts",
+      "server/migration.ts",
+      "signals.ts",
+    ],
     packages: [],
     node: "any",
   },
@@ -200,10 +214,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
     local: [
       ...COMMON,
       "broker/passwords.ts",
+      "cli/",
       "config/",
       "move.ts",
       "server/preflight.ts",
       "server/start-error.ts",
+      "signals.ts",
       "start.ts",
     ],
     packages: [],

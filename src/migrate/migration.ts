@@ -53,6 +53,8 @@ export interface MoveEvents
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
   /** Receives the reports about times during which Redis cannot be used. */
+  /** Receives sentences about a Redis that can be used but whose configuration is risky. */
+  readonly onWarning?: (warning: string) => void;
   readonly onOutage: (report: OutageReport) => void;
 }
 
@@ -371,8 +373,8 @@ export class Migration {
   }
 
   async #use<T>(use: (link: RedisLink) => Promise<T>): Promise<T> {
-    const { onError, onOutage } = this.#events;
-    const options = { name: "jindou-migrate", onError, onOutage };
+    const { onError, onWarning, onOutage } = this.#events;
+    const options = { name: "jindou-migrate", onError, onOutage, ...(onWarning && { onWarning }) };
     const link = new RedisLink(this.#settings.redis, options);
     await this.#start(link);
     this.#link = link;

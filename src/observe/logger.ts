@@ -1,8 +1,9 @@
-// The log: one JSON object per line on standard output, written by pino, with a child logger for
-// each room (top-level folder of src).
+// The log: one line of JSON, or a line for people, for each event. pino writes the lines, with a
+// child logger for each room (top-level folder of src).
 
 import { type DestinationStream, type Logger, pino } from "pino";
 import { errorFields } from "./error-fields.ts";
+import { prettyLine } from "./pretty-line.ts";
 
 export type { Logger } from "pino";
 
@@ -15,18 +16,35 @@ const MASK = "******";
 
 interface LogOptions {
   readonly level: string;
+  /** Form of the lines. Default: JSON. */
+  readonly form?: LogForm;
   readonly secrets?: readonly string[];
+}
+
+type LogForm = "json" | "pretty" | "coloured";
+
+/** Returns the form of the lines for a value of `log.format`. */
+export function logForm(
+  format: "auto" | "json" | "pretty",
+  output: { readonly isTerminal: boolean; readonly mayHaveColours: boolean },
+): LogForm {
+  if (format === "json" || (format === "auto" && !output.isTerminal)) return "json";
+  return output.isTerminal && output.mayHaveColours ? "coloured" : "pretty";
 }
 
 /** Variable data belongs in fields, not in the message. */
 export function createLogger(options: LogOptions, destination: DestinationStream): Logger {
+  const { form = "json" } = options;
+  const mask = maskerOf(options.secrets ?? []);
   return pino(
     {
       level: options.level,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }), log: withErrorFields },
       serializers: { err: (fields: unknown) => fields }, // `withErrorFields` has made the fields
-      hooks: { streamWrite: maskerOf(options.secrets ?? []) },
+      hooks: {
+        streamWrite: form === "json" ? mask : (line) => prettyLine(mask(line), form === "coloured"),
+      },
       redact: [...REDACTED, ...REDACTED.map((name) => `*.${name}`)],
     },
     destination,

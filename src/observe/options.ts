@@ -9,6 +9,11 @@ export const logOptions = Type.Object(
       description:
         "Lowest level that is logged. Errors caused by clients are logged at `debug`, errors of the server at `error`.",
     }),
+    format: Type.Enum(["auto", "json", "pretty"], {
+      default: "auto",
+      description:
+        "Form of the log lines: `json` for programs, `pretty` for people. `auto` means `pretty` if standard output is a terminal, otherwise `json`.",
+    }),
   },
   { additionalProperties: false },
 );

@@ -259,6 +259,21 @@ const CONNECTION: readonly Cause[] = [
   },
 ];
 
+export const UNNEEDED_PASSWORD =
+  "Redis requires no password although redis.url has one, so every program that reaches Redis can read and change its data. Set requirepass or a user in the configuration of Redis, or remove the password from redis.url";
+
+/** Returns true for the reply to AUTH of a server whose user `default` has no password. */
+export function isUnneededPassword(text: string): boolean {
+  return /without any password configured for the default user/.test(text);
+}
+
+/** Lines that ioredis prints, although the node reports the same with a sentence of its own. */
+const PRINTED = [/password was supplied/, /^Skipping the ready check because INFO command fails/];
+
+export function isReportedElsewhere(line: string): boolean {
+  return PRINTED.some((pattern) => pattern.test(line));
+}
+
 /** Precision of most causes. */
 const PRECISE = 2;
 

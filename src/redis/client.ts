@@ -78,7 +78,7 @@ export function createClient(settings: RedisSettings, name: string): RedisClient
   return reportLoading(onlyInItsDatabase(client));
 }
 
-function addressOf({ url }: RedisSettings): RedisAddress {
+function addressOf({ url }: Pick<RedisSettings, "url">): RedisAddress {
   const address = parseRedisUrl(url);
   if (typeof address === "string") throw new UnusableRedis(address);
   return address;
@@ -86,6 +86,13 @@ function addressOf({ url }: RedisSettings): RedisAddress {
 
 export function databaseOf(settings: RedisSettings): number {
   return addressOf(settings).database;
+}
+
+export function passwordOf(settings: Pick<RedisSettings, "url">): {
+  readonly username: string;
+  readonly password: string;
+} {
+  return addressOf(settings);
 }
 
 export function duplicate(client: Redis, changes: RedisOptions): Redis {

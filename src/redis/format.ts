@@ -6,12 +6,14 @@ import { randomBytes } from "node:crypto";
 import type { Redis } from "ioredis";
 import {
   CLUSTER_DOWN,
+  isUnneededPassword,
   REPLICA,
   SLOTS_WITHOUT_SERVER,
   sentenceAbout,
   TOO_FEW_REPLICAS,
+  UNNEEDED_PASSWORD,
 } from "./causes.ts";
-import type { RedisClient } from "./client.ts";
+import { passwordOf, type RedisClient, type RedisSettings, send } from "./client.ts";
 import { isReply, RedisAway, UnusableRedis } from "./errors.ts";
 import type { Keys } from "./keys.ts";
 import { SLOTS } from "./slots.ts";
@@ -47,6 +49,26 @@ export async function checkServer(
     );
   if (!isCluster) assertPrimary(info);
   return warningsOf(info);
+}
+
+/**
+ * Returns a warning if redis.url has a password that the server does not require. ioredis uses such
+ * a server all the same.
+ */
+export async function checkPassword(
+  server: Redis | undefined,
+  settings: Pick<RedisSettings, "url">,
+): Promise<readonly string[]> {
+  const { username, password } = passwordOf(settings);
+  if (server === undefined || password === "") return [];
+  const args = username === "" ? [password] : [username, password];
+  try {
+    await send(server, "auth", args, {});
+    return [];
+  } catch (error) {
+    if (isReply(error) && isUnneededPassword(error.message)) return [UNNEEDED_PASSWORD];
+    throw error;
+  }
 }
 
 /** A replica may accept writes, but it deletes them when it next synchronizes with its primary. */
@@ -119,6 +141,6 @@ function warningsOf(info: string): readonly string[] {
   const policy = /maxmemory_policy:([\w-]+)/.exec(info)?.[1] ?? "noeviction";
   if (policy === "noeviction") return [];
   return [
-    `The maxmemory-policy of Redis is ${policy}, so it evicts acknowledged data when its memory is full. Set maxmemory-policy to noeviction`,
+    `the maxmemory-policy of Redis is ${policy}, so it evicts acknowledged data when its memory is full. Set maxmemory-policy to noeviction`,
   ];
 }

@@ -35,6 +35,7 @@ import {
   assertFormat,
   assertPrimary,
   assertReplicas,
+  checkPassword,
   checkServer,
 } from "./format.ts";
 import { Keys } from "./keys.ts";
@@ -56,6 +57,8 @@ interface LinkPorts {
   readonly name: string;
   /** Receives failures that are not reported to any caller, except those of an outage. */
   readonly onError: (error: unknown, what: string) => void;
+  /** Receives sentences about a Redis that can be used but whose configuration is risky. */
+  readonly onWarning?: (warning: string) => void;
   /** Receives the reports about times during which Redis cannot be used. */
   readonly onOutage?: (report: OutageReport) => void;
   /** Ends an outage if it resolves. Default: `ping` of the link. */
@@ -119,6 +122,8 @@ export class RedisLink {
   #refusal: RedisAway | undefined;
   /** Slots or replicas that are missing, so that some calls are rejected. */
   #shortfall: RedisAway | undefined;
+  /** Warnings that were reported after the last check of the server. */
+  #warnings: ReadonlySet<string> = new Set();
   #mark: string | undefined;
   #rightsCheckedMs = Number.NEGATIVE_INFINITY;
   #watchTimer: NodeJS.Timeout | undefined;
@@ -448,14 +453,18 @@ export class RedisLink {
     await Promise.allSettled(servers.map((server) => server.ping()));
     const ready = servers.filter(({ status }) => status === "ready");
     if (this.isCluster) await this.#assertClusterUp(ready);
-    const warnings = await checkServer(ready[0] ?? this.#client, this.isCluster);
+    const warnings = [
+      ...(await checkServer(ready[0] ?? this.#client, this.isCluster)),
+      ...(await checkPassword(ready[0], this.#settings)),
+    ];
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
     // Later, only the calls that need the replicas are rejected.
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();
     for (const warning of warnings)
-      this.#ports.onError(new Error(warning), "Redis may evict acknowledged data");
+      if (!this.#warnings.has(warning)) this.#ports.onWarning?.(warning);
+    this.#warnings = new Set(warnings);
   }
 
   /** Checks that at least one server has the replicas that `redis.minReplicas` requires. */

@@ -174,6 +174,7 @@ function createRedisDrivers(ports: DriverPorts): Drivers {
   const dataLost = families.redisDataLost.of();
   const link = new RedisLink(config.redis, {
     ...{ name, onError },
+    onWarning: (reason) => log.warn({ reason }, "The configuration of Redis should be changed"),
     onOutage: outageLog(log),
     checkUsable: () => cluster.ping(),
     onDataLoss: () => dataLost.add(),

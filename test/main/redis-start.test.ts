@@ -2,8 +2,8 @@
 // with 1 and changes nothing in Redis.
 
 import t, { type Test } from "tap";
-import { freePort, startRedis } from "../support/redis.ts";
-import { type Exit, spawnJindou } from "./jindou.ts";
+import { freePort, startRedis, startRedisCluster } from "../support/redis.ts";
+import { type Exit, nodeSettings, spawnJindou } from "./jindou.ts";
 
 const FORMAT_KEY = "jd:{all}:format";
 
@@ -70,4 +70,46 @@ t.test("a start on data of another program fails and does not change the data", 
   await client.del(FORMAT_KEY);
   await client.rpush(FORMAT_KEY, "a list");
   checkFailure(t, await startOn(t, redis.url), /redis\.prefix/);
+});
+
+/** Starts a node on a Redis that requires no password, with a password in redis.url. */
+async function checkUnneededPassword(
+  t: Test,
+  url: string,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  const env = {
+    ...(await nodeSettings(t, 500)),
+    JINDOU_REDIS_URL: url.replaceAll("redis://", "redis://:hunter2@"),
+    ...settings,
+  };
+  const node = spawnJindou(t, [], { env });
+  await node.logged("The node is ready");
+  node.child.kill("SIGTERM");
+  const { stdout, stderr } = await node.exit;
+  t.equal(stderr, "", "no library prints on standard error");
+  const warnings = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line))
+    .filter(({ level }) => level === "warn");
+  t.match(warnings, [{ reason: /^Redis requires no password although.*Set requirepass/ }]);
+  t.equal(warnings.length, 1, "one sentence for all connections");
+}
+
+t.test("a password that Redis does not require is reported with one sentence", async (t) => {
+  await checkUnneededPassword(t, (await startRedis(t)).url);
+});
+
+t.test("a password that a Redis Cluster does not require is reported once", async (t) => {
+  const { url } = await startRedisCluster(t);
+  await checkUnneededPassword(t, url, { JINDOU_REDIS_CLUSTER: "true" });
+});
+
+t.test("a user who may not run INFO is reported with one sentence", async (t) => {
+  const redis = await startRedis(t);
+  const user = ["limited", "on", ">hunter2", "~*", "&*", "+@all", "-info"];
+  await redis.client().call("ACL", "SETUSER", ...user);
+  const url = `redis://limited:hunter2@127.0.0.1:${redis.port}`;
+  checkFailure(t, await startOn(t, url), /INFO/i);
 });
