@@ -1,28 +1,49 @@
 // Parses the command line of `jindou` and runs one command. Prints each problem as one line on
-// standard error. Exit codes: 0 success, 1 failure, 2 invalid command line or configuration.
+// standard error. Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 no
+// node answers a command that calls one.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
 import { text } from "node:stream/consumers";
-import { type CommandLine, helpText, parseCommandLine } from "./config/command-line.ts";
+import { CommandError } from "./cli/command-error.ts";
+import {
+  type ClientCommand,
+  type CommandLine,
+  clientCommandOf,
+  helpText,
+  parseCommandLine,
+} from "./config/command-line.ts";
 import { ConfigError } from "./config/errors.ts";
-import { loadConfig } from "./config/load.ts";
+import { loadConfig, loadSourcedConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
 import { cleanText, sentence } from "./config/setting-text.ts";
-import { maskSecrets } from "./config/summary.ts";
+import { configJson, configText } from "./config/summary.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
+import { onStopSignal } from "./signals.ts";
 
 const FAILED = 1;
 const INVALID = 2;
 
+const argv = process.argv.slice(2);
 try {
-  await run(parseCommandLine(process.argv.slice(2)));
+  const clientCommand = clientCommandOf(argv);
+  if (clientCommand !== undefined) await callNode(clientCommand, argv.slice(1));
+  else await run(parseCommandLine(argv));
 } catch (error) {
-  const problems = error instanceof ConfigError ? error.problems : [`${reasonOf(error)}.`];
-  for (const problem of problems) process.stderr.write(`jindou: ${problem}\n`);
-  process.exit(error instanceof ConfigError ? INVALID : FAILED);
+  for (const problem of problemsOf(error)) process.stderr.write(`jindou: ${problem}\n`);
+  process.exit(exitCodeOf(error));
+}
+
+function problemsOf(error: unknown): readonly string[] {
+  if (error instanceof ConfigError) return error.problems;
+  return [error instanceof CommandError ? error.message : `${reasonOf(error)}.`];
+}
+
+function exitCodeOf(error: unknown): number {
+  if (error instanceof CommandError) return error.exitCode;
+  return error instanceof ConfigError ? INVALID : FAILED;
 }
 
 async function run(line: CommandLine): Promise<void> {
@@ -34,7 +55,7 @@ async function run(line: CommandLine): Promise<void> {
     case "check-config":
       return checkConfig(configOf(line));
     case "print-config":
-      return print(`${JSON.stringify(maskSecrets(configOf(line)), undefined, 2)}\n`);
+      return printConfig(line);
     case "migrate":
       return migrate(line);
     case "hash-password":
@@ -42,6 +63,28 @@ async function run(line: CommandLine): Promise<void> {
     case "start":
       return start(line);
   }
+}
+
+/** Runs a command that calls a running node. SIGINT and SIGTERM end `watch` with exit code 0. */
+async function callNode(command: ClientCommand, argv: readonly string[]): Promise<void> {
+  const { runClientCommand } = await import("./cli/run.ts");
+  const stopping = new AbortController();
+  if (command === "watch") onStopSignal(() => stopping.abort());
+  // The reader of a pipe may end before the command, as head does.
+  for (const stream of [process.stdout, process.stderr]) stream.on("error", () => process.exit());
+  await runClientCommand(command, argv, {
+    env: process.env,
+    write: {
+      output: (output) => process.stdout.write(output),
+      error: (output) => process.stderr.write(output),
+    },
+    stopping: stopping.signal,
+  });
+}
+
+function printConfig({ configFile, flags, json }: CommandLine): void {
+  const sourced = loadSourcedConfig({ file: configFile, env: process.env, flags });
+  print(json ? configJson(sourced.config) : configText(sourced));
 }
 
 /** An address in use is only a warning. */

@@ -2,7 +2,7 @@
 // before all others, so it must not load any other module. Node.js resets signals that are ignored
 // at its start, so even under `nohup` a SIGHUP would end the process without this file.
 
-import type { COMMANDS } from "./config/command-line.ts";
+import type { ClientCommand, COMMANDS } from "./config/command-line.ts";
 
 type StopSignal = "SIGTERM" | "SIGINT";
 type OtherCommand = Exclude<keyof typeof COMMANDS, "start">;
@@ -12,6 +12,15 @@ const OTHER_COMMANDS: Readonly<Record<OtherCommand, true>> = {
   "hash-password": true,
   migrate: true,
   "print-config": true,
+};
+
+/** These commands must be the first argument, because their names are likely values of flags. */
+const CLIENT_COMMANDS: Readonly<Record<ClientCommand, true>> = {
+  health: true,
+  history: true,
+  send: true,
+  token: true,
+  watch: true,
 };
 
 let handleStop: (signal: StopSignal) => void = isNode() ? () => process.exit(0) : endBy;
@@ -30,7 +39,9 @@ export function onStopSignal(handler: (signal: StopSignal) => void): void {
 
 /** Returns true if the command is `start`, without the modules that parse the command line. */
 function isNode(): boolean {
-  return !process.argv.slice(2).some((argument) => Object.hasOwn(OTHER_COMMANDS, argument));
+  const argv = process.argv.slice(2);
+  if (Object.hasOwn(CLIENT_COMMANDS, argv[0] ?? "")) return false;
+  return !argv.some((argument) => Object.hasOwn(OTHER_COMMANDS, argument));
 }
 
 /** Ends the process by the signal, so that the caller does not take the command for completed. */

@@ -11,10 +11,21 @@ import { didYouMean, type Flag, unknownFlag } from "./sources.ts";
 export const COMMANDS = {
   start: "start a node (the default command)",
   "check-config": "check the configuration and exit",
-  "print-config": "print the configuration as JSON, with secrets masked",
+  "print-config": "print each value and where it comes from (--json: as a document)",
   migrate: "move the data of an embedded store (--from) into Redis (--to)",
   "hash-password": "read a password from standard input and print its hash",
 } as const;
+
+/** Commands that call the API of a running node. Each has its own flags and its own help. */
+export const CLIENT_COMMANDS = {
+  health: "check whether a node accepts work",
+  token: "register a new token for a user and print it",
+  send: "send a message",
+  history: "print the messages of a channel",
+  watch: "print what a user receives, as it arrives",
+} as const;
+
+export type ClientCommand = keyof typeof CLIENT_COMMANDS;
 
 type Command = keyof typeof COMMANDS | "help" | "version";
 
@@ -24,6 +35,8 @@ export interface CommandLine {
   readonly flags: readonly Flag[];
   /** True if a lost database is to be replaced by a new one. Only with the command `start`. */
   readonly newStore: boolean;
+  /** True if the output is a JSON document. Only with the command `print-config`. */
+  readonly json: boolean;
 }
 
 /** Short names of configuration keys that only the command `migrate` accepts as flags. */
@@ -33,6 +46,12 @@ const MIGRATE_FLAGS: ReadonlyMap<string, string> = new Map([
 ]);
 
 const NEW_STORE = "new-store";
+const JSON_OUTPUT = "json";
+/** Flags without a value, each with the only command that accepts it. */
+const COMMAND_SWITCHES: ReadonlyMap<string, Command> = new Map([
+  [NEW_STORE, "start"],
+  [JSON_OUTPUT, "print-config"],
+]);
 const SWITCHES: ReadonlyMap<string, Command> = new Map([
   ["help", "help"],
   ["version", "version"],
@@ -48,22 +67,27 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
   });
   const words: string[] = [];
   const flags: Flag[] = [];
-  let newStore = false;
+  const switches = new Set<string>();
   for (const token of tokens) {
     if (token.kind === "positional") words.push(token.value);
     else if (token.kind === "option") {
       const command = SWITCHES.get(token.name);
-      if (command !== undefined) return { command, configFile: undefined, flags: [], newStore };
-      if (token.name === NEW_STORE && token.value === undefined) newStore = true;
+      if (command !== undefined)
+        return { command, configFile: undefined, flags: [], newStore: false, json: false };
+      if (COMMAND_SWITCHES.has(token.name) && token.value === undefined) switches.add(token.name);
       else flags.push(readFlag(token));
     }
   }
   const command = readCommand(words);
-  if (newStore && command !== "start")
-    throw new ConfigError([`--${NEW_STORE} is a flag of the command start only.`]);
+  for (const name of switches) {
+    const owner = COMMAND_SWITCHES.get(name);
+    if (command !== owner)
+      throw new ConfigError([`--${name} is a flag of the command ${owner} only.`]);
+  }
   return {
     command,
-    newStore,
+    newStore: switches.has(NEW_STORE),
+    json: switches.has(JSON_OUTPUT),
     configFile: flags.findLast((flag) => flag.name === "config")?.value,
     flags: flags
       .filter((flag) => flag.name !== "config")
@@ -85,6 +109,7 @@ function optionsOf() {
     help: { type: "boolean", short: "h" },
     version: { type: "boolean", short: "V" },
     [NEW_STORE]: { type: "boolean" },
+    [JSON_OUTPUT]: { type: "boolean" },
   } as const;
 }
 
@@ -114,18 +139,31 @@ function readCommand(words: readonly string[]): Command {
     ]);
   if (word === "help") return word;
   if (Object.hasOwn(COMMANDS, word)) return word as keyof typeof COMMANDS;
-  const suggestion = nearest(word, Object.keys(COMMANDS));
+  if (Object.hasOwn(CLIENT_COMMANDS, word))
+    throw new ConfigError([`Write the command ${word} before its flags: jindou ${word} …`]);
+  const suggestion = nearest(word, [...Object.keys(COMMANDS), ...Object.keys(CLIENT_COMMANDS)]);
   throw new ConfigError([
     `${JSON.stringify(word)} is not a command of jindou${didYouMean(suggestion)}`,
   ]);
 }
 
+/** Returns the command if the first argument is one that calls a running node. */
+export function clientCommandOf([word = ""]: readonly string[]): ClientCommand | undefined {
+  return Object.hasOwn(CLIENT_COMMANDS, word) ? (word as ClientCommand) : undefined;
+}
+
 export function helpText(): string {
-  const commands = Object.entries(COMMANDS).map(([name, text]) => `  ${name.padEnd(15)} ${text}`);
+  const list = (commands: Readonly<Record<string, string>>) =>
+    Object.entries(commands)
+      .map(([name, text]) => `  ${name.padEnd(15)} ${text}`)
+      .join("\n");
   return `Usage: jindou [command] [--config <file>] [--<key>=<value> …]
 
 Commands:
-${commands.join("\n")}
+${list(COMMANDS)}
+
+Commands for a running node (jindou <command> --help shows their flags and an example):
+${list(CLIENT_COMMANDS)}
 
 Options:
   --config <file> JSON configuration file (or JINDOU_CONFIG)
@@ -136,6 +174,7 @@ Options:
 
 Every key can also be set in the environment, for example JINDOU_CLIENT_LISTEN.
 docs/configuration.md lists all keys with their defaults.
-Exit codes: 0 success, 1 failure, 2 invalid command line or configuration.
+Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 (commands for a running
+node) the node does not answer.
 `;
 }

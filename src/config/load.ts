@@ -9,14 +9,36 @@ import { inconsistencies } from "./rules.ts";
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 import { didYouMean, gather, type Setting, type Sources } from "./sources.ts";
 
+/** A configuration, and where its values come from. */
+export interface SourcedConfig {
+  readonly config: Config;
+  /**
+   * Sources of each key that is not at its default, by the name of the key. The first one has set
+   * the value. The others are overridden.
+   */
+  readonly places: ReadonlyMap<string, readonly string[]>;
+}
+
 /** Returns the configuration of one node. Throws ConfigError with all problems of the sources. */
 export function loadConfig(sources: Sources = {}): Config {
+  return loadSourcedConfig(sources).config;
+}
+
+/** Like `loadConfig`, and also returns where each value comes from. */
+export function loadSourcedConfig(sources: Sources): SourcedConfig {
   const gathered = gather(sources);
   const settings = lastSettings(gathered.settings);
   throwIfAny([...gathered.problems, ...[...settings.values()].flatMap(schemaProblems)]);
   const config = assemble(settings);
   throwIfAny(inconsistencies(config));
-  return freeze(config);
+  return { config: freeze(config), places: placesOf(gathered.settings) };
+}
+
+function placesOf(settings: readonly Setting[]): ReadonlyMap<string, readonly string[]> {
+  const places = new Map<string, string[]>();
+  for (const { key, place } of settings)
+    places.set(key.name, [place, ...(places.get(key.name) ?? [])]);
+  return places;
 }
 
 function throwIfAny(problems: readonly string[]): void {

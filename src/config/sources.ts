@@ -47,6 +47,14 @@ interface ReadResult {
 
 /** Environment variable with the path of the configuration file. It is not a configuration key. */
 const CONFIG_FILE_ENV = "JINDOU_CONFIG";
+/** Environment variable with the token of the user of `jindou watch`. Not a configuration key. */
+export const USER_TOKEN_ENV = "JINDOU_USER_TOKEN";
+/** Variables that are not configuration keys. */
+const OTHER_ENV: ReadonlySet<string> = new Set([
+  CONFIG_FILE_ENV,
+  USER_TOKEN_ENV,
+  `${USER_TOKEN_ENV}_FILE`,
+]);
 
 /** Reads all sources. A later setting of a key overrides an earlier one. */
 export function gather(sources: Sources): ReadResult {
@@ -144,7 +152,7 @@ function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith("JINDOU_") || text === undefined || trimFile(text) === "") continue;
-    if (name === CONFIG_FILE_ENV) continue;
+    if (OTHER_ENV.has(name)) continue;
     const key = byEnv.get(name);
     const owner = byEnv.get(name.replace(/_FILE$/, ""));
     if (key !== undefined)
@@ -289,7 +297,12 @@ export function didYouMean(name: string | undefined): string {
   return name === undefined ? "; see jindou --help." : `; did you mean ${name}?`;
 }
 
+/** Returns why a file cannot be read. */
 function reasonOf(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
-  return text.replace(/\.$/, "");
+  const text = (error instanceof Error ? error.message : String(error)).replace(/\.$/, "");
+  const { code } = Object(error) as { readonly code?: unknown };
+  const uid = process.getuid?.();
+  return code === "EACCES" && uid !== undefined
+    ? `${text}. Let user ${uid} read it, as which this process runs`
+    : text;
 }

@@ -1,12 +1,13 @@
-// Creates the start banner, and a copy of the configuration without secrets for `print-config`.
-// Only pure functions. Must never show a secret.
+// Creates the start banner, and the output of `print-config`: the configuration without secrets.
+// Must never show a secret.
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
 import { formatAddress, isLoopback, parseAddress } from "../lib/address.ts";
 import { parseRedisUrl } from "../redis/address.ts";
 import type { OptionSchema } from "./keys.ts";
-import { type Config, plainSchema } from "./schema.ts";
+import type { SourcedConfig } from "./load.ts";
+import { CONFIG_KEYS, type Config, plainSchema } from "./schema.ts";
 
 interface Ports {
   readonly apiPort: number;
@@ -17,7 +18,7 @@ export function startSummary(config: Config, ports: Ports, version: string): str
   const { api, client } = config;
   const apiUrl = url("http", api, ports.apiPort);
   return [
-    `Jindou ${version} is ready`,
+    `Jindou ${version} is ready  (process ${process.pid})`,
     `  API      ${apiUrl}  (${apiAccess(config)})`,
     `  clients  ${url("ws", client, ports.clientPort)}  (${clientAccess(config)})`,
     `  metrics  ${apiUrl}/metrics`,
@@ -81,7 +82,31 @@ function collectSecrets(value: unknown, schema: OptionSchema): string[] {
   );
 }
 
-export function maskSecrets(config: Config): unknown {
+/** Returns the configuration as JSON, with secrets masked. */
+export function configJson(config: Config): string {
+  return `${JSON.stringify(maskSecrets(config), undefined, 2)}\n`;
+}
+
+/** Returns one line for each key: its value, with secrets masked, and where the value comes from. */
+export function configText({ config, places }: SourcedConfig): string {
+  const masked = maskSecrets(config);
+  const lines = CONFIG_KEYS.map(({ name, path }) => {
+    const value: unknown = path.reduce(
+      (section: unknown, part) => (section as Readonly<Record<string, unknown>>)[part],
+      masked,
+    );
+    return `${name} = ${JSON.stringify(value)}  # ${originOf(places.get(name))}\n`;
+  });
+  return lines.join("");
+}
+
+function originOf(places: readonly string[] = []): string {
+  const [place, ...overridden] = places;
+  if (place === undefined) return "default";
+  return overridden.length === 0 ? place : `${place}, which overrides ${overridden.join(" and ")}`;
+}
+
+function maskSecrets(config: Config): unknown {
   return mask(config, plainSchema);
 }
 

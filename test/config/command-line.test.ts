@@ -1,6 +1,13 @@
 // Tests of the parser of the command line of `jindou`.
 
-import { COMMANDS, helpText, parseCommandLine } from "../../src/config/command-line.ts";
+import {
+  CLIENT_COMMANDS,
+  type ClientCommand,
+  COMMANDS,
+  clientCommandOf,
+  helpText,
+  parseCommandLine,
+} from "../../src/config/command-line.ts";
 import { ConfigError } from "../../src/config/errors.ts";
 import { t } from "../support/suite.ts";
 
@@ -10,6 +17,7 @@ t.test("the default command is start", async (t) => {
     configFile: undefined,
     flags: [],
     newStore: false,
+    json: false,
   });
   t.equal(parseCommandLine(["--log.level=warn"]).command, "start");
 });
@@ -44,6 +52,20 @@ t.test("--new-store is a flag without a value, and only of the command start", a
     ["check-config", "--new-store"],
   ])
     t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
+});
+
+t.test("--json is a flag without a value, and only of the command print-config", async (t) => {
+  t.match(parseCommandLine(["print-config", "--json"]), { command: "print-config", json: true });
+  for (const argv of [["--json"], ["print-config", "--json=yes"], ["migrate", "--json"]])
+    t.throws(() => parseCommandLine(argv), ConfigError, argv.join(" "));
+});
+
+t.test("a command that calls a running node must be the first argument", async (t) => {
+  for (const command of Object.keys(CLIENT_COMMANDS) as ClientCommand[]) {
+    t.equal(clientCommandOf([command, "--json"]), command);
+    t.equal(clientCommandOf(["--json", command]), undefined);
+    t.throws(() => parseCommandLine(["--node.id=n1", command]), /before its flags/, command);
+  }
 });
 
 t.test("a flag may have an empty value", async (t) => {

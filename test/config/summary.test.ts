@@ -1,7 +1,8 @@
 // Tests of the start banner and of the masked configuration that `print-config` prints.
 
-import { loadConfig } from "../../src/config/load.ts";
-import { MASK, maskSecrets, startSummary } from "../../src/config/summary.ts";
+import { loadConfig, loadSourcedConfig } from "../../src/config/load.ts";
+import { CONFIG_KEYS } from "../../src/config/schema.ts";
+import { configJson, configText, MASK, startSummary } from "../../src/config/summary.ts";
 import { t } from "../support/suite.ts";
 
 const ports = { apiPort: 4001, clientPort: 4002 };
@@ -55,8 +56,9 @@ t.test(
       JINDOU_REDIS_URL: "redis://:hunter2@localhost",
     };
     const config = loadConfig({ env });
-    const masked = maskSecrets(config);
-    t.notMatch(JSON.stringify(masked), /hunter2/);
+    const json = configJson(config);
+    t.notMatch(json, /hunter2/);
+    const masked = JSON.parse(json);
     t.match(masked, {
       api: { token: MASK, listen: "127.0.0.1:5001" },
       admin: { password: "" },
@@ -72,5 +74,28 @@ t.test(
 );
 
 t.test("a configuration without secrets is displayed unchanged", async (t) => {
-  t.same(maskSecrets(loadConfig()), loadConfig());
+  t.same(JSON.parse(configJson(loadConfig())), loadConfig());
+});
+
+t.test("each value is displayed with its source and the sources that it overrides", async (t) => {
+  const files: Readonly<Record<string, string>> = {
+    "a.json": '{"node":{"id":"n1"},"client":{"maxConnections":7}}',
+    "/run/secrets/token": "hunter2-hunter2",
+  };
+  const sourced = loadSourcedConfig({
+    file: "a.json",
+    env: { JINDOU_NODE_ID: "n2", JINDOU_API_TOKEN_FILE: "/run/secrets/token" },
+    flags: [{ name: "node.id", value: "n3" }],
+    readFile: (path) => files[path] ?? "",
+  });
+  const lines = configText(sourced).trimEnd().split("\n");
+  t.notMatch(lines.join("\n"), /hunter2/);
+  for (const line of [
+    'node.id = "n3"  # the flag --node.id, which overrides the environment variable JINDOU_NODE_ID and a.json',
+    "client.maxConnections = 7  # a.json",
+    `api.token = "${MASK}"  # the file /run/secrets/token that JINDOU_API_TOKEN_FILE names`,
+    'api.listen = "127.0.0.1:5001"  # default',
+  ])
+    t.ok(lines.includes(line), line);
+  t.equal(lines.length, CONFIG_KEYS.length, "every key has a line");
 });

@@ -107,16 +107,26 @@ t.test(
   },
 );
 
-t.test("print-config prints the merged configuration with secrets masked", async (t) => {
-  const env = { JINDOU_ADMIN_PASSWORD: "hunter2", JINDOU_NODE_ID: "n1" };
-  const argv = ["print-config", "--node.id", "n2"];
-  const { code, stdout } = await jindou(t, argv, { env });
-  t.equal(code, 0);
-  t.notMatch(stdout, /hunter2/);
-  const printed = JSON.parse(stdout);
-  t.equal(printed.node.id, "n2");
-  t.same(printed.client, loadConfig().client);
-});
+t.test(
+  "print-config prints the merged configuration and its sources, with secrets masked",
+  async (t) => {
+    const env = { JINDOU_ADMIN_PASSWORD: "hunter2", JINDOU_NODE_ID: "n1" };
+    const argv = ["print-config", "--node.id", "n2"];
+    const [text, json] = await Promise.all([
+      jindou(t, argv, { env }),
+      jindou(t, [...argv, "--json"], { env }),
+    ]);
+    for (const { code, stdout } of [text, json]) {
+      t.equal(code, 0);
+      t.notMatch(stdout, /hunter2/);
+    }
+    const source = "the flag --node.id, which overrides the environment variable JINDOU_NODE_ID";
+    t.ok(text.stdout.includes(`\nnode.id = "n2"  # ${source}\n`));
+    const printed = JSON.parse(json.stdout);
+    t.equal(printed.node.id, "n2");
+    t.same(printed.client, loadConfig().client);
+  },
+);
 
 t.test("hash-password prints a hash that `managers` accepts as passwordHash", async (t) => {
   const { code, stdout } = await jindou(t, ["hash-password"], {

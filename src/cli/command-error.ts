@@ -1,0 +1,23 @@
+// The error of a command that calls a running node, and the exit codes of these commands.
+
+/** The node has rejected the call, or is not ready. */
+export const FAILED = 1;
+/** The arguments or the settings are invalid. */
+export const INVALID = 2;
+/** No node has answered. */
+export const NO_ANSWER = 3;
+
+/** A failed command. Its message has whole sentences for the person at the shell. */
+export class CommandError extends Error {
+  override readonly name = "CommandError";
+  readonly exitCode: number;
+
+  constructor(message: string, exitCode: number) {
+    super(message);
+    this.exitCode = exitCode;
+  }
+}
+
+export function usageError(message: string): CommandError {
+  return new CommandError(message, INVALID);
+}

@@ -1,0 +1,53 @@
+// Runs a command that calls a running node: reads its arguments and the configuration, and writes to
+// standard output. Must not exit the process.
+
+import type { ClientCommand } from "../config/command-line.ts";
+import { loadConfig } from "../config/load.ts";
+import { Api, apiUrl } from "./api.ts";
+import { health, history, type Output, send, token } from "./commands.ts";
+import { helpOf, parseArguments } from "./usage.ts";
+import { watch } from "./watch.ts";
+
+interface RunPorts {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly write: {
+    readonly output: (text: string) => void;
+    readonly error: (text: string) => void;
+  };
+  /** Aborted when the process is to stop. */
+  readonly stopping: AbortSignal;
+}
+
+/** Throws a CommandError or a ConfigError. */
+export async function runClientCommand(
+  command: ClientCommand,
+  argv: readonly string[],
+  { env, write, stopping }: RunPorts,
+): Promise<void> {
+  const args = parseArguments(command, argv);
+  const { flags } = args;
+  if (flags.has("help")) return write.output(helpOf(command));
+  const config = loadConfig({ file: flags.get("config"), env });
+  const api = new Api(apiUrl(flags.get("api"), config), config);
+  const output: Output = {
+    isJson: flags.has("json"),
+    print: (line) => write.output(`${line}\n`),
+    note: (line) => write.error(`${line}\n`),
+  };
+  try {
+    switch (command) {
+      case "health":
+        return await health(api, output);
+      case "token":
+        return await token(api, args, output);
+      case "send":
+        return await send(api, args, output);
+      case "history":
+        return await history(api, args, output);
+      case "watch":
+        return await watch(args, { api, config, output, env, stopping });
+    }
+  } finally {
+    await api.close();
+  }
+}

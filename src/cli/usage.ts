@@ -1,0 +1,208 @@
+// The arguments and the help of the commands that call a running node: one table. Only pure
+// functions.
+
+import { parseArgs } from "node:util";
+import type { ClientCommand } from "../config/command-line.ts";
+import { USER_TOKEN_ENV } from "../config/sources.ts";
+import { nearest } from "../lib/nearest.ts";
+import { usageError } from "./command-error.ts";
+
+interface Flag {
+  /** Placeholder of the value in the help. Absent for a flag without a value. */
+  readonly value?: string;
+  readonly text: string;
+}
+
+type Flags = Readonly<Record<string, Flag>>;
+
+interface Usage {
+  /** Arguments in the first line of the help. */
+  readonly arguments: string;
+  /** Maximum number of arguments that are not flags. */
+  readonly maxWords: number;
+  readonly about: string;
+  readonly flags: Flags;
+  readonly example: string;
+}
+
+const DEVICE = { value: "<device>", text: "class of the device: app, web or desktop" };
+const GROUP = { value: "<id>", text: "the group" };
+
+const USAGES: Readonly<Record<ClientCommand, Usage>> = {
+  health: {
+    arguments: "",
+    maxWords: 0,
+    about: "Checks whether the node accepts work. Needs no credential.",
+    flags: {},
+    example: "jindou health && echo up",
+  },
+  token: {
+    arguments: "<uid>",
+    maxWords: 1,
+    about:
+      "Registers a new random token with which the user's clients connect, and prints it. It replaces\nthe token that the user has for this class of devices.",
+    flags: {
+      device: { ...DEVICE, text: `${DEVICE.text} (default: web, as in the SDK)` },
+      main: { text: "a main device, which ends other sessions of its class when it connects" },
+    },
+    example: "jindou token alice",
+  },
+  send: {
+    arguments: "--from=<uid> (--to=<uid> | --group=<id>) [text]",
+    maxWords: 1,
+    about:
+      "Sends a text message in a user's name. Without a text, or if it is -, the text is read from\nstandard input. The command returns when the message is durable.",
+    flags: {
+      from: { value: "<uid>", text: "the sender" },
+      to: { value: "<uid>", text: "the receiver of a personal message" },
+      group: { ...GROUP, text: "the group, of which the sender must be a member" },
+      payload: { value: "<json>", text: "a JSON object with an integer type, instead of a text" },
+      "client-msg-no": {
+        value: "<text>",
+        text: "your number of the message: repeating it sends nothing twice",
+      },
+    },
+    example: 'jindou send --from=bob --to=alice "Hello Alice"',
+  },
+  history: {
+    arguments: "(--group=<id> | --user=<uid> --with=<uid>)",
+    maxWords: 0,
+    about: "Prints the newest messages of a channel, the oldest of them first.",
+    flags: {
+      group: GROUP,
+      user: { value: "<uid>", text: "one user of a personal conversation" },
+      with: { value: "<uid>", text: "the other user" },
+      limit: { value: "<number>", text: "maximum number of messages, 1 to 500 (default: 20)" },
+      before: { value: "<seq>", text: "only messages before this sequence number" },
+      after: { value: "<seq>", text: "only messages after it: the first ones, not the newest" },
+    },
+    example: "jindou history --user=alice --with=bob",
+  },
+  watch: {
+    arguments: "<uid>",
+    maxWords: 1,
+    about: `Connects as a client of the user and prints messages, streams and events as they arrive, until
+Ctrl-C. Reconnects by itself. The user is online meanwhile. Commands are left to the user's devices.
+The token is that of the environment variable ${USER_TOKEN_ENV} or of the file that
+${USER_TOKEN_ENV}_FILE names. Without one, the command registers a new token for the user's class
+desktop, as jindou token does.`,
+    flags: {
+      client: {
+        value: "<url>",
+        text: "address for clients (default: that of the node, ws:// or wss://)",
+      },
+      device: {
+        ...DEVICE,
+        text: `${DEVICE.text} (default: web with ${USER_TOKEN_ENV}, else desktop)`,
+      },
+      count: { value: "<number>", text: "exit after this number of messages" },
+    },
+    example: "jindou watch alice",
+  },
+};
+
+const COMMON: Flags = {
+  api: { value: "<url>", text: "address of the API (default: api.listen of the configuration)" },
+  config: { value: "<file>", text: "configuration file of the node (or JINDOU_CONFIG)" },
+  json: { text: "print JSON, one document on each line" },
+  help: { text: "print this text (or -h)" },
+};
+
+const CREDENTIALS = `A credential for the node comes from the environment or the configuration file: JINDOU_API_TOKEN,
+or JINDOU_ADMIN_PASSWORD for the manager admin. With _FILE at the end, the variable names a file
+that contains the secret.`;
+
+/** Names that people try for a flag with a credential. */
+const SECRET_FLAGS = /token|password|secret|credential/i;
+
+export interface Arguments {
+  readonly words: readonly string[];
+  /** Values of the flags, "" for a flag without a value. The last one counts. */
+  readonly flags: ReadonlyMap<string, string>;
+}
+
+/** Throws a CommandError if an argument is unknown, lacks its value or is one too many. */
+export function parseArguments(command: ClientCommand, argv: readonly string[]): Arguments {
+  const flags: Flags = { ...USAGES[command].flags, ...COMMON };
+  const options = Object.fromEntries(
+    Object.entries(flags).map(([name, { value }]) => [
+      name,
+      { type: value === undefined ? "boolean" : "string" } as const,
+    ]),
+  );
+  const { tokens } = parseArgs({
+    args: [...argv],
+    options: { ...options, help: { type: "boolean", short: "h" } },
+    strict: false,
+    tokens: true,
+  });
+  const words: string[] = [];
+  const values = new Map<string, string>();
+  for (const token of tokens) {
+    if (token.kind === "positional") words.push(token.value);
+    if (token.kind !== "option") continue;
+    const flag = Object.hasOwn(flags, token.name) ? flags[token.name] : undefined;
+    if (flag === undefined) throw unknownFlag(command, token.rawName, Object.keys(flags));
+    values.set(token.name, flagValue(flag, token));
+  }
+  const { maxWords } = USAGES[command];
+  const extra = words[maxWords];
+  if (extra !== undefined && !values.has("help"))
+    throw usageError(
+      `jindou ${command} does not take the argument ${JSON.stringify(extra)}. Put quotes around a text with spaces; see jindou ${command} --help.`,
+    );
+  return { words, flags: values };
+}
+
+function unknownFlag(command: ClientCommand, rawName: string, names: readonly string[]) {
+  if (SECRET_FLAGS.test(rawName))
+    return usageError(
+      `${rawName} is not a flag, because other users of this machine can read command lines. ${CREDENTIALS.replaceAll("\n", " ")}`,
+    );
+  const suggestion = nearest(rawName.replace(/^-+/, ""), names);
+  const hint =
+    suggestion === undefined
+      ? `; see jindou ${command} --help.`
+      : `; did you mean --${suggestion}?`;
+  return usageError(`${rawName} is not a flag of jindou ${command}${hint}`);
+}
+
+function flagValue(
+  { value: placeholder }: Flag,
+  token: {
+    readonly rawName: string;
+    readonly value: string | undefined;
+    readonly inlineValue: boolean | undefined;
+  },
+): string {
+  const { rawName, value, inlineValue } = token;
+  if (placeholder === undefined) {
+    if (value !== undefined) throw usageError(`${rawName} takes no value.`);
+    return "";
+  }
+  const isNextFlag = inlineValue === false && value?.startsWith("--");
+  if (value === undefined || value === "" || isNextFlag)
+    throw usageError(`${rawName} needs a value: ${rawName}=${placeholder}.`);
+  return value;
+}
+
+export function helpOf(command: ClientCommand): string {
+  const { arguments: args, about, flags, example } = USAGES[command];
+  const rows = Object.entries({ ...flags, ...COMMON }).map(([name, { value, text }]) => {
+    const flag = value === undefined ? `--${name}` : `--${name}=${value}`;
+    return `  ${flag.padEnd(24)} ${text}`;
+  });
+  const credentials = command === "health" ? "" : `\n${CREDENTIALS}\n`;
+  return `Usage: jindou ${[command, args, "[flags]"].filter((part) => part !== "").join(" ")}
+
+${about}
+
+Flags:
+${rows.join("\n")}
+${credentials}
+Exit codes: 0 success, 1 rejected by the node or not ready, 2 invalid arguments or settings, 3 no
+answer from the node.
+
+Example: ${example}
+`;
+}

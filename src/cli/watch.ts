@@ -1,0 +1,220 @@
+// The command `jindou watch`: a client session of a user, whose messages, streams and events are
+// printed until the process is stopped.
+
+import { readFileSync } from "node:fs";
+import type { Client, ReceivedEvent, ReceivedMessage, Stream } from "../client/api.ts";
+import { connect } from "../client/index.ts";
+import { cleanText, sentence } from "../config/setting-text.ts";
+import { USER_TOKEN_ENV } from "../config/sources.ts";
+import { parseAddress } from "../lib/address.ts";
+import { type Deferred, deferred } from "../lib/deferred.ts";
+import { printable } from "../lib/printable.ts";
+import { type Api, type ApiConfig, reachable } from "./api.ts";
+import { CommandError, FAILED, INVALID, NO_ANSWER, usageError } from "./command-error.ts";
+import { deviceFlagOf, numberOf, type Output, registerToken, uidOf } from "./commands.ts";
+import { channelName, messageLine, payloadText, timeOf } from "./message-text.ts";
+import type { Arguments } from "./usage.ts";
+
+interface WatchConfig extends ApiConfig {
+  readonly client: { readonly listen: string; readonly tls: { readonly certFile: string } };
+}
+
+interface WatchPorts {
+  readonly api: Api;
+  readonly config: WatchConfig;
+  readonly output: Output;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Aborted when the process is to stop. */
+  readonly stopping: AbortSignal;
+}
+
+/** Resolves when the process is to stop, or when `--count` messages were printed. */
+export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
+  const { api, output, stopping } = ports;
+  const { flags } = args;
+  const uid = uidOf(args.words);
+  const count = numberOf(flags, "count", { min: 1 });
+  const ownToken = userToken(ports.env);
+  const deviceFlag = deviceFlagOf(
+    flags.get("device") ?? (ownToken === undefined ? "desktop" : "web"),
+  );
+  const url = flags.get("client") ?? (await clientUrl(args, ports));
+  if (!/^(wss?|https?):\/\//.test(url))
+    throw usageError(
+      `--client must be a URL such as ws://127.0.0.1:5200, not ${JSON.stringify(url)}.`,
+    );
+  const token = ownToken ?? (await registerToken(api, { uid, deviceFlag, deviceLevel: 0 })).token;
+  const ended = deferred<void>();
+  stopping.addEventListener("abort", () => ended.resolve());
+  const client = connect({ url, uid, token, deviceFlag });
+  try {
+    reportConnection(client, { url, ended, output });
+    printReceived(client, { count, ended, output });
+    await ended.promise;
+  } finally {
+    await client.close();
+  }
+}
+
+/** Returns the token in the environment or in the file that it names, `undefined` without one. */
+function userToken(env: WatchPorts["env"]): string | undefined {
+  const file = env[`${USER_TOKEN_ENV}_FILE`] ?? "";
+  const original = file === "" ? (env[USER_TOKEN_ENV] ?? "") : readToken(file);
+  if (original === "") return undefined;
+  const { text, fault } = cleanText(original);
+  if (fault === undefined) return text;
+  const subject = file === "" ? `The environment variable ${USER_TOKEN_ENV}` : `The file ${file}`;
+  throw usageError(sentence(subject, fault, undefined));
+}
+
+function readToken(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new CommandError(
+      `The file ${file} with the user's token cannot be read: ${reason}.`,
+      INVALID,
+    );
+  }
+}
+
+/** Returns the address for clients: from `/route` if `--api` names a node, else as configured. */
+async function clientUrl({ words, flags }: Arguments, ports: WatchPorts): Promise<string> {
+  const { api, config } = ports;
+  const { listen, tls } = config.client;
+  const scheme = tls.certFile === "" ? "ws" : "wss";
+  if (!flags.has("api")) return `${scheme}://${reachable(listen, "--client=ws://<host>:<port>")}`;
+  const route = await api.call(`/route?uid=${encodeURIComponent(uidOf(words))}`);
+  const [address] = [route.wss_addr, route.ws_addr].filter((value) => value !== "");
+  if (typeof address === "string") return address.includes("://") ? address : `ws://${address}`;
+  const port = parseAddress(listen)?.port ?? 0;
+  return `${scheme}://${api.url.hostname}:${port}`;
+}
+
+interface Watching {
+  readonly ended: Deferred<void>;
+  readonly output: Output;
+}
+
+function reportConnection(
+  client: Client,
+  { url, ended, output }: Watching & { readonly url: string },
+): void {
+  let wasOnline = false;
+  client.on("status", (status) => {
+    if (status === "online") {
+      output.note(
+        wasOnline
+          ? "Connected again."
+          : `Connected to ${url} as ${printable(client.uid)}. Stop with Ctrl-C.`,
+      );
+      wasOnline = true;
+    } else if (status === "offline" && wasOnline)
+      output.note("The connection is lost. Reconnecting until it is back.");
+  });
+  client.on("kicked", ({ reason, message }) =>
+    ended.reject(new CommandError(`The node ended the session: ${message} (${reason}).`, FAILED)),
+  );
+  client.on("error", (error) => {
+    if (!wasOnline && error.code === "connection_lost")
+      ended.reject(
+        new CommandError(
+          `No node answers clients at ${url}: ${printable(error.message)}. Name the address for clients with --client.`,
+          NO_ANSWER,
+        ),
+      );
+    else if (!wasOnline && !error.retry)
+      ended.reject(new CommandError(`${printable(error.message)} (${error.code}).`, FAILED));
+    else if (error.code !== "connection_lost")
+      output.note(`${printable(error.message)} (${error.code}).`);
+  });
+}
+
+function printReceived(
+  client: Client,
+  { count, ended, output }: Watching & { readonly count: number | undefined },
+): void {
+  const followed = new WeakSet<Stream>();
+  const follow = (stream: Stream): void => {
+    if (followed.has(stream)) return;
+    followed.add(stream);
+    void printStream(stream, output).catch(() => undefined); // the client was closed, or is kicked
+  };
+  let messages = 0;
+  client.on("message", (message) => {
+    output.print(output.isJson ? messageJson(message) : lineOf(message));
+    if (message.stream !== undefined) follow(message.stream);
+    messages += 1;
+    if (messages === count) ended.resolve();
+  });
+  client.on("stream", follow);
+  client.on("event", (event) => output.print(output.isJson ? eventJson(event) : eventLine(event)));
+}
+
+function lineOf({ channel, payload, ...message }: ReceivedMessage): string {
+  const { stream } = message;
+  return messageLine({
+    ...message,
+    channelId: channel.id,
+    channelType: channel.type,
+    text: stream === undefined ? payloadText(payload) : "(a stream begins)",
+  });
+}
+
+function messageJson(message: ReceivedMessage): string {
+  const { channel, payload } = message;
+  return JSON.stringify({
+    event: "message",
+    message_id: message.messageId,
+    message_seq: message.messageSeq,
+    client_msg_no: message.clientMsgNo,
+    from_uid: message.fromUid,
+    channel_id: channel.id,
+    channel_type: channel.type,
+    timestamp_ms: message.timestampMs,
+    payload: Buffer.from(payload).toString("base64"),
+  });
+}
+
+function eventLine({ channel, fromUid, type, data, timestampMs }: ReceivedEvent): string {
+  const place = channelName({ channelId: channel.id, channelType: channel.type });
+  return `${timeOf(timestampMs)} ${place} ${printable(fromUid)} event ${printable(type)}: ${printable(data)}`;
+}
+
+function eventJson({ channel, ...event }: ReceivedEvent): string {
+  return JSON.stringify({
+    event: "event",
+    event_id: event.eventId,
+    client_msg_no: event.clientMsgNo,
+    from_uid: event.fromUid,
+    channel_id: channel.id,
+    channel_type: channel.type,
+    timestamp_ms: event.timestampMs,
+    type: event.type,
+    data: event.data,
+  });
+}
+
+/** Prints each piece of the text as it arrives, and the end of the stream. */
+async function printStream(stream: Stream, { isJson, print }: Output): Promise<void> {
+  const { channel, clientMsgNo } = stream;
+  const place = channelName({ channelId: channel.id, channelType: channel.type });
+  const common = {
+    client_msg_no: clientMsgNo,
+    channel_id: channel.id,
+    channel_type: channel.type,
+  };
+  const line = (text: string) =>
+    `${timeOf(Date.now())} ${place} #${stream.messageSeq} ${printable(stream.fromUid)} ${text}`;
+  for await (const text of stream)
+    print(
+      isJson
+        ? JSON.stringify({ event: "stream_text", ...common, text })
+        : line(`writes: ${printable(text)}`),
+    );
+  const { state } = stream;
+  print(
+    isJson ? JSON.stringify({ event: "stream_end", ...common, state }) : line(`stream ${state}`),
+  );
+}
