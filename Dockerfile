@@ -1,15 +1,14 @@
 # The Jindou image. It is built from the lock file, contains no development packages, and runs as an
 # unprivileged user.
 #
+#   export JINDOU_API_TOKEN=$(openssl rand -hex 24)
 #   docker build -t jindou .
-#   docker run -p 5200:5200 -v jindou:/data jindou
+#   docker run -d --name jindou -p 5200:5200 -p 127.0.0.1:5001:5001 -v jindou:/data \
+#     -e JINDOU_API_LISTEN=0.0.0.0:5001 -e JINDOU_API_TOKEN jindou
 #
-# By default the HTTP API listens on 127.0.0.1:5001, which only the container itself can reach. If
-# you make it reachable from outside, configure a credential, or the process does not start:
-#
-#   docker run -p 5200:5200 -p 5001:5001 -v jindou:/data \
-#     -e JINDOU_API_LISTEN=0.0.0.0:5001 -e JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin \
-#     -v "$PWD/admin-password:/run/secrets/admin:ro" jindou
+# Without JINDOU_API_LISTEN the HTTP API listens on 127.0.0.1:5001, which only the container itself
+# can reach. A process whose API is reachable from outside does not start without a credential.
+# config/compose/ has examples with Docker Compose.
 #
 # The process writes only to /data, so it runs with `--read-only --cap-drop=ALL`. It also runs as any
 # other user id with group 0, which is what OpenShift chooses.
@@ -31,7 +30,7 @@ COPY .ci/copy-lua.mjs .ci/bundle-typebox.mjs ./.ci/
 COPY src ./src
 # uWebSockets.js contains a binary for every platform and version of Node.js (115 MB together). Only
 # the binary that this image uses is kept.
-RUN npm run build:server && npm prune --omit=dev --ignore-scripts \
+RUN npm run build:server && chmod +x dist/main.js && npm prune --omit=dev --ignore-scripts \
  && find -L node_modules/uWebSockets.js -name '*.node' \
       ! -name "uws_linux_$(node -p 'process.arch + "_" + process.versions.modules').node" -delete
 
@@ -49,6 +48,8 @@ COPY --from=build /app/dist ./dist
 COPY --from=build /app/package.json ./
 COPY LICENSE ./
 COPY config ./config
+# For `docker exec jindou jindou health` and the other commands that call the node.
+RUN ln -s /app/dist/main.js /usr/local/bin/jindou
 # A number, because Kubernetes rejects a name if the pod has `runAsNonRoot`.
 USER 1000
 VOLUME /data

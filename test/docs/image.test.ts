@@ -43,3 +43,10 @@ t.test(
     t.match(IMAGE, /apt-get install -y --no-install-recommends 'tini=/);
   },
 );
+
+t.test("the image has the command jindou", async (t) => {
+  const text = readPage("Dockerfile");
+  t.match(text, /&& chmod \+x dist\/main\.js /);
+  t.match(IMAGE, /^RUN ln -s \/app\/dist\/main\.js \/usr\/local\/bin\/jindou$/m);
+  t.match(readPage("src/main.ts"), /^#!\/usr\/bin\/env node\n/);
+});

@@ -4,39 +4,24 @@
 
 import t, { type Test } from "tap";
 import { freshCopy } from "../support/fresh-copy.ts";
+import { freePort } from "../support/redis.ts";
 import { blocks, namedRows, readPage, section } from "./pages.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 
 const README = readPage("README.md");
 const TOUR = "## A tour in five minutes";
 
-/** A broker that the tour started. */
-interface RunningBroker {
-  readonly pid: number;
-  /** Returns the block with the ports of this broker. */
-  withPorts(block: string): string;
-}
-
-/** Waits until the broker in the terminal is ready. */
-async function untilReady(terminal: Terminal): Promise<RunningBroker> {
+/** Waits until the broker in the terminal is ready, and returns the id of its process. */
+async function untilReady(terminal: Terminal): Promise<number> {
   const [line] = await terminal.untilShown(/^\{.*"msg":"The node is ready"\}$/m);
-  const { pid, apiPort, clientPort } = JSON.parse(line);
-  return {
-    pid,
-    withPorts: (block) =>
-      block
-        .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
-        .replaceAll("127.0.0.1:5200", `127.0.0.1:${clientPort}`),
-  };
+  return JSON.parse(line).pid;
 }
 
 /** The tour builds the project and starts it twice, which takes seconds on an idle machine. */
 const LONG = { timeout: 900_000 };
 
-const PORTS = {
-  JINDOU_API_LISTEN: "127.0.0.1:0",
-  JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
-};
+/** Time at the beginning of a line of `jindou`. */
+const TIME = String.raw`\d\d:\d\d:\d\d`;
 
 t.test("the tour of the README prints what the README says", LONG, async (t) => {
   const shell = blocks(README).filter(({ language }) => language === "sh");
@@ -52,48 +37,49 @@ t.test("the tour of the README prints what the README says", LONG, async (t) => 
   const [stream = "", metrics = ""] = tour.slice(4);
 
   const folder = await freshCopy(t);
-  const first = openTerminal(t, folder, PORTS);
+  const api = `127.0.0.1:${await freePort()}`;
+  const ports = { JINDOU_API_LISTEN: api, JINDOU_CLIENT_LISTEN: `127.0.0.1:${await freePort()}` };
+  const first = openTerminal(t, folder, ports);
   first.type(start);
-  const { pid, withPorts } = await untilReady(first);
+  const pid = await untilReady(first);
 
-  const backend = openTerminal(t, folder);
+  const backend = openTerminal(t, folder, ports);
   const ok = '{"status":"ok"}';
-  t.equal(await backend.run(withPorts(register)), [ok, ok, ok].join("\n"));
+  t.equal(await backend.run(register.replaceAll("127.0.0.1:5001", api)), [ok, ok, ok].join("\n"));
 
-  const alice = openTerminal(t, folder);
-  alice.type(withPorts(client));
-  await alice.untilShown(/^connected, session \S+$/m);
+  const alice = openTerminal(t, folder, ports);
+  alice.type(client);
+  await alice.untilShown(/^Connected to ws:\S+ as alice\. Stop with Ctrl-C\.$/m);
 
-  const sent = await backend.run(withPorts(send));
+  const sent = await backend.run(send);
   t.match(JSON.parse(sent), { message_seq: 1, client_msg_no: "first" });
-  const expectedLine = /`(bob in lobby, .*)`\./.exec(README)?.[1] ?? "not in the README";
-  await alice.untilShown(/^bob in .*$/m);
-  t.equal(await backend.run(withPorts(send)), sent, "a retry has the same response");
+  const expectedText = /`(lobby #1 bob: .*)`\./.exec(README)?.[1] ?? "not in the README";
+  await alice.untilShown(new RegExp(`^${TIME} lobby #1 .*$`, "m"));
+  t.equal(await backend.run(send), sent, "a retry has the same response");
 
-  const [status = "", history = ""] = (await backend.run(withPorts(inspect))).split("\n");
+  const [status = "", history = ""] = (await backend.run(inspect)).split("\n");
   t.match(JSON.parse(status), [
     { uid: "alice", online: 1 },
     { uid: "bob", online: 0 },
   ]);
-  t.match(JSON.parse(history), { head_seq: 1, messages: { length: 1 } });
-  await checkStream(t, { backend, alice, block: withPorts(stream) });
-  t.match(await backend.run(withPorts(metrics)), /^jindou_messages_accepted_total/m);
+  t.match(history, new RegExp(`^${TIME} ${expectedText}$`));
+  await checkStream(t, { backend, alice, block: stream });
+  t.match(await backend.run(metrics), /^jindou_messages_accepted_total/m);
   t.same(
-    alice.screen().match(/^bob in .*hello.*$/gm),
-    [expectedLine],
+    alice.screen().match(/lobby #1 .*$/gm),
+    [expectedText],
     "the client prints the message once",
   );
 
   process.kill(pid, "SIGKILL");
-  await alice.untilShown(/^closed: 1006/m);
-  const second = openTerminal(t, folder, PORTS);
+  await alice.untilShown(/^The connection is lost\. Reconnecting until it is back\.$/m);
+  const second = openTerminal(t, folder, ports);
   second.type(start);
-  const restarted = await untilReady(second);
-  const historyAfterRestart = (await backend.run(restarted.withPorts(inspect))).split("\n").at(-1);
-  const { messages } = JSON.parse(historyAfterRestart ?? "");
-  t.same(messages[0], JSON.parse(history).messages[0], "the message is stored after the kill");
-  const closedStream = { state: "closed", text: "It is a quarter past." };
-  t.match(messages[1].stream, closedStream, "the stream is stored after the kill");
+  await untilReady(second);
+  await alice.untilShown(/^Connected again\.$/m);
+  const lines = (await backend.run("jindou history --group=lobby")).split("\n");
+  t.equal(lines[0], history, "the message is stored after the kill");
+  t.match(lines[1], /#2 bob: It is a quarter past\. \(stream closed\)$/);
 });
 
 /** Runs the stream of the tour, and checks it in the terminals of the backend and of Alice. */
@@ -106,7 +92,7 @@ async function checkStream(
   t.ok(README.includes(first), "the README shows the first line of the output");
   t.match(JSON.parse(read), { text: "It is a quarter past." });
   t.match(lines.at(-1), /"closed"/);
-  await tour.alice.untilShown(/^bob ___TextMessageContent a quarter past\.$/m);
+  await tour.alice.untilShown(/ writes: .*a quarter past\.$/m);
 }
 
 t.test("the README describes every dependency", async (t) => {
@@ -127,4 +113,5 @@ t.test("the defaults in the README equal the defaults in config/default.json", a
   t.equal(shownDefault("JINDOU_CLIENT_LISTEN"), `\`${defaults.client.listen}\``);
   t.equal(shownDefault("JINDOU_STORE_PATH"), `\`${defaults.store.path}\``);
   t.equal(shownDefault("JINDOU_STORE_DURABILITY"), `\`${defaults.store.durability}\``);
+  t.equal(shownDefault("JINDOU_LOG_FORMAT"), `\`${defaults.log.format}\``);
 });

@@ -1,4 +1,4 @@
-// Finds the linters that .ci/linters installs.
+// Finds the programs that .ci/linters installs.
 
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -7,15 +7,15 @@ import { fileURLToPath } from "node:url";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/linters", import.meta.url));
 
-/** Path of a linter, and whether and why the tests that need it are skipped. */
+/** Path of a program, and whether and why the tests that need it are skipped. */
 export interface Linter {
   readonly path: string;
   readonly skip: string | false;
 }
 
-export function findLinter(name: "hadolint" | "promtool"): Linter {
+export function findLinter(name: "hadolint" | "haproxy" | "promtool"): Linter {
   const cache = execFileSync(SCRIPT, ["--print"], { encoding: "utf8" }).trim();
-  const folders = [...(process.env.PATH ?? "").split(delimiter), cache];
+  const folders = [...(process.env.PATH ?? "").split(delimiter), "/usr/sbin", cache];
   const path = folders.map((folder) => join(folder, name)).find((file) => existsSync(file));
   return { path: path ?? name, skip: path === undefined ? `${name} is not installed` : false };
 }
