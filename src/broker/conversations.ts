@@ -70,6 +70,8 @@ export interface Conversations {
     filter: ConversationFilter,
     range: Pick<ConversationRange, "cursor" | "limit">,
   ): Promise<FilteredSelection>;
+  /** Returns the conversations with these channels that have a visible message, newest first. */
+  among(uid: string, channels: readonly ChannelRef[]): Promise<readonly ConversationHead[]>;
   /**
    * Throws `not_in_channel`, or `bad_request` if the number in `change` is negative or not an
    * integer.
@@ -163,6 +165,16 @@ export function createConversations({
         return { ...selection, channels: list.channels };
       }),
 
+    among: (uid, channels) => {
+      for (const { id } of channels) assertId(id, "channel_id");
+      return inTurn(uid, async () => {
+        const keys = new Map(channels.map((channel) => [channelKeyOf(channel), channel]));
+        const read = (channel: ChannelRef) => store.conversation(uid, channel);
+        const conversations = await Promise.all([...keys.values()].map(read));
+        return newestFirst(conversations.filter((item) => item !== undefined).filter(hasMessage));
+      });
+    },
+
     async change({ uid, origin }, channel, change) {
       assertId(uid, "uid");
       assertId(channel.id, "channel_id");
@@ -179,6 +191,12 @@ export function createConversations({
       return conversation;
     },
   };
+}
+
+const channelKeyOf = ({ type, id }: ChannelRef) => `${type}:${id}`;
+
+function hasMessage(conversation: Conversation): conversation is Conversation & ConversationHead {
+  return conversation.last !== undefined;
 }
 
 function newestFirst<T extends Conversation | ConversationHead>(

@@ -191,6 +191,9 @@ const ALLOWED: readonly [target: string, usernames: readonly string[], body?: un
   ["POST /channel/messagesync", WRITERS, GROUP],
   [`GET /channel/max_message_seq?${LOBBY}`, WRITERS],
   ["POST /messages", WRITERS, GROUP],
+  [`GET /channel/last_message?${LOBBY}`, WRITERS],
+  ["POST /message", WRITERS, { ...GROUP, message_id: 1 }],
+  [`GET /message/byclientmsgno?${LOBBY}&client_msg_no=c`, WRITERS],
   ["POST /message/sync", WRITERS, { uid: "u" }],
   ["POST /message/syncack", WRITERS, { uid: "u", last_message_seq: 1 }],
   [
@@ -205,6 +208,8 @@ const ALLOWED: readonly [target: string, usernames: readonly string[], body?: un
   ],
   ["GET /stream/2/g/s", WRITERS],
   ["POST /conversation/sync", WRITERS, { uid: "u" }],
+  ["POST /conversation/channels", WRITERS, { uid: "u" }],
+  ["POST /conversation/syncByChannels", WRITERS, { uid: "u", channels: [GROUP] }],
   ["POST /conversations/clearUnread", WRITERS, CONVERSATION],
   ["POST /conversations/setUnread", WRITERS, { ...CONVERSATION, unread: 1 }],
   ["POST /conversations/delete", WRITERS, CONVERSATION],

@@ -269,6 +269,7 @@ function useCases(state: StubState): UseCases {
         publisher: { announce: unused },
         clock: () => 0,
       }).select,
+      among: record("among", () => state.conversations.filter(isHead)),
       list: record("list", () => ({
         conversations: state.conversations,
         cursor: undefined,

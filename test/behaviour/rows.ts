@@ -261,6 +261,7 @@ export const ISSUE_ROWS = [
   "Pushed at once",
   "Conversation delete",
   "conversation/sync",
+  "calls of public backends",
   "clearUnread",
   "setUnread",
   "conversations/delete",

@@ -40,7 +40,7 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       ...{ post: unused, start: unused, close: unused },
     },
     conversations: {
-      ...{ select: unused, list: unused, change: unused },
+      ...{ select: unused, list: unused, among: unused, change: unused },
       ...fakes.conversations,
     },
     store: {

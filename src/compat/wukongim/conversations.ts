@@ -12,6 +12,7 @@ import { type ConversationHead, messageTimeMs } from "../../broker/model.ts";
 import { TimeSlice } from "../../lib/time-slice.ts";
 import { type LastSeqs, readLastSeqs } from "./last-seqs.ts";
 import type { SyncedJson } from "./message-sync.ts";
+import { storedId } from "./stored-id.ts";
 
 const MAX_PAGE = 1_000_000;
 const PAGE_SIZE = 100;
@@ -20,6 +21,11 @@ const MAX_PAGE_SIZE = 500;
 const MAX_CONVERSATIONS = 10_000;
 const CURSOR_HEADER = "jindou-cursor";
 const MAX_RECENTS = 200;
+/** Number of messages that /conversation/syncByChannels returns if the body names none. */
+const RECENTS = 15;
+const MAX_CHANNELS = 500;
+/** Maximum number of channels that WuKongIM returns in one list. */
+const MAX_STORED_CHANNELS = 1000;
 
 const target = {
   uid: id("User of the conversation"),
@@ -101,6 +107,28 @@ export const conversationBodies = {
       examples: [{ uid: "alice", version: 0, msg_count: 10 }],
     },
   ),
+  channels: Type.Object(
+    { uid: id("User of the conversations") },
+    { title: "ConversationChannelsRequest", examples: [{ uid: "alice" }] },
+  ),
+  byChannels: Type.Object(
+    {
+      uid: id("User of the conversations"),
+      channels: Type.Array(Type.Object({ channel_id: channelId, channel_type: channelType }), {
+        maxItems: MAX_CHANNELS,
+        description: "Channels whose conversations are returned",
+      }),
+      msg_count: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: MAX_RECENTS,
+          default: RECENTS,
+          description: `Maximum number of messages in the recents of each conversation; 0 means ${RECENTS}`,
+        }),
+      ),
+    },
+    { title: "ConversationsByChannelsRequest", examples: [{ uid: "alice", channels: [LOBBY] }] },
+  ),
   target: Type.Object(target, {
     title: "ConversationRequest",
     examples: [TARGET_EXAMPLE],
@@ -159,11 +187,33 @@ export function createConversationCalls(
       return { ...reply, headers: { ...reply.headers, [CURSOR_HEADER]: next } };
     },
 
+    async channels({ uid }: Body<"channels">) {
+      const range = { cursor: undefined, limit: MAX_STORED_CHANNELS };
+      const { heads } = await conversations.select(uid, EVERYTHING, range);
+      const channels = heads.map(({ channel }) => ({
+        channel_id: storedId(uid, channel),
+        channel_type: channel.type,
+      }));
+      return jsonReply(JSON.stringify(channels));
+    },
+
+    async syncByChannels({ uid, channels, msg_count: count }: Body<"byChannels">) {
+      const refs = channels.map(({ channel_id: id, channel_type: type }) => ({ id, type }));
+      const heads = await conversations.among(uid, refs);
+      const list = await writeList(messages, heads, {
+        ...{ uid, limit: count || RECENTS, lastSeqs: () => 0, version: 0, toJson },
+        isWhole: true,
+      });
+      return jsonReply(list.json);
+    },
+
     clearUnread: (body: Body<"target">) => applyChange(body, { kind: "read", seq: NEWEST }),
     setUnread: (body: Body<"unread">) => applyChange(body, { kind: "unread", unread: body.unread }),
     remove: (body: Body<"target">) => applyChange(body, { kind: "delete" }),
   };
 }
+
+const EVERYTHING: ConversationFilter = { version: 0, onlyUnread: false, excludedTypes: [] };
 
 const PAGE_WITH_CURSOR = {
   message: "page and cursor cannot be combined",

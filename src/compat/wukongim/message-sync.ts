@@ -43,10 +43,10 @@ const loginUid = Type.Optional(
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
 /** Impossible numbers are accepted, such as ids of another server. Nothing is found for them. */
-const digits = (description: string) =>
+export const digits = (description: string) =>
   Type.Unsafe<number | string>({ type: ["number", "string"], description });
 
-function possibleNumbers(values: readonly (number | string)[] = []): readonly number[] {
+export function possibleNumbers(values: readonly (number | string)[] = []): readonly number[] {
   const numbers = values.map((value) =>
     typeof value === "string" && !/^\d{1,16}$/.test(value) ? Number.NaN : Number(value),
   );
@@ -227,7 +227,7 @@ function rangeOf(start: number, end: number, mode: 0 | 1) {
       };
 }
 
-function viewOf(body: Static<typeof maxSeqQuery>) {
+export function viewOf(body: Static<typeof maxSeqQuery>) {
   const { channel_id: id, channel_type: type, login_uid: uid = "" } = body;
   if (type === PERSON_CHANNEL && uid === "")
     throw new BrokerError("bad_request", {

@@ -13,6 +13,11 @@ import {
   syncBodies,
   syncedJsonWith,
 } from "./message-sync.ts";
+import {
+  createSingleMessageCalls,
+  singleMessageBody,
+  singleMessageQueries,
+} from "./single-messages.ts";
 import * as replies from "./sync-schemas.ts";
 
 export interface SyncPorts {
@@ -24,7 +29,50 @@ export interface SyncPorts {
 /** `isEndDataError` is true if the data of an end event says why the stream failed. */
 export function createSyncRoutes(ports: SyncPorts, isEndDataError: boolean): readonly ApiRoute[] {
   const toSyncedJson = syncedJsonWith(isEndDataError);
-  return [...messageRoutes(ports, toSyncedJson), ...conversationRoutes(ports, toSyncedJson)];
+  return [
+    ...messageRoutes(ports, toSyncedJson),
+    ...singleMessageRoutes(ports, toSyncedJson),
+    ...conversationRoutes(ports, toSyncedJson),
+  ];
+}
+
+function singleMessageRoutes(
+  { messages }: SyncPorts,
+  toSyncedJson: SyncedJson,
+): readonly ApiRoute[] {
+  const single = createSingleMessageCalls(messages, toSyncedJson);
+  const common = {
+    access: ["messages:write"],
+    tag: "messages",
+    errors: ["bad_id"],
+    success: {
+      description: "The message, or `status` 404 if there is none",
+      body: replies.singleMessageBody,
+    },
+  } as const;
+  return [
+    queryRoute({
+      ...common,
+      path: "/channel/last_message",
+      summary: "Returns the newest message of a channel",
+      query: singleMessageQueries.newest,
+      handle: single.newest,
+    }),
+    postRoute({
+      ...common,
+      path: "/message",
+      summary: "Returns the message with an id or a client_msg_no",
+      body: singleMessageBody,
+      handle: single.find,
+    }),
+    queryRoute({
+      ...common,
+      path: "/message/byclientmsgno",
+      summary: "Returns the message with a client_msg_no",
+      query: singleMessageQueries.named,
+      handle: single.named,
+    }),
+  ];
 }
 
 function messageRoutes(
@@ -102,6 +150,28 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       },
       errors: ["bad_id", "bad_cursor"],
       handle: conversations.sync,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversation/channels",
+      summary:
+        "Lists the channels of a user's newest conversations, with the ids of WuKongIM's store",
+      body: conversationBodies.channels,
+      success: { description: "Channels", body: replies.storedChannelsBody },
+      errors: ["bad_id"],
+      handle: conversations.channels,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversation/syncByChannels",
+      summary: "Returns the conversations of a user with the given channels",
+      body: conversationBodies.byChannels,
+      success: {
+        description: "Conversations. Channels without messages for the user are left out",
+        body: replies.conversationsBody,
+      },
+      errors: ["bad_id"],
+      handle: conversations.syncByChannels,
     }),
     postRoute({
       ...common,

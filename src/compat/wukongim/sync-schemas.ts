@@ -56,6 +56,27 @@ export const commandsBody = Type.Array(syncedMessage, {
   examples: [[SYNCED_EXAMPLE]],
 });
 
+export const singleMessageBody = Type.Union(
+  [
+    syncedMessage,
+    Type.Object(
+      { status: Type.Literal(404) },
+      { title: "NoMessage", additionalProperties: false, examples: [{ status: 404 }] },
+    ),
+  ],
+  { title: "SingleMessage", examples: [SYNCED_EXAMPLE] },
+);
+
+export const storedChannelsBody = Type.Array(
+  Type.Object({
+    channel_id: Type.String({
+      description: "Channel id. For a personal channel, both uids joined by @",
+    }),
+    channel_type: channelType,
+  }),
+  { title: "StoredChannelList", examples: [[{ channel_id: "lobby", channel_type: 2 }]] },
+);
+
 export const maxSeqBody = Type.Object(
   { message_seq: count },
   { title: "MaxMessageSeq", examples: [{ message_seq: 1 }] },

@@ -1,0 +1,117 @@
+// Calls that return one message: the newest one of a channel, or one that is named by its id or its
+// `client_msg_no`. A missing message is answered with HTTP 200 and the status 404 in the body.
+
+import { type Static, Type } from "typebox";
+import {
+  channelType,
+  id,
+  LABEL_PATTERN,
+  LOBBY,
+  OPTIONAL_ID_PATTERN,
+  OPTIONAL_LABEL_PATTERN,
+} from "../../api/fields.ts";
+import { jsonReply } from "../../api/reply.ts";
+import { BrokerError } from "../../broker/errors.ts";
+import type { ChannelView } from "../../broker/ids.ts";
+import type { Messages } from "../../broker/messages.ts";
+import { type Message, PERSON_CHANNEL } from "../../broker/model.ts";
+import { digits, possibleNumbers, type SyncedJson, viewOf } from "./message-sync.ts";
+import { usersOf } from "./stored-id.ts";
+
+const MAX_BYTES = 8 * 1024 * 1024;
+const NOTHING = jsonReply('{"status":404}');
+
+/** An id, or two ids joined by `@`. */
+const STORED_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}(@[^@#&\\p{Cc}\\p{Cs}]{1,128})?$";
+
+const loginUid = Type.Optional(
+  Type.String({
+    pattern: OPTIONAL_ID_PATTERN,
+    description: "User whose conversation is read; required for a personal channel",
+  }),
+);
+const target = {
+  login_uid: loginUid,
+  channel_id: id("Channel id; for a personal channel, the uid of the user"),
+  channel_type: channelType,
+};
+
+export const singleMessageQueries = {
+  newest: Type.Object(target),
+  named: Type.Object({
+    login_uid: loginUid,
+    channel_id: Type.String({
+      pattern: STORED_ID_PATTERN,
+      description:
+        "Channel id. For a personal channel, both uids joined by @, or the uid of the other user if login_uid is set",
+    }),
+    channel_type: channelType,
+    client_msg_no: Type.String({
+      pattern: LABEL_PATTERN,
+      description: "client_msg_no of the message",
+    }),
+  }),
+};
+
+export const singleMessageBody = Type.Object(
+  {
+    ...target,
+    message_id: Type.Optional(digits("Id of the message, also as a string of digits")),
+    client_msg_no: Type.Optional(
+      Type.String({
+        pattern: OPTIONAL_LABEL_PATTERN,
+        description: "client_msg_no of the message. Used if message_id is absent or 0",
+      }),
+    ),
+  },
+  { title: "MessageRequest", examples: [{ ...LOBBY, message_id: 4398046511105 }] },
+);
+
+type Names = { readonly ids?: readonly number[]; readonly clientMsgNos?: readonly string[] };
+
+export function createSingleMessageCalls(messages: Messages, toJson: SyncedJson) {
+  const reply = (message: Message | undefined) =>
+    message === undefined ? NOTHING : jsonReply(JSON.stringify(toJson(message)));
+
+  async function find(view: ChannelView, { ids = [], clientMsgNos = [] }: Names) {
+    const query = { seqs: [], ids, clientMsgNos, maxBytes: MAX_BYTES };
+    return reply((await messages.find(view, query)).messages[0]);
+  }
+
+  return {
+    async newest(query: Static<typeof singleMessageQueries.newest>) {
+      const newest = { fromSeq: 1, toSeq: Number.MAX_SAFE_INTEGER, limit: 1, reverse: true };
+      const page = await messages.history(viewOf(query), { ...newest, maxBytes: MAX_BYTES });
+      return reply(page.messages[0]);
+    },
+
+    async find(body: Static<typeof singleMessageBody>) {
+      const { message_id: messageId = 0, client_msg_no: clientMsgNo = "" } = body;
+      const view = viewOf(body);
+      const hasId = Number(messageId) !== 0;
+      if (!hasId && clientMsgNo === "") throw nothingNamed();
+      return find(
+        view,
+        hasId ? { ids: possibleNumbers([messageId]) } : { clientMsgNos: [clientMsgNo] },
+      );
+    },
+
+    async named(query: Static<typeof singleMessageQueries.named>) {
+      return find(namedView(query), { clientMsgNos: [query.client_msg_no] });
+    },
+  };
+}
+
+function namedView(query: Static<typeof singleMessageQueries.named>): ChannelView {
+  const { channel_id: id, channel_type: type } = query;
+  const users = type === PERSON_CHANNEL ? usersOf(id) : undefined;
+  if (users !== undefined) return { channel: { id: users.peer, type }, uid: users.uid };
+  return viewOf(query);
+}
+
+function nothingNamed(): BrokerError {
+  return new BrokerError("bad_request", {
+    message: "message_id or client_msg_no is required",
+    details: [{ path: "message_id", message: "is required if client_msg_no is absent" }],
+  });
+}
