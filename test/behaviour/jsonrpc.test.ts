@@ -25,7 +25,7 @@ const DIFFERING_RESPONSES: Readonly<Record<string, readonly string[]>> = {
   // The faulty request is answered, and the connection stays open.
   "bare-after-connect-unknown-method": ["c1 1", "x1 error", "after ok"],
   "bare-after-connect-not-base64": ["c1 1", "x1 error", "after ok"],
-  "bare-after-connect-number-id": ["c1 1", "- error", "after ok"],
+  "bare-after-connect-number-id": ["c1 1", "7 ok", "after ok"],
   "bare-after-connect-not-json": ["c1 1", "- error", "after ok"],
   "bare-after-connect-subscribe": ["c1 1", "x1 error", "after ok"],
   "bare-after-connect-missing-params": ["c1 1", "x1 error", "after ok"],
@@ -38,13 +38,13 @@ const DIFFERING_RESPONSES: Readonly<Record<string, readonly string[]>> = {
   "bare-after-connect-snake-case": ["c1 1", "x1 error", "after ok"],
   // The connect is refused with a reason instead of silently.
   "bare-first-not-connect": ["x error"],
-  "bare-connect-number-id": ["- error"],
+  "bare-connect-number-id": ["5 1"],
   "bare-connect-bad-uid": ["c1 error"],
-  "bare-connect-no-id": ["- error"],
+  "bare-connect-no-id": ["null error"],
   "bare-refused-token": ["c1 error"],
   "bare-connect-empty-token": ["c1 error"],
 };
-const CLOSES = /^bare-(first|connect|refused)/;
+const CLOSES = /^bare-(first|connect-(?!number)|refused)/;
 
 /** Returns the id of a response and its reason. */
 function summaryOf(text: string): string {

@@ -41,6 +41,7 @@ export const SUITES = {
     "conversations",
     "deduplication",
     "jsonrpc",
+    "jsonrpc-requests",
     "history",
     "message-sync",
     "messages",

@@ -41,7 +41,7 @@ export class JsonRpcClient {
   readonly notifications: Notification[] = [];
   /** Unparsed text of every message so far. */
   readonly texts: string[] = [];
-  /** Error responses without an id. */
+  /** Error responses to requests whose id is unknown. */
   readonly strayErrors: Json[] = [];
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
   readonly #socket: WebSocket;
@@ -157,7 +157,7 @@ export class JsonRpcClient {
     }
     if ("result" in message === "error" in message)
       throw new Error(`a response needs either a result or an error: ${text}`);
-    if (!("id" in message)) this.strayErrors.push(message.error);
+    if ((message.id ?? null) === null) this.strayErrors.push(message.error);
     this.#requests.get(message.id)?.(message);
     this.#requests.delete(message.id);
   }

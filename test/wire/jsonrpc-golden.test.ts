@@ -36,7 +36,6 @@ const bytesOf = (text: string) => new TextEncoder().encode(text);
 
 /** Patterns of the client messages that must be refused. All others must be accepted. */
 const REFUSED = [
-  /"id":\d/, // the id is not a string
   /"method":"nope"/,
   /"method":"subscribe"/,
   /"payload":"!!!"/,

@@ -76,12 +76,13 @@ function read(codec: Codec, message: Json): readonly (Operation | Json)[] {
 }
 
 function decodeAll(codec: Codec, data: Uint8Array): readonly (Operation | Json)[] {
-  return [...codec.decode(data, true)].map((request) => {
+  return [...codec.decode(data, true)].flatMap((request) => {
     if (!(request instanceof FrameError)) return request;
     if (request.fatal) throw new Error("a JSON-RPC error must not be fatal");
     const { code, ref, message } = request;
     const reply = { kind: "error", ref, code, message } as const;
-    return parseResponse(codec.encodeReply({ ...reply, retryAfterMs: 0 }));
+    const response = codec.encodeReply({ ...reply, retryAfterMs: 0 });
+    return response.length === 0 ? [] : parseResponse(response); // [] while a batch is incomplete
   });
 }
 
@@ -127,7 +128,12 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
     [-32700, `{"a":${"{".repeat(65_536)}`],
     [-32700, '{"method":"ping","id":"1"} trailing'],
     [-32600, nested(60_000)],
-    [-32600, [{ method: "ping", id: "1" }]],
+    [-32600, []],
+    [-32600, [1]],
+    [-32600, Array(101).fill({ method: "ping", id: "1" })],
+    [-32700, '[{"method":"ping","id":"1"},]'],
+    [-32700, '[{"method":"ping","id":"1"} {"method":"ping","id":"2"}]'],
+    [-32700, '[{"method":"ping","id":"1"}]]'],
     [-32600, '"ping"'],
     [-32600, "null"],
     [-32600, "1e400"],
@@ -137,7 +143,7 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
     [-32600, { id: "1", method: 7 }],
     [-32600, { id: "1", method: "ping", jsonrpc: "1.0" }],
     [-32600, { id: "1", method: "ping", jsonrpc: null }],
-    [-32600, { id: 7, method: "ping" }],
+    [-32600, { id: true, method: "ping" }],
     [-32600, { id: null, method: "ping" }],
     [-32600, { id: "", method: "ping" }],
     [-32600, { id: {}, method: "ping" }],
@@ -318,9 +324,10 @@ t.test("a request is forgotten after it was answered, and answered only once", a
       const error = { kind: "error", ref, code, message: "", retryAfterMs: 0 } as const;
       const hasId = typeof request !== "string";
       const answer = parseResponse(codec.encodeReply(error));
-      t.equal(answer.id, hasId ? "1" : undefined, "the first reply has the id of the request");
+      const noId = connect === CONNECT ? undefined : null; // WuKongIM's form has no null
+      t.equal(answer.id, hasId ? "1" : noId, "the first reply has the id of the request");
       t.same(codec.encodeReply({ kind: "pong", ref, serverTimeMs: 1 }), [], "it is forgotten");
       const repeated = parseResponse(codec.encodeReply(error));
-      t.equal(repeated.id, undefined, "a second reply does not have it");
+      t.equal(repeated.id, noId, "a second reply does not have it");
     }
 });

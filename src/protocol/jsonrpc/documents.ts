@@ -1,12 +1,15 @@
-// Splits a WebSocket message into its JSON documents. There is usually one, but WuKongIM's servers
-// accept several. The duration of the split depends only on the size of the message.
+// Splits a WebSocket message into its JSON documents, and a batch into its requests. There is
+// usually one document, but WuKongIM's servers accept several. The duration of the split depends
+// only on the size of the message.
 
 const MAX_DOCUMENTS = 100;
+export const MAX_BATCH_REQUESTS = 100;
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const BACKSLASH = 0x5c;
 const SPACE = 0x20;
+const OPEN_ARRAY = 0x5b;
 /** `{` and `[` differ only in this bit, and so do `}` and `]`. */
 const BRACKET_BIT = 0x20;
 const OPEN = 0x7b;
@@ -38,6 +41,34 @@ export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void
     yield document;
     at = skipBlanks(data, at + document.bytes.length);
   }
+}
+
+export function isBatch(bytes: Uint8Array): boolean {
+  return bytes[0] === OPEN_ARRAY;
+}
+
+/**
+ * Returns the items of a list in their order. Returns a wrong number of items if the bytes are not
+ * valid JSON.
+ */
+export function itemsOf(batch: Uint8Array): readonly Uint8Array[] {
+  const items: Uint8Array[] = [];
+  const { length } = batch;
+  let from = 1;
+  let depth = 0;
+  for (let at = 0; at < length; at++) {
+    const byte = batch[at] as number; // within bounds; the loop runs once per byte
+    if (byte === QUOTE) at = endOfString(batch, at);
+    else if ((byte | BRACKET_BIT) === OPEN) depth += 1;
+    else if ((byte | BRACKET_BIT) === CLOSE) depth -= 1;
+    const isLast = depth === 0;
+    if (!isLast && !(depth === 1 && byte === COMMA)) continue;
+    const start = skipBlanks(batch, from);
+    if (!isLast || start < at || items.length > 0) items.push(batch.subarray(start, at));
+    if (isLast) break;
+    from = at + 1;
+  }
+  return items;
 }
 
 /** Returns `undefined` if the bytes are not a JSON document in UTF-8. */

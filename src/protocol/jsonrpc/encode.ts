@@ -14,8 +14,9 @@ import type {
 import type { Push, Reply } from "../protocol.ts";
 import { errorObject, type RpcCode } from "./errors.ts";
 
+/** `id` is the JSON text of the request's id. */
 export function resultResponse(id: string, result: object): string {
-  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result)}}`;
+  return `{"jsonrpc":"2.0","id":${id},"result":${JSON.stringify(result)}}`;
 }
 
 /** Has no `id`, because clients take a message with an `id` for a response. */
@@ -23,17 +24,14 @@ export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }
 
-/** `id` is `undefined` if the id of the request is unknown. */
+/** `id` is the JSON text of the request's id. Without it, the response has no field `id`. */
 export function errorResponse(
   id: string | undefined,
   reply: Extract<Reply, { readonly kind: "error" }>,
   rpcCode: RpcCode | undefined,
 ): string {
-  return JSON.stringify({
-    jsonrpc: "2.0",
-    id,
-    error: errorObject(reply, rpcCode),
-  });
+  const idField = id === undefined ? "" : `"id":${id},`;
+  return `{"jsonrpc":"2.0",${idField}"error":${JSON.stringify(errorObject(reply, rpcCode))}}`;
 }
 
 export function base64({ buffer, byteOffset, length }: Uint8Array): string {

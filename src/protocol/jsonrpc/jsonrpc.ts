@@ -1,6 +1,7 @@
 // JSON-RPC 2.0 over a WebSocket, server side, in two forms: the form of WuKongIM's clients, and an
 // extended form with all features of the native protocol, which a client selects with `protocol` in
-// connect. The gateway replies to each request once and limits how many are open.
+// connect. The gateway replies to each request once and limits how many are open. The responses to
+// a batch are collected and sent together.
 
 import { fieldText } from "../../lib/json-field.ts";
 import {
@@ -17,6 +18,7 @@ import {
   type RequestLimits,
   type ResumePoint,
 } from "../protocol.ts";
+import { Batch } from "./batch.ts";
 import {
   EXTENDED_VERSION,
   METHODS,
@@ -24,7 +26,14 @@ import {
   readResumePoints,
   wantsExtended,
 } from "./decode.ts";
-import { type Document, parseDocument, splitDocuments } from "./documents.ts";
+import {
+  type Document,
+  isBatch,
+  itemsOf,
+  MAX_BATCH_REQUESTS,
+  parseDocument,
+  splitDocuments,
+} from "./documents.ts";
 import { encodeExtended, errorResponse, resultOf, resultResponse } from "./encode.ts";
 import { RPC_CODES, type RpcCode } from "./errors.ts";
 import { GREETING_TOO_COMPLEX, MAX_GREETING_BYTES, scanFirstMessage } from "./first-message.ts";
@@ -50,7 +59,8 @@ const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   return {
     name: SUBPROTOCOL,
-    speaks(data) {
+    speaks(data, isText) {
+      if (isText) return true; // no other protocol has text messages
       const first = data.subarray(0, MAX_GREETING_BYTES).find((byte) => !BLANKS.includes(byte));
       return first === OPEN_OBJECT;
     },
@@ -58,10 +68,19 @@ export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
   };
 }
 
+/** Id of an error response to a request whose id is unknown (JSON-RPC 2.0, section 5). */
+const UNKNOWN_ID = "null";
+
+interface RequestContext {
+  readonly id: string | undefined;
+  readonly batch: Batch | undefined;
+}
+
 interface OpenRequest extends EchoedFields {
-  /** Id of the request, `undefined` if it has no valid id or needs no response. */
+  /** JSON text of the request's id, `undefined` if it has no valid id or needs no response. */
   readonly id: string | undefined;
   readonly method: string;
+  readonly batch: Batch | undefined;
   readonly rpcCode: RpcCode | undefined;
 }
 
@@ -96,6 +115,10 @@ class JsonRpcCodec implements Codec {
     admit: Admit = () => true,
   ): Generator<Operation | FrameError, void> {
     for (const { bytes, values } of splitDocuments(data)) {
+      if (isBatch(bytes)) {
+        yield* this.#decodeBatch(bytes, values, admit);
+        continue;
+      }
       if (!admit(bytes.length, values)) {
         const refusal = this.#refuse(bytes);
         if (refusal !== undefined) yield refusal;
@@ -108,10 +131,35 @@ class JsonRpcCodec implements Codec {
     }
   }
 
+  *#decodeBatch(
+    bytes: Uint8Array,
+    values: number,
+    admit: Admit,
+  ): Generator<Operation | FrameError, void> {
+    const items = itemsOf(bytes);
+    // The first request pays for all values, because the whole batch is parsed.
+    const isAdmitted = admit(items[0]?.length ?? 0, values);
+    if (isAdmitted && parseDocument(bytes) === undefined) return yield this.#notJson();
+    if (items.length === 0 || items.length > MAX_BATCH_REQUESTS) {
+      const problem = `A batch must have 1 to ${MAX_BATCH_REQUESTS} requests`;
+      return yield this.#malformed(RPC_CODES.invalidRequest, problem);
+    }
+    const batch = new Batch();
+    const requests = items.map((item) =>
+      isAdmitted ? this.#read(parseDocument(item), batch) : this.#refuse(item, batch),
+    );
+    for (const [at, request] of requests.entries()) {
+      if (at === 0 || !isAdmitted || admit(items[at]?.length ?? 0, 0)) {
+        if (request !== undefined) yield request;
+      } else if (request !== undefined && this.#openRequests.has(request.ref))
+        yield new FrameError("rate_limited", request.ref, "");
+    }
+  }
+
   decodeConnect(data: Uint8Array): Greeting {
     const message = scanFirstMessage(data);
     if (message === undefined)
-      throw this.#malformed(RPC_CODES.invalidRequest, GREETING_TOO_COMPLEX, undefined);
+      throw this.#malformed(RPC_CODES.invalidRequest, GREETING_TOO_COMPLEX);
     const request = this.#read(message.document);
     if (request instanceof FrameError) throw request;
     if (request?.kind !== "connect")
@@ -132,26 +180,34 @@ class JsonRpcCodec implements Codec {
   }
 
   /** Reads only the id and the method. Returns `undefined` if no response is expected. */
-  #refuse(bytes: Uint8Array): FrameError | undefined {
+  #refuse(bytes: Uint8Array, batch?: Batch): FrameError | undefined {
     const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString();
-    const id = idOf({ id: shortField(text, "id") });
+    const id = idOf({ id: shortField(text, "id") }, text);
     if (id === undefined) return undefined;
     const method = shortField(text, "method");
-    const request = { id, method: typeof method === "string" ? method : "" };
+    const request = { id, method: typeof method === "string" ? method : "", batch };
     return new FrameError("rate_limited", this.#register(request), "");
   }
 
   encodeReply(reply: Reply): Frames {
     const request = this.#openRequests.get(reply.ref);
     this.#openRequests.delete(reply.ref);
-    if (reply.kind === "error" && !this.#isResult(reply.code, request))
-      return errorResponse(request?.id, reply, request?.rpcCode);
-    if (request?.id === undefined) return [];
+    const response = this.#responseTo(reply, request);
+    return request?.batch === undefined ? (response ?? []) : request.batch.answer(response);
+  }
+
+  #responseTo(reply: Reply, request: OpenRequest | undefined): string | undefined {
+    if (reply.kind === "error" && !this.#isResult(reply.code, request)) {
+      // WuKongIM's servers leave out an unknown id.
+      const unknown = this.#form === "wukongim" ? undefined : UNKNOWN_ID;
+      return errorResponse(request?.id ?? unknown, reply, request?.rpcCode);
+    }
+    if (request?.id === undefined) return undefined;
     const result =
       this.#form === "extended" && reply.kind !== "error"
         ? resultOf(reply)
         : wukongimResult(reply, request);
-    return result === undefined ? [] : resultResponse(request.id, result);
+    return result === undefined ? undefined : resultResponse(request.id, result);
   }
 
   encodePush(push: Push): Frames {
@@ -168,38 +224,49 @@ class JsonRpcCodec implements Codec {
     this.#openRequests.set(this.#lastRef, {
       id: undefined,
       method: "",
+      batch: undefined,
       rpcCode: undefined,
       header: undefined,
       clientTimestamp: 0,
       ...request,
     });
+    request.batch?.expect();
     return this.#lastRef;
   }
 
-  #malformed(rpcCode: RpcCode, message: string, id: string | undefined): FrameError {
-    return new FrameError("malformed_frame", this.#register({ id, rpcCode }), message);
+  #malformed(
+    rpcCode: RpcCode,
+    message: string,
+    { id, batch }: Partial<RequestContext> = {},
+  ): FrameError {
+    return new FrameError("malformed_frame", this.#register({ id, batch, rpcCode }), message);
   }
 
-  #read(document: Document | undefined): Operation | FrameError | undefined {
-    if (document === undefined) {
-      const problem = "The message is not valid JSON in UTF-8";
-      return this.#malformed(RPC_CODES.parseError, problem, undefined);
-    }
+  #notJson(): FrameError {
+    return this.#malformed(RPC_CODES.parseError, "The message is not valid JSON in UTF-8");
+  }
+
+  #read(document: Document | undefined, batch?: Batch): Operation | FrameError | undefined {
+    if (document === undefined) return this.#notJson();
     const { value, text } = document;
-    if (!isJsonObject(value)) {
-      const problem = "A request must be a JSON object, and batches are not supported";
-      return this.#malformed(RPC_CODES.invalidRequest, problem, undefined);
-    }
-    return this.#readRequest(value, text);
+    if (isJsonObject(value)) return this.#readRequest(value, text, batch);
+    const problem = "A request must be a JSON object";
+    return this.#malformed(RPC_CODES.invalidRequest, problem, { batch });
   }
 
-  #readRequest(request: JsonObject, text: string): Operation | FrameError | undefined {
+  #readRequest(
+    request: JsonObject,
+    text: string,
+    batch: Batch | undefined,
+  ): Operation | FrameError | undefined {
     const { jsonrpc, method, id: rawId } = request;
-    const id = idOf(request);
-    const invalid = (problem: string) => this.#malformed(RPC_CODES.invalidRequest, problem, id);
+    const id = idOf(request, text);
+    const context = { id, batch };
+    const invalid = (problem: string) =>
+      this.#malformed(RPC_CODES.invalidRequest, problem, context);
     if (jsonrpc !== undefined && jsonrpc !== "2.0") return invalid('jsonrpc must be "2.0"');
     if (rawId !== undefined && id === undefined)
-      return invalid(`id must be a string of 1 to ${MAX_ID_LENGTH} characters`);
+      return invalid(`id must be a number, or a string of 1 to ${MAX_ID_LENGTH} characters`);
     if (typeof method !== "string") return invalid("method must be a string");
     const handler = METHODS.get(method);
     if (handler === undefined || (handler.isExtended && this.#form === "wukongim"))
@@ -208,38 +275,39 @@ class JsonRpcCodec implements Codec {
         handler === undefined
           ? "The method does not exist"
           : `The method exists only in the extended protocol: send "protocol": ${EXTENDED_VERSION} in connect`,
-        id,
+        context,
       );
     if (id === undefined && !handler.isNotification) return invalid("The request must have an id");
     const { params = {} } = request;
     if (!isJsonObject(params))
-      return this.#malformed(RPC_CODES.invalidParams, "params must be an object", id);
+      return this.#malformed(RPC_CODES.invalidParams, "params must be an object", context);
     return this.#readParams(
       new Params(params, this.#lastRef + 1, text),
-      { id, method },
+      { ...context, method },
       handler.read,
     );
   }
 
   #readParams(
     params: Params,
-    { id, method }: Pick<OpenRequest, "id" | "method">,
+    context: RequestContext & Pick<OpenRequest, "method">,
     read: Method["read"],
   ): Operation | FrameError | undefined {
     const { ref } = params;
     try {
-      if (method === "connect") this.#form ??= wantsExtended(params) ? "extended" : "wukongim";
+      if (context.method === "connect")
+        this.#form ??= wantsExtended(params) ? "extended" : "wukongim";
       else if (this.#form === undefined) throw params.refusal("not_connected", "");
       const isExtended = this.#form === "extended";
       const limits = this.#limits;
       const operation = read({ params, ref, limits, isExtended });
       if (operation?.kind === "connect") this.#version ??= operation.version;
       if (operation?.ref === ref)
-        this.#register({ id, method, ...echoedFieldsOf(operation, params) });
+        this.#register({ ...context, ...echoedFieldsOf(operation, params) });
       return operation;
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      this.#register({ id, method });
+      this.#register(context);
       return error;
     }
   }
@@ -260,9 +328,17 @@ function echoedFieldsOf({ kind }: Operation, params: Params): Partial<EchoedFiel
   }
 }
 
-function idOf({ id }: JsonObject): string | undefined {
-  const isId = typeof id === "string" && id !== "" && id.length <= MAX_ID_LENGTH;
-  return isId ? id : undefined;
+/**
+ * Returns the JSON text of the request's id, `undefined` if it has no valid one. `text` is the text
+ * of the request, from which numbers are copied that JavaScript would round.
+ */
+function idOf({ id }: JsonObject, text: string): string | undefined {
+  if (typeof id === "string")
+    return id !== "" && id.length <= MAX_ID_LENGTH ? JSON.stringify(id) : undefined;
+  if (typeof id !== "number") return undefined;
+  if (Number.isSafeInteger(id)) return String(id);
+  const digits = fieldText(text, "id")?.text;
+  return digits !== undefined && digits.length <= MAX_ID_LENGTH ? digits : undefined;
 }
 
 /** Returns `undefined` if the field is absent, too long or not valid JSON. */

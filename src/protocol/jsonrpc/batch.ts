@@ -1,0 +1,33 @@
+// Collects the responses to the requests of a batch, to send them as one list.
+
+/** Number of characters of responses above which they are sent before the batch is complete. */
+const MAX_COLLECTED = 1_048_576;
+
+export class Batch {
+  #expected = 0;
+  #collected: string[] = [];
+  #length = 0;
+
+  /** Announces one response. All of them must be announced before the first one is added. */
+  expect(): void {
+    this.#expected += 1;
+  }
+
+  /**
+   * Adds a response, `undefined` if the request has none. Returns the list to send, [] while
+   * responses are missing.
+   */
+  answer(response: string | undefined): string | readonly [] {
+    this.#expected -= 1;
+    if (response !== undefined) {
+      this.#collected.push(response);
+      this.#length += response.length;
+    }
+    const isDue = this.#expected === 0 || this.#length > MAX_COLLECTED;
+    if (!isDue || this.#collected.length === 0) return [];
+    const list = `[${this.#collected.join(",")}]`;
+    this.#collected = [];
+    this.#length = 0;
+    return list;
+  }
+}

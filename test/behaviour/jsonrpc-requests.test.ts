@@ -1,0 +1,137 @@
+// Ids and batches of JSON-RPC requests on a real broker, and messages that are not JSON-RPC.
+
+import { type Json, type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-client.ts";
+import { t } from "../support/suite.ts";
+import { startWorld } from "./world.ts";
+
+const world = await startWorld(t);
+const slow = await startWorld(t, {
+  JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
+  JINDOU_CLIENT_FRAME_BURST: "80",
+});
+
+/** Connects a new user with the extended form. */
+async function connected(test: typeof t, target = world): Promise<JsonRpcClient> {
+  const uid = target.name("ann");
+  await target.register(uid);
+  const client = await openJsonRpc(test, { port: target.clientPort });
+  await client.request("connect", { protocol: 1, uid, token: `token-${uid}` });
+  return client;
+}
+
+/** Sends a message and returns the next message of the server that is not a notification. */
+async function answerTo(client: JsonRpcClient, message: string): Promise<string> {
+  const { length } = client.texts;
+  client.raw(message);
+  const isResponse = (text: string) => !("method" in JSON.parse(text));
+  await client.waitFor(() => client.texts.slice(length).some(isResponse), "a response");
+  return client.texts.slice(length).find(isResponse) ?? "";
+}
+
+const ping = (id?: string | number) => ({ jsonrpc: "2.0", method: "ping", ...{ id } });
+
+t.test("the id of a response has the JSON text of the request's id", async (t) => {
+  const client = await connected(t);
+  const ids = ["7", "0", "-3", "1.5", "12345678901234567890", "1e3", '"7"', '"\\u00e9\\n"'];
+  for (const id of ids) {
+    const answer = await answerTo(client, `{"jsonrpc":"2.0","id":${id},"method":"ping"}`);
+    const expected = id.startsWith('"')
+      ? JSON.stringify(JSON.parse(id))
+      : id === "1e3"
+        ? "1000"
+        : id;
+    t.match(answer, `{"jsonrpc":"2.0","id":${expected},"result":`);
+    const error = await answerTo(client, `{"jsonrpc":"2.0","id":${id},"method":"nothing"}`);
+    t.match(error, `{"jsonrpc":"2.0","id":${expected},"error":`);
+  }
+});
+
+t.test("an id that is neither a text nor a number is refused with a null id", async (t) => {
+  const client = await connected(t);
+  for (const id of ["true", "{}", "[1]", '""', "null", JSON.stringify("x".repeat(129))]) {
+    const answer = JSON.parse(await answerTo(client, `{"id":${id},"method":"ping"}`));
+    t.match(answer, { id: null, error: { code: -32600 } }, id);
+  }
+  t.ok(await client.request("ping"), "the connection stays open");
+});
+
+t.test("a text message that is not JSON is answered with a parse error in JSON", async (t) => {
+  for (const text of ["hello", "GET / HTTP/1.1", "\u0010", "", "<xml/>"]) {
+    const client = await openJsonRpc(t, { port: world.clientPort });
+    client.raw(text);
+    t.match(await client.closed, { code: 4205 });
+    const [answer = "{}"] = client.texts;
+    t.match(JSON.parse(answer), { jsonrpc: "2.0", id: null, error: { code: -32700 } }, text);
+  }
+});
+
+t.test("a batch as the first message is refused in JSON", async (t) => {
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  client.raw(JSON.stringify([{ id: 1, method: "connect", params: { protocol: 1, uid: "x" } }]));
+  t.match(await client.closed, { code: 4205 });
+  t.match(JSON.parse(client.texts[0] ?? "{}"), { id: null, error: { code: -32600 } });
+});
+
+t.test("the responses to a batch come in one list", async (t) => {
+  const client = await connected(t);
+  const channel = await world.newGroup([world.name("ben")]);
+  const send = { channelType: 2, channelId: channel.id, payload: { type: 1 } };
+  const requests = [
+    ping(1),
+    { jsonrpc: "2.0", method: "recvack", params: { ...send, messageSeq: 1, messageId: 1 } },
+    { jsonrpc: "2.0", id: "s", method: "send", params: send },
+    { jsonrpc: "2.0", id: 2, method: "nothing" },
+    7,
+    { jsonrpc: "2.0", id: 3, method: "history", params: { ...send, limit: 1 } },
+    ping("last"),
+  ];
+  const answers: Json[] = JSON.parse(await answerTo(client, JSON.stringify(requests)));
+  const byId = answers.map(({ id, error }) => `${id} ${error?.data.name ?? "ok"}`).sort();
+  t.same(byId, [
+    "1 ok",
+    "2 malformed_frame",
+    "3 not_in_channel",
+    "last ok",
+    "null malformed_frame",
+    "s not_subscriber",
+  ]);
+});
+
+t.test("a batch of notifications has no response", async (t) => {
+  const client = await connected(t);
+  const ack = {
+    method: "recvack",
+    params: { channelType: 1, channelId: "x", messageSeq: 1, messageId: 1 },
+  };
+  client.raw(JSON.stringify([ack, ack]));
+  const answer = JSON.parse(await answerTo(client, JSON.stringify(ping("next"))));
+  t.equal(answer.id, "next");
+});
+
+t.test("a batch that is not valid or too long is refused as a whole", async (t) => {
+  const client = await connected(t);
+  const commands = '{"id":1,"method":"ping"}';
+  const rows = [
+    ["[]", -32600],
+    [JSON.stringify(Array(101).fill(ping(1))), -32600],
+    [`[${commands},{"id":2`, -32700],
+    [`[${commands},]`, -32700],
+    [`[${commands} ${commands}]`, -32700],
+  ] as const;
+  for (const [batch, code] of rows) {
+    const answer = JSON.parse(await answerTo(client, batch));
+    t.match(answer, { id: null, error: { code } }, batch.slice(0, 40));
+  }
+  const most = JSON.parse(await answerTo(client, JSON.stringify(Array(100).fill(ping(1)))));
+  t.equal(most.length, 100);
+});
+
+t.test("every request of a batch counts for the rate", async (t) => {
+  const client = await connected(t, slow);
+  const answers: Json[] = JSON.parse(
+    await answerTo(client, JSON.stringify(Array(100).fill(ping(1)))),
+  );
+  t.equal(answers.length, 100, "every request has a response");
+  const refused = answers.filter(({ error }) => error?.data.name === "rate_limited");
+  t.ok(refused.length > 10, `${refused.length} of 100 requests are refused`);
+});
