@@ -125,6 +125,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "store/held-bytes.ts",
       "store/lifecycle.ts",
       "store/newest-channels.ts",
+      "store/newest-ends.ts",
     ],
     packages: [],
     node: [...PURE_NODE, "node:timers/promises"],

@@ -471,6 +471,21 @@ export interface StreamResult {
   readonly state: StreamState | undefined;
 }
 
+/** A stream that has ended, without its content. */
+export interface StreamEnd {
+  readonly key: ChannelKey;
+  readonly clientMsgNo: string;
+  readonly messageSeq: number;
+  /**
+   * Unix milliseconds of the end by the store's clock, not before the time in the stream's message
+   * id. It may be later than the end if the store was interrupted meanwhile.
+   */
+  readonly endedMs: number;
+}
+
+/** Maximum number of ends that a store must be able to return for a channel or a user. */
+export const MAX_STREAM_ENDS = 200;
+
 export interface StreamStore {
   /**
    * Applies an event to its stream in one atomic step [spec: Streaming text session; decisions].
@@ -507,6 +522,18 @@ export interface StreamStore {
   /** Returns the active streams of these channels, at most one for each. */
   activeStreams(keys: readonly ChannelKey[]): MaybePromise<readonly StreamSnapshot[]>;
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
+  /**
+   * Returns the streams of these channels that ended at `sinceMs` or later, at most `limit` (up to
+   * MAX_STREAM_ENDS), the newest end first. Streams that were removed since may be included. The
+   * cost of a channel without such a stream is one lookup in memory, or one command of Redis.
+   */
+  streamEnds(
+    keys: readonly ChannelKey[],
+    sinceMs: number,
+    limit: number,
+  ): Promise<readonly StreamEnd[]>;
+  /** Like `streamEnds`, for all personal channels of the user. */
+  personalStreamEnds(uid: string, sinceMs: number, limit: number): Promise<readonly StreamEnd[]>;
   /**
    * Returns the length of the stream's text, in UTF-16 units, before the event at `index` (at most
    * the stream's nextIndex). Returns `undefined` if there is no such stream or index.

@@ -25,6 +25,8 @@ import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 const NO_TEXT = streamPayload("");
 /** Length of an inboxSeq in `inboxOrder`. */
 const SEQ_DIGITS = 15;
+/** Age of an end above which it is not moved. */
+const MAX_AWAY_MS = 7 * 86_400_000;
 
 function sweepFact(
   { link: { keys } }: MoveContext,
@@ -174,7 +176,7 @@ export function streamFacts(
   const keepMs = isActive ? 0 : dedupeWindowMs + SPACE_MS;
   if (eventMarks.size > 0 && areKept)
     facts.push(fact("HSET", of("streamEventIds"), [...eventMarks].flat(), keepMs));
-  if (!isActive) return facts;
+  if (!isActive) return [...facts, ...endFacts(context, stream)];
   const streams = keys.bucket("activeStreams", bucketOf(key));
   return [
     ...facts,
@@ -182,6 +184,22 @@ export function streamFacts(
     fact("ZADD", streams, [beganAtMs, `${key}\n${no}`]),
     ...usersOf(key).map((uid) => fact("SADD", keys.user("streams", uid), [key])),
   ];
+}
+
+/** Older ends are not moved, because few clients are away for so long. */
+function endFacts(
+  { link: { keys }, clock }: MoveContext,
+  { snapshot, endedMs }: SourceStream,
+): readonly Fact[] {
+  const { key, clientMsgNo, messageSeq } = snapshot;
+  if (endedMs === undefined || endedMs + MAX_AWAY_MS < clock()) return [];
+  const users = usersOf(key);
+  if (users.length === 0) {
+    const ends = keys.channel("endedStreams", key);
+    return [fact("ZADD", ends, [endedMs, `${messageSeq}:${clientMsgNo}`])];
+  }
+  const member = `${messageSeq}:${key}\n${clientMsgNo}`;
+  return users.map((uid) => fact("ZADD", keys.user("endedStreams", uid), [endedMs, member]));
 }
 
 function stateItems(

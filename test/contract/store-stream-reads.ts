@@ -2,6 +2,7 @@
 
 import type { Test } from "tap";
 import { STREAM_START } from "../../src/broker/model.ts";
+import type { StreamDraft } from "../../src/broker/ports.ts";
 import { ALL, draftOf, type FixtureFactory, seqsOf } from "./store-fixture.ts";
 import {
   ACTIVE,
@@ -231,6 +232,60 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     await end("", to("bob"));
     t.same(await streamNames("bob"), []);
     t.same(await streamNames("alice"), ["s2"]);
+  });
+
+  t.test("streamEnds and personalStreamEnds return ended streams, newest end first", async (t) => {
+    const fixture = await createFixture(t);
+    const { start, end } = producer(fixture);
+    const groups = Array.from({ length: 40 }, (_, n) => `2:g${n}`);
+    const inGroup = (n: number) => ({ channel: { id: `g${n}`, type: 2 } }) as const;
+    const run = async (over: Partial<StreamDraft>) => {
+      await start("", over);
+      fixture.nowMs += 10;
+      await end("", over);
+    };
+    await start("", inGroup(39)); // stays active
+    for (const n of [3, 1, 7, 1]) await run({ ...inGroup(n), clientMsgNo: `s${fixture.nowMs}` });
+    const sinceMs = fixture.nowMs;
+    await run({ ...inGroup(7), clientMsgNo: "late" });
+    await run({ channel: { id: "bob", type: 1 }, clientMsgNo: "p" });
+    await run({ channel: { id: "alice", type: 1 }, clientMsgNo: "own" });
+    const names = async (ms: number, limit: number) =>
+      (await fixture.store.streamEnds(groups, ms, limit)).map(
+        ({ key, messageSeq }) => `${key} ${messageSeq}`,
+      );
+    const personal = async (uid: string, ms = 0, limit = 9) =>
+      (await fixture.store.personalStreamEnds(uid, ms, limit)).map(
+        ({ key, clientMsgNo }) => `${key} ${clientMsgNo}`,
+      );
+    const check = async () => {
+      t.same(await names(0, 200), ["2:g7 2", "2:g1 2", "2:g7 1", "2:g1 1", "2:g3 1"]);
+      t.same(await names(0, 3), ["2:g7 2", "2:g1 2", "2:g7 1"]);
+      const [first] = await fixture.store.streamEnds(["2:g7"], 0, 1);
+      t.match(first, { clientMsgNo: "late", messageSeq: 2 });
+      t.ok((first?.endedMs ?? 0) > sinceMs, "the end is later than the start");
+      t.same(await personal("alice"), ["1:alice@alice own", "1:alice@bob p"]);
+      t.same(await personal("alice", 0, 1), ["1:alice@alice own"]);
+      t.same(await personal("bob"), ["1:alice@bob p"]);
+      t.same(await personal("carol"), []);
+    };
+    await check();
+    t.same(await names(sinceMs + 1, 200), ["2:g7 2"]);
+    await fixture.reopen();
+    await check();
+    await run({ ...inGroup(7), clientMsgNo: "last" });
+    t.same(await names(0, 2), ["2:g7 3", "2:g7 2"], "later ends are found as well");
+  });
+
+  t.test("streamEnds does not go back in time with the clock", async (t) => {
+    const fixture = await createFixture(t);
+    const { start, end } = producer(fixture);
+    await start();
+    const startedMs = fixture.nowMs;
+    fixture.nowMs -= 3_600_000;
+    await end();
+    const ends = await fixture.store.streamEnds([KEY], startedMs - 1000, 1);
+    t.equal(ends.length, 1);
   });
 
   t.test("a read returns a stream event only after it was published", async (t) => {

@@ -117,6 +117,8 @@ export class SharedServer {
     activeStreams: (keys) =>
       this.#answer(() => keys.flatMap((key) => this.streams.active(key) ?? [])),
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
+    streamEnds: async () => [],
+    personalStreamEnds: async () => [],
     groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
     userStates: (uids) =>
       this.#ask(() =>

@@ -9,7 +9,12 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../src/broker/model.ts";
-import type { CommandDraft, Store, StreamDraft } from "../../src/broker/ports.ts";
+import {
+  type CommandDraft,
+  MAX_STREAM_ENDS,
+  type Store,
+  type StreamDraft,
+} from "../../src/broker/ports.ts";
 import {
   ALL,
   draftOf,
@@ -246,6 +251,8 @@ async function personPicture(store: Store, uid: string) {
     conversations: await store.readConversations(uid, refs, bounds),
     inbox: await store.readInbox(uid, 0, bounds),
     streams: open,
+    streamEnds: await store.personalStreamEnds(uid, 0, MAX_STREAM_ENDS),
+    groupStreamEnds: await store.streamEnds(keysOf(), 0, MAX_STREAM_ENDS),
   };
 }
 

@@ -41,6 +41,8 @@ export interface MoveSource {
 export interface SourceStream {
   readonly snapshot: StreamSnapshot;
   readonly stopped: boolean;
+  /** Unix milliseconds of the end. `undefined` if the stream is active. */
+  readonly endedMs: number | undefined;
   /** Number of UTF-16 units of text before each event. */
   readonly offsets: readonly number[];
   /** The ids of events with their marks (`store/event-ids.ts`). */
@@ -85,7 +87,7 @@ export async function openMoveSource(
         if (active === undefined) return endedStream(tables, number, message);
         const { offsets, marks } = active.trace();
         const snapshot = active.snapshot();
-        return { snapshot, stopped: false, offsets, eventMarks: marks };
+        return { snapshot, stopped: false, endedMs: undefined, offsets, eventMarks: marks };
       },
       close,
     };
@@ -108,8 +110,9 @@ export async function openMoveSource(
     const bytes = Buffer.from(packed.buffer, packed.byteOffset, packed.length);
     const offsets = Array.from({ length: bytes.length / 4 }, (_, at) => bytes.readUInt32LE(4 * at));
     const stopped = endingOf(code) === "stopped";
-    const eventMarks = rows.marks({ number, messageSeq: message.messageSeq });
-    return { snapshot, stopped, offsets, eventMarks };
+    const position = { number, messageSeq: message.messageSeq };
+    const endedMs = rows.endedMs(position);
+    return { snapshot, stopped, endedMs, offsets, eventMarks: rows.marks(position) };
   }
 }
 

@@ -45,6 +45,7 @@ import { createManagers } from "./steps/managers.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
 import { Sweep, TrimQueue } from "./steps/retention.ts";
 import { createSessions } from "./steps/sessions.ts";
+import { StreamEnds } from "./steps/stream-ends.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
@@ -248,6 +249,7 @@ async function openOwned(
     maxStreamBytes: options.maxStreamBytes,
     maxActiveBytes: options.maxActiveStreamBytes,
     steadyClock: options.steadyClock ?? clock,
+    clock,
   });
   live.load();
   const ports = { tables, owner, memtable, live, storeId };
@@ -279,6 +281,7 @@ async function openOwned(
     memtable,
     live,
     streamRows,
+    streamEnds: new StreamEnds(live, streamRows),
     channelTables,
     conversationRows,
     dedupe,

@@ -105,6 +105,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "streamEvent",
       "cancelStream",
       "interruptStreams",
+      "streamEnds",
+      "personalStreamEnds",
     ]),
     ...whileRunning(lifecycle, (store) => store.conversations, [
       "newestConversations",

@@ -45,6 +45,8 @@
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <seq of  if the user changed the
 //                            head then> <time of the change>`      conversation
 //   activeStream    STRING   clientMsgNo of the active stream      if a stream is active
+//   endedStreams    ZSET     <seq>:<clientMsgNo>, scored by the      if streams have ended, groups
+//                            time of the end; the newest 200        only
 //   stream, streamText, streamOffsets, streamNotes, streamEventIds one of each per stream, see
 //                                                                  `lua/snapshot.lua`
 //   topic                    publish/subscribe channel of a group  no key
@@ -77,6 +79,9 @@
 //                            time of the newest message            messages are stored
 //   streams         SET      channel key                           for at least all personal
 //                                                                  channels with an active stream
+//   endedStreams    ZSET     <seq>:<channel key>\n<clientMsgNo>,   if personal streams have ended
+//                            scored by the time of the end; the
+//                            newest 200
 //   sessions        HASH     see `lua/session_rules.lua`           if the user has sessions
 //   logins          HASH     see `lua/session_rules.lua`           if a main device logged in
 //   ended           HASH     see `lua/session_rules.lua`           for a day after a session's end

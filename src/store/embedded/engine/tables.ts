@@ -59,6 +59,12 @@ export interface Tables extends Database {
   readonly streamTraces: Table<Stored, Buffer>;
   /** channel number, clientMsgNo → seq of an ended stream and how it ended. */
   readonly streamNames: Table<Stored, Buffer>;
+  /**
+   * [channel key or uid, time of the end, channel number, seq] → channel key and clientMsgNo of an
+   * ended stream. A group's stream has a row under its channel key, a personal one a row under the
+   * uid of each user.
+   */
+  readonly streamEnds: Table<Stored, (string | number)[]>;
   /** expiry time, channel number, seq → only a version. */
   readonly expiry: BinaryTable;
   /** channel number, sender, clientMsgNo → the first message. One table per generation. */
@@ -114,6 +120,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       streams: keyed("streams"),
       streamTraces: keyed("streamTraces"),
       streamNames: keyed("streamNames"),
+      streamEnds: env.openDB({ name: "streamEnds" }),
       expiry: binary("expiry"),
       dedupe: [binary("dedupe0"), binary("dedupe1")],
       positions: env.openDB({ name: "positions" }),

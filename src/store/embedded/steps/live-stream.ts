@@ -5,6 +5,7 @@
 import {
   type ChannelEvent,
   type Message,
+  messageTimeMs,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -56,6 +57,8 @@ export class LiveStream {
   readonly head: StreamHead;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
+  /** Unix milliseconds of the end, 0 if the stream has not ended. See `StreamEnd`. */
+  endedMs = 0;
   /** Bodies of committed events that the database does not have, from the index `stored` on. */
   readonly pending: EncodedEvent[] = [];
   stored = 0;
@@ -97,6 +100,10 @@ export class LiveStream {
     return this.#shown >= 0 && !this.isEndedBefore(this.#shown);
   }
 
+  get isShownEnded(): boolean {
+    return this.isEndedBefore(this.#shown);
+  }
+
   isEndedBefore(index: number): boolean {
     return this.#end !== undefined && this.#end.index < index;
   }
@@ -114,14 +121,17 @@ export class LiveStream {
     return id?.sharedIndex === undefined ? id?.mark : SHARED_ID;
   }
 
-  assign(event: StreamEvent): void {
+  /** `nowMs` is the time at which the event was accepted, in Unix milliseconds. */
+  assign(event: StreamEvent, nowMs: number): void {
     const { index, type, data, eventId, timestampMs } = event;
     const textOffset = this.#text.length;
     this.#offsets.push(textOffset);
     if (type === STREAM_CONTENT) this.#text += data;
     else if (type === STREAM_START) this.#start = event;
-    else if (type === STREAM_END) this.#end = event;
-    else {
+    else if (type === STREAM_END) {
+      this.#end = event;
+      this.endedMs = Math.max(nowMs, messageTimeMs(this.head.messageId));
+    } else {
       const id = eventId ?? defaultEventId(index);
       const note = { index, textOffset, type, data, timestampMs };
       this.#notes.push({ ...note, eventId: id });

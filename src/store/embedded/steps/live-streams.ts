@@ -7,13 +7,14 @@ import { snapshotBytes } from "../../held-bytes.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
 import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
 import { decodeStreamRecord, type EncodedEvent, type StreamEvent } from "./stream-record.ts";
-import type { StreamRows } from "./stream-rows.ts";
+import { type StreamRows, usersOf } from "./stream-rows.ts";
 
 interface StreamLimits {
   readonly maxStreamBytes: number;
   readonly maxActiveBytes: number;
   /** Clock for the time without an event. Setting the machine's clock must not set this one. */
   readonly steadyClock: () => number;
+  readonly clock: () => number;
 }
 
 export class LiveStreams {
@@ -66,6 +67,11 @@ export class LiveStreams {
 
   visibleActive(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.isShownActive);
+  }
+
+  /** Returns the streams of the channel in memory, including ended ones. */
+  of(key: ChannelKey): Iterable<LiveStream> {
+    return this.#byChannel.get(key) ?? [];
   }
 
   /** Returns the user's streams in personal channels, including ended ones. */
@@ -161,8 +167,9 @@ export class LiveStreams {
     this.markDirty(stream);
   }
 
+  /** The time at which an event was accepted is not stored, so an end counts as one of now. */
   #replay(stream: LiveStream, event: StreamEvent): void {
-    this.change(stream, () => stream.assign(event));
+    this.change(stream, () => stream.assign(event, this.#limits.clock()));
     stream.show(event.index + 1);
   }
 
@@ -192,11 +199,6 @@ export class LiveStreams {
       else if (pending.length === 0) this.#dirty.delete(stream);
     }
   }
-}
-
-/** Returns an empty set if the channel is not personal. Uids contain no `@`. */
-function usersOf(key: ChannelKey): ReadonlySet<string> {
-  return new Set(key.startsWith("1:") ? key.slice(2).split("@") : []);
 }
 
 function missingEvents(key: string, messageSeq: number): BrokerError {

@@ -6,23 +6,30 @@ import type { StreamStore } from "../../../broker/ports.ts";
 import { decodeRecord, peekTimes } from "../engine/record.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import type { StreamEnds } from "./stream-ends.ts";
 import { isStreamName } from "./stream-record.ts";
 import type { EndedStream, StreamRows } from "./stream-rows.ts";
 
 type StreamReads = Pick<
   StreamStore,
-  "stream" | "activeStreams" | "personalStreamsOf" | "streamTextOffset"
+  | "stream"
+  | "activeStreams"
+  | "personalStreamsOf"
+  | "streamEnds"
+  | "personalStreamEnds"
+  | "streamTextOffset"
 >;
 
 export interface StreamReadsPorts {
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
+  readonly streamEnds: StreamEnds;
   readonly clock: () => number;
   readonly retentionMs: number;
 }
 
 export function createStreamReads(ports: StreamReadsPorts): StreamReads {
-  const { live, streamRows: rows } = ports;
+  const { live, streamRows: rows, streamEnds } = ports;
 
   function findEnded(
     key: ChannelKey,
@@ -62,6 +69,10 @@ export function createStreamReads(ports: StreamReadsPorts): StreamReads {
       [...live.personalOf(uid)]
         .filter((stream) => stream.isShownActive)
         .map((stream) => stream.snapshot()),
+
+    streamEnds: (keys, sinceMs, limit) => streamEnds.ofChannels(keys, sinceMs, limit),
+
+    personalStreamEnds: async (uid, sinceMs, limit) => streamEnds.ofUser(uid, sinceMs, limit),
 
     streamTextOffset(key, clientMsgNo, index) {
       const stream = live.find(key, clientMsgNo);

@@ -1,10 +1,11 @@
 // Rows of streams in the database. An active stream has one row that marks it as active. Each
 // checkpoint adds a row with the new events of the stream (a part). An ended stream has a row with
-// its content, a row with the text offsets of its events and the marks of their ids, and a row
-// under its clientMsgNo. The message of a stream is in the log.
+// its content, a row with the text offsets of its events and the marks of their ids, a row under
+// its clientMsgNo, and rows by the time of its end. The message of a stream is in the log.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, StreamNote, StreamSnapshot } from "../../../broker/model.ts";
+import type { StreamEnd } from "../../../broker/ports.ts";
 import { type ChannelRows, logKey } from "../engine/channel-rows.ts";
 import { commit, fieldsOf } from "../engine/database.ts";
 import { decodeRecord } from "../engine/record.ts";
@@ -24,6 +25,8 @@ const VERSION = 1;
 const LENGTH_BYTES = 4;
 const KEY_BYTES = 12;
 const NUMBER_BYTES = 6;
+/** Index of the time of the end among the fields of an ended stream's row. */
+const ENDED_MS = 8;
 
 export interface EndedStream {
   readonly number: number;
@@ -66,8 +69,13 @@ export class StreamRows {
     const { text, nextIndex, startData, endData, startId, endId, notes } = stream.snapshot();
     const code = endingCode(ending);
     const ids = [startId ?? null, endId ?? null];
-    const fields = [text, nextIndex, startData, endData, notes.map(toFields), ...ids];
+    const { endedMs } = stream;
+    const fields = [text, nextIndex, startData, endData, notes.map(toFields), ...ids, endedMs];
     void streams.put(key, [VERSION, code, ...fields]);
+    for (const scope of scopesOf(head.key)) {
+      const endKey = [scope, endedMs, channel.number, head.messageSeq];
+      void this.#tables.streamEnds.put(endKey, [VERSION, head.key, head.clientMsgNo]);
+    }
     const { offsets, marks } = stream.trace();
     void streamTraces.put(key, [VERSION, packOffsets(offsets), [...marks].flat()]);
     const name = nameKey(channel.number, head.clientMsgNo);
@@ -78,9 +86,13 @@ export class StreamRows {
 
   /** `record` is the record of the message. Must be called inside `commit`. */
   remove(number: number, record: Buffer): void {
-    const { streams, streamTraces, streamNames } = this.#tables;
-    const { messageSeq, clientMsgNo } = decodeRecord(record).message;
+    const { streams, streamTraces, streamNames, streamEnds } = this.#tables;
+    const { key: channel, messageSeq, clientMsgNo } = decodeRecord(record).message;
     const key = logKey(number, messageSeq);
+    const endedMs = this.endedMs({ number, messageSeq });
+    if (endedMs !== undefined)
+      for (const scope of scopesOf(channel))
+        void streamEnds.remove([scope, endedMs, number, messageSeq]);
     void streams.remove(key);
     void streamTraces.remove(key);
     void streamNames.remove(nameKey(number, clientMsgNo));
@@ -97,6 +109,28 @@ export class StreamRows {
       messageSeq: Number(messageSeq),
       ending: endingOf(code),
     };
+  }
+
+  endedMs({ number, messageSeq }: StreamPosition): number | undefined {
+    const row = this.#tables.streams.get(logKey(number, messageSeq));
+    const endedMs = row === undefined ? undefined : fieldsOf(row, VERSION)[ENDED_MS];
+    return typeof endedMs === "number" ? endedMs : undefined;
+  }
+
+  /** Yields the ends of a scope (see `scopesOf`) at `sinceMs` or later, the newest first. */
+  *ends(scope: string, sinceMs: number, limit: number): Generator<StreamEnd> {
+    const range = { start: [scope, Number.MAX_SAFE_INTEGER], end: [scope, sinceMs] };
+    const rows = this.#tables.streamEnds.getRange({ ...range, reverse: true, limit });
+    for (const { key, value } of rows) {
+      const [, endedMs, , messageSeq] = key;
+      const [channel, clientMsgNo] = fieldsOf(value, VERSION);
+      yield {
+        key: String(channel),
+        clientMsgNo: String(clientMsgNo),
+        messageSeq: Number(messageSeq),
+        endedMs: Number(endedMs),
+      };
+    }
   }
 
   record({ number, messageSeq }: StreamPosition): Buffer | undefined {
@@ -134,7 +168,7 @@ export class StreamRows {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;
     const [code, text, nextIndex, startData, endData, notes, ...ids] = fieldsOf(row, VERSION);
-    const [startId, endId] = ids as (string | null)[]; // written by `#putEnded`
+    const [startId, endId] = ids as readonly (string | null)[]; // written by `#putEnded`
     const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = head;
     return {
       ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
@@ -204,6 +238,24 @@ export async function removeOrphanedStreams(
     ),
     "Rows of active streams without a message were removed",
   );
+}
+
+/** Returns the names under which the end of a channel's stream is found. */
+export function scopesOf(key: ChannelKey): readonly string[] {
+  return isPersonal(key) ? [...usersOf(key)].map(userScope) : [key];
+}
+
+export function userScope(uid: string): string {
+  return `u:${uid}`;
+}
+
+function isPersonal(key: ChannelKey): boolean {
+  return key.startsWith("1:");
+}
+
+/** Returns an empty set if the channel is not personal. Uids contain no `@`. */
+export function usersOf(key: ChannelKey): ReadonlySet<string> {
+  return new Set(isPersonal(key) ? key.slice(2).split("@") : []);
 }
 
 type StreamPosition = Pick<EndedStream, "number" | "messageSeq">;

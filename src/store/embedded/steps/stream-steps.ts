@@ -10,6 +10,7 @@ import type { QueuedStep } from "./append.ts";
 import type { AssignedStream, Assigner } from "./assigner.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import type { StreamEnds } from "./stream-ends.ts";
 import {
   type EncodedEvent,
   encodeStreamRecord,
@@ -23,6 +24,7 @@ export interface StreamCallPorts {
   readonly live: LiveStreams;
   readonly assigner: Assigner;
   readonly frame: Frame;
+  readonly streamEnds: StreamEnds;
 }
 
 /** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
@@ -113,7 +115,7 @@ export class StreamAssignments {
     const encoded = encodeInto(frame, stream.head, event);
     memtable.retain(encoded.end - encoded.start);
     const previousEventMs = stream.lastEventMs;
-    live.change(stream, () => stream.assign(event));
+    live.change(stream, () => stream.assign(event, this.nowMs));
     stream.lastEventMs = live.now();
     this.#events.push({ stream, event, encoded, previousEventMs });
   }
@@ -125,6 +127,7 @@ export class StreamAssignments {
       stream.pending.push(encoded);
       stream.show(event.index + 1);
       live.markDirty(stream);
+      if (event.ending !== undefined) this.#ports.streamEnds.add(stream);
       publish({ kind: "event", event: stream.toPublished(event) });
     }
   }

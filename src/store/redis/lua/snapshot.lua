@@ -26,6 +26,8 @@
 --   streamEventIds  HASH    for each event id of the producer, its mark (`store/event-ids.ts`), ''
 --                           if different events share it; kept until no retry can arrive any
 --                           more
+--
+-- `ends` is the key `endedStreams` of the channel.
 local STREAM_ACTIVE = 0
 
 local function stream_keys(head, client_msg_no)
@@ -39,6 +41,7 @@ local function stream_keys(head, client_msg_no)
     event_ids = bucket .. 'streamEventIds:' .. name,
     active = bucket .. 'activeStream:' .. key,
     streams = bucket .. 'activeStreams',
+    ends = bucket .. 'endedStreams:' .. key,
     name = name,
   }
 end
@@ -84,7 +87,9 @@ end
 -- nothing if the stream is active: the caller must then keep its message and all later ones.
 local function forget_stream(head, client_msg_no)
   local keys = stream_keys(head, client_msg_no)
-  if tonumber(redis.call('HGET', keys.stream, 'e')) == STREAM_ACTIVE then return false end
+  local fields = redis.call('HMGET', keys.stream, 'e', 'q')
+  if tonumber(fields[1]) == STREAM_ACTIVE then return false end
+  if fields[2] then redis.call('ZREM', keys.ends, fields[2] .. ':' .. client_msg_no) end
   redis.call('UNLINK', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids)
   redis.call('ZREM', keys.streams, keys.name)
   return true

@@ -9,15 +9,19 @@
 --   topics    index in ARGV of the first topic. ARGV has no topics if the users are in other slots:
 --             the caller must then publish to the users.
 --   frames    publications that the caller must publish, nil if there are none
---   ended     member of `activeStreams` that the caller must remove, nil if there is none
+--   ended     member of `activeStreams` that the caller must remove after it has added the end to
+--             `endedStreams` of the users, nil if there is none
+--   ended_seq seq of the stream `ended`
 --
 -- Reply of each script:
 --   1  verdict
 --   2  state of the stream (index in STREAM_STATES), -1 if there is none
 --   then, only if there are publications that the caller must publish
 --   3  member of `activeStreams` of a stream that ended, '' if there is none
---   4… publications, in order
+--   4  seq of that stream, 0 if there is none
+--   5… publications, in order
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
+local MAX_ENDS = 200
 local STREAM_END = '___TextMessageEnd'
 
 -- Reads a stream. Returns nil if there is none. Accesses every key of an active stream, because the
@@ -27,7 +31,7 @@ local function load_stream(call, client_msg_no)
   local fields = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
   if not fields[1] then return nil end
   if tonumber(fields[6]) == STREAM_ACTIVE then
-    redis.call('EXISTS', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids, keys.active, keys.streams)
+    redis.call('EXISTS', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids, keys.active, keys.streams, keys.ends)
   end
   return {
     keys = keys, no = client_msg_no, head = fields[1], seq = tonumber(fields[2]), next = tonumber(fields[3]), units = tonumber(fields[4]),
@@ -87,15 +91,28 @@ local function add_event(call, stream, event)
   publish_frame(call, frame)
 end
 
+-- Adds an end to a key `endedStreams`, from which clients that were away get it.
+local function remember_end(ends, stream, name, ended_ms)
+  redis.call('ZADD', ends, int(ended_ms), int(stream.seq) .. ':' .. name)
+  redis.call('ZREMRANGEBYRANK', ends, 0, -1 - MAX_ENDS)
+end
+
 -- The event ids are kept for another `ids_ms` milliseconds, because retries may arrive.
 local function close_stream(call, stream, ids_ms)
   redis.call('DEL', stream.keys.active)
-  for _, index in ipairs(call.indexes) do redis.call('SREM', index, call.channel) end
+  -- Not before the time in the message id, in case the clock was set back since.
+  local ended_ms = math.max(call.now, message_ms(tonumber(redis.call('HGET', stream.keys.stream, 'i'))))
+  if string.sub(call.channel, 1, 2) == '2:' then remember_end(stream.keys.ends, stream, stream.no, ended_ms) end
+  for _, index in ipairs(call.indexes) do
+    redis.call('SREM', index, call.channel)
+    remember_end(string.sub(index, 1, -8) .. 'endedStreams', stream, stream.keys.name, ended_ms)
+  end
   redis.call('PEXPIRE', stream.keys.event_ids, int(ids_ms))
   if ARGV[call.topics] then
     redis.call('ZREM', stream.keys.streams, stream.keys.name)
   else
-    call.ended = stream.keys.name -- stays in `activeStreams` until its users have been notified
+    -- Stays in `activeStreams` until its users have been notified.
+    call.ended, call.ended_seq = stream.keys.name, stream.seq
   end
 end
 
@@ -121,13 +138,13 @@ local function publish_again(call, stream)
   local frame = redis.call('HGET', stream.keys.stream, 'f')
   if not frame then return end
   publish_frame(call, frame)
-  if stream.state ~= STREAM_ACTIVE then call.ended = stream.keys.name end
+  if stream.state ~= STREAM_ACTIVE then call.ended, call.ended_seq = stream.keys.name, stream.seq end
 end
 
 local function step_reply(call, verdict, state)
   local reply = { verdict, state or -1 }
   if call.frames then
-    reply[3] = call.ended or ''
+    reply[3], reply[4] = call.ended or '', call.ended_seq or 0
     for _, frame in ipairs(call.frames) do reply[#reply + 1] = frame end
   end
   return reply

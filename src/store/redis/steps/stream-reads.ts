@@ -3,25 +3,36 @@
 // replies whether it is still the newest. State: a cache of snapshots, limited by their size.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
-import type { StreamStore } from "../../../broker/ports.ts";
+import type { StreamEnd, StreamStore } from "../../../broker/ports.ts";
+import { piecesOf } from "../../../lib/pieces.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
+import { newestEnds } from "../../newest-ends.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { bucketArgs, channelPieces } from "./channel-pieces.ts";
 import { decodeVersioned } from "./stream-record.ts";
 
 const READ = loadScript(lua("stream_read"), lua("snapshot"));
 const ACTIVE = loadScript(lua("active_streams"));
+const ENDS = loadScript(lua("stream_ends"));
 const OFFSET = loadScript(lua("stream_offset"), lua("snapshot"));
 
 const MAX_CACHED_UNITS = 8_000_000;
 const CHANNELS_IN_FLIGHT = 128;
-/** Maximum number of channels per call of `active_streams.lua`, which then takes 0.2 ms. */
+/**
+ * Maximum number of channels per call of `active_streams.lua`, which then takes 0.2 ms, and of
+ * `stream_ends.lua`.
+ */
 const CHANNELS_PER_CALL = 500;
 
 type StreamReads = Pick<
   StreamStore,
-  "stream" | "activeStreams" | "personalStreamsOf" | "streamTextOffset"
+  | "stream"
+  | "activeStreams"
+  | "personalStreamsOf"
+  | "streamEnds"
+  | "personalStreamEnds"
+  | "streamTextOffset"
 >;
 
 export function createStreamReads({
@@ -61,6 +72,46 @@ export function createStreamReads({
     return (await Promise.all(calls)).flat();
   }
 
+  /** Returns the channels with a stream that ended at `sinceMs` or later. */
+  async function withEnd(
+    channels: readonly ChannelKey[],
+    sinceMs: number,
+  ): Promise<readonly { readonly key: ChannelKey; readonly newestMs: number }[]> {
+    const calls = channelPieces(link, channels, CHANNELS_PER_CALL).map(async (piece) => {
+      const { tags, args, ordered } = bucketArgs(keys, piece);
+      const reply = (await link.run(ENDS, tags, [sinceMs, ...args])) as readonly (
+        | number
+        | Buffer
+      )[]; // see the header of `stream_ends.lua`
+      return ordered.flatMap((_, n) => {
+        const key = ordered[Number(reply[2 * n]) - 1];
+        return key === undefined ? [] : { key, newestMs: Number(reply[2 * n + 1]) };
+      });
+    });
+    return (await Promise.all(calls)).flat();
+  }
+
+  /** Returns the ends in a key `endedStreams`. A group's members do not contain the channel key. */
+  async function endsIn(
+    ends: string,
+    group: ChannelKey | undefined,
+    { sinceMs, limit }: { readonly sinceMs: number; readonly limit: number },
+  ): Promise<readonly StreamEnd[]> {
+    const range = ["+inf", sinceMs, "WITHSCORES", "LIMIT", 0, limit];
+    const reply = (await link.call("zrevrangebyscore", ends, ...range)) as readonly Buffer[];
+    return [...piecesOf(reply, 2)].map(([memberBytes, endedMs]) => {
+      const member = String(memberBytes);
+      const nameAt = member.indexOf(":") + 1;
+      const noAt = group === undefined ? member.indexOf("\n", nameAt) + 1 : nameAt;
+      return {
+        key: group ?? member.slice(nameAt, noAt - 1),
+        clientMsgNo: member.slice(noAt),
+        messageSeq: Number.parseInt(member, 10),
+        endedMs: Number(endedMs),
+      };
+    });
+  }
+
   async function indexed(index: string, key: ChannelKey): Promise<StreamSnapshot | undefined> {
     const active = await read(key, "");
     if (active !== undefined) return active;
@@ -90,6 +141,19 @@ export function createStreamReads({
       );
       return streams.filter((stream) => stream !== undefined);
     },
+
+    async streamEnds(channels, sinceMs, limit) {
+      const ended = await withEnd(channels, sinceMs);
+      return newestEnds(ended, { sinceMs, limit }, async (next, since) => {
+        const ends = next.map(({ key }) =>
+          endsIn(keys.channel("endedStreams", key), key, { sinceMs: since, limit }),
+        );
+        return (await Promise.all(ends)).flat();
+      });
+    },
+
+    personalStreamEnds: (uid, sinceMs, limit) =>
+      endsIn(keys.user("endedStreams", uid), undefined, { sinceMs, limit }),
 
     async streamTextOffset(key, clientMsgNo, index) {
       if (!Number.isSafeInteger(index) || index < 0) return undefined;

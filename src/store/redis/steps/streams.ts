@@ -5,7 +5,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
-import type { StreamResult, StreamStore } from "../../../broker/ports.ts";
+import { MAX_STREAM_ENDS, type StreamResult, type StreamStore } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { BUCKETS, bucketOf, usersOf } from "../../../redis/keys.ts";
 import { framesOf, isMessages, messageIdOf, STREAM_STATES } from "../../../redis/wire.ts";
@@ -67,15 +67,30 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
 
   /** Publishes the frames in the reply, which the script could not publish itself. */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
-    const [verdictBytes, state, ended = "", ...frames] = reply as [
-      ...[Buffer, number, Buffer?, ...Buffer[]],
+    const [verdictBytes, state, ended = "", endedSeq = 0, ...frames] = reply as [
+      ...[Buffer, number, Buffer?, number?, ...Buffer[]],
     ]; // as `stream_steps.lua` specifies
     if (frames.length > 0) await publish(key, frames);
-    if (frames.length > 0 && ended.length > 0) removeEnded(key, String(ended));
+    if (frames.length > 0 && ended.length > 0) {
+      await addEnd(key, `${endedSeq}:${ended}`);
+      removeEnded(key, String(ended));
+    }
     await waitForReplicas(keys.channel("head", key));
     const verdict = String(verdictBytes) as StreamResult["verdict"] | "too_large";
     if (verdict === "too_large") throw new BrokerError("too_large");
     return { verdict, state: STREAM_STATES[state] };
+  }
+
+  /** Keeps the time of an end that an earlier call added before it failed. */
+  async function addEnd(key: ChannelKey, member: string): Promise<void> {
+    const added = usersOf(key).map(async (uid) => {
+      const ends = keys.user("endedStreams", uid);
+      await Promise.all([
+        link.write("zadd", ends, "NX", clock(), member),
+        link.write("zremrangebyrank", ends, 0, -1 - MAX_STREAM_ENDS),
+      ]);
+    });
+    await Promise.all(added);
   }
 
   async function publish(key: ChannelKey, frames: readonly Buffer[]): Promise<void> {

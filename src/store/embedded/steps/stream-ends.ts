@@ -1,0 +1,86 @@
+// Finds streams that ended at some time or later, in memory and in the database. State: the time of
+// the newest end of recently used scopes. It spares the database a lookup per group when a user
+// with many groups connects.
+
+import type { ChannelKey } from "../../../broker/model.ts";
+import type { StreamEnd } from "../../../broker/ports.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
+import { TimeSlice } from "../../../lib/time-slice.ts";
+import { newestEnds } from "../../newest-ends.ts";
+import type { LiveStream } from "./live-stream.ts";
+import type { LiveStreams } from "./live-streams.ts";
+import { type StreamRows, scopesOf, userScope } from "./stream-rows.ts";
+
+/** Maximum number of scopes whose newest end is kept, 0.1 KiB each. */
+const MAX_KEPT = 200_000;
+
+interface Scope {
+  readonly name: string;
+  readonly live: Iterable<LiveStream>;
+}
+
+export class StreamEnds {
+  readonly #live: LiveStreams;
+  readonly #rows: StreamRows;
+  /** Unix milliseconds of the newest end, 0 if no stream of the scope has ended. */
+  readonly #newestMs = new BoundedMap<string, number>(MAX_KEPT);
+
+  constructor(live: LiveStreams, rows: StreamRows) {
+    this.#live = live;
+    this.#rows = rows;
+  }
+
+  /** Must be called when the end of the stream becomes visible. */
+  add({ head, endedMs }: LiveStream): void {
+    for (const scope of scopesOf(head.key)) {
+      const newestMs = this.#newestMs.get(scope);
+      if (newestMs !== undefined) this.#newestMs.set(scope, Math.max(newestMs, endedMs));
+    }
+  }
+
+  async ofChannels(
+    keys: readonly ChannelKey[],
+    sinceMs: number,
+    limit: number,
+  ): Promise<readonly StreamEnd[]> {
+    const slice = new TimeSlice();
+    const scopes: (Scope & { readonly newestMs: number })[] = [];
+    for (const key of keys) {
+      if (slice.shouldYield()) await slice.yield();
+      const scope = { name: key, live: this.#live.of(key) };
+      const newestMs = this.#newestOf(scope);
+      if (newestMs >= sinceMs) scopes.push({ ...scope, newestMs });
+    }
+    return newestEnds(scopes, { sinceMs, limit }, (next, since) =>
+      next.flatMap((scope) => this.#endsIn(scope, since, limit)),
+    );
+  }
+
+  ofUser(uid: string, sinceMs: number, limit: number): readonly StreamEnd[] {
+    const scope = { name: userScope(uid), live: this.#live.personalOf(uid) };
+    if (this.#newestOf(scope) < sinceMs) return [];
+    const ends = this.#endsIn(scope, sinceMs, limit);
+    return ends.toSorted((a, b) => b.endedMs - a.endedMs).slice(0, limit);
+  }
+
+  #newestOf(scope: Scope): number {
+    const cachedMs = this.#newestMs.get(scope.name);
+    if (cachedMs !== undefined) return cachedMs;
+    const newestMs = Math.max(0, ...this.#endsIn(scope, 0, 1).map(({ endedMs }) => endedMs));
+    this.#newestMs.set(scope.name, newestMs);
+    return newestMs;
+  }
+
+  /** A stream can be in memory and already in the database. */
+  #endsIn({ name, live }: Scope, sinceMs: number, limit: number): readonly StreamEnd[] {
+    const ends: StreamEnd[] = [];
+    for (const { head, endedMs, isShownEnded } of live) {
+      const { key, clientMsgNo, messageSeq } = head;
+      if (isShownEnded && endedMs >= sinceMs) ends.push({ key, clientMsgNo, messageSeq, endedMs });
+    }
+    const inMemory = new Set(ends.map(({ key, messageSeq }) => `${key} ${messageSeq}`));
+    for (const end of this.#rows.ends(name, sinceMs, limit))
+      if (!inMemory.has(`${end.key} ${end.messageSeq}`)) ends.push(end);
+    return ends;
+  }
+}
