@@ -10,8 +10,8 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
-import type { Claim } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
+import { claimIn } from "./session-names.ts";
 import { hashToken, tokenTag } from "./tokens.ts";
 
 export interface Login {
@@ -32,7 +32,8 @@ export type OpenResult =
   | {
       readonly kind: "open";
       readonly record: SessionRecord;
-      readonly name: string;
+      /** Position among the logins of this uid and flag, part of the session's name. */
+      readonly order: number;
       /** All groups of the user. May also contain groups that the user has left. */
       readonly groups: readonly string[];
     }
@@ -76,7 +77,7 @@ export function createSessions(
         deviceId: login.deviceId,
         tokenTag: tokenHash === undefined ? "" : tokenTag(tokenHash),
       };
-      const claim = claimOf(continues);
+      const claim = claimIn(continues);
       const result = await directory.login(requested, { claim, tokenHash });
       switch (result.kind) {
         case "unauthorized":
@@ -88,26 +89,9 @@ export function createSessions(
           return { kind: "ended", reason: result.reason };
         case "entered": {
           const { session, order, groups } = result;
-          const name = sessionName(session.sessionId, order);
-          return { kind: "open", record: session, name, groups };
+          return { kind: "open", record: session, order, groups };
         }
       }
     },
   };
-}
-
-const ORDER_DIGITS = 10;
-const NAME = /~([0-9a-z]{10})$/;
-/** Lowest order of a login: 2024-01-01 in microseconds. */
-const FIRST_ORDER = 1_704_067_200_000_000;
-
-/** The name contains the order, in case the store loses the login. */
-function sessionName(sessionId: string, order: number): string {
-  return `${sessionId}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
-}
-
-function claimOf(name: string): Claim | undefined {
-  if (name === "") return undefined;
-  const order = Number.parseInt(NAME.exec(name)?.[1] ?? "", 36);
-  return order >= FIRST_ORDER ? { order } : { label: name };
 }

@@ -10,6 +10,7 @@ import {
   type Message,
   type StreamSnapshot,
 } from "../broker/model.ts";
+import { MAX_STREAM_ENDS } from "../broker/ports.ts";
 import {
   cursorAfter,
   cursorAtEnd,
@@ -59,6 +60,8 @@ interface PendingStream extends StreamName {
   mustRead: boolean;
   /** True if the whole stream was pushed while the session joined. */
   readonly isPushed?: boolean;
+  /** True if the stream has ended and the client may have any part of it. */
+  readonly isMissedEnd?: boolean;
 }
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
@@ -87,6 +90,8 @@ export class Backlog implements PersonalBacklog {
   status: BacklogStatus;
   /** True if the session starts at its client's position and not where its membership begins. */
   isResumed = false;
+  /** True if the client may have streams of the scope that this node does not know of. */
+  mayMissEnds: boolean;
   /** Per channel, seq up to which the session has the messages, and their highest message id. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
@@ -96,12 +101,14 @@ export class Backlog implements PersonalBacklog {
   /** True while no later read of the store is planned, so that every event must be kept. */
   #keepsAllEvents = false;
   #bytes = 0;
+  #missedEndCount = 0;
 
   constructor(session: Session, scope: Scope, status: BacklogStatus) {
     this.session = session;
     this.scope = scope;
     this.status = status;
     this.isJoining = status !== "streams";
+    this.mayMissEnds = this.isJoining && session.mayMissEnds;
   }
 
   get isEmpty(): boolean {
@@ -154,6 +161,8 @@ export class Backlog implements PersonalBacklog {
   receiveEvent(event: ChannelEvent): void {
     const { status, session } = this;
     if (session.ended !== undefined) return;
+    if (this.mayMissEnds && isEnd(event) && !this.#streams.has(streamName(event)))
+      this.addMissedEnd(event);
     if (status === "early") {
       if (event.stream === undefined && session.hasConnack) this.#pushEvent(event);
     } else if (status === "holding" && event.stream === undefined) this.#holdItem(event);
@@ -208,6 +217,23 @@ export class Backlog implements PersonalBacklog {
     } else if (pending.cursor.index < nextIndex) pending.cursor = cursor;
   }
 
+  get missedEnds(): readonly StreamName[] {
+    return [...this.#streams.values()].filter((pending) => pending.isMissedEnd && pending.mustRead);
+  }
+
+  /** Makes the session read the ended stream and push its whole state. */
+  addMissedEnd({ key, clientMsgNo }: StreamName): void {
+    if (this.#missedEndCount >= MAX_STREAM_ENDS) return;
+    this.#missedEndCount += 1;
+    this.#addPending({ key, clientMsgNo, cursor: BEGINNING, mustRead: true, isMissedEnd: true });
+  }
+
+  /** `snapshot` is `undefined` if the stream was removed. */
+  pushMissedEnd(name: StreamName, snapshot: StreamSnapshot | undefined): void {
+    if (snapshot === undefined) this.#pendingStreams?.delete(streamName(name));
+    else this.#pushMissing(snapshot);
+  }
+
   /** Pushes an active stream. Until `keepAll`, its later events are left to the store. */
   pushActiveStream(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
@@ -241,6 +267,12 @@ export class Backlog implements PersonalBacklog {
     const isNew = this.#events === undefined && this.#pendingStreams === undefined;
     if (isNew && active.length + read.length === 0) return 0;
     const unread = new Map(read.map((snapshot) => [streamName(snapshot), snapshot]));
+    const caughtUp = unread.size;
+    for (const [name, snapshot] of unread)
+      if (this.#streams.get(name)?.isMissedEnd) {
+        this.#pushMissing(snapshot);
+        unread.delete(name);
+      }
     for (const snapshot of active) {
       const { key, clientMsgNo } = snapshot;
       if (this.#streams.get(streamName(snapshot))?.isPushed) continue;
@@ -248,7 +280,6 @@ export class Backlog implements PersonalBacklog {
       const cursor = this.#pushSnapshot(snapshot);
       this.#addPending({ key, clientMsgNo, cursor, mustRead: false });
     }
-    const caughtUp = unread.size;
     const events = this.#events ?? [];
     const streamEvents = events.filter(({ stream }) => stream !== undefined);
     const streamsWithEvents = new Set(streamEvents.map(streamName));
@@ -331,15 +362,20 @@ export class Backlog implements PersonalBacklog {
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const position = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (position.index > snapshot.nextIndex) return position;
+    this.#pushState(snapshot);
+    return cursorAtEnd(snapshot);
+  }
+
+  #pushState(snapshot: StreamSnapshot): void {
     const channel = channelSeenBy(this.session.uid, snapshot);
     this.session.push({ kind: "stream", channel, snapshot });
-    return cursorAtEnd(snapshot);
   }
 
   #pushMissing(snapshot: StreamSnapshot): void {
     const pending = this.#streams.get(streamName(snapshot));
     if (pending === undefined) return;
-    for (const event of eventsFrom(snapshot, pending.cursor)) this.#pushEvent(event);
+    if (pending.isMissedEnd) this.#pushState(snapshot);
+    else for (const event of eventsFrom(snapshot, pending.cursor)) this.#pushEvent(event);
     pending.mustRead = false;
     if (pending.cursor.index < snapshot.nextIndex) pending.cursor = cursorAtEnd(snapshot);
   }
@@ -386,6 +422,10 @@ export class Backlog implements PersonalBacklog {
     this.#bytes += bytes;
     this.session.charge(bytes);
   }
+}
+
+function isEnd({ stream }: ChannelEvent): boolean {
+  return stream !== undefined && stream.state !== "active";
 }
 
 function isMessage(item: Message | ChannelEvent): item is Message {

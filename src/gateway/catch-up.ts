@@ -23,7 +23,7 @@ import type { GatewayMetrics } from "../observe/metrics.ts";
 import { Backlog, PERSONAL_CHANNELS, type Scope } from "./backlog.ts";
 import type { Groups } from "./groups.ts";
 import { concernOf, concernOfAll, readJudged } from "./read-judged.ts";
-import type { Session, StreamName } from "./session.ts";
+import { type Session, type StreamName, streamName } from "./session.ts";
 
 export interface CatchUpPorts {
   readonly store: Pick<ChannelStore, "joinSeqs"> &
@@ -50,6 +50,8 @@ export interface ReadLimits {
 const READS_AT_ONCE = 128;
 const LOOKUPS_AT_ONCE = 128;
 const SCOPES_PER_LOOKUP = 2000;
+/** Number of ended streams that are in memory at a time for a session that missed their ends. */
+const ENDS_PER_READ = 8;
 /** Fraction of `maxBufferedBytes` above which a connection counts as lagging. */
 const LAG_SHARE = 0.25;
 
@@ -338,6 +340,7 @@ export class CatchUps {
 
   /** Reads streams one by one, so that the client can read each before the next is pushed. */
   async #catchUpStreams(backlog: Backlog): Promise<void> {
+    await this.#pushMissedEnds(backlog);
     if (backlog.isJoining) await this.#pushActiveStreams(backlog);
     for (const name of backlog.unread.slice(0, -1)) {
       const snapshot = await this.#readSynced(name);
@@ -347,6 +350,17 @@ export class CatchUps {
       await backlog.session.writable(this.#maxUnreadBytes);
     }
     if (!backlog.isOver) await this.#readRemaining(backlog);
+  }
+
+  async #pushMissedEnds(backlog: Backlog): Promise<void> {
+    for (const names of piecesOf(backlog.missedEnds, ENDS_PER_READ)) {
+      const snapshots = await Promise.all(names.map((name) => this.#readStream(name)));
+      await this.#ports.cluster.barrier();
+      if (backlog.isOver) return;
+      for (const [at, name] of names.entries()) backlog.pushMissedEnd(name, snapshots[at]);
+      this.#ports.metrics.caughtUp(names.length);
+      await backlog.session.writable(this.#maxUnreadBytes);
+    }
   }
 
   /** Pushes the active streams except the first, which `#readRemaining` pushes. */
@@ -365,10 +379,18 @@ export class CatchUps {
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];
-    const snapshots = await Promise.all(backlog.unread.map((name) => this.#readStream(name)));
-    // After the barrier, the events that the snapshots contain have arrived, and are skipped.
-    await this.#ports.cluster.barrier();
-    const remaining = snapshots.filter((snapshot) => snapshot !== undefined);
+    const isRead = new Set(active.map(streamName));
+    const remaining: StreamSnapshot[] = [];
+    let names = backlog.unread;
+    do {
+      const snapshots = await Promise.all(names.map((name) => this.#readStream(name)));
+      // After the barrier, the events that the snapshots contain have arrived, and are skipped.
+      await this.#ports.cluster.barrier();
+      for (const snapshot of snapshots) if (snapshot !== undefined) remaining.push(snapshot);
+      for (const name of names) isRead.add(streamName(name));
+      // Streams whose end has arrived only now.
+      names = backlog.missedEnds.filter((name) => !isRead.has(streamName(name)));
+    } while (names.length > 0);
     const streams = finish(backlog, active, remaining);
     if (streams > 0) this.#ports.metrics.caughtUp(streams);
   }

@@ -10,6 +10,7 @@ import {
   isTransient,
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
+import { sessionName } from "../broker/session-names.ts";
 import {
   type Codec,
   FrameError,
@@ -18,6 +19,7 @@ import {
   type Ref,
 } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
+import { endsMissedSince } from "./missed-ends.ts";
 import {
   admit,
   createSession,
@@ -249,7 +251,7 @@ export class Client implements ConnectionHandler {
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
       if (opened.kind === "ended") return this.end(opened.reason);
-      const { record, name, groups } = opened;
+      const { record, order, groups } = opened;
       this.#record = record;
       this.#rate.join(rates.enter(record.uid, now()));
       session.rate = this.#rate;
@@ -261,9 +263,16 @@ export class Client implements ConnectionHandler {
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
-      const request = { candidates: groups, points };
+      const connectedMs = opening.clock();
+      const canResume = !wire.codec.acknowledges;
+      const away = { session: connect.session, points, canResume };
+      const endsSinceMs = endsMissedSince(away, connectedMs);
+      const request = { candidates: groups, points, endsSinceMs };
       const plan = await opening.inTurn(() => planJoin(session, request, opening));
       this.#chargeConnect(joining(plan.groups));
+      const { sessionId } = session;
+      const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };
+      const name = sessionName({ sessionId, order, ...times });
       await welcome(session, { name, ref: connect.ref, plan }, opening);
     } catch (error) {
       if (error instanceof FrameError) return this.#rejectFrame(error);

@@ -4,7 +4,13 @@
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
-import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
+import type {
+  ChannelStore,
+  Cluster,
+  MessageStore,
+  StreamEnd,
+  StreamStore,
+} from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { OpenResult, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
@@ -23,12 +29,14 @@ import type { CatchUps } from "./catch-up.ts";
 import type { Groups } from "./groups.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxPorts, pullInbox } from "./inbox.ts";
+import { lackedEnds, readMissedEnds } from "./missed-ends.ts";
 import type { SessionResync } from "./resync.ts";
 import { Session } from "./session.ts";
 
 export interface PlanPorts {
   readonly store: Pick<ChannelStore, "groupsAmong"> &
-    Pick<MessageStore, "newestMessageId" | "resumeSeqs">;
+    Pick<MessageStore, "newestMessageId" | "resumeSeqs"> &
+    Pick<StreamStore, "streamEnds" | "personalStreamEnds">;
   readonly hub: Pick<Hub, "subscribe">;
   readonly groups: Groups;
   readonly directory: Pick<SessionDirectory, "check">;
@@ -83,6 +91,8 @@ interface JoinPlan {
 interface JoinRequest {
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
+  /** See `endsMissedSince`. */
+  readonly endsSinceMs: number | undefined;
 }
 
 export function createSession(
@@ -157,10 +167,16 @@ async function requireRoom(
  */
 export async function planJoin(
   session: Session,
-  { candidates, points }: JoinRequest,
+  { candidates, points, endsSinceMs }: JoinRequest,
   { store, hub, groups, directory }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
+  if (endsSinceMs !== undefined) {
+    // From now on the backlogs note ends that arrive. Earlier ends are read.
+    session.mayMissEnds = true;
+    const personal = PERSONAL_CHANNELS.backlogOf(session);
+    if (personal !== undefined) personal.mayMissEnds = true;
+  }
   // The id is read before the subscriptions are complete. A message that is stored after that read
   // arrives live or is found by a later read.
   const [newestId, , isListening] = await Promise.all([
@@ -169,9 +185,10 @@ export async function planJoin(
     groups.subscribe(session, candidates),
   ]);
   const candidateIds = new Set(candidates);
-  const [, { groups: memberships, isAll }, readOutcomes] = await Promise.all([
+  const [, { groups: memberships, isAll }, ends, readOutcomes] = await Promise.all([
     isListening ? undefined : groups.listenAll(session),
     store.groupsAmong(uid, candidates),
+    endsSinceMs === undefined ? [] : readMissedEnds(uid, candidates, endsSinceMs, store),
     groups.slice().each(points, async (point): Promise<ResumeOutcome> => {
       const { channel } = point;
       const isDenied = channel.type === GROUP_CHANNEL && !candidateIds.has(channel.id);
@@ -187,6 +204,10 @@ export async function planJoin(
     return isDenied ? denied(outcome.point) : outcome;
   });
   noteRecentPersonal(session, outcomes);
+  if (ends.length > 0) {
+    const positions = outcomes.map(({ point }) => point);
+    addMissedEnds(session, lackedEnds(ends, uid, positions, endsSinceMs ?? 0), groups);
+  }
   const resumed = startAtResumePoints(session, outcomes, groups);
   const slice = groups.slice();
   for (const id of session.joining ?? []) {
@@ -197,6 +218,15 @@ export async function planJoin(
   }
   const results = outcomes.map(({ result }) => result);
   return { groups: memberships.length, personal: resumed, results, newestId };
+}
+
+/** Adds the oldest end first, so that the client is sent the ends in their order. */
+function addMissedEnds(session: Session, ends: readonly StreamEnd[], groups: Groups): void {
+  for (const end of ends.toReversed()) {
+    const isGroup = end.key.startsWith(`${GROUP_CHANNEL}:`);
+    const scope = isGroup ? groups.get(end.key.slice(2)) : PERSONAL_CHANNELS;
+    scope?.backlogOf(session)?.addMissedEnd(end);
+  }
 }
 
 function startAtResumePoints(

@@ -108,6 +108,8 @@ export class Session {
   joining: Set<string> | undefined;
   /** True if the groups must be read again: they changed, or an earlier read is incomplete. */
   membershipsStale = false;
+  /** True while the session resumes: its client may lack ends of streams that ended meanwhile. */
+  mayMissEnds = false;
   /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
   hasConnack = false;
@@ -328,6 +330,7 @@ export class Session {
 
   /** Makes later joins start no earlier than where the new membership begins. */
   endResume(): void {
+    this.mayMissEnds = false;
     for (const [id, position] of this.#leftGroups ?? [])
       this.#leftGroups?.set(id, { ...position, isResumed: false });
   }

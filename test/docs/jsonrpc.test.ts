@@ -112,7 +112,12 @@ t.test(
     await world.send("alice", TEAM, "two");
     restore();
     await untilPrinted("alice: two");
-    await streamHello(world);
+    await startHello(world);
+    await untilPrinted("alice writes: Hello ü 🐂");
+    const reconnect = link.cut();
+    await eventually(() => output.match(/cut off\n/g)?.length === 2);
+    await endHello(world);
+    reconnect();
     await untilPrinted("alice writes: Hello ü 🐂!");
     t.equal((await exited)[0], 0, "the example exits after the stream");
     t.equal(errors, "", "the example prints no errors");
@@ -147,7 +152,11 @@ t.test(
     await world.send("alice", TEAM, "two");
     restore();
     await untilShown("alice: two");
-    await streamHello(world);
+    await startHello(world);
+    await untilShown("alice: Hello ü 🐂");
+    const reconnect = link.cut();
+    await endHello(world);
+    reconnect();
     await untilShown("alice: Hello ü 🐂!");
     const items = await page.locator("#log li").allTextContents();
     t.same(items, [...["me: hello (1)", "alice: one", "alice: two", "alice: Hello ü 🐂!"]]);
@@ -161,16 +170,22 @@ async function prepare(t: Test, world: World) {
   return world.join(t, "alice");
 }
 
-/** Sends a short stream from alice to the group. */
-async function streamHello(world: World): Promise<void> {
-  const event = (type: string, data: string) =>
-    world.ok("/event", {
-      ...{ ...wire(TEAM), from_uid: "alice", client_msg_no: "s-1" },
-      event: { type, data },
-    });
-  await event("___TextMessageStart", "");
-  for (const piece of ["Hel", "lo ü 🐂", "!"]) await event("___TextMessageContent", piece);
-  await event("___TextMessageEnd", "");
+/** Starts a short stream from alice to the group. */
+async function startHello(world: World): Promise<void> {
+  await postEvent(world, "___TextMessageStart", "");
+  for (const piece of ["Hel", "lo ü 🐂"]) await postEvent(world, "___TextMessageContent", piece);
+}
+
+async function endHello(world: World): Promise<void> {
+  await postEvent(world, "___TextMessageContent", "!");
+  await postEvent(world, "___TextMessageEnd", "");
+}
+
+function postEvent(world: World, type: string, data: string) {
+  return world.ok("/event", {
+    ...{ ...wire(TEAM), from_uid: "alice", client_msg_no: "s-1" },
+    event: { type, data },
+  });
 }
 
 /**

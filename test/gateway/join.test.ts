@@ -381,7 +381,7 @@ t.test("the join plan contains the result of each resume point", async (t) => {
     lastSeq: 0,
   }));
   const { session } = world.session({ uid: "alice" });
-  const wishes = { candidates: ["g1", "g2", "g3"], points };
+  const wishes = { candidates: ["g1", "g2", "g3"], points, endsSinceMs: undefined };
   const planning = planJoin(session, wishes, world.planPorts);
   await world.server.settle();
   const { groups, results } = await planning;

@@ -142,7 +142,8 @@ export class World {
     hub.enter(session);
     const candidates = await store.groupsOf(session.uid); // as a login returns them
     if (session.ended !== undefined) return;
-    const plan = await planJoin(session, { candidates, points }, this.planPorts);
+    const endsSinceMs = undefined;
+    const plan = await planJoin(session, { candidates, points, endsSinceMs }, this.planPorts);
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
     session.hasConnack = true;

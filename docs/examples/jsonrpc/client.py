@@ -26,20 +26,20 @@ def handle(method, params):  # returns True if a stream has ended
         content = json.loads(base64.b64decode(params["payload"])).get("content")
         print(f"{params['fromUid']}: {content}", flush=True)
         if params["messageSeq"] > 0: last[channel] = params["messageSeq"], params["messageId"]
-        if "stream" in params:
-            streams[channel, no] = content, params["stream"]["nextIndex"]
+        if "stream" in params: streams[channel, no] = content, params["stream"]["nextIndex"]
     elif method == "messages":  # missed messages
         for message in params["messages"]: handle("message", message)
         last[channel] = params["throughSeq"], last[channel][1]
-    elif method == "stream":  # an active stream with its text so far
+    elif method == "stream":  # the whole state of a stream, which may have ended meanwhile
         streams[channel, no] = params["text"], params["stream"]["nextIndex"]
+        print(f"{params['fromUid']} writes: {params['text']}", flush=True)
     elif method == "event" and "stream" in params:
         (text, next_index), position = streams[channel, no], params["stream"]
         if params["type"] == "___TextMessageContent" and position["index"] == next_index:
             text += params["data"]
             print(f"{params['fromUid']} writes: {text}", flush=True)
         streams[channel, no] = text, position["nextIndex"]
-        return position["state"] != "active"
+    return method in ("stream", "event") and params.get("stream", {}).get("state", "active") != "active"
 
 async def main():  # runs until a stream has ended, or the client must not reconnect
     frame = {}

@@ -1,0 +1,44 @@
+// The name by which a client continues its session. It contains the order of the login, in case the
+// store loses the login, and from which time on the client may lack ends of streams. The server
+// stores neither. Pure.
+//
+//   <session id>:<time of the connect>:<ends since>~<order>   numbers in base 36, times in Unix ms
+
+import type { Claim } from "./ports.ts";
+
+interface NamedSession {
+  readonly sessionId: string;
+  readonly order: number;
+  readonly connectedMs: number;
+  /** The client has the ends of all streams that ended before this time. */
+  readonly endsSinceMs: number;
+}
+
+const ORDER_DIGITS = 10;
+const NAME = /(?::([0-9a-z]{1,11}):([0-9a-z]{1,11}))?~([0-9a-z]{10})$/;
+/** Lowest order of a login: 2024-01-01 in microseconds. */
+const FIRST_ORDER = 1_704_067_200_000_000;
+
+export function sessionName({ sessionId, order, connectedMs, endsSinceMs }: NamedSession): string {
+  const times = `${connectedMs.toString(36)}:${endsSinceMs.toString(36)}`;
+  return `${sessionId}:${times}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
+}
+
+/** Returns `undefined` for "", with which a client claims no session. */
+export function claimIn(name: string): Claim | undefined {
+  if (name === "") return undefined;
+  const order = Number.parseInt(NAME.exec(name)?.[3] ?? "", 36);
+  return order >= FIRST_ORDER ? { order } : { label: name };
+}
+
+/** Returns `undefined` if the client chose the name itself. */
+export function timesIn(
+  name: string,
+): Pick<NamedSession, "connectedMs" | "endsSinceMs"> | undefined {
+  const [, connected, endsSince] = NAME.exec(name) ?? [];
+  if (connected === undefined || endsSince === undefined) return undefined;
+  return {
+    connectedMs: Number.parseInt(connected, 36),
+    endsSinceMs: Number.parseInt(endsSince, 36),
+  };
+}

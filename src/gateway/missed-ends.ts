@@ -1,0 +1,85 @@
+// Finds the streams that ended while a client was away. A client that resumes is sent their whole
+// state, so that it keeps no half text.
+
+import { type ChannelKey, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
+import { MAX_STREAM_ENDS, type StreamEnd, type StreamStore } from "../broker/ports.ts";
+import { timesIn } from "../broker/session-names.ts";
+import type { ResumePoint } from "../protocol/protocol.ts";
+
+/** Time before the connect for which clients that cannot resume are sent ends of streams. */
+const RECENT_MS = 60_000;
+/**
+ * An event may reach a slow client later than messages that are newer than the event. A message
+ * therefore shows only that the client has the ends of streams that ended this long before it.
+ */
+const MARGIN_MS = 600_000;
+
+interface Away {
+  /** Name of the session that the client continues, "" for none. */
+  readonly session: string;
+  readonly points: readonly ResumePoint[];
+  readonly canResume: boolean;
+}
+
+/**
+ * Returns the time (Unix milliseconds) from which on the client may lack ends of streams,
+ * `undefined` if it lacks none because it is new. 0 means that the time is not known.
+ */
+export function endsMissedSince(
+  { session, points, canResume }: Away,
+  nowMs: number,
+): number | undefined {
+  if (!canResume) return nowMs - RECENT_MS;
+  const times = timesIn(session);
+  const newestId = points.reduce((newest, { lastId = 0 }) => Math.max(newest, lastId), 0);
+  const shownMs = newestId === 0 ? 0 : Math.max(0, messageTimeMs(newestId) - MARGIN_MS);
+  if (times === undefined) return points.length === 0 ? undefined : shownMs;
+  const { connectedMs, endsSinceMs } = times;
+  if (points.length === 0) return Math.max(endsSinceMs, connectedMs - MARGIN_MS);
+  // An earlier connection of the session may have been lost before the client was sent all ends. It
+  // was complete if the client has a message from long after the connect.
+  return shownMs >= connectedMs ? Math.max(endsSinceMs, shownMs) : endsSinceMs;
+}
+
+/** Returns the ends in these groups and in personal channels, at most MAX_STREAM_ENDS. */
+export async function readMissedEnds(
+  uid: string,
+  groupIds: readonly string[],
+  sinceMs: number,
+  store: Pick<StreamStore, "streamEnds" | "personalStreamEnds">,
+): Promise<readonly StreamEnd[]> {
+  const keys = groupIds.map((id) => channelKey({ id, type: GROUP_CHANNEL }, uid));
+  const ends = await Promise.all([
+    keys.length === 0 ? [] : store.streamEnds(keys, sinceMs, MAX_STREAM_ENDS),
+    store.personalStreamEnds(uid, sinceMs, MAX_STREAM_ENDS),
+  ]);
+  return newestOf(ends.flat());
+}
+
+/**
+ * Leaves out the ends that the client has. A channel has one active stream at a time. Of the
+ * streams up to the client's position, it can therefore lack only the end of the newest one.
+ */
+export function lackedEnds(
+  ends: readonly StreamEnd[],
+  uid: string,
+  points: readonly ResumePoint[],
+  sinceMs: number,
+): readonly StreamEnd[] {
+  const lastSeqs = new Map<ChannelKey, number>();
+  for (const { channel, lastSeq } of points) lastSeqs.set(channelKey(channel, uid), lastSeq);
+  const newestSeqs = new Map<ChannelKey, number>();
+  for (const { key, messageSeq } of ends)
+    if (messageSeq <= (lastSeqs.get(key) ?? 0))
+      newestSeqs.set(key, Math.max(messageSeq, newestSeqs.get(key) ?? 0));
+  return ends.filter(({ key, messageSeq }) => {
+    const lastSeq = lastSeqs.get(key);
+    // Without a time and a position, nothing shows what the client has.
+    if (lastSeq === undefined) return sinceMs > 0;
+    return messageSeq > lastSeq || messageSeq === newestSeqs.get(key);
+  });
+}
+
+function newestOf(ends: readonly StreamEnd[]): readonly StreamEnd[] {
+  return ends.toSorted((a, b) => b.endedMs - a.endedMs).slice(0, MAX_STREAM_ENDS);
+}
