@@ -353,13 +353,16 @@ export class CatchUps {
   }
 
   async #pushMissedEnds(backlog: Backlog): Promise<void> {
+    const { session } = backlog;
     for (const names of piecesOf(backlog.missedEnds, ENDS_PER_READ)) {
+      await session.readyForPage(this.#maxUnreadBytes);
       const snapshots = await Promise.all(names.map((name) => this.#readStream(name)));
       await this.#ports.cluster.barrier();
       if (backlog.isOver) return;
       for (const [at, name] of names.entries()) backlog.pushMissedEnd(name, snapshots[at]);
       this.#ports.metrics.caughtUp(names.length);
-      await backlog.session.writable(this.#maxUnreadBytes);
+      const units = snapshots.reduce((sum, snapshot) => sum + (snapshot?.text.length ?? 0), 0);
+      session.rate?.pushedPage(names.length, units);
     }
   }
 

@@ -167,9 +167,13 @@ export class LiveStreams {
     this.markDirty(stream);
   }
 
-  /** The time at which an event was accepted is not stored, so an end counts as one of now. */
+  /**
+   * If the producer gave the time of an event, the time at which the event was accepted is not
+   * stored. An end then counts as one of now.
+   */
   #replay(stream: LiveStream, event: StreamEvent): void {
-    this.change(stream, () => stream.assign(event, this.#limits.clock()));
+    const acceptedMs = event.isTimed ? this.#limits.clock() : event.timestampMs;
+    this.change(stream, () => stream.assign(event, acceptedMs));
     stream.show(event.index + 1);
   }
 
