@@ -121,8 +121,8 @@ t.test(
     );
     const [whole] = await world.ok("/conversation/sync", { uid: alice, msg_count: 15 });
     t.same(list[0], whole, "a conversation looks as in /conversation/sync");
-    const one = { uid: alice, channels: [wire(group)], msg_count: 1 };
-    t.match(await world.ok("/conversation/syncByChannels", one), [
+    const newest = { uid: alice, channels: [wire(group)], msg_count: 1 };
+    t.match(await world.ok("/conversation/syncByChannels", newest), [
       { recents: [{ message_seq: 2 }] },
     ]);
     t.same(await world.ok("/conversation/syncByChannels", { uid: alice, channels: [] }), []);
