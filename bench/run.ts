@@ -55,6 +55,7 @@ Options:
   --seconds S       length of each measurement
   --sessions N      number of sessions in connections and redis-restart (default: 10,000)
   --against <ref>   compare with the build of another commit instead of the raw server
+  --portable        measure the portable transport, compared with uWebSockets.js
   --profile         also print where our JavaScript thread spends its time
   --quick           only check that everything works; the results are meaningless
   --help            show this text
@@ -78,6 +79,8 @@ interface CommandLine {
   readonly plan: Plan;
   /** Git reference of the build to compare with. Empty to compare with the raw server. */
   readonly against: string;
+  /** True if our build runs on the portable transport and is compared with itself on the other. */
+  readonly isPortable: boolean;
   /** True if a report of where our build spends its time is printed, too. */
   readonly isProfiled: boolean;
 }
@@ -100,6 +103,15 @@ try {
 
 async function runAll(commandLine: CommandLine): Promise<void> {
   const directory = buildHere();
+  if (commandLine.isPortable) {
+    const baseline = {
+      kind: "broker",
+      name: "jindou on uws",
+      directory,
+      transport: "uws",
+    } as const;
+    return runEach(commandLine, baseline, directory);
+  }
   if (commandLine.against === "")
     return runEach(commandLine, { kind: "raw", name: "raw uWebSockets.js" }, directory);
   const commit = await commitOf(commandLine.against);
@@ -113,7 +125,7 @@ async function runAll(commandLine: CommandLine): Promise<void> {
 }
 
 async function runEach(
-  { chosen, plan, isProfiled }: CommandLine,
+  { chosen, plan, isPortable, isProfiled }: CommandLine,
   baseline: Subject,
   directory: string,
 ): Promise<void> {
@@ -122,8 +134,9 @@ async function runEach(
     const profile = isProfiled ? { profileFolder: workbench.folder("profile") } : {};
     const ours: Subject = {
       kind: "broker",
-      name: "jindou",
+      name: isPortable ? "jindou on the portable transport" : "jindou",
       directory,
+      ...(isPortable ? { transport: "portable" as const } : {}),
       ...profile,
     };
     workbench.pin(benchmark.isPinned ?? false);
@@ -137,7 +150,11 @@ async function runEach(
     if (loadBefore > MAX_QUIET_LOAD)
       print(`noisy: the machine's load average was ${loadBefore.toFixed(1)} before the start\n`);
     if (profile.profileFolder !== undefined) print(hotSpots(profile.profileFolder));
-    writeResult(benchmark, { rows, plan, loadBefore });
+    writeResult(isPortable ? `${benchmark.name}-portable` : benchmark.name, benchmark.question, {
+      rows,
+      plan,
+      loadBefore,
+    });
   }
 }
 
@@ -151,11 +168,11 @@ function withoutTarget({ target: _, ...row }: Row): Row {
 }
 
 function writeResult(
-  benchmark: Benchmark,
+  name: string,
+  question: string,
   { rows, plan, loadBefore }: { rows: readonly Row[]; plan: Plan; loadBefore: number },
 ): void {
   mkdirSync(RESULTS, { recursive: true });
-  const { name, question } = benchmark;
   const machine = {
     cpu: cpus()[0]?.model,
     cores: cpus().length,
@@ -184,6 +201,7 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
     options: {
       quick: { type: "boolean", default: false },
       against: { type: "string", default: "" },
+      portable: { type: "boolean", default: false },
       profile: { type: "boolean", default: false },
       rounds: { type: "string" },
       seconds: { type: "string" },
@@ -200,7 +218,13 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
     sessions: positive(values.sessions, defaults.sessions),
   };
   const chosen = positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);
-  return { chosen, plan, against: values.against, isProfiled: values.profile };
+  return {
+    chosen,
+    plan,
+    against: values.against,
+    isPortable: values.portable,
+    isProfiled: values.profile,
+  };
 }
 
 function benchmarkOf(name: string): Benchmark {

@@ -101,9 +101,7 @@ async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   if (line.newStore && config.redis.url !== "")
     throw new ConfigError(["--new-store is for the embedded store, but redis.url is set."]);
-  const { fileProblems, libraryProblem } = await import("./server/preflight.ts");
-  const library = await libraryProblem();
-  if (library !== undefined) throw new ConfigError([library]);
+  const { fileProblems } = await import("./server/preflight.ts");
   const problems = await fileProblems(config);
   // Exit code 1 instead of 2, because a missing file may appear later.
   if (problems.length > 0) throw new StartError(problems.join(" "));

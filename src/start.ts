@@ -2,6 +2,7 @@
 // process of a running node. It logs every error.
 
 import { BrokerError } from "./broker/errors.ts";
+import { ConfigError } from "./config/errors.ts";
 import type { Config } from "./config/schema.ts";
 import { secretsOf, startSummary } from "./config/summary.ts";
 import { isLoopback, parseAddress } from "./lib/address.ts";
@@ -11,6 +12,7 @@ import { collectLibraryOutput } from "./server/library-output.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
 import { createServer } from "./server.ts";
 import { onStopSignal } from "./signals.ts";
+import { chooseDriver } from "./transport/drivers.ts";
 
 type Server = ReturnType<typeof createServer>;
 
@@ -26,6 +28,9 @@ const REPEATED_SIGNAL_MS = 300;
  * `newStore`, first moves aside what is left of a store whose database is lost.
  */
 export async function startNode(config: Config, version: string, newStore = false): Promise<void> {
+  const transport = await chooseDriver(config.transport).catch((error: unknown) => {
+    throw new ConfigError([`${reasonOf(error)}.`]);
+  });
   process.stderr.on("error", () => {}); // libraries write to it, and the disk may be full
   const output = new LogOutput(STANDARD_OUTPUT);
   const form = logForm(config.log.format, {
@@ -53,12 +58,14 @@ export async function startNode(config: Config, version: string, newStore = fals
     logger,
     droppedLogLines,
     version,
+    transport: transport.driver,
     newStore,
     // Not written to the log, because logs are stored and forwarded.
     announcePassword: (username: string, password: string) =>
       terminal.write(passwordText(username, password)),
     onUnfit,
   };
+  if (transport.warning !== undefined) logger.warn(transport.warning);
   const server = createServer(config, deps);
   const stopping = stopOnSignal(server, {
     logger,
@@ -80,7 +87,8 @@ export async function startNode(config: Config, version: string, newStore = fals
       { listen: config.client.listen },
       "auth.clients is none: every client that reaches client.listen may connect as any user",
     );
-  logger.info({ version, ...ports }, "The node is ready");
+  const { name, library } = transport.driver;
+  logger.info({ version, ...ports, transport: name, library }, "The node is ready");
   if (process.stderr.isTTY) terminal.write(startSummary(config, ports, version));
 }
 

@@ -74,6 +74,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   "transport/": {
     local: COMMON,
+    packages: ["ws"],
+    node: "any",
+  },
+  // The only importer of the native library, which does not load on every system.
+  "transport/uws/": {
+    local: [...COMMON, "transport/"],
     packages: ["uWebSockets.js"],
     node: "any",
   },
@@ -191,6 +197,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "server/library-output.ts",
       "server/start-error.ts",
       "signals.ts",
+      "transport/drivers.ts",
     ],
     packages: [],
     node: "any",

@@ -14,6 +14,8 @@ export type Subject =
       readonly kind: "broker";
       readonly name: string;
       readonly directory: string;
+      /** Value of `transport.driver`. Absent for the default of the build. */
+      readonly transport?: "uws" | "portable";
       /**
        * Folder for CPU profiles of the process, which make it slower. Absent if no profile is
        * written.

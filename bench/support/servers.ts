@@ -43,7 +43,7 @@ function addressLimit(directory: string): Record<string, string> {
  */
 export async function startBroker(
   workbench: Workbench,
-  { directory, profileFolder }: Extract<Subject, { kind: "broker" }>,
+  { directory, transport, profileFolder }: Extract<Subject, { kind: "broker" }>,
   redis?: {
     readonly url: string;
     readonly prefix: string;
@@ -65,7 +65,13 @@ export async function startBroker(
     command: process.execPath,
     args: [...profiler, "dist/main.js", "start"],
     cwd: directory,
-    env: { ...SETTINGS, ...addressLimit(directory), ...data, ...settings },
+    env: {
+      ...SETTINGS,
+      ...addressLimit(directory),
+      ...(transport === undefined ? {} : { JINDOU_TRANSPORT_DRIVER: transport }),
+      ...data,
+      ...settings,
+    },
     isMeasured: true,
   });
   const ready = JSON.parse(await child.line('"The node is ready"')) as Record<string, unknown>;

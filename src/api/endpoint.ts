@@ -72,6 +72,7 @@ function errorHandlers({ reply }: Pick<Dialect, "reply">) {
     wrongMethod: (request: HttpRequest, allow: string) => reply(refuseMethod(request, allow)),
     tooLarge: () => reply(edgeReply("body_too_large")),
     malformed: (message: string) => reply(errorReply("bad_request", { message })),
+    headTooLarge: () => reply(edgeReply("head_too_large")),
     busy: () => reply(errorReply("overloaded", BODY_MEMORY_FULL)),
   };
 }

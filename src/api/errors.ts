@@ -54,6 +54,10 @@ export const EDGE_ERRORS = {
     status: 405,
     message: "The path does not support this method",
   },
+  head_too_large: {
+    status: 431,
+    message: "The request line and the headers are larger than transport.maxHeadBytes",
+  },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {
     status: 415,

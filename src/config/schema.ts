@@ -17,7 +17,7 @@ import { logOptions } from "../observe/options.ts";
 import { protocolOptions } from "../protocol/options.ts";
 import { redisOptions } from "../redis/options.ts";
 import { storeOptions } from "../store/options.ts";
-import { socketsOptions } from "../transport/options.ts";
+import { socketsOptions, transportOptions } from "../transport/options.ts";
 import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
 
 const nodeOptions = Type.Object(
@@ -82,6 +82,7 @@ const configSchema = Type.Object(
     client: clientOptions,
     presence: presenceOptions,
     protocol: protocolOptions,
+    transport: transportOptions,
     sockets: socketsOptions,
     messages: messagesOptions,
     content: contentOptions,

@@ -43,6 +43,12 @@ export const METRICS = {
     "node_version",
   ]),
 
+  transport: gauge(
+    "transport_info",
+    "Always 1. The labels contain the driver of the listeners (uws or portable) and its library",
+    ["driver", "library"],
+  ),
+
   logLinesDropped: counter(
     "log_lines_dropped_total",
     "Log lines dropped because the reader of standard output was too slow or hung",
@@ -64,6 +70,11 @@ export const METRICS = {
   socketsDisplaced: counter(
     "sockets_displaced_total",
     "Client sockets closed because they had sent nothing for 3 s and their address had more than sockets.maxUnauthenticatedPerAddress unauthenticated ones",
+  ),
+  headsRefused: counter(
+    "http_heads_refused_total",
+    "Requests and handshakes refused because of their head, by reason (malformed: 400; too_large: 431). uWebSockets.js answers a head that it cannot parse or that is too large by itself, uncounted",
+    ["reason"],
   ),
   bodiesPending: gauge(
     "http_bodies_pending_bytes",

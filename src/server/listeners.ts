@@ -6,10 +6,11 @@ import type { Gateway } from "../gateway/endpoint.ts";
 import { type Address, parseAddress, sameAddress } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { DescriptorReserve, socketCapacity } from "../transport/descriptors.ts";
+import type { HeadProblem, TlsFiles } from "../transport/driver.ts";
 import { BodyBudget } from "../transport/http-body.ts";
 import { createListener } from "../transport/listener.ts";
 import { SocketLimits } from "../transport/socket-limits.ts";
-import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
+import type { HttpEndpoint, Listener } from "../transport/types.ts";
 import { errorLog, type Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
@@ -28,9 +29,11 @@ export function createListeners(
   const { config } = node;
   const { http, viewers, sockets } = endpoints;
   const shared = {
+    driver: node.transport,
     limits: createLimits(node),
     bodies: createBodies(node),
     onError: errorLog(node, "transport"),
+    onHeadRefused: (problem: HeadProblem) => node.metrics.families.headsRefused.of(problem).add(),
   };
   const api = {
     ...shared,

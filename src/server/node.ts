@@ -17,6 +17,7 @@ import { UserRates, type WorkLimits } from "../gateway/rates.ts";
 import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
+import type { Driver } from "../transport/driver.ts";
 import { createDrivers, type Drivers } from "./drivers.ts";
 import { nodeMigration } from "./migration.ts";
 
@@ -30,6 +31,8 @@ export interface ServerDeps {
   readonly logger: Logger;
   readonly droppedLogLines: () => number;
   readonly version: string;
+  /** Driver of the listeners. */
+  readonly transport: Driver;
   /** True if an embedded store whose database is lost is moved aside and a new one begins. */
   readonly newStore?: boolean;
   /** Shows the operator a generated password, which must not reach the log. */
@@ -67,6 +70,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   const startedAtMs = Date.now();
   const nodeId = config.node.id || randomBytes(4).toString("hex");
   const metrics = createMetrics(deps);
+  metrics.families.transport.of(deps.transport.name, deps.transport.library).set(1);
   metrics.families.logLinesDropped.of().from(deps.droppedLogLines);
   const logger = deps.logger.child({ node: nodeId });
   const drivers = createDrivers({

@@ -1,4 +1,4 @@
-// Checks a configuration against this machine: the native library loads, the files exist, and the
+// Checks a configuration against this machine: the driver loads, the files exist, and the
 // listen addresses are free. Changes nothing.
 
 import { constants } from "node:fs";
@@ -6,8 +6,8 @@ import { access, readdir, readFile } from "node:fs/promises";
 import type { Config } from "../config/schema.ts";
 import { parseAddress } from "../lib/address.ts";
 import { assertUsable, existingFolder } from "../store/embedded/engine/data-folder.ts";
-import { thisMachine, whyItDoesNotLoad } from "../transport/library.ts";
-import { probeAddress, tlsOptions } from "../transport/listen-checks.ts";
+import { chooseDriver } from "../transport/drivers.ts";
+import { probeAddress, readTls } from "../transport/listen-checks.ts";
 import { reasonOf } from "./start-error.ts";
 
 const STORE_PATH = "store.path (JINDOU_STORE_PATH)";
@@ -27,15 +27,6 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
   return problems.filter((problem) => problem !== undefined);
 }
 
-export async function libraryProblem(): Promise<string | undefined> {
-  try {
-    await import("../transport/listener.ts");
-    return undefined;
-  } catch (error) {
-    return whyItDoesNotLoad(error, thisMachine());
-  }
-}
-
 interface MachineReport {
   readonly problems: readonly string[];
   /** Findings that are normal if a node is running or a migration has finished. */
@@ -44,15 +35,20 @@ interface MachineReport {
 
 /** Listens on both addresses for a moment. */
 export async function checkMachine(config: Config): Promise<MachineReport> {
-  const library = await libraryProblem();
-  const problems = [...(library === undefined ? [] : [library])];
+  const problems: string[] = [];
+  const warnings: string[] = [];
+  try {
+    const { warning } = await chooseDriver(config.transport);
+    if (warning !== undefined) warnings.push(warning);
+  } catch (error) {
+    problems.push(`${reasonOf(error)}.`);
+  }
   problems.push(...(await fileProblems(config)));
   const { path } = config.store;
   if (config.redis.url === "" && problems.length === 0) {
     const folderProblem = await problemOf(STORE_PATH, async () => assertUsable(path));
     if (folderProblem !== undefined) problems.push(folderProblem);
   }
-  const warnings: string[] = [];
   const { from } = config.migrate;
   const folderProblem =
     from === ""
@@ -78,7 +74,7 @@ async function tlsProblem(
   if (certFile === "") return undefined;
   const name = `${section}.tls (JINDOU_${section.toUpperCase()}_TLS_…)`;
   return problemOf(name, () =>
-    tlsOptions({
+    readTls({
       certFile,
       keyFile,
       caFile: caFile || undefined,

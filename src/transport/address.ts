@@ -1,4 +1,4 @@
-// Converts peer addresses from the bytes of uWebSockets.js to text. IPv4-mapped IPv6 addresses are
+// Converts peer addresses from bytes to text. IPv4-mapped IPv6 addresses are
 // converted to IPv4, so that a peer always has the same address.
 
 import { networkOf } from "../lib/network.ts";

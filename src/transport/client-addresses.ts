@@ -1,10 +1,10 @@
 // Finds the address of a client behind trusted proxies, from X-Forwarded-For and the PROXY
-// protocol. Must never use what a peer that is not a trusted proxy reports, because uWebSockets.js
-// parses a PROXY header of every peer.
+// protocol. Must never use what a peer that is not a trusted proxy reports, because a driver
+// parses the PROXY header of every peer.
 
-import type { HttpResponse } from "uWebSockets.js";
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 import { addressText } from "./address.ts";
+import type { DriverResponse } from "./driver.ts";
 import { type WriteReply, writeReplyAlone, writeReplyAndClose } from "./http-reply.ts";
 
 export const FORWARDED_FOR = "x-forwarded-for";
@@ -26,7 +26,7 @@ export class ClientAddresses {
    * a proxy reports no valid address, or all hops are trusted proxies, it is the last valid hop.
    * `forwardedFor` is `""` if the header is absent.
    */
-  of(res: HttpResponse, forwardedFor: string): string {
+  of(res: DriverResponse, forwardedFor: string): string {
     let address = addressText(res.getRemoteAddress());
     if (!this.#isProxy(address)) return address;
     const proxied = addressText(res.getProxiedRemoteAddress());
@@ -50,13 +50,13 @@ export class ClientAddresses {
  * If true, a reply must be written so that the connection serves no other request, because the next
  * one could have another PROXY header.
  */
-export function hasProxyHeader(res: HttpResponse): boolean {
+export function hasProxyHeader(res: DriverResponse): boolean {
   return res.getProxiedRemoteAddress().byteLength > 0;
 }
 
 /** Returns how the refusal of a request must be written. Both ways close the connection. */
 export function refusalWriter(
-  res: HttpResponse,
+  res: DriverResponse,
   addresses: ClientAddresses | undefined,
 ): WriteReply {
   return addresses !== undefined && hasProxyHeader(res) ? writeReplyAlone : writeReplyAndClose;

@@ -1,9 +1,9 @@
 // One client socket: queues the frames of a turn of the event loop, keeps their order relative to
 // subscriptions, and closes gracefully. A node has many connections, so each has few fields and
-// allocates nothing while it is idle. Must never touch the native socket after its close event, nor
+// allocates nothing while it is idle. Must never touch the driver's socket after its close event, nor
 // call the handler's `closed` twice.
 
-import type { WebSocket } from "uWebSockets.js";
+import { bytesOf, type DriverSocket } from "./driver.ts";
 import type { GracefulCloses } from "./graceful-closes.ts";
 import { frameBytes, type Reader } from "./slow-readers.ts";
 import type { Place, SocketLimits } from "./socket-limits.ts";
@@ -45,7 +45,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   readonly id: number;
   readonly remoteAddress: string;
   readonly #context: ConnectionContext;
-  #socket: WebSocket<SocketData> | undefined;
+  #socket: DriverSocket<SocketData> | undefined;
   #handler: ConnectionHandler | undefined;
   #queue: Frame | Frame[] | undefined;
   #queuedBytes = 0;
@@ -105,7 +105,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
     if (socket === undefined || this.#endCode !== 0) return this.#context.publish(topic, frame);
-    // The native method publishes nothing for a socket that has never subscribed.
+    // With uWebSockets.js, this method publishes nothing for a socket that has never subscribed.
     if (!this.#isSubscriber) return this.#context.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");
     this.#context.published(topic, frame);
@@ -121,7 +121,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     this.#notifyClosed();
   }
 
-  // --- Called by native events ---
+  // --- Called by events of the driver ---
 
   /** Returns false if the socket must be closed at once. */
   enter(address: string): boolean {
@@ -130,7 +130,10 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     return this.#place !== undefined;
   }
 
-  opened(socket: WebSocket<SocketData>, open: (connection: Connection) => ConnectionHandler): void {
+  opened(
+    socket: DriverSocket<SocketData>,
+    open: (connection: Connection) => ConnectionHandler,
+  ): void {
     this.#socket = socket;
     try {
       this.#handler = open(this);
@@ -140,13 +143,13 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     if (this.#endCode !== 0) this.#notifyClosed();
   }
 
-  received(data: ArrayBuffer, isText: boolean): void {
+  received(data: ArrayBuffer | Uint8Array, isText: boolean): void {
     const handler = this.#handler;
     if (handler === undefined || this.#endCode !== 0) return;
     if (this.#place !== undefined) this.#context.limits.heard(this.#place);
     this.#context.receiving = this;
     try {
-      handler.received(new Uint8Array(data), isText);
+      handler.received(bytesOf(data), isText);
     } catch (error) {
       this.#failed(error);
     }
@@ -178,9 +181,9 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * Drops a peer whose unread bytes exceed the native limit, or a limit that connections share.
-   * Only pongs can exceed the native limit, so the peer has sent pings without reading the pongs.
-   * The socket is closed after the native code on the stack has returned.
+   * Drops a peer whose unread bytes exceed the driver's limit, or a limit that connections share.
+   * Only pongs can exceed the driver's limit, so the peer has sent pings without reading the pongs.
+   * The socket is closed after the driver's code on the stack has returned.
    */
   drop(): void {
     this.#count(0);
@@ -274,7 +277,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     }
   }
 
-  #enqueue(frame: Frame, socket: WebSocket<SocketData>): void {
+  #enqueue(frame: Frame, socket: DriverSocket<SocketData>): void {
     if (this.#queue === undefined) {
       this.#queue = frame;
       this.#context.turnEnd.add(this);
@@ -286,7 +289,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     this.checkBuffer();
   }
 
-  #flush(socket: WebSocket<SocketData>): void {
+  #flush(socket: DriverSocket<SocketData>): void {
     const queue = this.#queue;
     if (queue === undefined) return;
     this.#queue = undefined;

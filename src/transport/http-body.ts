@@ -1,7 +1,7 @@
 // Collects the body of one HTTP request, up to the size limit and within the budget that all
 // requests share. Copies each byte once if the body arrives in one piece, otherwise twice.
 
-import type { HttpResponse } from "uWebSockets.js";
+import { bytesOf, type DriverResponse } from "./driver.ts";
 
 /** Memory budget for partial bodies, shared by all calls of all listeners of a node. */
 export class BodyBudget {
@@ -59,7 +59,7 @@ export class BodyCollector {
     this.#maxBytes = maxBytes;
   }
 
-  collect(res: HttpResponse, owner: BodyOwner): void {
+  collect(res: DriverResponse, owner: BodyOwner): void {
     res.onData((chunk, isLast) => {
       if (isLast) owner.ended();
       if (this.#isOver) return; // already refused
@@ -69,9 +69,9 @@ export class BodyCollector {
       }
       if (isLast && this.#size === 0) {
         this.#isOver = true;
-        return owner.collected(Buffer.from(new Uint8Array(chunk)));
+        return owner.collected(Buffer.from(bytesOf(chunk)));
       }
-      if (!this.#add(new Uint8Array(chunk))) {
+      if (!this.#add(bytesOf(chunk))) {
         this.discard();
         return owner.rejected("no_room");
       }

@@ -1,10 +1,10 @@
 // One HTTP call and its reply. Must never touch the response after its reply or abort, nor the
-// native request after the constructor.
+// driver's request after the constructor.
 
-import type { HttpResponse, HttpRequest as NativeRequest } from "uWebSockets.js";
 import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, hasProxyHeader } from "./client-addresses.ts";
+import type { DriverRequest, DriverResponse } from "./driver.ts";
 import type { AnnouncedBody, HeadCheck } from "./http-head.ts";
 import {
   BARE_500,
@@ -53,7 +53,7 @@ export class HttpCall implements HttpRequest {
   readonly #onError: ListenerSpec["onError"];
   readonly #turnEnd: TurnEnd;
   readonly #limits: SocketLimits;
-  #res: HttpResponse | undefined;
+  #res: DriverResponse | undefined;
   #stream: StreamBody | undefined;
   readonly #addresses: ClientAddresses | undefined;
   #forwardedFor = "";
@@ -69,7 +69,7 @@ export class HttpCall implements HttpRequest {
   #isBodyOver = false;
   #refusal: { readonly reply: HttpReply; readonly timer: NodeJS.Timeout } | undefined;
 
-  constructor(res: HttpResponse, req: NativeRequest, target: CallTarget) {
+  constructor(res: DriverResponse, req: DriverRequest, target: CallTarget) {
     this.method = target.method;
     this.path = target.path;
     this.params = target.params;
@@ -109,7 +109,7 @@ export class HttpCall implements HttpRequest {
     this.#stream?.aborted();
   }
 
-  /** Must be called in the native callback of the last byte. */
+  /** Must be called in the driver's callback of the last byte. */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
@@ -166,7 +166,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** Must run in a native callback, where the socket is corked. */
+  /** Must run in a callback of the driver, where the socket is corked. */
   run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
       const outcome = handle(this);
@@ -181,7 +181,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** For use outside of native callbacks. */
+  /** For use outside of callbacks of the driver. */
   runCorked(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,
@@ -201,7 +201,7 @@ export class HttpCall implements HttpRequest {
     else this.#answerAndCloseLater(res, reply);
   }
 
-  #answerAndCloseLater(res: HttpResponse, reply: HttpReply): void {
+  #answerAndCloseLater(res: DriverResponse, reply: HttpReply): void {
     this.release();
     const isBare = reply.status === 204 || this.method === "HEAD";
     this.#report(res);
@@ -211,7 +211,7 @@ export class HttpCall implements HttpRequest {
     res.cork(() => this.#answer(closing, writeReply));
   }
 
-  #answerAndClose(res: HttpResponse, reply: HttpReply): void {
+  #answerAndClose(res: DriverResponse, reply: HttpReply): void {
     res.cork(() => this.#answer(reply, writeReplyAndClose));
   }
 
@@ -249,7 +249,7 @@ export class HttpCall implements HttpRequest {
    * closes it only after a reply with a Content-Length. After a PROXY header, or if the address has
    * too many open connections, it is closed nevertheless.
    */
-  #headWriter(res: HttpResponse, write: WriteReply): typeof writeHeadReply {
+  #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;
     if (write === writeReply) return writeHeadReply;
     this.#report(res);
@@ -257,7 +257,7 @@ export class HttpCall implements HttpRequest {
     return mayStay ? writeLastHeadReply : writeHeadReplyAndClose;
   }
 
-  #open(stream: HttpStream, res: HttpResponse): void {
+  #open(stream: HttpStream, res: DriverResponse): void {
     this.#stream = new StreamBody(stream, res, {
       turnEnd: this.#turnEnd,
       closesConnection: this.#isolation !== "none",
@@ -277,13 +277,13 @@ export class HttpCall implements HttpRequest {
     return BARE_500;
   }
 
-  #reserve(res: HttpResponse): boolean {
+  #reserve(res: DriverResponse): boolean {
     this.#report(res);
     this.#release ??= this.#limits.hold(networkOf(this.remoteAddress));
     return this.#release !== undefined;
   }
 
-  #report(res: HttpResponse): void {
+  #report(res: DriverResponse): void {
     if (this.#isReported) return;
     this.#isReported = true;
     this.#limits.requested(networkText(res.getRemoteAddress()));

@@ -1,9 +1,9 @@
 // Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers and
 // invalid hosts. The same pass reads the headers for the handlers.
 
-import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
 import { FORWARDED_FOR } from "./client-addresses.ts";
+import type { DriverRequest } from "./driver.ts";
 
 export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 
@@ -32,7 +32,7 @@ export class HeadCheck {
   }
 
   /**
-   * Called for all headers, because one native call for each header to read would cost more. The
+   * Called for all headers, because one call of the library for each header to read would cost more. The
    * values of a repeated X-Forwarded-For are joined, because some proxies add a header instead of
    * extending it.
    */
@@ -46,14 +46,16 @@ export class HeadCheck {
   };
 
   /** Returns the error message, `undefined` if the head is valid [RFC 9112 3.2, 6.3]. */
-  problem(req: NativeRequest): string | undefined {
+  problem(req: DriverRequest): string | undefined {
     this.#values.fill("");
     this.#counts.fill(0);
     req.forEach(this.#record);
     const [hosts = 0, lengths = 0, codings = 0] = this.#counts;
     const [host = "", length = "", coding = ""] = this.#values;
-    if (hosts !== 1) return "The request must have exactly one Host header";
-    if (!this.#isValidHost(host)) return "The Host header does not contain a valid host";
+    const mayLackHost = hosts === 0 && req.isHttp10?.() === true;
+    if (hosts !== 1 && !mayLackHost) return "The request must have exactly one Host header";
+    if (hosts === 1 && !this.#isValidHost(host))
+      return "The Host header does not contain a valid host";
     if (codings > 0 && lengths > 0)
       return "The request must not have both Content-Length and Transfer-Encoding";
     if (codings > 1 || (codings === 1 && !isChunked(coding)))

@@ -1,12 +1,12 @@
 // Writes a reply to an open HTTP response. No state. Each writer is called once per response, while
 // the response is corked, and ends it. `writeReplyAlone` ends it in the next turn.
 
-import type { HttpResponse } from "uWebSockets.js";
 import { STATUS_CODES } from "node:http";
+import type { DriverResponse } from "./driver.ts";
 import type { HttpReply } from "./types.ts";
 
 /** Writes a whole reply. The response must not be touched afterwards. */
-export type WriteReply = (res: HttpResponse, reply: HttpReply) => void;
+export type WriteReply = (res: DriverResponse, reply: HttpReply) => void;
 
 type HeadReply = Pick<HttpReply, "status" | "headers">;
 
@@ -43,24 +43,24 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
 };
 
 /** Sends no Content-Length: with one, uWebSockets.js would drop the connection's next request. */
-export function writeHeadReply(res: HttpResponse, reply: HeadReply): void {
+export function writeHeadReply(res: DriverResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.endWithoutBody();
 }
 
-export function writeLastHeadReply(res: HttpResponse, reply: HeadReply): void {
+export function writeLastHeadReply(res: DriverResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.writeHeader("connection", "close");
   res.endWithoutBody();
 }
 
-export function writeHeadReplyAndClose(res: HttpResponse, reply: HeadReply): void {
+export function writeHeadReplyAndClose(res: DriverResponse, reply: HeadReply): void {
   writeHead(res, reply);
   res.end("", true);
 }
 
 /** The body must follow in the same cork. */
-export function writeHead(res: HttpResponse, { status, headers }: HeadReply): void {
+export function writeHead(res: DriverResponse, { status, headers }: HeadReply): void {
   if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
   for (const name in headers) {
     const value = headers[name];

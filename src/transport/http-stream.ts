@@ -1,7 +1,7 @@
 // The body of one streamed HTTP reply. Must never touch the response after its end or abort, nor
 // call the stream's `closed` twice.
 
-import type { HttpResponse } from "uWebSockets.js";
+import type { DriverResponse } from "./driver.ts";
 import { writeHead } from "./http-reply.ts";
 import type { TurnEnd, TurnTask } from "./turn-end.ts";
 import type { HttpBody, HttpStream, ListenerSpec } from "./types.ts";
@@ -18,13 +18,13 @@ const MAX_QUEUED_CHARS = 64 * 1024;
 export class StreamBody implements HttpBody, TurnTask {
   readonly #stream: HttpStream;
   readonly #context: StreamContext;
-  #res: HttpResponse | undefined;
+  #res: DriverResponse | undefined;
   #queue = "";
   #isFull = false;
   #isScheduled = false;
   #isEnding = false;
 
-  constructor(stream: HttpStream, res: HttpResponse, context: StreamContext) {
+  constructor(stream: HttpStream, res: DriverResponse, context: StreamContext) {
     this.#stream = stream;
     this.#res = res;
     this.#context = context;
@@ -80,7 +80,7 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#context.turnEnd.add(this);
   }
 
-  /** Writes the queue unless the native buffer is full. The end of the reply is always written. */
+  /** Writes the queue unless the buffer of the driver is full. The end of the reply is always written. */
   #flush(): void {
     const res = this.#res;
     if (res === undefined) return;
@@ -88,7 +88,7 @@ export class StreamBody implements HttpBody, TurnTask {
     if (!this.#isFull && this.#queue !== "") this.#writeNow(res, this.#takeQueue());
   }
 
-  #finish(res: HttpResponse): void {
+  #finish(res: DriverResponse): void {
     this.#res = undefined;
     const last = this.#takeQueue();
     res.cork(() => {
@@ -99,7 +99,7 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#runCallback(() => this.#stream.closed());
   }
 
-  #writeNow(res: HttpResponse, piece: string): void {
+  #writeNow(res: DriverResponse, piece: string): void {
     res.cork(() => {
       this.#isFull = !res.write(piece);
     });

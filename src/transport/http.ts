@@ -1,12 +1,12 @@
-// The HTTP calls of one listener: native routes for the route table, and one catch-all. A call is
+// The HTTP calls of one listener: routes of the driver for the route table, and one catch-all. A call is
 // admitted or refused by its headers, and the body of a refused call is not read into memory.
 // uWebSockets.js drops a connection after 8 to 12 s if it sends a body at less than 16 KiB per
 // second. It also drops a connection that sends its next request while an asynchronous reply is
 // pending.
 
-import type { HttpResponse, HttpRequest as NativeRequest, TemplatedApp } from "uWebSockets.js";
 import { networkText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
+import type { DriverHandler, DriverRequest, DriverResponse, DriverServer } from "./driver.ts";
 import { type BodyBudget, BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
 import { type AnnouncedBody, HeadCheck } from "./http-head.ts";
@@ -18,6 +18,7 @@ import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute, ListenerSpec } fr
 interface HttpContext {
   readonly endpoint: HttpEndpoint;
   readonly allowed: AllowedMethods;
+  readonly onHeadRefused: ListenerSpec["onHeadRefused"];
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
   readonly head: HeadCheck;
@@ -27,19 +28,19 @@ interface HttpContext {
   readonly addresses: ClientAddresses | undefined;
 }
 
-type NativeHandler = (res: HttpResponse, req: NativeRequest) => void;
-
 const NO_PARAMS: readonly string[] = [];
 
 export function serveHttp(
-  app: TemplatedApp,
+  server: DriverServer,
   endpoint: HttpEndpoint,
-  shared: Pick<ListenerSpec, "onError" | "limits" | "bodies"> & Pick<HttpContext, "addresses">,
+  shared: Pick<ListenerSpec, "onError" | "onHeadRefused" | "limits" | "bodies"> &
+    Pick<HttpContext, "addresses">,
 ): void {
-  const { onError, limits, bodies, addresses } = shared;
+  const { onError, onHeadRefused, limits, bodies, addresses } = shared;
   const context: HttpContext = {
     endpoint,
     onError,
+    onHeadRefused,
     limits,
     bodies,
     addresses,
@@ -53,10 +54,10 @@ export function serveHttp(
   };
   for (const route of endpoint.routes)
     if (route.method === "GET") {
-      app.get(route.path, serveGet(route, "GET", context));
-      app.head(route.path, serveGet(route, "HEAD", context));
-    } else app.post(route.path, servePost(route, context));
-  app.any("/*", (res, req) => serveOther(res, req, context));
+      server.get(route.path, serveGet(route, "GET", context));
+      server.head(route.path, serveGet(route, "HEAD", context));
+    } else server.post(route.path, servePost(route, context));
+  server.any("/*", (res, req) => serveOther(res, req, context));
 }
 
 const SOCKETS_ONLY: HttpReply = {
@@ -65,12 +66,12 @@ const SOCKETS_ONLY: HttpReply = {
   body: "This address serves WebSocket connections only.\n",
 };
 
-export function refuseHttp(app: TemplatedApp, addresses: ClientAddresses | undefined): void {
-  app.any("/*", (res) => refusalWriter(res, addresses)(res, SOCKETS_ONLY));
+export function refuseHttp(server: DriverServer, addresses: ClientAddresses | undefined): void {
+  server.any("/*", (res) => refusalWriter(res, addresses)(res, SOCKETS_ONLY));
 }
 
 /** Serves GET, or HEAD in the same way. `HttpCall` does not send the body of a reply to HEAD. */
-function serveGet(route: HttpRoute, method: "GET" | "HEAD", context: HttpContext): NativeHandler {
+function serveGet(route: HttpRoute, method: "GET" | "HEAD", context: HttpContext): DriverHandler {
   const open = callOpener({ ...route, method }, context);
   const { admit, handle, write } = stepsOf(route, context.endpoint);
   return (res, req) => {
@@ -89,7 +90,7 @@ function serveGet(route: HttpRoute, method: "GET" | "HEAD", context: HttpContext
   };
 }
 
-function servePost(route: HttpRoute, context: HttpContext): NativeHandler {
+function servePost(route: HttpRoute, context: HttpContext): DriverHandler {
   const open = callOpener(route, context);
   const { endpoint, head } = context;
   const steps = stepsOf(route, endpoint);
@@ -152,8 +153,8 @@ class PostCall implements BodyOwner {
     this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
-  /** Must be called in the native handler, before `start` or `refuse`. */
-  collect(res: HttpResponse): void {
+  /** Must be called in the handler of the driver, before `start` or `refuse`. */
+  collect(res: DriverResponse): void {
     this.#body.collect(res, this);
   }
 
@@ -225,7 +226,7 @@ class PostCall implements BodyOwner {
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
   { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,
-): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
+): (res: DriverResponse, req: DriverRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const headerNames = [...endpoint.headers, ...headers];
   const target = {
@@ -247,7 +248,7 @@ function callOpener(
   };
 }
 
-function readParams(req: NativeRequest, count: number): readonly string[] | undefined {
+function readParams(req: DriverRequest, count: number): readonly string[] | undefined {
   const params: string[] = [];
   for (let i = 0; i < count; i++) {
     const segment = decodeSegment(req.getParameter(i) ?? "");
@@ -257,7 +258,7 @@ function readParams(req: NativeRequest, count: number): readonly string[] | unde
   return params;
 }
 
-function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext): void {
+function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContext): void {
   const { endpoint, allowed, onError, turnEnd, limits, addresses, head } = context;
   if (refuseMalformed(res, req, context)) return;
   const path = req.getUrl();
@@ -293,12 +294,13 @@ function serveOther(res: HttpResponse, req: NativeRequest, context: HttpContext)
 
 /** The bytes that follow a malformed head cannot be trusted, so the connection is closed. */
 function refuseMalformed(
-  res: HttpResponse,
-  req: NativeRequest,
-  { head, endpoint, limits, addresses }: HttpContext,
+  res: DriverResponse,
+  req: DriverRequest,
+  { head, endpoint, limits, addresses, onHeadRefused }: HttpContext,
 ): boolean {
   const problem = head.problem(req);
   if (problem === undefined) return false;
+  onHeadRefused("malformed");
   limits.requested(networkText(res.getRemoteAddress()));
   refusalWriter(res, addresses)(res, endpoint.malformed(problem));
   return true;

@@ -1,11 +1,10 @@
 // Checks with Node.js what uWebSockets.js rejects without giving a reason: the TLS files and the
 // address to listen on. State: none; no secret is kept.
 
-import type { AppOptions } from "uWebSockets.js";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { createSecureContext } from "node:tls";
-import type { TlsFiles } from "./types.ts";
+import type { Tls, TlsFiles } from "./driver.ts";
 
 const REASONS: Readonly<Record<string, string>> = {
   EADDRINUSE: "another process listens there",
@@ -43,28 +42,27 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
 }
 
 /** Rejects if a file cannot be read, or if Node.js does not accept the files. */
-export async function tlsOptions(files: TlsFiles): Promise<AppOptions> {
-  const { certFile, keyFile, caFile, passphrase } = files;
-  const cert = await readPem(certFile, "TLS certificate");
-  const key = await readPem(keyFile, "TLS key");
-  const ca = caFile && (await readPem(caFile, "TLS CA certificate"));
+export async function readTls(files: TlsFiles): Promise<Tls> {
+  const { certFile, keyFile, caFile } = files;
+  const tls = {
+    files,
+    cert: await readPem(certFile, "TLS certificate"),
+    key: await readPem(keyFile, "TLS key"),
+    ca: caFile === undefined ? undefined : await readPem(caFile, "TLS CA certificate"),
+  };
   try {
+    const { passphrase } = files;
     createSecureContext({
-      cert,
-      key,
-      ...(ca ? { ca } : {}),
+      cert: tls.cert,
+      key: tls.key,
+      ...(tls.ca === undefined ? {} : { ca: tls.ca }),
       ...(passphrase === undefined ? {} : { passphrase }),
     });
   } catch (cause) {
     const pair = `the TLS certificate ${certFile} with the key ${keyFile}`;
     throw new Error(`Cannot use ${pair}: ${messageOf(cause)}`, { cause });
   }
-  return {
-    cert_file_name: certFile,
-    key_file_name: keyFile,
-    ...(caFile ? { ca_file_name: caFile } : {}),
-    ...(passphrase === undefined ? {} : { passphrase }),
-  };
+  return tls;
 }
 
 async function readPem(file: string, kind: string): Promise<Buffer> {

@@ -1,27 +1,18 @@
 // A listener: one address, and the HTTP and socket endpoints that are served on it. `stopAccepting`
 // closes the listening socket; `close` also closes all connections.
 
-import {
-  App,
-  type AppOptions,
-  type HttpResponse,
-  SSLApp,
-  type TemplatedApp,
-  type us_listen_socket,
-  us_listen_socket_close,
-  us_socket_local_port,
-} from "uWebSockets.js";
 import { networkText } from "./address.ts";
 import { ClientAddresses } from "./client-addresses.ts";
+import type { DriverConnection, DriverServer, HeadProblem, HeadRefusal, Tls } from "./driver.ts";
 import { refuseHttp, serveHttp } from "./http.ts";
-import { tlsOptions, whyCannotListen } from "./listen-checks.ts";
+import { readTls, whyCannotListen } from "./listen-checks.ts";
 import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
 import { serveSockets } from "./websocket.ts";
 
-/** Exclusive use of the port. Without it, two processes can share a port's connections. */
-const EXCLUSIVE_PORT = 1;
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
+
+const UNPARSABLE = "The bytes received are not a valid HTTP request";
 
 const CLOSE_TIMEOUT_MS = 5000;
 
@@ -32,13 +23,13 @@ export function createListener(
 ): Listener {
   const host = spec.host.replace(/^\[(.*)\]$/, "$1");
   let status: "new" | "starting" | "listening" | "stopped" | "closed" = "new";
-  let app: TemplatedApp | undefined;
-  let listenSocket: us_listen_socket | undefined;
+  let server: DriverServer | undefined;
   let sockets: TopicPublisher | undefined;
 
-  function mount(options: AppOptions | undefined): TemplatedApp {
-    const mounted = options === undefined ? App() : SSLApp(options);
+  function mount(tls: Tls | undefined): DriverServer {
+    const mounted = spec.driver.createServer(tls);
     countConnections(mounted, spec);
+    mounted.refuseHeads((problem) => headRefusal(problem, spec));
     const { trustedProxies } = spec;
     const addresses = trustedProxies.length > 0 ? new ClientAddresses(trustedProxies) : undefined;
     const shared = { ...spec, addresses };
@@ -54,17 +45,18 @@ export function createListener(
       throw new Error("A listener can be started only once. Create another listener.");
     status = "starting";
     checkIdleTimeout(spec);
-    const options = spec.tls && (await tlsOptions(spec.tls));
+    const tls = spec.tls && (await readTls(spec.tls));
     if (isClosed()) throw new Error("The listener was closed while it was starting");
     spec.limits.start();
-    app = mount(options);
-    listenSocket = listen(app, host, spec.port);
-    if (listenSocket === undefined) {
+    server = mount(tls);
+    const port = await server.listen(host, spec.port);
+    if (isClosed()) throw new Error("The listener was closed while it was starting");
+    if (port === undefined) {
       close();
       throw await whyCannotListen(host, spec.port);
     }
     status = "listening";
-    return us_socket_local_port(listenSocket);
+    return port;
   }
 
   function isClosed(): boolean {
@@ -72,17 +64,15 @@ export function createListener(
   }
 
   function stopAccepting(): void {
-    if (listenSocket === undefined) return;
-    us_listen_socket_close(listenSocket);
-    listenSocket = undefined;
+    if (status !== "listening") return;
+    server?.stopAccepting();
     status = "stopped";
   }
 
   function close(): void {
     if (status === "closed") return;
-    stopAccepting();
     status = "closed";
-    app?.close();
+    server?.close();
     spec.limits.stop();
   }
 
@@ -96,36 +86,22 @@ export function createListener(
   };
 }
 
-function countConnections(app: TemplatedApp, { limits, spareSockets }: ListenerSpec): void {
-  const opened = (res: HttpResponse) => {
-    const peer = networkText(res.getRemoteAddress());
-    const release = limits.accepted(peer, spareSockets);
-    // The response must not be kept and closed later: after the first request, closing it could
-    // close another connection.
-    if (release === undefined) res.close();
-    else res.onAborted(release); // called only if the connection closes before its first request
-  };
-  // This is not `Array.prototype.filter`: it registers a callback for connections that open or
-  // close.
-  const attach = app.filter.bind(app);
-  // Newer releases of uWebSockets.js declare `change` as `Number` instead of `number`.
-  attach((res, change) => (Number(change) > 0 ? opened(res) : limits.closed()));
+function headRefusal(problem: HeadProblem, { http, onHeadRefused }: ListenerSpec): HeadRefusal {
+  onHeadRefused(problem);
+  if (problem === "too_large") return http?.headTooLarge() ?? { status: 431, body: "" };
+  return http?.malformed(UNPARSABLE) ?? { status: 400, body: "" };
 }
 
-function listen(app: TemplatedApp, host: string, port: number): us_listen_socket | undefined {
-  let listening: us_listen_socket | undefined;
-  // The native function accepts options before its callback, but its types lack that form.
-  const native = app.listen as unknown as (
-    this: TemplatedApp,
-    host: string,
-    port: number,
-    options: number,
-    done: (socket: us_listen_socket | false) => void,
-  ) => void;
-  native.call(app, host, port, EXCLUSIVE_PORT, (socket) => {
-    listening = socket || undefined;
-  });
-  return listening;
+function countConnections(server: DriverServer, { limits, spareSockets }: ListenerSpec): void {
+  const opened = (connection: DriverConnection) => {
+    const peer = networkText(connection.getRemoteAddress());
+    const release = limits.accepted(peer, spareSockets);
+    // The connection must not be kept and closed later: with uWebSockets.js, closing it after its
+    // first request could close another connection.
+    if (release === undefined) connection.close();
+    else connection.onAborted(release); // called only if it closes before its first request
+  };
+  server.countConnections(opened, () => limits.closed());
 }
 
 /** Throws a RangeError for a value out of range. uWebSockets.js would end the process. */

@@ -1,6 +1,26 @@
-// Schema of the section `sockets`: the limits of all sockets of a node. No state.
+// Schemas of the sections `transport` and `sockets`: the driver, and the limits of all sockets of a
+// node. No state.
 
 import { Type } from "typebox";
+
+export const transportOptions = Type.Object(
+  {
+    driver: Type.Enum(["auto", "uws", "portable"], {
+      default: "auto",
+      description:
+        "Library that serves sockets and HTTP. `uws` is uWebSockets.js, native code that does the fan-out in C++. `portable` is Node.js itself with `ws`: it runs on every system, and costs more CPU time (docs/operations.md, section Transport). `auto` uses uWebSockets.js if it loads on this system, otherwise the portable driver, with a warning.",
+    }),
+    maxHeadBytes: Type.Integer({
+      default: 16_384,
+      minimum: 4096,
+      maximum: 65_536,
+      unit: "bytes",
+      description:
+        "Maximum size of the head of a request: the request line and all headers, such as cookies and tokens. A larger head is rejected with 431. With uWebSockets.js, each connection that has sent part of a head uses up to this much memory.",
+    }),
+  },
+  { additionalProperties: false },
+);
 
 export const socketsOptions = Type.Object(
   {

@@ -1,6 +1,7 @@
 // Interface of the transport: the HTTP and socket endpoints that other modules implement, and the
 // connections they use. No type of uWebSockets.js appears here.
 
+import type { Driver, HeadProblem, TlsFiles } from "./driver.ts";
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
@@ -88,6 +89,7 @@ export interface HttpEndpoint {
   wrongMethod(request: HttpRequest, allow: string): HttpReply;
   tooLarge(request: HttpRequest): HttpReply;
   malformed(problem: string): HttpReply;
+  headTooLarge(): HttpReply;
   busy(request: HttpRequest): HttpReply;
 }
 
@@ -174,19 +176,8 @@ export interface TopicPublisher {
   publish(topic: string, frame: Uint8Array | string): void;
 }
 
-export interface TlsFiles {
-  readonly certFile: string;
-  readonly keyFile: string;
-  /**
-   * Certificate authorities. A client certificate that none of them signed is refused, but a client
-   * without a certificate is accepted: uWebSockets.js cannot require one, so this does not control
-   * access.
-   */
-  readonly caFile: string | undefined;
-  readonly passphrase: string | undefined;
-}
-
 export interface ListenerSpec {
+  readonly driver: Driver;
   readonly host: string;
   /** 0 selects a free port. */
   readonly port: number;
@@ -197,6 +188,8 @@ export interface ListenerSpec {
   readonly trustedProxies: readonly string[];
   readonly spareSockets: number;
   readonly bodies: BodyBudget;
+  /** Called for each request that is refused because of its head. */
+  onHeadRefused(problem: HeadProblem): void;
   /** Reports that a handler threw or rejected, which its contract forbids. */
   onError(error: unknown, message: string): void;
 }

@@ -1,16 +1,16 @@
-// The client sockets of one listener: handshake, native events, limits and publishing. Compression
+// The client sockets of one listener: handshake, events of the driver, limits and publishing. Compression
 // is off, because a shared compressor would run once per receiver and payloads are often encrypted
 // anyway.
 
-import type { TemplatedApp } from "uWebSockets.js";
 import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
 import { type ConnectionContext, SocketConnection, type SocketData } from "./connection.ts";
+import type { DriverServer } from "./driver.ts";
 import { GracefulCloses } from "./graceful-closes.ts";
 import { HeadCheck } from "./http-head.ts";
 import { BARE_500 } from "./http-reply.ts";
-import { nativeLimit, SlowReaders } from "./slow-readers.ts";
+import { driverLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
 import { UnreadBytes } from "./unread-bytes.ts";
@@ -27,9 +27,9 @@ const MALFORMED: HttpReply = { status: 400, body: "" };
 
 /** A closing peer must read its unread bytes within `closeTimeoutMs`. */
 export function serveSockets(
-  app: TemplatedApp,
+  server: DriverServer,
   endpoint: SocketEndpoint,
-  spec: Pick<ListenerSpec, "http" | "limits" | "onError"> & {
+  spec: Pick<ListenerSpec, "http" | "limits" | "onError" | "onHeadRefused"> & {
     readonly addresses: ClientAddresses | undefined;
   },
   closeTimeoutMs: number,
@@ -40,7 +40,7 @@ export function serveSockets(
   const { maxBufferedBytesPerUser: perUser, maxBufferedBytesTotal: total } = endpoint;
   const slowReaders = new SlowReaders(connections, {
     ...{ lagBytes: Math.min(lagBytes, maxBufferedBytes), totalBytes: total },
-    subscribersOf: (topic) => app.numSubscribers(topic),
+    subscribersOf: (topic) => server.numSubscribers(topic),
   });
   const turnEnd = new TurnEnd();
   const context: ConnectionContext = {
@@ -57,11 +57,11 @@ export function serveSockets(
     receiving: undefined,
   };
   const head = new HeadCheck(addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR]);
-  // One variable is enough, because uWebSockets.js calls `open` directly after `upgrade`.
+  // One variable is enough, because a driver calls `open` before `res.upgrade` returns.
   let upgrading: Upgrade | undefined;
 
   function publish(topic: string, frame: Uint8Array | string): void {
-    app.publish(topic, frame, typeof frame !== "string");
+    server.publish(topic, frame, typeof frame !== "string");
     slowReaders.published(topic, frame);
   }
 
@@ -78,18 +78,17 @@ export function serveSockets(
     }
   }
 
-  app.ws<SocketData>("/*", {
-    compression: 0,
-    maxPayloadLength: endpoint.maxFrameBytes,
-    maxBackpressure: nativeLimit(maxBufferedBytes),
-    closeOnBackpressureLimit: true,
-    idleTimeout: endpoint.idleTimeoutS,
-    sendPingsAutomatically: true,
-    upgrade(res, req, nativeContext) {
+  server.serveSockets<SocketData>({
+    maxFrameBytes: endpoint.maxFrameBytes,
+    maxUnreadBytes: driverLimit(maxBufferedBytes),
+    idleTimeoutS: endpoint.idleTimeoutS,
+    upgrade(res, req, upgradeContext) {
       limits.requested(networkText(res.getRemoteAddress()));
       const problem = head.problem(req);
-      if (problem !== undefined)
+      if (problem !== undefined) {
+        spec.onHeadRefused("malformed");
         return refusalWriter(res, addresses)(res, http?.malformed(problem) ?? MALFORMED);
+      }
       const upgrade: Upgrade = {
         path: req.getUrl(),
         origin: head.value("origin"),
@@ -104,7 +103,7 @@ export function serveSockets(
       if (!connection.enter(networkOf(remoteAddress))) return void res.close();
       const key = head.value("sec-websocket-key");
       upgrading = upgrade;
-      res.upgrade<SocketData>({ connection }, key, answer, "", nativeContext);
+      res.upgrade<SocketData>({ connection }, key, answer, "", upgradeContext);
     },
     open(socket) {
       const { connection } = socket.getUserData();
@@ -123,7 +122,6 @@ export function serveSockets(
     close(socket, code) {
       const { connection } = socket.getUserData();
       connections.delete(connection);
-      limits.closed();
       connection.closed(code);
     },
   });

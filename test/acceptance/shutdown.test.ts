@@ -10,6 +10,7 @@ import { GROUP_CHANNEL } from "../../src/broker/model.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
 import { createServer } from "../../src/server.ts";
+import { chooseDriver } from "../../src/transport/drivers.ts";
 import {
   type BrokerProcess,
   type ChildBroker,
@@ -297,11 +298,13 @@ t.test(
         JINDOU_STORE_PATH: path,
       },
     });
+    const { driver } = await chooseDriver(config.transport);
     for (const delayMs of [0, 0, 5, 10, 20, 40, 60, 80, 100, 150]) {
       const server = createServer(config, {
         logger: createLogger({ level: "error" }, process.stdout),
         droppedLogLines: () => 0,
         version: "test",
+        transport: driver,
         announcePassword: () => undefined,
         onUnfit: () => undefined,
       });

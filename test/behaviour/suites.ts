@@ -51,14 +51,32 @@ export const SUITES = {
   streams: ["event-fields", "events", "stream-lives", "stream-reading", "streams", "viewers"],
 } as const;
 
+/** Suites that depend most on the transport. */
+export const PORTABLE = [
+  "connections",
+  "listeners",
+  "trusted-proxies",
+  "protected-mode",
+  "limits",
+  "resume",
+  "streams",
+  "viewers",
+] as const satisfies readonly Suite[];
+
+type Suite = (typeof SUITES)[keyof typeof SUITES][number];
+
 /** Runs the suites one after the other in this process. */
 export async function runSuites(
   t: Test,
   driver: Driver,
   about: keyof typeof SUITES,
 ): Promise<void> {
+  await runFilesOf(t, driver, SUITES[about]);
+}
+
+export async function runFilesOf(t: Test, driver: Driver, names: readonly Suite[]): Promise<void> {
   process.env.JINDOU_TEST_DRIVER = driver; // read when the test files are loaded
   if (driver === "three") process.env.JINDOU_TEST_FORMAT ??= "mixed";
-  const files = SUITES[about].map((name) => new URL(`./${name}.test.ts`, import.meta.url));
+  const files = names.map((name) => new URL(`./${name}.test.ts`, import.meta.url));
   await runFiles(t, files, ({ pathname }) => `${basename(pathname, ".test.ts")}, ${driver}`);
 }

@@ -4,7 +4,7 @@
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";
-import { whyItDoesNotLoad } from "../../src/transport/library.ts";
+import { whyItDoesNotLoad } from "../../src/transport/uws/library.ts";
 import { readPage, section } from "./pages.ts";
 
 /** An entry of `package-lock.json`. */
@@ -82,9 +82,11 @@ t.test(
   async (t) => {
     const text = section(PAGE, "## Node 24");
     const dockerfile = readFileSync(new URL("Dockerfile", ROOT), "utf8");
-    const [, release = "no release"] =
-      /npm install --save-exact (uWebSockets\.js@npm:@\S+)/.exec(text) ?? [];
-    t.ok(dockerfile.includes(` ${release} `), "the Dockerfile installs the release");
+    const [, release = "no release"] = /npm install --save-exact (@btc-vision\S+)/.exec(text) ?? [];
+    t.ok(
+      dockerfile.includes(`uWebSockets.js@npm:${release} `),
+      "the Dockerfile installs the release",
+    );
     const machine = { node: "24.0.0", platform: "linux", arch: "x64" };
     const advice = whyItDoesNotLoad("", { ...machine, glibc: "2.41" });
     t.ok(advice.endsWith(` ${release}`), "the start error names the release");

@@ -31,25 +31,6 @@ t.test("check-config exits with 0 for a valid configuration", async (t) => {
   t.match(await jindou(t, ["check-config"], { env }), { code: 0, stderr: "" });
 });
 
-t.test(
-  "start and check-config name the Node version to use if uWebSockets.js does not load",
-  async (t) => {
-    const preload = `const versions = { ...process.versions, node: "99.1.0", modules: "999" };
-      Object.defineProperty(process, "versions", { value: versions });`;
-    for (const command of ["start", "check-config"]) {
-      const { code, stderr } = await jindou(t, [command], {
-        env: FREE_ADDRESSES,
-        preload,
-      });
-      t.equal(code, 2, command);
-      const [line = "", ...more] = stderr.trimEnd().split("\n");
-      t.match(line, /^jindou: uWebSockets\.js does not load in Node 99\.1\.0 on /);
-      t.match(line, /uws_\w+_999\.node.*\. Use Node 20/);
-      t.same(more, [], "no stack trace is printed");
-    }
-  },
-);
-
 t.test("check-config reports unusable files, folders and listen addresses", async (t) => {
   const file = fileURLToPath(import.meta.url);
   const { code, stderr } = await jindou(t, ["check-config"], {

@@ -11,9 +11,10 @@ import type { Test } from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
 import { createServer } from "../../src/server.ts";
+import { chooseDriver } from "../../src/transport/drivers.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "./child.ts";
 import { combineNodes } from "./combine-nodes.ts";
-import { DRIVER, driverSettings, nodeCount } from "./driver.ts";
+import { DRIVER, driverSettings, nodeCount, TEST_TRANSPORT } from "./driver.ts";
 
 /** Environment variables that configure a broker, or headers of a request. */
 export type Settings = Readonly<Record<string, string>>;
@@ -67,6 +68,7 @@ function environment(dataPath: string, settings: Settings): Settings {
     JINDOU_STORE_PATH: dataPath,
     JINDOU_LOG_LEVEL: "error",
     JINDOU_DRAIN_TIMEOUT_MS: "500",
+    JINDOU_TRANSPORT_DRIVER: TEST_TRANSPORT,
     JINDOU_SOCKETS_MAX_UNAUTHENTICATED_PER_ADDRESS: "0",
     ...settings,
   };
@@ -82,8 +84,10 @@ export async function startBroker(
   const merged = { ...(await driverSettings(path)), ...settings };
   const config = loadConfig({ env: environment(path, merged) });
   const passwords: string[] = [];
+  const { driver } = await chooseDriver(config.transport);
   const servers = Array.from({ length: nodeCount(settings) }, () =>
     createServer(config, {
+      transport: driver,
       logger: createLogger({ level: config.log.level }, process.stdout),
       droppedLogLines: () => 0,
       version: "test",

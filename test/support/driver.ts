@@ -6,6 +6,9 @@ import { crc32 } from "../../src/lib/crc32.ts";
 import type { Settings } from "./broker.ts";
 import type { RedisServer } from "./redis.ts";
 
+/** Driver of the listeners of all brokers, from JINDOU_TEST_TRANSPORT. Default: `uws`. */
+export const TEST_TRANSPORT = readTransport();
+
 export type Driver = "embedded" | "redis" | "three";
 
 export const DRIVER = readDriver();
@@ -56,6 +59,12 @@ export async function driverSettings(dataPath: string): Promise<Settings> {
     // and check memberships again before it delivers, which these tests do not expect.
     JINDOU_CLUSTER_DEAD_AFTER_MS: "20000",
   };
+}
+
+function readTransport(): "uws" | "portable" {
+  const name = process.env.JINDOU_TEST_TRANSPORT ?? "uws";
+  if (name === "uws" || name === "portable") return name;
+  throw new Error(`JINDOU_TEST_TRANSPORT is ${name}. Set it to uws or portable.`);
 }
 
 function readDriver(): Driver {

@@ -6,6 +6,7 @@ import { t } from "../support/suite.ts";
 import {
   connectionAt,
   HOST,
+  IS_PORTABLE,
   openClient,
   sendTogether,
   socketEndpoint,
@@ -63,7 +64,10 @@ t.test("replies from within a handler keep their order", async (t) => {
   );
 });
 
-t.test("a frame queued in the same turn is sent before a direct reply", async (t) => {
+/** `ws` passes on frames that arrive together before any promise continues. */
+const skip = IS_PORTABLE ? "the frames of one packet are handled in one turn" : false;
+
+t.test("a frame queued in the same turn is sent before a direct reply", { skip }, async (t) => {
   const { endpoint } = socketEndpoint({
     received({ connection }, data) {
       if (data === "1") queueMicrotask(() => connection.send("queued"));

@@ -1,7 +1,7 @@
 // The explanation for the operator if the binary of uWebSockets.js does not load, by version of
 // Node.js and C library. It is tested with simulated facts, because a machine has only one of each.
 
-import { type Machine, whyItDoesNotLoad } from "../../src/transport/library.ts";
+import { type Machine, whyItDoesNotLoad } from "../../src/transport/uws/library.ts";
 import { t } from "../support/suite.ts";
 
 const MISSING = new Error(
@@ -10,8 +10,7 @@ const MISSING = new Error(
 const TOO_NEW = new Error(
   "This version of uWS.js\n\nError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by /app/uws_linux_x64_127.node)",
 );
-const NEWER =
-  /npm install --save-exact uWebSockets\.js@npm:@btc-vision\/uwebsockets\.js@\d+\.\d+\.\d+$/;
+const NEWER = /npm install --save-exact @btc-vision\/uwebsockets\.js@\d+\.\d+\.\d+$/;
 const PINNED = /npm install --save-exact uWebSockets\.js@npm:uws-pack@\d+\.\d+\.\d+$/;
 
 const linux = (node: string, glibc: string | undefined): Machine => ({

@@ -4,13 +4,15 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { Agent, get } from "node:https";
 import { networkInterfaces } from "node:os";
+import type { TlsFiles } from "../../src/transport/driver.ts";
 import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
-import type { ListenerSpec, TlsFiles } from "../../src/transport/types.ts";
+import type { ListenerSpec } from "../../src/transport/types.ts";
 import { tieToParent } from "../support/child.ts";
 import { t } from "../support/suite.ts";
 import {
   connectionAt,
+  DRIVER,
   HOST,
   httpEndpoint,
   openClient,
@@ -26,6 +28,7 @@ import {
 const hello = () => httpEndpoint([{ method: "GET", path: "/", handle: () => text("hello") }]);
 
 const spec = (overrides: Partial<ListenerSpec>): ListenerSpec => ({
+  driver: DRIVER,
   host: HOST,
   port: 0,
   tls: undefined,
@@ -35,6 +38,7 @@ const spec = (overrides: Partial<ListenerSpec>): ListenerSpec => ({
   trustedProxies: [],
   spareSockets: 0,
   bodies: new BodyBudget(0),
+  onHeadRefused: () => undefined,
   onError: () => undefined,
   ...overrides,
 });
@@ -204,10 +208,12 @@ let second: Awaited<ReturnType<typeof startListener>>;
 t.test("a process exits after its listeners are closed", async (t) => {
   const source = `
     import { createListener } from ${JSON.stringify(new URL("../../dist/transport/listener.js", import.meta.url).href)};
+    import { chooseDriver } from ${JSON.stringify(new URL("../../dist/transport/drivers.js", import.meta.url).href)};
     import { BodyBudget } from ${JSON.stringify(new URL("../../dist/transport/http-body.js", import.meta.url).href)};
     import { SocketLimits } from ${JSON.stringify(new URL("../../dist/transport/socket-limits.js", import.meta.url).href)};
     const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
-    const listener = createListener({ limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+    const { driver } = await chooseDriver({ driver: "${DRIVER.name}", maxHeadBytes: 16384 });
+    const listener = createListener({ driver, limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
       http: { routes: [], headers: [], maxBodyBytes: 1, notFound: () => ({ status: 404, body: "" }), wrongMethod() {}, tooLarge() {} } });
     const port = await listener.start();
     const { status } = await fetch("http://${HOST}:" + port, { headers: { connection: "close" } });

@@ -17,7 +17,7 @@ import {
 const SLOW = 4001;
 const FRAME_BYTES = 8000;
 const UPGRADE =
-  "GET / HTTP/1.1\r\nhost: x\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+  "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 

@@ -11,8 +11,10 @@ import { tieToParent } from "../support/child.ts";
 import { t } from "../support/suite.ts";
 import {
   type Client,
+  DRIVER,
   HOST,
   httpEndpoint,
+  IS_PORTABLE,
   openClient,
   RawClient,
   socketEndpoint,
@@ -104,10 +106,11 @@ t.test(
       t.match(client.text, /^HTTP\/1.1 200 /);
     }
     for (const client of clients.slice(LIMIT / 2)) await client.closed();
-    t.notOk(
-      clients.slice(0, LIMIT / 2).some(({ isClosed }) => isClosed),
-      "the first connections are kept",
-    );
+    if (!IS_PORTABLE)
+      t.notOk(
+        clients.slice(0, LIMIT / 2).some(({ isClosed }) => isClosed),
+        "the first connections are kept",
+      );
     t.equal(
       await ask(t, port, [head("POST /now", "wrong"), "{}"]),
       "401",
@@ -195,6 +198,7 @@ t.test(
     import { once } from "node:events";
     import { connect } from "node:net";
     import { createListener } from ${url("listener")};
+    import { chooseDriver } from ${url("drivers")};
     import { BodyBudget } from ${url("http-body")};
     import { SocketLimits } from ${url("socket-limits")};
     const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
@@ -202,7 +206,8 @@ t.test(
     const admit = () => new Promise((resolve) => { letIn = resolve; });
     const handle = () => ({ status: 200, headers: { "x-a": "b" }, body: "ok" });
     const routes = [{ method: "POST", path: "/", admit, handle }];
-    const listener = createListener({ limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(1000), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+    const { driver } = await chooseDriver({ driver: "${DRIVER.name}", maxHeadBytes: 16384 });
+    const listener = createListener({ driver, limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(1000), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
       http: { routes, headers: [], maxBodyBytes: 10 } });
     const client = connect(await listener.start(), "${HOST}");
     client.write("POST / HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: 2\\r\\n\\r\\n{}");

@@ -5,6 +5,7 @@ import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
 import { type ClientOptions, WebSocket } from "ws";
 import { DescriptorReserve } from "../../src/transport/descriptors.ts";
+import { chooseDriver } from "../../src/transport/drivers.ts";
 import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
 import { SocketLimits } from "../../src/transport/socket-limits.ts";
@@ -18,8 +19,18 @@ import type {
   ListenerSpec,
   SocketEndpoint,
 } from "../../src/transport/types.ts";
+import { TEST_TRANSPORT } from "../support/driver.ts";
 
 export const HOST = "127.0.0.1";
+
+/** Driver of all listeners of these tests, from JINDOU_TEST_TRANSPORT. */
+export const { driver: DRIVER } = await chooseDriver({
+  driver: TEST_TRANSPORT,
+  maxHeadBytes: 16_384,
+});
+
+/** True if the tests run on the portable driver. */
+export const IS_PORTABLE = DRIVER.name === "portable";
 
 export const tlsFile = (name: string): string =>
   new URL(`../support/tls/${name}`, import.meta.url).pathname;
@@ -49,6 +60,7 @@ export async function startListener(
   const errors: Started["errors"] = [];
   const listener = createListener(
     {
+      driver: DRIVER,
       host: HOST,
       port: 0,
       tls: undefined,
@@ -58,6 +70,7 @@ export async function startListener(
       trustedProxies: [],
       spareSockets: 0,
       bodies: new BodyBudget(Number.POSITIVE_INFINITY),
+      onHeadRefused: () => undefined,
       onError: (error, message) => errors.push({ error, message }),
       ...spec,
     },
@@ -99,6 +112,7 @@ export function httpEndpoint(
     wrongMethod: (_request, allow) => text(`use ${allow}`, 405),
     tooLarge: () => text("too large", 413),
     malformed: (problem) => text(problem, 400),
+    headTooLarge: () => text("head too large", 431),
     busy: () => text("busy", 503),
     ...overrides,
   };

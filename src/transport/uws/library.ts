@@ -18,8 +18,8 @@ export function thisMachine(): Machine {
   return { node: versions.node, platform, arch, glibc };
 }
 
-/** Command that replaces the pinned release with one for Node 20, 22, 24 and 25. */
-const NEWER = "npm install --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0";
+/** Command that adds a release for Node 20, 22, 24 and 25, which is then preferred. */
+const NEWER = "npm install --save-exact @btc-vision/uwebsockets.js@20.57.0";
 const NEWER_GLIBC = "2.38";
 const NEWER_NODES = [20, 22, 24, 25];
 const PINNED = "npm install --save-exact uWebSockets.js@npm:uws-pack@20.0.8";

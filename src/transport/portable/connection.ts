@@ -1,0 +1,169 @@
+// One accepted connection: its addresses, and its requests one after the other. Requests that are
+// sent together are handled in order. A request that is sent while the reply to an earlier one is
+// pending closes the connection, as with uWebSockets.js.
+
+import { STATUS_CODES } from "node:http";
+import type { Socket } from "node:net";
+import type { DriverConnection, HeadRefusal } from "../driver.ts";
+import { addressBytes } from "./address-bytes.ts";
+import type { PortableResponse, ResponseOwner } from "./response.ts";
+
+interface Exchange {
+  readonly response: PortableResponse;
+  /** Passes the request to its handler. */
+  run(): void;
+}
+
+/** Maximum number of requests that wait for the one before. */
+const MAX_WAITING = 1000;
+/** Time for which the rest of a refused body is read, so that the peer gets the reply. */
+const LINGER_MS = 10_000;
+
+export class PortableConnection implements DriverConnection, ResponseOwner {
+  readonly address: ArrayBuffer;
+  proxiedAddress = new ArrayBuffer(0);
+  /** The decrypted stream with TLS, otherwise the socket. */
+  stream: Socket;
+  readonly #socket: Socket;
+  #beforeFirstRequest: (() => void) | undefined;
+  #current: PortableResponse | undefined;
+  readonly #waiting: Exchange[] = [];
+  #isStarting = false;
+  #status: "open" | "closing" | "closed" = "open";
+  /** Seconds since the connection was accepted, until its first bytes were read. */
+  greetingS = 0;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    this.stream = socket;
+    this.address = addressBytes(socket.remoteAddress ?? "");
+    socket.on("error", () => {}); // `close` follows
+  }
+
+  get isClosed(): boolean {
+    return this.#status === "closed";
+  }
+
+  get response(): PortableResponse | undefined {
+    return this.#current;
+  }
+
+  /** Uses the decrypted stream from now on. */
+  secured(stream: Socket): void {
+    this.stream = stream;
+    stream.on("error", () => {});
+    stream.once("close", () => this.destroy());
+    this.#lingerOnClose();
+  }
+
+  /** Called before the first request is parsed. */
+  opened(): void {
+    this.#lingerOnClose();
+  }
+
+  request(exchange: Exchange): void {
+    if (this.#status !== "open") return;
+    this.#beforeFirstRequest = undefined;
+    this.#waiting.push(exchange);
+    if (this.#waiting.length > MAX_WAITING) this.destroy();
+    else this.#startNext();
+  }
+
+  bodyDelivered(): void {
+    this.#startNext();
+  }
+
+  ended(): void {
+    this.#startNext();
+  }
+
+  /** Called when the connection has closed. */
+  closed(): void {
+    if (this.#status === "closed") return;
+    this.#status = "closed";
+    this.#waiting.length = 0;
+    this.#current?.abort();
+    this.#beforeFirstRequest?.();
+    this.#beforeFirstRequest = undefined;
+  }
+
+  destroy(): void {
+    this.closed();
+    this.stream.destroy();
+    this.#socket.destroy();
+  }
+
+  /** Replies to bytes that are not a request, and closes the connection. */
+  refuse(reply: HeadRefusal): void {
+    const { stream } = this;
+    if (!stream.writable) return this.destroy();
+    this.#status = "closing";
+    this.#current?.abort();
+    stream.removeAllListeners("data");
+    stream.resume();
+    stream.write(headOf(reply));
+    stream.end(reply.body);
+    this.#destroyLate();
+    stream.once("end", () => this.destroy());
+  }
+
+  // --- Called by the transport ---
+
+  getRemoteAddress(): ArrayBuffer {
+    return this.address;
+  }
+
+  onAborted(handler: () => void): void {
+    this.#beforeFirstRequest = handler;
+  }
+
+  close(): void {
+    this.destroy();
+  }
+
+  // --- Helpers ---
+
+  #startNext(): void {
+    if (this.#isStarting) return;
+    this.#isStarting = true;
+    while (this.#status === "open" && this.#waiting.length > 0) {
+      if (this.#current?.isPending === true) {
+        this.destroy();
+        break;
+      }
+      if (this.#current !== undefined && !this.#current.isEnded) break;
+      const next = this.#waiting.shift();
+      this.#current = next?.response;
+      next?.run();
+    }
+    this.#isStarting = false;
+  }
+
+  /**
+   * Node.js destroys a connection after its last reply. If the peer is still sending a body, that
+   * would reset the connection, and the peer would lose the reply.
+   */
+  #lingerOnClose(): void {
+    const { stream } = this;
+    const destroySoon = stream.destroySoon.bind(stream);
+    stream.destroySoon = () => {
+      if (this.#status !== "open") return;
+      this.#status = "closing";
+      if (this.#current?.isBodyRead !== false) return destroySoon();
+      stream.end();
+      this.#destroyLate();
+    };
+  }
+
+  #destroyLate(): void {
+    const timer = setTimeout(() => this.destroy(), LINGER_MS).unref();
+    this.#socket.once("close", () => clearTimeout(timer));
+  }
+}
+
+function headOf({ status, headers = {}, body }: HeadRefusal): string {
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  const length = `content-length: ${Buffer.byteLength(body)}\r\n`;
+  const reason = STATUS_CODES[status] ?? "Unknown";
+  return `HTTP/1.1 ${status} ${reason}\r\n${lines.join("")}${length}connection: close\r\n\r\n`;
+}

@@ -1,0 +1,16 @@
+// The portable driver: `node:http` and `ws`, on every platform of Node.js. It is slower than
+// uWebSockets.js, and its parser accepts more of HTTP.
+
+import { createRequire } from "node:module";
+import type { Driver } from "../driver.ts";
+import { PortableServer } from "./server.ts";
+
+export function createPortableDriver(maxHeadBytes: number): Driver {
+  const { version } = createRequire(import.meta.url)("ws/package.json") as { version: string };
+  return {
+    name: "portable",
+    library: `node:http ${process.versions.node}, ws ${version}`,
+    keepAlive: undefined,
+    createServer: (tls) => new PortableServer(tls, maxHeadBytes),
+  };
+}

@@ -1,0 +1,67 @@
+// The routes of a server: finds the handler of a method and path. A segment `:name` of a pattern
+// matches any segment that is not empty. The pattern `/*` matches what no other pattern matches.
+
+import type { DriverHandler } from "../driver.ts";
+
+interface Pattern {
+  readonly segments: readonly string[];
+  readonly handler: DriverHandler;
+}
+
+interface Match {
+  readonly handler: DriverHandler;
+  readonly params: readonly string[];
+}
+
+const NO_PARAMS: readonly string[] = [];
+
+export class Routes {
+  readonly #fixed = new Map<string, Match>();
+  readonly #patterns = new Map<string, Pattern[]>();
+  #fallback: Match | undefined;
+
+  add(method: string, pattern: string, handler: DriverHandler): void {
+    if (!pattern.includes(":")) {
+      this.#fixed.set(`${method} ${pattern}`, { handler, params: NO_PARAMS });
+      return;
+    }
+    const patterns = this.#patterns.get(method) ?? [];
+    patterns.push({ segments: pattern.split("/"), handler });
+    this.#patterns.set(method, patterns);
+  }
+
+  setFallback(handler: DriverHandler): void {
+    this.#fallback = { handler, params: NO_PARAMS };
+  }
+
+  find(method: string, path: string): Match | undefined {
+    return this.#fixed.get(`${method} ${path}`) ?? this.#findPattern(method, path);
+  }
+
+  #findPattern(method: string, path: string): Match | undefined {
+    const patterns = this.#patterns.get(method);
+    if (patterns === undefined) return this.#fallback;
+    const segments = path.split("/");
+    for (const pattern of patterns) {
+      const params = paramsOf(pattern.segments, segments);
+      if (params !== undefined) return { handler: pattern.handler, params };
+    }
+    return this.#fallback;
+  }
+}
+
+function paramsOf(
+  pattern: readonly string[],
+  segments: readonly string[],
+): readonly string[] | undefined {
+  if (pattern.length !== segments.length) return undefined;
+  const params: string[] = [];
+  for (const [at, expected] of pattern.entries()) {
+    const segment = segments[at] ?? "";
+    if (!expected.startsWith(":")) {
+      if (segment !== expected) return undefined;
+    } else if (segment === "") return undefined;
+    else params.push(segment);
+  }
+  return params;
+}

@@ -1,0 +1,334 @@
+// One listening address of the portable driver: `node:http` parses requests, `ws` serves client
+// sockets. State: the open connections, responses and sockets of the address.
+
+import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
+import { Server as TcpServer } from "node:net";
+import {
+  createServer as createTlsServer,
+  type TLSSocket,
+  type Server as TlsServer,
+} from "node:tls";
+import { type ServerOptions, WebSocketServer } from "ws";
+import type {
+  DriverConnection,
+  DriverHandler,
+  DriverServer,
+  HeadProblem,
+  HeadRefusal,
+  SocketBehaviour,
+  Tls,
+} from "../driver.ts";
+import { TurnEnd } from "../turn-end.ts";
+import { PortableConnection } from "./connection.ts";
+import { parseProxyHeader } from "./proxy-header.ts";
+import { PortableRequest } from "./request.ts";
+import { PortableResponse } from "./response.ts";
+import { Routes } from "./routes.ts";
+import { PortableSocket } from "./socket.ts";
+import { Topics } from "./topics.ts";
+
+/** Time for the first bytes, for the TLS handshake and for a whole head. */
+const HEAD_MS = 10_000;
+/** Longer than load balancers and connection pools keep idle connections. */
+const KEEP_ALIVE_MS = 75_000;
+const TICK_MS = 1000;
+/** Time for which a peer may not reply to a close frame. */
+const CLOSE_TIMEOUT_MS = 5000;
+
+const UPGRADE = {};
+const KEY = /^[+/0-9A-Za-z]{22}==$/;
+
+type SocketListener = (this: Server, socket: Socket) => void;
+
+export class PortableServer implements DriverServer {
+  readonly #http: Server;
+  readonly #tls: TlsServer | undefined;
+  /** Passes a connection to the parser of Node.js. */
+  readonly #parse: SocketListener;
+  readonly #routes = new Routes();
+  readonly #topics = new Topics();
+  readonly #turnEnd = new TurnEnd();
+  readonly #connections = new Set<PortableConnection>();
+  /** By the stream that Node.js parses. */
+  readonly #byStream = new WeakMap<object, PortableConnection>();
+  /** By addresses, during the TLS handshake. */
+  readonly #handshakes = new Map<string, PortableConnection>();
+  readonly #greeting = new Set<PortableConnection>();
+  readonly #responses = new Set<PortableResponse>();
+  readonly #sockets = new Set<{ tick(): void; close(): void }>();
+  #opened: (connection: DriverConnection) => void = () => {};
+  #closed: () => void = () => {};
+  #refusal: (problem: HeadProblem) => HeadRefusal = () => ({ status: 400, body: "" });
+  #ticks: NodeJS.Timeout | undefined;
+
+  constructor(tls: Tls | undefined, maxHeadBytes: number) {
+    this.#http = createServer({
+      maxHeaderSize: maxHeadBytes,
+      headersTimeout: HEAD_MS,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      connectionsCheckingInterval: TICK_MS,
+      requireHostHeader: false, // the transport checks the Host
+    });
+    this.#http.maxHeadersCount = 0; // headers above the limit would be ignored
+    const [parse] = this.#http.listeners("connection");
+    this.#http.removeAllListeners("connection");
+    this.#parse = parse as SocketListener;
+    this.#http.on("connection", (socket: Socket) => this.#accepted(socket));
+    this.#http.on("request", (req, res) => this.#requested(req, res, false));
+    this.#http.on("checkContinue", (req, res) => this.#requested(req, res, true));
+    this.#http.on("clientError", (error: NodeJS.ErrnoException, stream) =>
+      this.#refuse(error, stream),
+    );
+    this.#tls = tls && this.#createTls(tls);
+  }
+
+  get(pattern: string, handler: DriverHandler): void {
+    this.#routes.add("GET", pattern, handler);
+  }
+
+  head(pattern: string, handler: DriverHandler): void {
+    this.#routes.add("HEAD", pattern, handler);
+  }
+
+  post(pattern: string, handler: DriverHandler): void {
+    this.#routes.add("POST", pattern, handler);
+  }
+
+  any(_pattern: string, handler: DriverHandler): void {
+    this.#routes.setFallback(handler);
+  }
+
+  serveSockets<Data>(behaviour: SocketBehaviour<Data>): void {
+    // The types of `ws` lack `closeTimeout`.
+    const options: ServerOptions & { readonly closeTimeout: number } = {
+      noServer: true,
+      clientTracking: false,
+      autoPong: false,
+      perMessageDeflate: false,
+      maxPayload: behaviour.maxFrameBytes,
+      closeTimeout: CLOSE_TIMEOUT_MS,
+      handleProtocols: ([protocol]) => protocol ?? false,
+    };
+    const handshakes = new WebSocketServer(options);
+    const sockets = this.#sockets as Set<PortableSocket<Data>>;
+    const context = { behaviour, topics: this.#topics, turnEnd: this.#turnEnd, sockets };
+    this.#http.on("upgrade", (req: IncomingMessage, stream: Socket, head: Buffer) => {
+      const connection = this.#byStream.get(stream);
+      if (connection === undefined) return void stream.destroy();
+      if (!isHandshake(req)) return this.#parseAgain(req, stream, head);
+      const res = new ServerResponse(req);
+      res.assignSocket(stream);
+      const upgrade = (data: unknown, _key: string, subprotocol: string) => {
+        res.detachSocket(stream);
+        // `ws` would refuse a list of subprotocols that it cannot parse.
+        if (subprotocol === "") delete req.headers["sec-websocket-protocol"];
+        else req.headers["sec-websocket-protocol"] = subprotocol;
+        handshakes.handleUpgrade(req, stream, head, (ws) =>
+          behaviour.open(new PortableSocket(data as Data, { ws, stream }, context)),
+        );
+      };
+      const response = new PortableResponse(
+        connection,
+        { req, res },
+        { expectsContinue: false, upgrade },
+      );
+      const run = () => behaviour.upgrade(response, new PortableRequest(req), UPGRADE);
+      connection.request({ response, run });
+    });
+  }
+
+  countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void {
+    this.#opened = opened;
+    this.#closed = closed;
+  }
+
+  refuseHeads(reply: (problem: HeadProblem) => HeadRefusal): void {
+    this.#refusal = reply;
+  }
+
+  publish(topic: string, data: Uint8Array | string, isBinary: boolean): void {
+    this.#topics.publish(topic, { data, isBinary });
+  }
+
+  numSubscribers(topic: string): number {
+    return this.#topics.count(topic);
+  }
+
+  listen(host: string, port: number): Promise<number | undefined> {
+    return new Promise((resolve) => {
+      this.#http.once("error", () => resolve(undefined));
+      this.#http.listen({ host, port, exclusive: true }, () => {
+        this.#http.removeAllListeners("error");
+        // Node.js reports a connection that could not be accepted, for lack of file descriptors.
+        this.#http.on("error", () => {});
+        this.#ticks = setInterval(() => this.#tick(), TICK_MS).unref();
+        resolve((this.#http.address() as AddressInfo).port);
+      });
+    });
+  }
+
+  stopAccepting(): void {
+    // The method of `http.Server` would also close idle connections.
+    TcpServer.prototype.close.call(this.#http);
+  }
+
+  close(): void {
+    clearInterval(this.#ticks);
+    for (const socket of this.#sockets) socket.close();
+    for (const connection of this.#connections) connection.destroy();
+    this.#http.close();
+  }
+
+  // --- Connections ---
+
+  #accepted(socket: Socket): void {
+    const connection = new PortableConnection(socket);
+    this.#connections.add(connection);
+    const name = handshakeOf(socket); // unknown after the close
+    socket.once("close", () => {
+      this.#connections.delete(connection);
+      this.#greeting.delete(connection);
+      this.#handshakes.delete(name);
+      connection.closed();
+      this.#closed();
+    });
+    this.#opened(connection);
+    if (connection.isClosed) return;
+    this.#greeting.add(connection);
+    const left = () => connection.destroy();
+    const read = () => {
+      if (!this.#readGreeting(connection, socket)) return;
+      socket.removeListener("readable", read);
+      socket.removeListener("end", left);
+    };
+    socket.on("readable", read);
+    socket.on("end", left);
+  }
+
+  /** Reads a PROXY header, if there is one. Returns true if the first bytes were read. */
+  #readGreeting(connection: PortableConnection, socket: Socket): boolean {
+    const bytes: Buffer | null = socket.read();
+    if (bytes === null) return connection.isClosed;
+    const header = parseProxyHeader(bytes);
+    switch (header.kind) {
+      case "incomplete":
+        socket.unshift(bytes);
+        return false;
+      case "malformed":
+        connection.destroy();
+        return true;
+      case "header":
+        connection.proxiedAddress = header.address;
+        if (bytes.length > header.bytes) socket.unshift(bytes.subarray(header.bytes));
+        break;
+      case "absent":
+        socket.unshift(bytes);
+    }
+    this.#greeting.delete(connection);
+    if (this.#tls === undefined) this.#serve(connection, socket);
+    else {
+      this.#handshakes.set(handshakeOf(socket), connection);
+      this.#tls.emit("connection", socket);
+    }
+    return true;
+  }
+
+  #createTls({ cert, key, ca, files: { passphrase } }: Tls): TlsServer {
+    const server = createTlsServer({
+      cert,
+      key,
+      ...(ca === undefined ? {} : { ca }),
+      ...(passphrase === undefined ? {} : { passphrase }),
+      requestCert: ca !== undefined,
+      rejectUnauthorized: false,
+      handshakeTimeout: HEAD_MS,
+      ALPNProtocols: ["http/1.1"],
+    });
+    server.on("tlsClientError", (_error, stream) => stream.destroy());
+    server.on("secureConnection", (stream) => {
+      const name = handshakeOf(stream);
+      const connection = this.#handshakes.get(name);
+      this.#handshakes.delete(name);
+      if (connection === undefined || hasForeignCertificate(stream)) return void stream.destroy();
+      connection.secured(stream);
+      this.#serve(connection, stream);
+    });
+    return server;
+  }
+
+  #serve(connection: PortableConnection, stream: Socket): void {
+    connection.opened();
+    this.#byStream.set(stream, connection);
+    this.#parse.call(this.#http, stream);
+  }
+
+  // --- Requests ---
+
+  #requested(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
+    const connection = this.#byStream.get(req.socket);
+    if (connection === undefined) return void req.socket.destroy();
+    const response = new PortableResponse(connection, { req, res }, { expectsContinue });
+    this.#responses.add(response);
+    res.once("close", () => this.#responses.delete(response));
+    const run = () => {
+      const request = new PortableRequest(req);
+      const match = this.#routes.find(request.getCaseSensitiveMethod(), request.getUrl());
+      request.params = match?.params ?? [];
+      match?.handler(response, request);
+    };
+    connection.request({ response, run });
+  }
+
+  /**
+   * Parses a request again without its header Upgrade. A server may ignore an upgrade that it does
+   * not know, such as the one to HTTP/2 that Java's client offers, but Node.js cannot.
+   */
+  #parseAgain(req: IncomingMessage, stream: Socket, rest: Buffer): void {
+    const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
+    for (let at = 0; at + 1 < req.rawHeaders.length; at += 2) {
+      const [name = "", value] = req.rawHeaders.slice(at, at + 2);
+      if (name.toLowerCase() !== "upgrade") lines.push(`${name}: ${value}`);
+    }
+    const head = Buffer.from(`${lines.join("\r\n")}\r\n\r\n`, "latin1");
+    stream.unshift(Buffer.concat([head, rest]));
+    this.#parse.call(this.#http, stream);
+  }
+
+  #refuse(error: NodeJS.ErrnoException, stream: object): void {
+    const connection = this.#byStream.get(stream);
+    if (connection === undefined) return;
+    const isParseError = error.code?.startsWith("HPE_") === true;
+    const isUnanswered = connection.response?.isEnded !== false || connection.response.isUnanswered;
+    if (!isParseError || !isUnanswered) return connection.destroy();
+    const isTooLarge = error.code === "HPE_HEADER_OVERFLOW";
+    connection.refuse(this.#refusal(isTooLarge ? "too_large" : "malformed"));
+  }
+
+  #tick(): void {
+    for (const connection of this.#greeting) {
+      connection.greetingS += 1;
+      if (connection.greetingS * 1000 >= HEAD_MS) connection.destroy();
+    }
+    for (const response of this.#responses) if (response.tick()) response.close();
+    for (const socket of this.#sockets) socket.tick();
+  }
+}
+
+function isHandshake({ method, headers }: IncomingMessage): boolean {
+  return (
+    method === "GET" &&
+    headers.upgrade?.toLowerCase() === "websocket" &&
+    KEY.test(headers["sec-websocket-key"] ?? "")
+  );
+}
+
+function hasForeignCertificate(stream: TLSSocket): boolean {
+  const hasCertificate = Object.keys(stream.getPeerCertificate() ?? {}).length > 0;
+  return hasCertificate && !stream.authorized;
+}
+
+/** Names the connection of a socket and of its decrypted stream. */
+function handshakeOf({ remoteAddress, remotePort, localAddress }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress}`;
+}

@@ -1,0 +1,190 @@
+// The driver on uWebSockets.js: fan-out and parsing in C++. The library is imported only here, and
+// only when the driver is loaded.
+
+import type {
+  AppOptions,
+  HttpResponse,
+  TemplatedApp,
+  us_listen_socket,
+  WebSocketBehavior,
+} from "uWebSockets.js";
+import { readFileSync } from "node:fs";
+import type {
+  Driver,
+  DriverConnection,
+  DriverHandler,
+  DriverServer,
+  SocketBehaviour,
+  Tls,
+} from "../driver.ts";
+
+type Library = Pick<
+  typeof import("uWebSockets.js"),
+  "App" | "SSLApp" | "us_listen_socket_close" | "us_socket_local_port"
+>;
+
+/** Package with the newest release of the library, which is used if it is installed and loads. */
+const NEWEST = "@btc-vision/uwebsockets.js";
+/** Package of the lock file. */
+const PINNED = "uWebSockets.js";
+
+/** Exclusive use of the port. Without it, two processes can share a port's connections. */
+const EXCLUSIVE_PORT = 1;
+
+/** Environment variable that the library reads when it is loaded. */
+const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
+
+/** The library closes an idle connection after 8 to 12 s. */
+const KEEP_ALIVE = "timeout=7";
+
+/**
+ * Loads the library. The first call in a process sets the maximum size of a head for all calls.
+ * Throws the error of the last package if no package loads.
+ */
+export async function loadUws(maxHeadBytes: number): Promise<Driver> {
+  process.env[HEAD_VARIABLE] = String(maxHeadBytes);
+  let failure: unknown;
+  for (const name of [NEWEST, PINNED])
+    try {
+      return createUwsDriver(await importLibrary(name), packageOf(name));
+    } catch (error) {
+      failure = error;
+    }
+  throw failure;
+}
+
+async function importLibrary(name: string): Promise<Library> {
+  const imported = (await (name === PINNED
+    ? import("uWebSockets.js")
+    : import(name))) as Library & {
+    readonly default?: Library;
+  };
+  return imported.App === undefined && imported.default !== undefined ? imported.default : imported;
+}
+
+/** Returns the real name and the version of the package that is installed under `name`. */
+function packageOf(name: string): string {
+  for (let folder = new URL(".", import.meta.resolve(name)); ; folder = new URL("..", folder))
+    try {
+      const { name, version } = JSON.parse(readFileSync(new URL("package.json", folder), "utf8"));
+      return `${name} ${version}`;
+    } catch {
+      if (folder.pathname === "/") return name; // the package has no package.json
+    }
+}
+
+function createUwsDriver(library: Library, packageName: string): Driver {
+  return {
+    name: "uws",
+    library: packageName,
+    keepAlive: KEEP_ALIVE,
+    createServer: (tls) => new UwsServer(library, tls),
+  };
+}
+
+class UwsServer implements DriverServer {
+  readonly #library: Library;
+  readonly #app: TemplatedApp;
+  #listenSocket: us_listen_socket | undefined;
+  #closed: () => void = () => {};
+
+  constructor(library: Library, tls: Tls | undefined) {
+    this.#library = library;
+    this.#app = tls === undefined ? library.App() : library.SSLApp(tlsOptions(tls));
+  }
+
+  get(pattern: string, handler: DriverHandler): void {
+    this.#app.get(pattern, handler);
+  }
+
+  head(pattern: string, handler: DriverHandler): void {
+    this.#app.head(pattern, handler);
+  }
+
+  post(pattern: string, handler: DriverHandler): void {
+    this.#app.post(pattern, handler);
+  }
+
+  any(pattern: string, handler: DriverHandler): void {
+    this.#app.any(pattern, handler);
+  }
+
+  serveSockets<Data>(behaviour: SocketBehaviour<Data>): void {
+    const native: WebSocketBehavior<Data> = {
+      compression: 0,
+      maxPayloadLength: behaviour.maxFrameBytes,
+      maxBackpressure: behaviour.maxUnreadBytes,
+      closeOnBackpressureLimit: true,
+      idleTimeout: behaviour.idleTimeoutS,
+      sendPingsAutomatically: true,
+      upgrade: (res, req, context) => behaviour.upgrade(res, req, context),
+      open: (socket) => behaviour.open(socket),
+      message: (socket, data, isBinary) => behaviour.message(socket, data, isBinary),
+      drain: (socket) => behaviour.drain(socket),
+      ping: (socket, data) => behaviour.ping(socket, data),
+      dropped: (socket) => behaviour.dropped(socket),
+      close: (socket, code) => {
+        this.#closed(); // `filter` does not report the close of a client socket
+        behaviour.close(socket, code);
+      },
+    };
+    this.#app.ws<Data>("/*", native);
+  }
+
+  countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void {
+    this.#closed = closed;
+    // This is not `Array.prototype.filter`: it registers a callback for connections that open or
+    // close.
+    const attach = this.#app.filter.bind(this.#app);
+    // Newer releases of uWebSockets.js declare `change` as `Number` instead of `number`.
+    attach((res: HttpResponse, change) => (Number(change) > 0 ? opened(res) : closed()));
+  }
+
+  /** The library answers such heads by itself. */
+  refuseHeads(): void {}
+
+  publish(topic: string, frame: Uint8Array | string, isBinary: boolean): void {
+    this.#app.publish(topic, frame, isBinary);
+  }
+
+  numSubscribers(topic: string): number {
+    return this.#app.numSubscribers(topic);
+  }
+
+  async listen(host: string, port: number): Promise<number | undefined> {
+    // The library's function accepts options before its callback, but its types lack that form.
+    const listen = this.#app.listen as unknown as (
+      this: TemplatedApp,
+      host: string,
+      port: number,
+      options: number,
+      done: (socket: us_listen_socket | false) => void,
+    ) => void;
+    listen.call(this.#app, host, port, EXCLUSIVE_PORT, (socket) => {
+      this.#listenSocket = socket || undefined;
+    });
+    if (this.#listenSocket === undefined) return undefined;
+    return this.#library.us_socket_local_port(this.#listenSocket);
+  }
+
+  stopAccepting(): void {
+    if (this.#listenSocket === undefined) return;
+    this.#library.us_listen_socket_close(this.#listenSocket);
+    this.#listenSocket = undefined;
+  }
+
+  close(): void {
+    this.stopAccepting();
+    this.#app.close();
+  }
+}
+
+function tlsOptions({ files }: Tls): AppOptions {
+  const { certFile, keyFile, caFile, passphrase } = files;
+  return {
+    cert_file_name: certFile,
+    key_file_name: keyFile,
+    ...(caFile ? { ca_file_name: caFile } : {}),
+    ...(passphrase === undefined ? {} : { passphrase }),
+  };
+}

@@ -1,0 +1,130 @@
+// Tests of the choice of the transport's driver at the start of a node, as a child process.
+
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import t, { type Test } from "tap";
+import { jindou, nodeSettings, spawnJindou } from "./jindou.ts";
+
+/** Simulates a version of Node.js for which no binary exists. */
+const NO_BINARY = `const versions = { ...process.versions, node: "99.1.0", modules: "999" };
+  Object.defineProperty(process, "versions", { value: versions });`;
+
+const FREE_ADDRESSES = {
+  JINDOU_API_LISTEN: "127.0.0.1:0",
+  JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+};
+
+interface Ready {
+  readonly transport: string;
+  readonly library: string;
+  readonly warnings: readonly string[];
+  /** The lines of `jindou_transport_info`. */
+  readonly metrics: readonly string[];
+}
+
+/** Starts a node, reads which driver it has, and stops it. */
+async function ready(
+  t: Test,
+  env: Readonly<Record<string, string>>,
+  preload?: string,
+): Promise<Ready> {
+  const settings = { ...(await nodeSettings(t, 1000)), ...env };
+  const node = spawnJindou(t, [], {
+    env: settings,
+    ...(preload === undefined ? {} : { preload }),
+  });
+  const { apiPort, transport, library } = await node.logged("The node is ready");
+  const page = await (await fetch(`http://127.0.0.1:${apiPort}/metrics`)).text();
+  node.child.kill("SIGTERM");
+  const { stdout } = await node.exit;
+  const lines = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  return {
+    transport: String(transport),
+    library: String(library),
+    warnings: lines.filter(({ level }) => level === "warn" || level === 40).map(({ msg }) => msg),
+    metrics: page.split("\n").filter((line) => line.startsWith("jindou_transport_info")),
+  };
+}
+
+t.test("a node uses the driver of transport.driver and reports it", async (t) => {
+  for (const driver of ["uws", "portable"]) {
+    const node = await ready(t, { JINDOU_TRANSPORT_DRIVER: driver });
+    t.equal(node.transport, driver);
+    t.same(node.warnings, []);
+    t.same(node.metrics, [`jindou_transport_info{driver="${driver}",library="${node.library}"} 1`]);
+  }
+});
+
+t.test(
+  "a node whose system has no binary of uWebSockets.js runs on the portable driver with one warning",
+  async (t) => {
+    const node = await ready(t, {}, NO_BINARY);
+    t.equal(node.transport, "portable");
+    t.equal(node.warnings.length, 1);
+    const [warning = ""] = node.warnings;
+    t.match(warning, /^uWebSockets\.js does not load in Node 99\.1\.0 on /);
+    t.match(warning, /portable transport is used instead, which needs up to \d/);
+    t.notMatch(warning, "\n");
+    const check = await jindou(t, ["check-config"], { env: FREE_ADDRESSES, preload: NO_BINARY });
+    t.equal(check.code, 0);
+    t.match(check.stderr, /^jindou: warning: uWebSockets\.js does not load .*\n$/);
+  },
+);
+
+t.test(
+  "with transport.driver uws, start and check-config fail with one line if uWebSockets.js does not load",
+  async (t) => {
+    const env = { ...FREE_ADDRESSES, JINDOU_TRANSPORT_DRIVER: "uws" };
+    for (const command of ["start", "check-config"]) {
+      const { code, stderr } = await jindou(t, [command], { env, preload: NO_BINARY });
+      t.equal(code, 2, command);
+      const [line = "", ...more] = stderr.trimEnd().split("\n");
+      t.match(line, /^jindou: uWebSockets\.js does not load in Node 99\.1\.0 on /);
+      t.match(line, /uws_\w+_999\.node.*\. Use Node 20/);
+      t.same(more, [], "no stack trace is printed");
+    }
+  },
+);
+
+/**
+ * Returns a preload that makes the package of the newest release available with this code. The
+ * real package has 133 MB.
+ */
+async function newestRelease(t: Test, code: string): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "jindou-test-"));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const name = "@btc-vision/uwebsockets.js";
+  await writeFile(join(folder, "package.json"), JSON.stringify({ name, version: "99.0.0" }));
+  await writeFile(join(folder, "index.mjs"), code);
+  const hooks = `export function resolve(specifier, context, next) {
+    if (specifier !== ${JSON.stringify(name)}) return next(specifier, context);
+    return { url: ${JSON.stringify(pathToFileURL(join(folder, "index.mjs")).href)}, shortCircuit: true };
+  }`;
+  return `import { register } from "node:module";
+    register("data:text/javascript,${encodeURIComponent(hooks)}");`;
+}
+
+const PINNED = new URL("../../node_modules/uWebSockets.js/dist/index.mjs", import.meta.url).href;
+
+t.test(
+  "the newest release of uWebSockets.js is preferred if it is installed and loads",
+  async (t) => {
+    const preload = await newestRelease(t, `export * from ${JSON.stringify(PINNED)};`);
+    const node = await ready(t, {}, preload);
+    t.match(node, { transport: "uws", library: "@btc-vision/uwebsockets.js 99.0.0", warnings: [] });
+  },
+);
+
+t.test(
+  "the release of the lock file is used if the newest release is installed and does not load",
+  async (t) => {
+    const preload = await newestRelease(t, `throw new Error("GLIBC_2.38 not found");`);
+    const node = await ready(t, {}, preload);
+    t.match(node, { transport: "uws", library: /^uws-pack 20\./, warnings: [] });
+  },
+);
