@@ -1,12 +1,13 @@
-// How much memory does an idle session need, and how fast can sessions connect? Opens 10,000
-// authenticated sessions, each a member of two of 20 groups. The raw server holds as many sockets
-// with two topics each. Memory is the resident set of the server process when it no longer changes.
-// Every measurement starts a new server, because a process does not return all freed memory to the
-// system.
+// How much memory and processor time do idle sessions need, and how fast can they connect? Opens
+// 4,000 authenticated sessions and then the others, each a member of two of 20 groups. The raw server
+// holds as many sockets with two topics each. Memory is the resident set of the server process when
+// it no longer changes. Every measurement starts a new server, because a process does not return all
+// freed memory to the system.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
-import type { Bench, Benchmark, Sample, Subject } from "./support/benchmark.ts";
+import type { Bench, Benchmark, Row, Sample, Subject, Target } from "./support/benchmark.ts";
+import { type Redis, startRedis } from "./support/clusters.ts";
 import {
   CONNECTION_NUMBER,
   connectFrame,
@@ -14,17 +15,21 @@ import {
   NATIVE_UPGRADE,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
-import { residentBytes } from "./support/proc.ts";
+import { residentBytes, threadSeconds } from "./support/proc.ts";
 import { alternate } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
 const USER = `user${CONNECTION_NUMBER}`;
 const GROUPS_OF_A_KIND = 10;
+/** Number of sessions after which the memory is measured for the first time. */
+const FEW_SESSIONS = 4000;
 const REST_STEP_MS = 500;
 /** Relative change in memory per step below which the process counts as at rest. */
 const REST_CHANGE = 0.002;
 const REST_STEPS_MAX = 12;
+const IDLE_SECONDS = 10;
+const STORES = ["embedded", "Redis"] as const;
 
 interface Contender {
   readonly server: Server;
@@ -32,8 +37,11 @@ interface Contender {
 }
 
 interface Costs {
+  /** Memory for each session while there are `FEW_SESSIONS`. */
+  readonly fewBytes: Sample;
   readonly bytes: Sample;
   readonly rate: Sample;
+  readonly idlePercent: Sample;
 }
 
 export const connections: Benchmark = {
@@ -42,58 +50,79 @@ export const connections: Benchmark = {
   isPinned: true,
 
   async run(bench) {
-    const count = bench.plan.sessions;
     const load = new LoadClient(bench.workbench, await compileLoad());
-    const [baseline, ours] = await alternate(bench, (subject) =>
-      measure(bench, { load, subject, count }),
-    );
-    const samplesOf = (key: keyof Costs) =>
-      [baseline.map((costs) => costs[key]), ours.map((costs) => costs[key])] as const;
-    return [
-      row(
-        {
-          title: "resident memory per session",
-          unit: "bytes",
-          target: { kind: "value", atMost: 4096 },
-        },
-        bench.subjects,
-        samplesOf("bytes"),
-      ),
-      row({ title: "connect rate", unit: "sessions/s" }, bench.subjects, samplesOf("rate")),
-    ];
+    const rows: Row[] = [];
+    for (const store of STORES) {
+      const redis = store === "Redis" ? await startRedis(bench) : undefined;
+      const [baseline, ours] = await alternate(bench, (subject) =>
+        measure(bench, { load, subject, redis }),
+      );
+      const rowOf = (title: string, unit: string, key: keyof Costs, target?: Target): Row =>
+        row({ title: `${store}: ${title}`, unit, ...(target && { target }) }, bench.subjects, [
+          baseline.map((costs) => costs[key]),
+          ours.map((costs) => costs[key]),
+        ]);
+      const all = bench.plan.sessions;
+      const few = Math.min(FEW_SESSIONS, all);
+      const memory: Target = { kind: "value", atMost: 5000 };
+      rows.push(
+        rowOf(`memory of each of ${few} sessions`, "bytes", "fewBytes", memory),
+        rowOf(`memory of each of ${all} sessions`, "bytes", "bytes", memory),
+        rowOf("connect rate", "sessions/s", "rate"),
+        rowOf(`processor time of ${all} idle sessions`, "% of a core", "idlePercent", {
+          kind: "value",
+          atMost: 1,
+        }),
+      );
+    }
+    return rows;
   },
 };
 
 async function measure(
   bench: Bench,
-  { load, subject, count }: { load: LoadClient; subject: Subject; count: number },
+  { load, subject, redis }: { load: LoadClient; subject: Subject; redis: Redis | undefined },
 ): Promise<Costs> {
-  const { server, opening } = await start(bench, subject, count);
+  const { sessions: count, isQuick, seconds } = bench.plan;
+  const { server, opening } = await start(bench, subject, redis);
   const port = server.clientPort;
-  const warmup = await load.hold({
-    port,
-    connections: Math.ceil(count / 10),
-    opening,
-  });
+  const hold = (connections: number, first = 0) => load.hold({ port, connections, first, opening });
+  const warmup = await hold(Math.ceil(count / 10));
   await warmup.release();
   const before = await restingBytes(server.pid);
-  const heldConnections = await load.hold({ port, connections: count, opening });
+  const few = Math.min(FEW_SESSIONS, Math.ceil(count / 2));
+  const fewConnections = await hold(few);
+  const withFew = await restingBytes(server.pid);
+  const otherConnections = await hold(count - few, few);
   const after = await restingBytes(server.pid);
-  await heldConnections.release();
+  const idlePercent = await idleShare(server, isQuick ? seconds : IDLE_SECONDS);
+  await fewConnections.release();
+  await otherConnections.release();
   await server.stop();
+  const connectSeconds = fewConnections.connectSeconds + otherConnections.connectSeconds;
   return {
+    fewBytes: { value: (withFew - before) / few },
     bytes: { value: (after - before) / count },
-    rate: { value: count / heldConnections.connectSeconds },
+    rate: { value: count / connectSeconds },
+    idlePercent: { value: idlePercent },
   };
 }
 
-async function start({ workbench }: Bench, subject: Subject, count: number): Promise<Contender> {
+let starts = 0;
+
+async function start(
+  { workbench, plan }: Bench,
+  subject: Subject,
+  redis: Redis | undefined,
+): Promise<Contender> {
   if (subject.kind === "raw") {
     const server = await startRaw(workbench, "topics", new Uint8Array());
     return { server, opening: { upgrade: NATIVE_UPGRADE } };
   }
-  const server = await startBroker(workbench, subject);
-  const uids = Array.from({ length: count }, (_, at) =>
+  starts += 1;
+  const prefix = `connections${starts}`;
+  const server = await startBroker(workbench, subject, redis && { url: redis.url, prefix });
+  const uids = Array.from({ length: plan.sessions }, (_, at) =>
     USER.replace(CONNECTION_NUMBER, connectionNumber(at)),
   );
   const backend = new Backend(server.apiPort);
@@ -126,4 +155,11 @@ async function restingBytes(pid: number): Promise<number> {
     if (isAtRest) break;
   }
   return last;
+}
+
+/** Returns the processor time of all threads of the server in percent of a core. */
+async function idleShare({ pid }: Server, seconds: number): Promise<number> {
+  const [startMs, before] = [performance.now(), threadSeconds(pid)];
+  await pause(seconds * 1000);
+  return ((threadSeconds(pid) - before) / ((performance.now() - startMs) / 1000)) * 100;
 }

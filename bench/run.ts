@@ -9,11 +9,13 @@ import { parseArgs } from "node:util";
 import { beside } from "./beside.ts";
 import { cluster } from "./cluster.ts";
 import { connections } from "./connections.ts";
+import { connects } from "./connects.ts";
 import { fanout } from "./fanout.ts";
 import { formats } from "./formats.ts";
 import { growth } from "./growth.ts";
 import { http } from "./http.ts";
 import { idle } from "./idle.ts";
+import { reconnects } from "./reconnects.ts";
 import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
 import { storeAppend } from "./store-append.ts";
@@ -31,6 +33,8 @@ const BENCHMARKS: readonly Benchmark[] = [
   formats,
   socketSend,
   stream,
+  connects,
+  reconnects,
   connections,
   userGroups,
   beside,
@@ -53,15 +57,16 @@ ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).joi
 Options:
   --rounds N        number of measurements of each value; more rounds make the medians more stable
   --seconds S       length of each measurement
-  --sessions N      number of sessions in connections and redis-restart (default: 10,000)
+  --sessions N      number of sessions in connections, reconnects and redis-restart, and at most
+                    this number in connects (default: 10,000)
   --against <ref>   compare with the build of another commit instead of the raw server
   --portable        measure the portable transport, compared with uWebSockets.js
   --profile         also print where our JavaScript thread spends its time
   --quick           only check that everything works; the results are meaningless
   --help            show this text
 
-Needs Linux and a C compiler (cc). beside, cluster, growth, idle, user-groups and redis-restart
-also need redis-server.
+Needs Linux and a C compiler (cc). beside, cluster, connections, connects, growth, idle, reconnects,
+redis-restart and user-groups also need redis-server.
 docs/benchmarks.md describes what is measured and how.
 `;
 

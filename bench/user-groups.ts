@@ -2,11 +2,10 @@
 // groups? Users are members of 10, 1,000 or 5,000 groups, each with one message. A measurement
 // visits all users in turn, so that the caches of the server do not hold a single user.
 
-import { setTimeout } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import { type Redis, startRedis } from "./support/clusters.ts";
-import { type Cost, costOf, inParallel } from "./support/cost.ts";
+import { type Cost, costOf, inParallel, waitUntilIdle } from "./support/cost.ts";
 import {
   CONNECTION_NUMBER,
   connectFrame,
@@ -15,7 +14,6 @@ import {
   PAYLOAD,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient } from "./support/load.ts";
-import { threadSeconds } from "./support/proc.ts";
 import { type Server, startBroker } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
@@ -27,10 +25,6 @@ const LISTS_PER_USER = 5;
 /** The last users of each kind, who have read all groups but a few. */
 const READERS = 4;
 const UNREAD_GROUPS = 2;
-/** Processor time between two checks below which a node is idle. */
-const IDLE_SECONDS = 0.02;
-const IDLE_CHECK_MS = 200;
-const MAX_IDLE_CHECKS = 50;
 const PAGE_SIZE = 100;
 const CONCURRENCY = 32;
 const STORES = ["embedded", "Redis"] as const;
@@ -156,17 +150,6 @@ async function measure(world: World): Promise<Costs> {
       await costOf(world, USERS, () => connect(world, groups)),
     );
   return costs;
-}
-
-/** Waits, for a while, until the node has ended the connections of the previous measurement. */
-async function waitUntilIdle({ pid }: Server): Promise<void> {
-  let before = Number.NEGATIVE_INFINITY;
-  for (let check = 0; check < MAX_IDLE_CHECKS; check++) {
-    const now = threadSeconds(pid);
-    if (now - before < IDLE_SECONDS) return;
-    before = now;
-    await setTimeout(IDLE_CHECK_MS);
-  }
 }
 
 async function list(

@@ -1,5 +1,6 @@
 // Measures processor times: that of the node, and that of Redis.
 
+import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "./clusters.ts";
 import { threadSeconds } from "./proc.ts";
 import type { Server } from "./servers.ts";
@@ -32,6 +33,22 @@ export async function costOf(
 /** Returns the processor time of the process so far in milliseconds, 0 if there is no process. */
 export function processorMs(pid: number | undefined): number {
   return pid === undefined ? 0 : threadSeconds(pid) * 1000;
+}
+
+/** Processor time between two checks below which a server is idle. */
+const IDLE_SECONDS = 0.02;
+const IDLE_CHECK_MS = 200;
+const MAX_IDLE_CHECKS = 50;
+
+/** Waits, for at most ten seconds, until the server has finished what the last clients caused. */
+export async function waitUntilIdle({ pid }: Pick<Server, "pid">): Promise<void> {
+  let before = Number.NEGATIVE_INFINITY;
+  for (let check = 0; check < MAX_IDLE_CHECKS; check++) {
+    const now = threadSeconds(pid);
+    if (now - before < IDLE_SECONDS) return;
+    before = now;
+    await pause(IDLE_CHECK_MS);
+  }
 }
 
 /** Calls `step` with each item, at most `concurrency` at a time. */

@@ -7,6 +7,7 @@ import { type ChannelRef, type Message, STREAM_CONTENT } from "../../src/broker/
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createNativeProtocol } from "../../src/protocol/native/native.ts";
 import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
+import type { ResumePoint } from "../../src/protocol/protocol.ts";
 
 /** Placeholder for the 10-digit number of the message. */
 export const MESSAGE_NUMBER = "{kkkkkkkk}";
@@ -145,7 +146,11 @@ export function clientFrame(content: Uint8Array | string): Uint8Array {
   return Buffer.concat([Buffer.from([...head, 0, 0, 0, 0]), payload]);
 }
 
-export function connectFrame(uid: string, token: string): Uint8Array {
+export function connectFrame(
+  uid: string,
+  token: string,
+  resume: readonly ResumePoint[] = [],
+): Uint8Array {
   return clientFrame(
     encodeOperation({
       kind: "connect",
@@ -157,7 +162,7 @@ export function connectFrame(uid: string, token: string): Uint8Array {
       flag: 0,
       deviceId: "",
       level: undefined,
-      resume: [],
+      resume,
     }),
   );
 }

@@ -22,7 +22,7 @@
 //     latency of a message counts from the time at which it was due, so that it includes the delay
 //     of a server that falls behind.
 //
-//   load mode=hold port=P connections=N upgrade=F [open=F replies=R] [reply=HEX]
+//   load mode=hold port=P connections=N [first=I] upgrade=F [open=F replies=R] [reply=HEX]
 //     Prints the result when all connections are open, and keeps them open until stdin ends. For
 //     each line on stdin it prints one line of JSON: the number of open connections, and the number
 //     of frames they have received that begin with `reply`.
@@ -31,6 +31,7 @@
 //
 //   port, publishPort  one or more ports with commas between them; connections use them in turn
 //   process            one or more process ids, whose CPU time is printed in total and for each
+//   first              connection number of the first connection, 0 by default
 //   upgrade, open      files with the WebSocket upgrade and the first frame of a connection
 //   replies            number of frames to wait for after `open`
 //   message            file with the frame or request of one message
@@ -402,6 +403,7 @@ static void make_connections(const Options *options) {
   const Template *publishUpgrade = template_of(options, "publishUpgrade"), *publishOpen = template_of(options, "publishOpen");
   Numbers ports = numbers(options, "port"), publishPorts = numbers(options, "publishPort");
   connectionCount = (int)number(options, "connections");
+  int first = (int)number(options, "first");
   receiverCount = isFanout ? connectionCount : 0;
   if (isStream) dueGapNs = (uint64_t)(1e9 / (number(options, "rate") * connectionCount));
   connectionCount += isStream ? receiverCount : isHttpPublish ? depth : isFanout ? 1 : 0;
@@ -409,7 +411,7 @@ static void make_connections(const Options *options) {
   for (int i = 0; i < connectionCount; i++) {
     int isPublisher = isFanout && i >= receiverCount;
     Connection *connection = &connections[i];
-    connection->id = isStream ? i % receiverCount : i;
+    connection->id = first + (isStream ? i % receiverCount : i);
     connection->port = (int)nth(isPublisher ? &publishPorts : &ports, i);
     connection->isHttp = isPublisher ? isHttpPublish : isHttp;
     connection->role = isPublisher ? PUBLISHER : isFanout ? RECEIVER : REQUESTER;

@@ -194,6 +194,8 @@ export class LoadClient {
   async hold(run: {
     readonly port: number | readonly number[];
     readonly connections: number;
+    /** Number of the first connection. Default: 0. */
+    readonly first?: number;
     readonly opening: Opening;
     /** First bytes of the frames to count. Default: all frames are counted. */
     readonly replyStart?: Uint8Array;
@@ -202,6 +204,7 @@ export class LoadClient {
       "mode=hold",
       `port=${run.port}`,
       `connections=${run.connections}`,
+      `first=${run.first ?? 0}`,
       ...this.#opening(run.opening, ["upgrade", "open"]),
       ...(run.replyStart === undefined ? [] : [replyOption(run.replyStart)]),
     ]);

@@ -2,7 +2,7 @@
 // from /proc. Owns the samples since the start of the period.
 
 import { setTimeout as pause } from "node:timers/promises";
-import type { Redis } from "ioredis";
+import { Redis } from "ioredis";
 import { cpuSeconds } from "./proc.ts";
 
 const STEP_MS = 250;
@@ -122,4 +122,15 @@ async function commandsOf(client: Redis): Promise<Counts> {
   const rows = [...stats.matchAll(/^cmdstat_([^:]+):calls=(\d+)/gm)];
   const counts = rows.map(([, name = "", calls]) => [name, Number(calls)] as const);
   return new Map(counts.filter(([name]) => !OWN_COMMANDS.test(name)));
+}
+
+/** Commands that nodes send to Redis for sessions. The others run inside the scripts. */
+const CALLS: readonly string[] = ["evalsha", "ssubscribe", "sunsubscribe"];
+
+/** Returns the number of scripts and subscriptions that the server has run so far. */
+export async function callsOf(url: string): Promise<number> {
+  const client = new Redis(url);
+  const commands = await commandsOf(client);
+  client.disconnect();
+  return CALLS.reduce((sum, name) => sum + (commands.get(name) ?? 0), 0);
 }

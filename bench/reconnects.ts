@@ -1,0 +1,154 @@
+// Do 10,000 clients that reconnect at once, each with 100 resume points, or that disconnect at once,
+// delay others? A sender that stays connected sends at a fixed rate meanwhile. Ten resume points of
+// a client are groups, the others are personal channels. No client has missed a message.
+
+import { setTimeout as pause } from "node:timers/promises";
+import type { ChannelRef } from "../src/broker/model.ts";
+import type { ResumePoint } from "../src/protocol/protocol.ts";
+import { connectNative } from "../test/support/native-client.ts";
+import type { NativeClient } from "../test/support/native-session.ts";
+import { Backend, TOKEN } from "./support/backend.ts";
+import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
+import { type Redis, startRedis } from "./support/clusters.ts";
+import { waitUntilIdle } from "./support/cost.ts";
+import { connectFrame, NATIVE_UPGRADE, PAYLOAD } from "./support/frames.ts";
+import { compileLoad, LoadClient } from "./support/load.ts";
+import { MEMBER, memberName } from "./support/members.ts";
+import { type Server, startBroker } from "./support/servers.ts";
+import { row } from "./support/stats.ts";
+
+const GROUPS = 10;
+const POINTS = 100;
+const SEND_INTERVAL_MS = 10;
+const QUIET_MS = 3000;
+const SHARE = 0.99;
+const SENDER = "sender";
+
+/** A build that is measured, and the Redis that it uses. */
+interface World {
+  readonly subject: Extract<Subject, { kind: "broker" }>;
+  readonly redis: Redis | undefined;
+  readonly load: LoadClient;
+}
+
+interface Figures {
+  readonly servedSeconds: Sample;
+  /** 99 of 100 sends took at most this number of milliseconds. */
+  readonly quietMs: Sample;
+  readonly reconnectMs: Sample;
+  readonly disconnectMs: Sample;
+}
+
+export const reconnects: Benchmark = {
+  name: "reconnects",
+  question: "clients that reconnect at once with 100 resume points each, 10,000 by default",
+  isPinned: true,
+
+  async run(bench) {
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    const builds = bench.subjects.filter((subject) => subject.kind === "broker");
+    const rows: Row[] = [];
+    for (const store of ["embedded", "Redis"] as const) {
+      const redis = store === "Redis" ? await startRedis(bench) : undefined;
+      const figures = builds.map((): Figures[] => []);
+      for (let round = 0; round < bench.plan.rounds; round++)
+        for (const [at, subject] of builds.entries())
+          figures[at]?.push(await measure(bench, { subject, redis, load }));
+      rows.push(...rowsOf(bench, store, figures));
+    }
+    return rows;
+  },
+};
+
+/** With one build, the baseline of a send is a send to the quiet server. */
+function rowsOf(bench: Bench, store: string, samples: readonly (readonly Figures[])[]): Row[] {
+  const [first = [], last = first] = samples;
+  const [baseline, ours] = bench.subjects;
+  const isAlone = samples.length === 1;
+  const of = (figures: readonly Figures[], key: keyof Figures) => figures.map((all) => all[key]);
+  const rowOf = (title: string, unit: string, key: keyof Figures, quiet: keyof Figures) =>
+    row(
+      {
+        title: `${store}: ${title}`,
+        unit,
+        target: { kind: "value", atMost: unit === "s" ? 8 : 100 },
+      },
+      [isAlone ? { name: key === quiet ? ours.name : "alone" } : baseline, ours],
+      [of(first, isAlone ? quiet : key), of(last, key)],
+    );
+  return [
+    rowOf("time until all clients are served", "s", "servedSeconds", "servedSeconds"),
+    rowOf("a send while they reconnect, p99", "ms", "reconnectMs", "quietMs"),
+    rowOf("a send while they disconnect, p99", "ms", "disconnectMs", "quietMs"),
+  ];
+}
+
+let starts = 0;
+
+async function measure(bench: Bench, { subject, redis, load }: World): Promise<Figures> {
+  starts += 1;
+  const link = redis && { url: redis.url, prefix: `reconnects${starts}` };
+  const server = await startBroker(bench.workbench, subject, link);
+  const { sessions } = bench.plan;
+  await createUsers(server, sessions);
+  const sender = await connectNative(undefined, {
+    ...{ port: server.clientPort, uid: SENDER, token: TOKEN },
+  });
+  await waitUntilIdle(server);
+  const connect = () =>
+    load.hold({
+      port: server.clientPort,
+      connections: sessions,
+      opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(MEMBER, TOKEN, pointsOf()) },
+    });
+  const quietMs = await sendDuring(sender, pause(bench.plan.isQuick ? 100 : QUIET_MS));
+  const first = await connect();
+  await first.release();
+  await waitUntilIdle(server);
+  const reconnecting = connect();
+  const reconnectMs = await sendDuring(sender, reconnecting);
+  const held = await reconnecting;
+  const disconnectMs = await sendDuring(
+    sender,
+    held.release().then(() => waitUntilIdle(server)),
+  );
+  sender.kill();
+  await server.stop();
+  return { servedSeconds: { value: held.connectSeconds }, quietMs, reconnectMs, disconnectMs };
+}
+
+async function createUsers(server: Server, count: number): Promise<void> {
+  const uids = Array.from({ length: count }, (_, at) => memberName(at));
+  const backend = new Backend(server.apiPort);
+  await backend.registerUsers([...uids, SENDER]);
+  for (let at = 0; at < GROUPS; at++) await backend.createGroup(groupOf(at).id, uids);
+  backend.close();
+}
+
+const groupOf = (at: number): ChannelRef => ({ id: `group${at}`, type: 2 });
+
+function pointsOf(): readonly ResumePoint[] {
+  return Array.from({ length: POINTS }, (_, at) => ({
+    channel: at < GROUPS ? groupOf(at) : { id: `peer${at}`, type: 1 },
+    lastSeq: 0,
+  }));
+}
+
+/** Sends at a fixed rate until `end` resolves. Returns the time to the SENDACK of 99 of 100. */
+async function sendDuring(sender: NativeClient, end: Promise<unknown>): Promise<Sample> {
+  const channel = { id: "receiver", type: 1 } as const;
+  const times: Promise<number>[] = [];
+  const send = async () => {
+    const startMs = performance.now();
+    await sender.send(channel, PAYLOAD);
+    return performance.now() - startMs;
+  };
+  const timer = setInterval(() => times.push(send()), SEND_INTERVAL_MS);
+  try {
+    await end;
+  } finally {
+    clearInterval(timer);
+  }
+  const sorted = (await Promise.all(times)).sort((a, b) => a - b);
+  return { value: sorted[Math.floor(sorted.length * SHARE)] ?? 0 };
+}
