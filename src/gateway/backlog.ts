@@ -58,6 +58,8 @@ interface PendingStream extends StreamName {
   cursor: StreamCursor;
   /** True if some of the stream's events were not kept or may have been missed. */
   mustRead: boolean;
+  /** `nextIndex` of the newest event that was left to the store. Absent if none was. */
+  leftIndex?: number;
   /** True if the whole stream was pushed while the session joined. */
   readonly isPushed?: boolean;
   /** True if the stream has ended and the client may have any part of it. */
@@ -315,6 +317,7 @@ export class Backlog implements PersonalBacklog {
       // Marks the position of the stream among the other events.
       if (!pending.mustRead) this.#keepEvent(event);
       pending.mustRead = true;
+      pending.leftIndex = stream.nextIndex;
       return;
     }
     const isContiguous = !this.isJoining || stream.index === 0;
@@ -376,7 +379,8 @@ export class Backlog implements PersonalBacklog {
     if (pending === undefined) return;
     if (pending.isMissedEnd) this.#pushState(snapshot);
     else for (const event of eventsFrom(snapshot, pending.cursor)) this.#pushEvent(event);
-    pending.mustRead = false;
+    // An event that arrived after the read may be missing in the snapshot.
+    pending.mustRead = (pending.leftIndex ?? 0) > snapshot.nextIndex;
     if (pending.cursor.index < snapshot.nextIndex) pending.cursor = cursorAtEnd(snapshot);
   }
 
