@@ -6,7 +6,10 @@ import type { Cluster } from "./ports.ts";
 
 export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 
-export function shareInterest(cluster: Interest): { owner(): Interest } {
+export function shareInterest(
+  cluster: Interest & Partial<Pick<Cluster, "deliversAll">>,
+): { owner(): Interest } {
+  if (cluster.deliversAll) return { owner: () => cluster };
   const owners = new Map<Topic, readonly Interest[]>();
   /** Records that `owner` listens to `topic`. `single` is `[owner]`, shared to save memory. */
   function own(topic: Topic, owner: Interest, single: readonly Interest[]) {
@@ -22,7 +25,7 @@ export function shareInterest(cluster: Interest): { owner(): Interest } {
           // Also called if another owner listens, because the call of that owner may be unfinished.
           await cluster.listen(...topics);
         },
-        async subscribe(...topics) {
+        subscribe(...topics) {
           for (const topic of topics) own(topic, self, single);
           return cluster.subscribe(...topics);
         },

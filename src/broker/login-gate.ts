@@ -7,7 +7,7 @@ import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
 import { BrokerError } from "./errors.ts";
 import type { Throttle } from "./ports.ts";
-import { VerifiedPairs } from "./verified-pairs.ts";
+import { pairOf, VerifiedPairs } from "./verified-pairs.ts";
 
 export interface LoginLimits {
   /** Number of failures within `windowS` that block a network and slow down a username. */
@@ -78,8 +78,9 @@ export class LoginGate {
       try {
         if (rank >= 0) await this.#slowDown(user);
         const isRight = await verify(rank);
-        if (isRight) this.#verified.recordSuccess(network, username);
-        else this.#verified.recordFailure(network, username);
+        const pair = pairOf(network, username);
+        if (isRight) this.#verified.recordSuccess(pair);
+        else this.#verified.recordFailure(pair);
         await (isRight ? this.#throttle.clear(user) : this.#count([user, state.key]));
         return isRight;
       } finally {
@@ -117,7 +118,7 @@ export class LoginGate {
   }
 
   #ownFailures(network: string, username: string): number | undefined {
-    const failures = this.#verified.failures(network, username);
+    const failures = this.#verified.failures(pairOf(network, username));
     return failures !== undefined && failures < this.#limits.attempts ? failures : undefined;
   }
 

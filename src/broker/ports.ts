@@ -56,7 +56,7 @@ export interface UserStore {
 }
 
 export interface UserState {
-  /** All groups, and possibly groups that the user left (see `ChannelStore.groupsAmong`). */
+  /** All groups, and possibly groups that the user left (see `JoinState.groups`). */
   readonly groups: readonly string[];
   /** Highest inboxSeq in the user's command inbox, 0 if the inbox is empty. */
   readonly inboxSeq: number;
@@ -152,19 +152,6 @@ export interface ChannelStore {
   /** Returns the groups in which `uid` has either kind of membership, without disbanded groups. */
   groupsOf(uid: string): Promise<readonly string[]>;
   /**
-   * Returns which of `channelIds` (no duplicates) are in `groupsOf(uid)`. A caller that already
-   * listens to the topics of these groups and of the user misses no later change.
-   */
-  groupsAmong(
-    uid: string,
-    channelIds: readonly string[],
-  ): Promise<{
-    /** In no particular order. */
-    readonly groups: readonly string[];
-    /** False if the user may also be a member of groups outside `channelIds`. */
-    readonly isAll: boolean;
-  }>;
-  /**
    * Returns, for each uid in order, the seq that the group's newest message had when the user
    * became a member, or `undefined` if the group is not in `groupsOf(uid)`.
    */
@@ -240,6 +227,15 @@ export interface HistorySlice {
   readonly more: boolean;
 }
 
+/** A reader's position in a channel. */
+export interface ResumePosition {
+  readonly key: ChannelKey;
+  /** The reader has all messages through this seq. */
+  readonly lastSeq: number;
+  /** No message that the reader has, has a higher id. 0 if ids are not compared. */
+  readonly lastId: number;
+}
+
 export interface ResumeSeqs {
   /** Seq of the newest message, 0 if there is none. Its event may not have arrived yet. */
   readonly headSeq: number;
@@ -287,17 +283,6 @@ export interface MessageStore {
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the seq of the newest published message, 0 if there is none. */
   headSeq(key: ChannelKey): Promise<number>;
-  /**
-   * Returns the seqs from which a reader resumes. The reader has all messages through `lastSeq`,
-   * and none of them has an id higher than `lastId`. With `lastId` 0 the ids are not compared.
-   */
-  resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): Promise<ResumeSeqs>;
-  /**
-   * Returns a message id. Every message stored after this call has a higher id, even if the clock
-   * was set back. If the store has one counter of message ids, no earlier message has a higher id.
-   * If it has several counters, messages of the last two seconds may also have a higher id.
-   */
-  newestMessageId(): Promise<number>;
 }
 
 export interface CommandDraft {
@@ -586,8 +571,15 @@ export interface LoggedInSession {
 
 export type LoginResult =
   | ({ readonly kind: "entered" } & LoggedInSession & {
-        /** All groups, and possibly groups that the user left (see `ChannelStore.groupsAmong`). */
+        /** All groups, and possibly groups that the user left (see `JoinState.groups`). */
         readonly groups: readonly string[];
+        /**
+         * A message id. Every message stored after the login has a higher id, even if the clock was
+         * set back. If the store has one counter of message ids, no earlier message has a higher
+         * id. If it has several counters, messages of the last two seconds may also have a higher
+         * id.
+         */
+        readonly newestId: number;
       })
   | {
       /** The session to continue was ended. Nothing was entered or changed. */
@@ -598,6 +590,32 @@ export type LoginResult =
       /** No device of this flag has the token. Nothing was entered or changed. */
       readonly kind: "unauthorized";
     };
+
+export interface JoinRequest {
+  readonly session: SessionName;
+  /** Groups that `login` returned, without duplicates. */
+  readonly groups: readonly string[];
+  readonly positions: readonly ResumePosition[];
+  readonly inboxPage: Pick<HistoryRange, "limit" | "maxBytes">;
+}
+
+export interface JoinState {
+  /** False if the session was ended, or if the store has lost it. */
+  readonly isEntered: boolean;
+  /** Those of the requested groups that are in `groupsOf(uid)`, in no particular order. */
+  readonly groups: readonly string[];
+  /** False if the user may also be a member of groups that were not requested. */
+  readonly isAll: boolean;
+  /** Seqs from which the reader resumes, for each position in order. */
+  readonly resumeSeqs: readonly ResumeSeqs[];
+  /** First page of the user's command inbox (see `readInbox`). */
+  readonly commands: readonly InboxCommand[];
+  /**
+   * Keys of the channels with an active stream, among the requested groups and the user's personal
+   * channels. May contain a channel whose stream has just ended.
+   */
+  readonly streamKeys: readonly ChannelKey[];
+}
 
 export interface SessionEntry extends LoggedInSession {
   readonly incarnation: Incarnation;
@@ -638,7 +656,17 @@ export interface SessionStore {
    * If a token is replaced after a session was entered with it, every later call of `sessionsOf`
    * returns that session, so that the caller who replaced the token can end it.
    */
-  login(session: SessionRecord, incarnation: Incarnation, terms?: LoginTerms): Promise<LoginResult>;
+  login(
+    session: SessionRecord,
+    incarnation: Incarnation,
+    terms?: LoginTerms,
+  ): MaybePromise<LoginResult>;
+  /**
+   * Reads what a session joins with. A caller that already listens to the topics of the user and of
+   * these groups misses no later change. On one server, the state is that of one moment, and so is
+   * the part of each server on a Redis Cluster.
+   */
+  joinState(request: JoinRequest): MaybePromise<JoinState>;
   /**
    * Removes a session that its node no longer serves. Has no effect if it is not in the store.
    * `cause` is why the session ended, `undefined` if the connection was lost.
@@ -885,6 +913,8 @@ export interface ResyncHandler {
 
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
+  /** True if every event reaches this node, whatever it listens to. */
+  readonly deliversAll: boolean;
   /** Sets the listener and the handler for missed events. Called once, before `start`. */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
@@ -898,7 +928,7 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    * then on, but the events may reach the listener only after `listen` has resolved. Resolves with
    * true if they reach it already, so that `listen` has nothing left to do.
    */
-  subscribe(...topics: readonly Topic[]): Promise<boolean>;
+  subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */
   unlisten(topic: Topic): void;
   /** Resolves when every event published before the call has reached the listener. */

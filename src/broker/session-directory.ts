@@ -107,14 +107,12 @@ export class SessionDirectory {
   }
 
   /**
-   * Must be called after the node has started to listen to the user's topic. Before that, the node
-   * may have missed the event that ended the session.
+   * Ends the session unless it may continue. Must be called for a session that is not in the store
+   * (`JoinState.isEntered`): the node has missed the event that ended it, or the store has lost it.
    */
-  async check({ uid, sessionId }: SessionName): Promise<void> {
-    const [entries = []] = await this.#ports.store.sessionsOf([uid]);
+  async recheck({ sessionId }: SessionName): Promise<void> {
     const login = this.#local.get(sessionId);
-    const isStored = entries.some(({ session }) => session.sessionId === sessionId);
-    if (login === undefined || isStored) return;
+    if (login === undefined) return;
     const [result] = await this.#confirmAtStore([login]);
     if (result?.kind === "failed") throw result.error;
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);

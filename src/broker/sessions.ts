@@ -36,6 +36,8 @@ export type OpenResult =
       readonly order: number;
       /** All groups of the user. May also contain groups that the user has left. */
       readonly groups: readonly string[];
+      /** Message id. Every message stored after the login has a higher id. */
+      readonly newestId: number;
     }
   | {
       /** The session cannot be continued, and the client must not reconnect by itself. */
@@ -88,8 +90,8 @@ export function createSessions(
           if (result.reason === "banned") throw new BrokerError("banned");
           return { kind: "ended", reason: result.reason };
         case "entered": {
-          const { session, order, groups } = result;
-          return { kind: "open", record: session, order, groups };
+          const { session, order, groups, newestId } = result;
+          return { kind: "open", record: session, order, groups, newestId };
         }
       }
     },

@@ -8,7 +8,7 @@ import { Semaphore } from "../lib/semaphore.ts";
 import { BrokerError } from "./errors.ts";
 import type { Clock, Throttle } from "./ports.ts";
 import { SlowTurns } from "./slow-turns.ts";
-import { VerifiedPairs } from "./verified-pairs.ts";
+import { pairOf, VerifiedPairs } from "./verified-pairs.ts";
 
 interface TokenLimits {
   /** Number of failures within `windowS` after which a network is slowed down. */
@@ -64,52 +64,42 @@ export class TokenGate {
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);
-    const hasOwnLimit = this.#mayFail(network, uid);
-    const key = hasOwnLimit ? `${network} ${uid}` : network; // addresses contain no space
-    const outcome = await this.#withSlot(key, async () =>
-      this.#isSlowedDown(network, uid)
-        ? undefined
-        : { checked: await this.#check(network, uid, check) },
-    );
-    if (outcome !== undefined) return outcome.checked;
+    const pair = pairOf(network, uid);
+    const key = this.#mayFail(pair) ? pair : network;
+    const checks = this.#checks.get(key) ?? { semaphore: new Semaphore(MAX_CHECKS), count: 0 };
+    this.#checks.set(key, checks);
+    checks.count += 1;
+    await checks.semaphore.enter();
+    try {
+      if (!this.#isSlowedDown(network, pair)) return await this.#check(network, pair, check);
+    } finally {
+      checks.semaphore.leave();
+      checks.count -= 1;
+      if (checks.count === 0) this.#checks.delete(key);
+    }
     await this.#slowTurns.wait(network);
-    return this.#check(network, uid, check);
+    return this.#check(network, pair, check);
   }
 
-  async #check<T>(network: string, uid: string, check: () => Promise<T>): Promise<T> {
+  async #check<T>(network: string, pair: string, check: () => Promise<T>): Promise<T> {
     try {
       const checked = await check();
-      this.#verified.recordSuccess(network, uid);
+      this.#verified.recordSuccess(pair);
       return checked;
     } catch (error) {
       if (error instanceof BrokerError && error.code === "unauthorized")
-        await this.#countFailure(network, uid);
+        await this.#countFailure(network, pair);
       throw error;
     }
   }
 
-  async #withSlot<T>(key: string, step: () => Promise<T>): Promise<T> {
-    const checks = this.#checks.get(key) ?? {
-      semaphore: new Semaphore(MAX_CHECKS),
-      count: 0,
-    };
-    this.#checks.set(key, checks);
-    checks.count += 1;
-    try {
-      return await checks.semaphore.run(step);
-    } finally {
-      checks.count -= 1;
-      if (checks.count === 0) this.#checks.delete(key);
-    }
-  }
-
-  #isSlowedDown(network: string, uid: string): boolean {
+  #isSlowedDown(network: string, pair: string): boolean {
     const { count } = this.#failures(network);
-    return count >= this.#ports.limits.attempts && !this.#mayFail(network, uid);
+    return count >= this.#ports.limits.attempts && !this.#mayFail(pair);
   }
 
-  #mayFail(network: string, uid: string): boolean {
-    const failures = this.#verified.failures(network, uid);
+  #mayFail(pair: string): boolean {
+    const failures = this.#verified.failures(pair);
     return failures !== undefined && failures < this.#ports.limits.attempts;
   }
 
@@ -122,8 +112,8 @@ export class TokenGate {
     return NONE;
   }
 
-  async #countFailure(network: string, uid: string): Promise<void> {
-    this.#verified.recordFailure(network, uid);
+  async #countFailure(network: string, pair: string): Promise<void> {
+    this.#verified.recordFailure(pair);
     const { throttle, limits, clock } = this.#ports;
     const windowMs = limits.windowS * 1000;
     const previous = this.#failures(network);

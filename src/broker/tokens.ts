@@ -1,9 +1,9 @@
 // Hashes and compares tokens. A token must never be stored or compared in any other form.
 
-import { createHash, timingSafeEqual } from "node:crypto";
+import { hash, timingSafeEqual } from "node:crypto";
 
 export function hashToken(token: string): Uint8Array {
-  return createHash("sha256").update(token).digest();
+  return hash("sha256", token, "buffer");
 }
 
 /** Returns the start of the hash. It identifies the token and need not be secret. */

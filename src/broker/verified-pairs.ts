@@ -10,24 +10,22 @@ export class VerifiedPairs {
   readonly #failures = new BoundedMap<string, number>(MAX_PAIRS);
 
   /** Returns the failures since the last success, `undefined` if no success is remembered. */
-  failures(network: string, name: string): number | undefined {
-    return this.#failures.get(pairOf(network, name));
+  failures(pair: string): number | undefined {
+    return this.#failures.get(pair);
   }
 
-  recordSuccess(network: string, name: string): void {
-    const pair = pairOf(network, name);
+  recordSuccess(pair: string): void {
     this.#failures.delete(pair); // moves the pair to the end, to be dropped last
     this.#failures.set(pair, 0);
   }
 
-  recordFailure(network: string, name: string): void {
-    const pair = pairOf(network, name);
+  recordFailure(pair: string): void {
     const failures = this.#failures.get(pair);
     if (failures !== undefined) this.#failures.set(pair, failures + 1);
   }
 }
 
-/** Returns the key of a pair. It is unambiguous because addresses contain no space. */
-function pairOf(network: string, name: string): string {
+/** Returns the name of a pair. It is unambiguous because addresses contain no space. */
+export function pairOf(network: string, name: string): string {
   return `${network} ${name}`;
 }

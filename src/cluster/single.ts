@@ -12,8 +12,11 @@ import type {
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { createNodeDescription, type NodeDetails } from "./node-description.ts";
 
+const DONE = Promise.resolve();
+
 export class SingleNode implements Cluster {
   readonly nodeId: string;
+  readonly deliversAll = true;
   readonly incarnation: Incarnation;
   readonly #describe: () => NodeInfo;
   #listener: (event: ClusterEvent) => void = () => {};
@@ -48,12 +51,12 @@ export class SingleNode implements Cluster {
   }
 
   async heartbeat(): Promise<void> {}
-  async listen(): Promise<void> {}
-  async subscribe(): Promise<boolean> {
+  listen = () => DONE;
+  subscribe(): true {
     return true;
   }
   unlisten(): void {}
-  async barrier(): Promise<void> {}
+  barrier = () => DONE;
   recovery(): undefined {}
   delivered(): undefined {}
   async start(): Promise<void> {}

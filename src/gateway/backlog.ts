@@ -94,6 +94,8 @@ export class Backlog implements PersonalBacklog {
   isResumed = false;
   /** True if the client may have streams of the scope that this node does not know of. */
   mayMissEnds: boolean;
+  /** Newest seq of the group when the resumed position was compared with the store. */
+  #headSeq = 0;
   /** Per channel, seq up to which the session has the messages, and their highest message id. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
@@ -102,6 +104,8 @@ export class Backlog implements PersonalBacklog {
   #events: ChannelEvent[] | undefined;
   /** True while no later read of the store is planned, so that every event must be kept. */
   #keepsAllEvents = false;
+  /** True if an event of a stream was left to the store. */
+  #hasLeftEvents = false;
   #bytes = 0;
   #missedEndCount = 0;
 
@@ -124,6 +128,7 @@ export class Backlog implements PersonalBacklog {
   }
 
   get mustRead(): boolean {
+    if (this.#hasLeftEvents) return true;
     if (this.#pendingStreams === undefined) return false;
     for (const { mustRead } of this.#pendingStreams.values()) if (mustRead) return true;
     return false;
@@ -139,6 +144,17 @@ export class Backlog implements PersonalBacklog {
 
   get hasBegun(): boolean {
     return this.#positions !== undefined;
+  }
+
+  /** Starts at the client's position in a group, whose newest stored seq is `headSeq`. */
+  resume(headSeq: number): void {
+    this.isResumed = true;
+    this.#headSeq = headSeq;
+  }
+
+  /** Returns true if messages of the group after the session's position are only in the store. */
+  lacksMessages(key: ChannelKey, deliveredSeq: number): boolean {
+    return Math.max(this.#headSeq, deliveredSeq) > this.seqOf(key);
   }
 
   seqOf(key: ChannelKey): number {
@@ -165,10 +181,11 @@ export class Backlog implements PersonalBacklog {
     if (session.ended !== undefined) return;
     if (this.mayMissEnds && isEnd(event) && !this.#streams.has(streamName(event)))
       this.addMissedEnd(event);
-    if (status === "early") {
-      if (event.stream === undefined && session.hasConnack) this.#pushEvent(event);
-    } else if (status === "holding" && event.stream === undefined) this.#holdItem(event);
-    else if (status === "holding" || status === "streams") this.#withhold(event);
+    if (status === "holding" || status === "streams") {
+      if (status === "holding" && event.stream === undefined) this.#holdItem(event);
+      else this.#withhold(event);
+    } else if (event.stream !== undefined) this.#hasLeftEvents = true;
+    else if (status === "early" && session.hasConnack) this.#pushEvent(event);
   }
 
   hold(): void {
@@ -306,6 +323,7 @@ export class Backlog implements PersonalBacklog {
     this.#heldItems = undefined;
     this.#events = undefined;
     this.#pendingStreams = undefined;
+    this.#hasLeftEvents = false;
   }
 
   #withhold(event: ChannelEvent): void {
@@ -323,7 +341,10 @@ export class Backlog implements PersonalBacklog {
     const isContiguous = !this.isJoining || stream.index === 0;
     // If the stream is still active, it is read later. If it has ended, nothing is missing, because
     // the client never had any of it.
-    if (!isContiguous && !this.#keepsAllEvents) return;
+    if (!isContiguous && !this.#keepsAllEvents) {
+      this.#hasLeftEvents = true;
+      return;
+    }
     this.#keepEvent(event);
     const { index, textOffset } = stream;
     const cursor = { index, textOffset };

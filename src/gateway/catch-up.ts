@@ -81,25 +81,41 @@ export class CatchUps {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
   }
 
-  /** In a channel that it resumes, the session goes live after the missed messages were pushed. */
-  async connect(session: Session, resumedPersonal: readonly ChannelRef[]): Promise<void> {
+  /**
+   * In a channel with missed messages, the session goes live after they were pushed, and in others
+   * at once. `missedPersonal` are personal channels with missed messages. `streamKeys` are those of
+   * `JoinState`.
+   */
+  async connect(
+    session: Session,
+    missedPersonal: readonly ChannelRef[],
+    streamKeys: readonly ChannelKey[],
+  ): Promise<void> {
     const { groups } = this.#ports;
-    const resumed: Backlog[] = [];
+    const behind: Backlog[] = [];
     const live: Backlog[] = [];
     const slice = groups.slice();
     for (const id of session.joining ?? []) {
       if (slice.shouldYield()) await slice.yield();
-      const backlog = groups.get(id)?.backlogOf(session);
-      if (backlog?.isResumed) resumed.push(backlog);
-      else if (backlog !== undefined && !backlog.isOver) {
+      const group = groups.get(id);
+      const backlog = group?.backlogOf(session);
+      if (group === undefined || backlog === undefined || backlog.isOver) continue;
+      if (backlog.isResumed && backlog.lacksMessages(group.key, group.lastSeq))
+        behind.push(backlog);
+      else {
         receiveMessages(backlog);
         live.push(backlog);
       }
     }
-    if (live.length > 0) this.#receiveEvents(session, live);
     const personal = PERSONAL_CHANNELS.backlogOf(session);
-    if (personal !== undefined) await this.#catchUp(personal, resumedPersonal);
-    for (const backlog of resumed) {
+    if (personal !== undefined && missedPersonal.length === 0 && !personal.isOver) {
+      receiveMessages(personal);
+      live.push(personal);
+    }
+    if (live.length > 0) this.#receiveEvents(session, live, streamKeys);
+    if (personal !== undefined && missedPersonal.length > 0)
+      await this.#catchUp(personal, missedPersonal);
+    for (const backlog of behind) {
       if (slice.shouldYield()) await slice.yield();
       await this.#catchUp(backlog, channelsOf(backlog));
     }
@@ -218,13 +234,19 @@ export class CatchUps {
     this.#receiveEvents(backlog.session, [backlog]);
   }
 
-  /** Makes a session that is live for messages in these scopes live for events as well. */
-  #receiveEvents(session: Session, backlogs: readonly Backlog[]): void {
+  /**
+   * Makes a session that is live for messages in these scopes live for events as well. `streamKeys`
+   * are the channels with an active stream, if they were read while the session was joining.
+   */
+  #receiveEvents(
+    session: Session,
+    backlogs: readonly Backlog[],
+    streamKeys?: readonly ChannelKey[],
+  ): void {
     const { metrics } = this.#ports;
     metrics.catchingUp(1);
-    void this.#endOnFailure(session, () => this.#startEvents(session, backlogs)).then(() =>
-      metrics.catchingUp(-1),
-    );
+    const step = () => this.#startEvents(session, backlogs, streamKeys);
+    void this.#endOnFailure(session, step).then(() => metrics.catchingUp(-1));
   }
 
   /** Holds arriving messages only while at most one page is missing, to limit memory. */
@@ -299,13 +321,17 @@ export class CatchUps {
     return false;
   }
 
-  async #startEvents(session: Session, backlogs: readonly Backlog[]): Promise<void> {
+  async #startEvents(
+    session: Session,
+    backlogs: readonly Backlog[],
+    streamKeys: readonly ChannelKey[] | undefined,
+  ): Promise<void> {
     const { cluster, groups } = this.#ports;
     const slice = groups.slice();
     const behind: Backlog[] = [];
     for (const piece of piecesOf(backlogs, SCOPES_PER_LOOKUP)) {
-      const active = await this.#lookups.run(() => this.#activeStreams(session, piece));
-      const activeScopes = new Set(active.map(scopeKeyOf));
+      const keys = streamKeys ?? (await this.#activeStreamKeys(session, piece));
+      const activeScopes = new Set(keys.map(scopeKeyOf));
       const isBehind = (backlog: Backlog) =>
         backlog.mustRead || activeScopes.has(backlog.scope.key) || this.#isLagging(session);
       const upToDate: Backlog[] = [];
@@ -414,6 +440,14 @@ export class CatchUps {
     return connection.bufferedBytes() > this.#maxUnreadBytes;
   }
 
+  async #activeStreamKeys(
+    session: Session,
+    backlogs: readonly Backlog[],
+  ): Promise<readonly ChannelKey[]> {
+    const streams = await this.#lookups.run(() => this.#activeStreams(session, backlogs));
+    return streams.map(({ key }) => key);
+  }
+
   /** Returns the active streams in these groups, or in the personal channels of the user. */
   async #activeStreams(
     { uid }: Session,
@@ -461,8 +495,9 @@ function receiveMessages(backlog: Backlog): void {
   backlog.keepAll();
 }
 
-function scopeKeyOf({ key, channel }: StreamSnapshot): ChannelKey | undefined {
-  return channel.type === GROUP_CHANNEL ? key : PERSONAL_CHANNELS.key;
+/** Returns the key of the scope to which the channel belongs. */
+function scopeKeyOf(key: ChannelKey): ChannelKey | undefined {
+  return key.startsWith(`${GROUP_CHANNEL}:`) ? key : PERSONAL_CHANNELS.key;
 }
 
 function channelsOf({ scope: { key } }: Backlog): readonly ChannelRef[] {

@@ -251,7 +251,7 @@ export class Client implements ConnectionHandler {
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
       if (opened.kind === "ended") return this.end(opened.reason);
-      const { record, order, groups } = opened;
+      const { record, order, groups, newestId } = opened;
       this.#record = record;
       this.#rate.join(rates.enter(record.uid, now()));
       session.rate = this.#rate;
@@ -273,7 +273,7 @@ export class Client implements ConnectionHandler {
       const { sessionId } = session;
       const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };
       const name = sessionName({ sessionId, order, ...times });
-      await welcome(session, { name, ref: connect.ref, plan }, opening);
+      await welcome(session, { name, ref: connect.ref, newestId, plan }, opening);
     } catch (error) {
       if (error instanceof FrameError) return this.#rejectFrame(error);
       const ended = isTransient(error) ? await this.#endReason() : undefined;

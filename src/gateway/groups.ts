@@ -12,6 +12,7 @@ import {
   type Message,
 } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
+import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { piecesOf } from "../lib/pieces.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { Codec } from "../protocol/protocol.ts";
@@ -62,13 +63,23 @@ export class Groups {
   }
 
   /** Publications may be delayed until `listenAll` has resolved, unless this resolves with true. */
-  async subscribe(session: Session, channelIds: readonly string[]): Promise<boolean> {
+  subscribe(session: Session, channelIds: readonly string[]): MaybePromise<boolean> {
+    return channelIds.length > TOPICS_PER_CALL
+      ? this.#subscribeMany(session, channelIds)
+      : this.#subscribeFew(session, channelIds);
+  }
+
+  #subscribeFew(session: Session, channelIds: readonly string[]): MaybePromise<boolean> {
+    if (session.ended !== undefined || channelIds.length === 0) return true;
+    for (const id of channelIds) this.addJoining(session, id);
+    return this.#cluster.subscribe(...channelIds.map(groupTopic));
+  }
+
+  async #subscribeMany(session: Session, channelIds: readonly string[]): Promise<boolean> {
     const pieces = piecesOf(channelIds, TOPICS_PER_CALL);
-    const areListening = await this.slice().each(pieces, async (ids) => {
-      if (session.ended !== undefined) return true;
-      for (const id of ids) this.addJoining(session, id);
-      return this.#cluster.subscribe(...ids.map(groupTopic));
-    });
+    const areListening = await this.slice().each(pieces, async (ids) =>
+      this.#subscribeFew(session, ids),
+    );
     return areListening.every((isListening) => isListening);
   }
 

@@ -12,6 +12,7 @@ import {
   userTopic,
 } from "../broker/model.ts";
 import type { Cluster, ClusterEvent } from "../broker/ports.ts";
+import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Group, Groups } from "./groups.ts";
@@ -83,8 +84,9 @@ export class Hub {
     this.#byUid.set(session.uid, existing.concat(session));
   }
 
-  async subscribe({ ended, uid }: Session): Promise<void> {
-    if (ended === undefined) await this.#ports.cluster.subscribe(userTopic(uid));
+  /** Resolves like `Cluster.subscribe`. */
+  subscribe({ ended, uid }: Session): MaybePromise<boolean> {
+    return ended !== undefined || this.#ports.cluster.subscribe(userTopic(uid));
   }
 
   leave(session: Session): void {

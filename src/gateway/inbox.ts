@@ -3,7 +3,7 @@
 // arrives while the inbox is read is also found in the inbox, so none is lost, repeated or pushed
 // out of order.
 
-import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
+import { channelSeenBy, GROUP_CHANNEL, type InboxCommand, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Frames } from "../protocol/protocol.ts";
@@ -29,14 +29,29 @@ export interface InboxPorts {
   };
 }
 
-/** Makes the session live for commands. Must be called after the CONNACK. */
-export async function pullInbox(session: Session, ports: InboxPorts): Promise<void> {
+/**
+ * Makes the session live for commands. Must be called after the CONNACK. `firstPage` is the first
+ * page of the inbox, if it was read while the session was in the hub.
+ */
+export async function pullInbox(
+  session: Session,
+  ports: InboxPorts,
+  firstPage?: readonly InboxCommand[],
+): Promise<void> {
   const { inbox } = session;
   if (inbox === undefined) return;
+  let page = firstPage;
   do {
-    inbox.hasMore = false;
-    while (await pullPage(session, ports));
+    page ??= await readPage(session, inbox, ports);
     if (session.ended !== undefined) return;
+    if (page.length > 0) {
+      pushPage(session, page, ports);
+      // The next page is read later, because commands may be acknowledged during the wait.
+      await session.readyForPage(ports.limits.maxUnreadBytes);
+      if (session.ended !== undefined) return;
+      inbox.hasMore = true;
+    }
+    page = undefined;
   } while (inbox.hasMore);
   session.inbox = undefined;
   session.inboxSeq = Math.max(session.inboxSeq, session.inboxLive?.to ?? 0);
@@ -48,27 +63,33 @@ export async function pullInbox(session: Session, ports: InboxPorts): Promise<vo
   ports.metrics.commandsPushed(inbox.unstored.length);
 }
 
-/** Pushes right after the read, because commands may be acknowledged during a wait. */
-async function pullPage(session: Session, ports: InboxPorts): Promise<boolean> {
-  const { store, cluster, metrics, limits } = ports;
+async function readPage(
+  { uid, inboxSeq: afterSeq }: Session,
+  inbox: UnreadInbox,
+  { store, cluster, limits }: InboxPorts,
+): Promise<readonly InboxCommand[]> {
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
-  const { uid, inboxSeq: afterSeq } = session;
-  const page = await readJudged(cluster, concernOf(uid), () =>
+  inbox.hasMore = false; // a copy that arrives from now on may be missing in the page
+  return readJudged(cluster, concernOf(uid), () =>
     store.readInbox(uid, afterSeq, { limit, maxBytes }),
   );
-  if (session.ended !== undefined) return false;
+}
+
+/** Charges the user for the page. */
+function pushPage(
+  session: Session,
+  page: readonly InboxCommand[],
+  { metrics }: Pick<InboxPorts, "metrics">,
+): void {
   let bytes = 0;
   for (const { inboxSeq, message } of page) {
     bytes += bytesOf(message);
     session.inboxSeq = inboxSeq;
-    if (!isLiveCopy(session, inboxSeq)) session.push(pushOf(uid, inboxSeq, message));
+    if (!isLiveCopy(session, inboxSeq)) session.push(pushOf(session.uid, inboxSeq, message));
   }
   skipLive(session);
   metrics.commandsPushed(page.length);
-  if (page.length === 0) return false;
   session.rate?.pushedPage(page.length, bytes);
-  await session.readyForPage(limits.maxUnreadBytes);
-  return session.ended === undefined;
 }
 
 /** Calls `onGap` for each session that lacks an earlier copy. */

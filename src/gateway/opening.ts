@@ -5,15 +5,18 @@
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
 import type {
-  ChannelStore,
   Cluster,
-  MessageStore,
+  JoinState,
+  ResumePosition,
+  ResumeSeqs,
+  SessionStore,
   StreamEnd,
   StreamStore,
 } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { OpenResult, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
+import { together } from "../lib/maybe-promise.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type {
   Codec,
@@ -34,12 +37,12 @@ import type { SessionResync } from "./resync.ts";
 import { Session } from "./session.ts";
 
 export interface PlanPorts {
-  readonly store: Pick<ChannelStore, "groupsAmong"> &
-    Pick<MessageStore, "newestMessageId" | "resumeSeqs"> &
+  readonly store: Pick<SessionStore, "joinState"> &
     Pick<StreamStore, "streamEnds" | "personalStreamEnds">;
   readonly hub: Pick<Hub, "subscribe">;
   readonly groups: Groups;
-  readonly directory: Pick<SessionDirectory, "check">;
+  readonly directory: Pick<SessionDirectory, "recheck">;
+  readonly limits: InboxPorts["limits"];
 }
 
 interface LivePorts extends InboxPorts {
@@ -55,7 +58,7 @@ export interface OpeningContext extends LivePorts {
   readonly hub: Hub;
   readonly groups: Groups;
   readonly sessions: Sessions;
-  readonly directory: Pick<SessionDirectory, "check" | "endedBy" | "remove">;
+  readonly directory: Pick<SessionDirectory, "recheck" | "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
   readonly clientLimits: ConnectionLimits;
@@ -73,19 +76,21 @@ export interface OpeningContext extends LivePorts {
  * Maximum age of a message that may still arrive twice, relative to the client's newest message.
  */
 const LATELY_MS = 10_000;
+const NO_ENDS: readonly StreamEnd[] = [];
 
 interface ResumeOutcome {
   /** The client's position, lowered to the last seq at which client and store agree. */
   readonly point: ResumePoint;
+  /** Newest seq of the channel, 0 if the client may not read it. */
+  readonly headSeq: number;
   readonly result: ResumeResult;
 }
 
-interface JoinPlan {
+interface JoinPlan extends Pick<JoinState, "commands" | "streamKeys"> {
+  /** Number of groups that the session joins. */
   readonly groups: number;
   readonly personal: readonly ChannelRef[];
   readonly results: readonly ResumeResult[];
-  /** Every message that the session may miss from now on has a higher id. */
-  readonly newestId: number;
 }
 
 interface JoinRequest {
@@ -119,7 +124,7 @@ export async function admit(
   connect: Greeting,
   context: OpeningContext,
 ): Promise<OpenResult> {
-  const { hub, sessions, directory } = context;
+  const { hub, cluster, sessions, directory, maxSessionsPerUser } = context;
   // The connection closed while the connect was waiting.
   if (session.ended !== undefined) throw new BrokerError("unavailable");
   hub.enter(session);
@@ -135,40 +140,35 @@ export async function admit(
   });
   if (opened.kind === "ended") return opened;
   try {
-    await requireRoom(session, context);
+    // The barrier delivers the events that end the sessions that this login has ended.
+    if (!hasRoom(session, context)) await cluster.barrier();
+    if (!hasRoom(session, context))
+      throw new BrokerError("overloaded", {
+        message: `The user already has ${maxSessionsPerUser} sessions on this node. Close one of them first.`,
+      });
+    session.isAdmitted = true;
     return opened;
   } finally {
     if (!session.isAdmitted) await directory.remove(opened.record);
   }
 }
 
-/**
- * Sessions that this login ended do not count, because the barrier delivers the events that end
- * them.
- */
-async function requireRoom(
-  session: Session,
-  { hub, cluster, maxSessionsPerUser: maxSessions }: OpeningContext,
-): Promise<void> {
-  const isActive = (session: Session) => session.isAdmitted && session.ended === undefined;
-  const isFull = () =>
-    maxSessions > 0 && hub.sessionsOf(session.uid).filter(isActive).length >= maxSessions;
-  if (isFull()) await cluster.barrier();
-  if (isFull())
-    throw new BrokerError("overloaded", {
-      message: `The user already has ${maxSessions} sessions on this node. Close one of them first.`,
-    });
-  session.isAdmitted = true;
+function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningContext): boolean {
+  if (max === 0) return true;
+  let active = 0;
+  for (const { isAdmitted, ended } of hub.sessionsOf(uid))
+    if (isAdmitted && ended === undefined) active += 1;
+  return active < max;
 }
 
 /**
- * Subscribes first and reads afterwards. Later changes then arrive as events, and the reads include
+ * Subscribes first and reads afterwards. Later changes then arrive as events, and the read includes
  * all earlier changes.
  */
 export async function planJoin(
   session: Session,
   { candidates, points, endsSinceMs }: JoinRequest,
-  { store, hub, groups, directory }: PlanPorts,
+  { store, hub, groups, directory, limits }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
   if (endsSinceMs !== undefined) {
@@ -177,38 +177,36 @@ export async function planJoin(
     const personal = PERSONAL_CHANNELS.backlogOf(session);
     if (personal !== undefined) personal.mayMissEnds = true;
   }
-  // The id is read before the subscriptions are complete. A message that is stored after that read
-  // arrives live or is found by a later read.
-  const [newestId, , isListening] = await Promise.all([
-    store.newestMessageId(),
+  const [, isListening] = await together([
     hub.subscribe(session),
     groups.subscribe(session, candidates),
   ]);
   const candidateIds = new Set(candidates);
-  const [, { groups: memberships, isAll }, ends, readOutcomes] = await Promise.all([
+  const readable = points.filter((point) => mayResume(point, candidateIds));
+  const [, state, ends] = await together([
     isListening ? undefined : groups.listenAll(session),
-    store.groupsAmong(uid, candidates),
-    endsSinceMs === undefined ? [] : readMissedEnds(uid, candidates, endsSinceMs, store),
-    groups.slice().each(points, async (point): Promise<ResumeOutcome> => {
-      const { channel } = point;
-      const isDenied = channel.type === GROUP_CHANNEL && !candidateIds.has(channel.id);
-      return isDenied ? denied(point) : resumeOutcome(uid, point, store);
+    store.joinState({
+      session,
+      groups: candidates,
+      positions: readable.map((point) => positionOf(uid, point)),
+      inboxPage: { limit: limits.pageMessages, maxBytes: limits.pageBytes },
     }),
-    directory.check(session),
+    endsSinceMs === undefined ? NO_ENDS : readMissedEnds(uid, candidates, endsSinceMs, store),
   ]);
-  if (!isAll) session.membershipsStale = true;
-  const groupIds = new Set(memberships);
-  const outcomes = readOutcomes.map((outcome) => {
-    const { channel } = outcome.point;
-    const isDenied = channel.type === GROUP_CHANNEL && !groupIds.has(channel.id);
-    return isDenied ? denied(outcome.point) : outcome;
+  if (!state.isEntered) await directory.recheck(session);
+  if (!state.isAll) session.membershipsStale = true;
+  const groupIds = new Set(state.groups);
+  const seqsOf = new Map(readable.map((point, at) => [point, state.resumeSeqs[at]]));
+  const outcomes = points.map((point) => {
+    const seqs = mayResume(point, groupIds) ? seqsOf.get(point) : undefined;
+    return seqs === undefined ? denied(point) : resumeOutcome(point, seqs);
   });
   noteRecentPersonal(session, outcomes);
   if (ends.length > 0) {
     const positions = outcomes.map(({ point }) => point);
     addMissedEnds(session, lackedEnds(ends, uid, positions, endsSinceMs ?? 0), groups);
   }
-  const resumed = startAtResumePoints(session, outcomes, groups);
+  const personal = startAtResumePoints(session, outcomes, groups);
   const slice = groups.slice();
   for (const id of session.joining ?? []) {
     if (slice.shouldYield()) await slice.yield();
@@ -216,8 +214,9 @@ export async function planJoin(
     if (!groupIds.has(id)) groups.removeSession(session, id);
     else if (backlog !== undefined) backlog.status = backlog.isResumed ? "reading" : "early";
   }
+  const { commands, streamKeys } = state;
   const results = outcomes.map(({ result }) => result);
-  return { groups: memberships.length, personal: resumed, results, newestId };
+  return { groups: groupIds.size, personal, results, commands, streamKeys };
 }
 
 /** Adds the oldest end first, so that the client is sent the ends in their order. */
@@ -229,13 +228,22 @@ function addMissedEnds(session: Session, ends: readonly StreamEnd[], groups: Gro
   }
 }
 
+function mayResume({ channel }: ResumePoint, groupIds: ReadonlySet<string>): boolean {
+  return channel.type !== GROUP_CHANNEL || groupIds.has(channel.id);
+}
+
+function positionOf(uid: string, { channel, lastSeq, lastId = 0 }: ResumePoint): ResumePosition {
+  return { key: channelKey(channel, uid), lastSeq, lastId };
+}
+
+/** Returns the personal channels with messages that the client lacks. */
 function startAtResumePoints(
   session: Session,
   outcomes: readonly ResumeOutcome[],
   groups: Groups,
 ): readonly ChannelRef[] {
   const personal = new Map<string, ChannelRef>();
-  for (const { point, result } of outcomes) {
+  for (const { point, headSeq, result } of outcomes) {
     const { channel, lastSeq } = point;
     if (result.status !== "ok") continue;
     const key = channelKey(channel, session.uid);
@@ -243,8 +251,9 @@ function startAtResumePoints(
     const scope = isGroup ? groups.get(channel.id) : PERSONAL_CHANNELS;
     const backlog = scope?.backlogOf(session);
     backlog?.advance(key, lastSeq);
-    if (!isGroup) personal.set(key, channel);
-    else if (backlog !== undefined) backlog.isResumed = true;
+    if (!isGroup) {
+      if (headSeq > lastSeq) personal.set(key, channel);
+    } else if (backlog !== undefined) backlog.resume(headSeq);
     // The user was removed from the group meanwhile, and may become a member again.
     else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }
@@ -271,7 +280,7 @@ function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]
 
 function denied(point: ResumePoint): ResumeOutcome {
   const { channel } = point;
-  return { point, result: { channel, status: "denied", headSeq: 0 } };
+  return { point, headSeq: 0, result: { channel, status: "denied", headSeq: 0 } };
 }
 
 /**
@@ -279,24 +288,29 @@ function denied(point: ResumePoint): ResumeOutcome {
  * The client receives the last common seq before any message. Without this order, an
  * acknowledgement of a later message would suggest that the client has all earlier ones.
  */
-async function resumeOutcome(
-  uid: string,
+function resumeOutcome(
   { channel, lastSeq, lastId = 0 }: ResumePoint,
-  store: PlanPorts["store"],
-): Promise<ResumeOutcome> {
-  const key = channelKey(channel, uid);
-  const seqs = await store.resumeSeqs(key, lastSeq, lastId);
-  const { headSeq, lastCommonSeq } = seqs;
+  { headSeq, lastCommonSeq }: ResumeSeqs,
+): ResumeOutcome {
   const validSeq = Math.min(lastCommonSeq, headSeq);
   return {
     point: { channel, lastSeq: validSeq, lastId },
+    headSeq,
     result: { channel, status: "ok", headSeq: validSeq < lastSeq ? validSeq : headSeq },
   };
 }
 
+interface Welcome {
+  /** Name by which the client can continue the session. */
+  readonly name: string;
+  readonly ref: Ref;
+  readonly newestId: number;
+  readonly plan: JoinPlan;
+}
+
 export async function welcome(
   session: Session,
-  { name, ref, plan }: { readonly name: string; readonly ref: Ref; readonly plan: JoinPlan },
+  { name, ref, newestId, plan }: Welcome,
   context: OpeningContext,
 ): Promise<void> {
   if (session.ended !== undefined) return;
@@ -309,7 +323,7 @@ export async function welcome(
     serverTimeMs: context.clock(),
     limits: context.clientLimits,
     resume: plan.results,
-    newestId: plan.newestId,
+    newestId,
   });
   session.hasConnack = true;
   await goLive(session, plan, context);
@@ -318,14 +332,14 @@ export async function welcome(
 /** Must be called after the CONNACK. */
 export async function goLive(
   session: Session,
-  { personal }: Pick<JoinPlan, "personal">,
+  plan: Pick<JoinPlan, "personal" | "commands" | "streamKeys">,
   ports: LivePorts,
 ): Promise<void> {
   ports.metrics.catchingUp(1);
   try {
     await Promise.all([
-      connect(session, personal, ports),
-      pullInbox(session, ports), // commands are ordered independently of messages
+      connect(session, plan, ports),
+      pullInbox(session, ports, plan.commands), // commands are ordered independently of messages
     ]);
   } finally {
     ports.metrics.catchingUp(-1);
@@ -334,10 +348,10 @@ export async function goLive(
 
 async function connect(
   session: Session,
-  personal: readonly ChannelRef[],
+  { personal, streamKeys }: Pick<JoinPlan, "personal" | "streamKeys">,
   { catchUps, resync }: LivePorts,
 ): Promise<void> {
-  await catchUps.connect(session, personal);
+  await catchUps.connect(session, personal, streamKeys);
   session.hasJoined = true;
   if (session.membershipsStale) await resync.updateMemberships(session);
   session.endResume();

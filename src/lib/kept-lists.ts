@@ -1,6 +1,8 @@
 // Lists that are read when they are needed and kept until they change, up to a limit on their total
 // length. A list that changes while it is read is not kept.
 
+import type { MaybePromise } from "./maybe-promise.ts";
+
 export class KeptLists<Item> {
   readonly #maxLength: number;
   /** The least recently used list comes first. */
@@ -14,18 +16,28 @@ export class KeptLists<Item> {
   }
 
   /** Returns the kept list, or else calls `read`, which may be called concurrently. */
-  async get(key: string, read: () => Promise<readonly Item[]>): Promise<readonly Item[]> {
+  get(key: string, read: () => MaybePromise<readonly Item[]>): MaybePromise<readonly Item[]> {
     const kept = this.#lists.get(key);
     if (kept !== undefined) {
       this.#lists.delete(key);
       this.#lists.set(key, kept);
       return kept;
     }
+    const list = read();
+    if (list instanceof Promise) return this.#keepUnlessChanged(key, list);
+    this.#keep(key, list);
+    return list;
+  }
+
+  async #keepUnlessChanged(
+    key: string,
+    reading: Promise<readonly Item[]>,
+  ): Promise<readonly Item[]> {
     const current = this.#reads.get(key) ?? { count: 0, hasChanged: false };
     this.#reads.set(key, current);
     current.count++;
     try {
-      const list = await read();
+      const list = await reading;
       if (!current.hasChanged) this.#keep(key, list);
       return list;
     } finally {

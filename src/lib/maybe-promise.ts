@@ -1,4 +1,21 @@
-// The type of a result that is either available immediately or promised.
+// Results that are either available immediately or promised. A step that awaits nothing creates no
+// promise, because a node with thousands of steps per second would spend its time on promises.
 
 /** A value, or a promise of it. A function with this result type rejects, and never throws. */
 export type MaybePromise<T> = T | Promise<T>;
+
+/** Like `Promise.all`, but returns the values themselves if none of them is a promise. */
+export function together<const T extends readonly unknown[]>(
+  values: T,
+): MaybePromise<{ -readonly [At in keyof T]: Awaited<T[At]> }> {
+  for (const value of values) if (value instanceof Promise) return Promise.all(values);
+  return values as { -readonly [At in keyof T]: Awaited<T[At]> }; // none of them is a promise
+}
+
+/** Passes the value to `next`, at once if it is not a promise. */
+export function andThen<T, Result>(
+  value: MaybePromise<T>,
+  next: (value: T) => MaybePromise<Result>,
+): MaybePromise<Result> {
+  return value instanceof Promise ? value.then(next) : next(value);
+}

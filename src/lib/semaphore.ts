@@ -1,6 +1,8 @@
 // A semaphore: a fixed number of tasks run concurrently, and further tasks wait in order. The
 // number of waiting tasks is not limited here, so callers must limit it.
 
+import type { MaybePromise } from "./maybe-promise.ts";
+
 export class Semaphore {
   #free: number;
   #waiting: (() => void)[] | undefined;
@@ -9,16 +11,26 @@ export class Semaphore {
     this.#free = permits;
   }
 
-  async run<T>(step: () => Promise<T> | T): Promise<T> {
-    if (this.#free > 0) this.#free -= 1;
-    else await this.#turn();
+  async run<T>(step: () => MaybePromise<T>): Promise<T> {
+    if (this.#free === 0) await this.#turn();
+    else this.#free -= 1;
     try {
       return await step();
     } finally {
-      const next = this.#waiting?.shift();
-      if (next === undefined) this.#free += 1;
-      else next(); // hands the permit over, so that it does not become free
+      this.leave();
     }
+  }
+
+  /** Takes a permit when one is free. Must be followed by one call of `leave`. */
+  enter(): MaybePromise<void> {
+    if (this.#free === 0) return this.#turn();
+    this.#free -= 1;
+  }
+
+  leave(): void {
+    const next = this.#waiting?.shift();
+    if (next === undefined) this.#free += 1;
+    else next(); // hands the permit over, so that it does not become free
   }
 
   #turn(): Promise<void> {

@@ -19,11 +19,7 @@ export interface Lifecycle<Running> {
   running(): Running | undefined;
   notRunning(): BrokerError;
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
-  /**
-   * Like `use`, but returns the result of `step` itself, which may be a promise or not. `idle` does
-   * not wait for the call. If `step` returns a promise that rejects, its error is not converted to
-   * a BrokerError.
-   */
+  /** Like `use`, but returns the result of `step` without a promise if `step` does. */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }
 
@@ -57,11 +53,13 @@ export function createLifecycle<Running extends object>({
 
   function useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T> {
     if (status !== "running" || running === undefined) return Promise.reject(notRunning());
+    let result: MaybePromise<T>;
     try {
-      return step(running);
+      result = step(running);
     } catch (error) {
       return Promise.reject(toBrokerError(error));
     }
+    return result instanceof Promise ? use(() => result) : result;
   }
 
   async function begin(signal?: AbortSignal): Promise<void> {

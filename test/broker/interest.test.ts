@@ -106,7 +106,7 @@ t.test("an owner gets the error if listening to a topic fails", async (t) => {
     unlisten() {},
   });
   const owner = shared.owner();
-  await t.rejects(owner.subscribe("u:a"), { message: "no cluster" });
+  await t.rejects(async () => owner.subscribe("u:a"), { message: "no cluster" });
   await t.rejects(owner.listen("u:a"), { message: "no cluster" });
 });
 

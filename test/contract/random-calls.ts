@@ -26,6 +26,7 @@ import type {
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import { conversationsIn, conversationsOf, inRange } from "../support/conversation-list.ts";
 import type { Random } from "../support/random.ts";
+import { joinStateOf } from "./join-request.ts";
 import { ALL, draftOf, group, person, type StoreFixture, seqsOf } from "./store-fixture.ts";
 import { commandOf } from "./store-inbox-fixture.ts";
 import { eventOf, TOOL } from "./store-stream-fixture.ts";
@@ -230,9 +231,11 @@ export class RandomCalls {
     return stepOf(`resumeSeqs ${key} ${lastSeq} id of message ${nth}`, async (store) => {
       const { messages } = await store.readMessages(key, ALL);
       const lastId = messages[nth]?.messageId ?? 0;
-      const seqs = await store.resumeSeqs(key, lastSeq, lastId);
-      const shared = seqsOf(messages).filter((s) => s <= seqs.lastCommonSeq);
-      return [seqs.headSeq, shared]; // stores may count expired messages as common or not
+      const positions = [{ key, lastSeq, lastId }];
+      const { resumeSeqs } = await joinStateOf(store, "alice", { positions });
+      const { headSeq, lastCommonSeq = 0 } = resumeSeqs[0] ?? {};
+      const shared = seqsOf(messages).filter((s) => s <= lastCommonSeq);
+      return [headSeq, shared]; // stores may count expired messages as common or not
     });
   }
 
@@ -384,7 +387,7 @@ export class RandomCalls {
     const info = this.#record();
     const [uid, other, id] = [this.#uid, this.#uid, this.#group];
     return stepOf(`read ${info.type}:${info.id} ${uid} ${other} ${id}`, async (store) => {
-      const among = await store.groupsAmong(uid, GROUPS);
+      const join = await joinStateOf(store, uid, { groups: GROUPS });
       const [state] = await store.userStates([uid]);
       const inbox = await store.readInbox(uid, 0, ALL);
       return [
@@ -398,7 +401,8 @@ export class RandomCalls {
         await store.groupFacts(info.id, uid),
         await store.personFacts(uid, other),
         sorted(await store.groupsOf(uid)),
-        sorted(among.groups),
+        sorted(join.groups),
+        join.commands.map(({ inboxSeq }) => inboxSeq),
         (inbox.at(-1)?.inboxSeq ?? 0) <= (state?.inboxSeq ?? 0),
       ];
     });
@@ -480,7 +484,7 @@ export class RandomCalls {
         const terms: LoginTerms = { claim, tokenHash };
         const result = await store.login(record, "n:1", terms);
         if (result.kind !== "entered") return result;
-        const { groups, ...loggedIn } = result;
+        const { groups, newestId: _, ...loggedIn } = result;
         logins[at] = loggedIn;
         const memberships = await store.groupsOf(uid);
         const sessions = await sessionsById(store, uid);

@@ -2,6 +2,7 @@
 
 import type { Test } from "tap";
 import type { SessionRecord } from "../../src/broker/model.ts";
+import { joinStateOf } from "./join-request.ts";
 import { type FixtureFactory, group, PERMANENT, person, TEMPORARY } from "./store-fixture.ts";
 
 /** Facts about a user who is on neither list. */
@@ -145,7 +146,7 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
   );
 
   t.test(
-    "groupsAmong returns which of the named groups a user is in, and whether the user is in other groups",
+    "joinState returns which of the requested groups a user is in, and whether the user is in other groups",
     async (t) => {
       const { store } = await createFixture(t);
       const session: SessionRecord = {
@@ -158,27 +159,21 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
       t.same(groups, ["g1", "g2", "g3"], "a login returns all groups of the user");
       await store.removeSubscribers(group("g1"), ["a"], "permanent");
       await store.updateChannel(group("g2"), { disband: true });
-      const groupsAmong = async (ids: readonly string[]) => {
-        const result = await store.groupsAmong("a", ids);
-        return [...result.groups].sort().join() + (result.isAll ? "" : "…");
+      const among = async (ids: readonly string[]) => {
+        const state = await joinStateOf(store, "a", { groups: ids });
+        return [...state.groups].sort().join() + (state.isAll ? "" : "…");
       };
       t.equal(
-        await groupsAmong(groups),
+        await among(groups),
         "g3",
         "groups that the user left or that were disbanded are left out",
       );
       await store.createChannel(group("g4"), ["a"]);
-      t.equal(
-        await groupsAmong(groups),
-        "g3…",
-        "a group that is not named makes the result incomplete",
-      );
-      t.equal(await groupsAmong([...groups, "g4", "none"]), "g3,g4");
-      t.equal(await groupsAmong([]), "…");
+      t.equal(await among(groups), "g3…", "a group that is not named makes the result incomplete");
+      t.equal(await among([...groups, "g4", "none"]), "g3,g4");
+      t.equal(await among([]), "…");
       t.same([...(await store.groupsOf("a"))].sort(), ["g3", "g4"]);
-      t.same(await store.groupsAmong("nobody", []), {
-        ...{ groups: [], isAll: true },
-      });
+      t.match(await joinStateOf(store, "nobody", {}), { groups: [], isAll: true });
     },
   );
 

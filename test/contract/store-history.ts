@@ -1,7 +1,14 @@
 // Store contract: reading stored messages, and their expiry.
 
 import type { Test } from "tap";
+import type { SessionRecord } from "../../src/broker/model.ts";
+import { joinStateOf } from "./join-request.ts";
 import { ALL, draftOf, type FixtureFactory, type StoreFixture, seqsOf } from "./store-fixture.ts";
+
+const SESSION: SessionRecord = {
+  ...{ sessionId: "s", nodeId: "n", uid: "a" },
+  ...{ flag: 0, level: 0, deviceId: "", tokenTag: "" },
+};
 
 export async function history(t: Test, createFixture: FixtureFactory): Promise<void> {
   const read = async ({ store }: StoreFixture, over: Partial<typeof ALL>) => {
@@ -43,7 +50,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
   );
 
   t.test(
-    "resumeSeqs returns the last seq up to which the caller and the store have the same messages",
+    "joinState returns the last seq up to which the caller and the store have the same messages",
     async (t) => {
       const fixture = await createFixture(t);
       const ids = [0];
@@ -60,34 +67,37 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
         [3, ids[2], 2],
         [Number.MAX_SAFE_INTEGER, ids[1], 1],
       ];
-      for (const [lastSeq = 0, lastId = 0, seq = 0] of cases)
-        t.same(await fixture.store.resumeSeqs("2:g", lastSeq, lastId), {
-          ...{ headSeq: 8, lastCommonSeq: seq },
-        });
-      t.same(
-        await fixture.store.resumeSeqs("2:g", 20, 0),
-        { headSeq: 8, lastCommonSeq: 20 },
-        "an id of 0 matches every history",
-      );
-      t.same(await fixture.store.resumeSeqs("2:none", 5, 7), {
-        ...{ headSeq: 0, lastCommonSeq: 5 },
-      });
+      const positions = [
+        ...cases.map(([lastSeq = 0, lastId = 0]) => ({ key: "2:g", lastSeq, lastId })),
+        { key: "2:g", lastSeq: 20, lastId: 0 },
+        { key: "2:none", lastSeq: 5, lastId: 7 },
+      ];
+      const { resumeSeqs } = await joinStateOf(fixture.store, "alice", { positions });
+      t.same(resumeSeqs, [
+        ...cases.map(([, , lastCommonSeq]) => ({ headSeq: 8, lastCommonSeq })),
+        { headSeq: 8, lastCommonSeq: 20 }, // an id of 0 matches every history
+        { headSeq: 0, lastCommonSeq: 5 },
+      ]);
     },
   );
 
   t.test(
-    "every message after newestMessageId has a higher id, even if the clock is set back",
+    "every message after a login has an id above its newestId, even if the clock is set back",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.store.append(draftOf());
-      const newestId = await fixture.store.newestMessageId();
+      const newestIdOf = async (): Promise<number> => {
+        const login = await fixture.store.login(SESSION, "n:1");
+        return login.kind === "entered" ? login.newestId : Number.NaN;
+      };
+      const newestId = await newestIdOf();
       for (const stepMs of [0, -5000, -3_600_000]) {
         fixture.nowMs += stepMs;
         const later = await fixture.store.append(draftOf());
         t.ok(later.messageId > newestId, `after a step of ${stepMs} ms`);
       }
       await fixture.reopen();
-      const newest = await fixture.store.newestMessageId();
+      const newest = await newestIdOf();
       t.ok((await fixture.store.append(draftOf())).messageId > newest, "after a restart");
     },
   );

@@ -296,6 +296,7 @@ t.test(
       reads -= 1;
       return seqs;
     };
+    world.server.append({ channel: person("alice"), fromUid: "bob" });
     const points = [{ channel: person("bob"), lastSeq: 0 }];
     const alice = world.session({ uid: "alice", points });
     const joining = world.join(alice);

@@ -89,7 +89,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
         limits: { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 },
         sessions: {
           open: async ({ sessionId, nodeId, uid, flag, deviceId }) => ({
-            ...{ kind: "open", order: 1 },
+            ...{ kind: "open", order: 1, newestId: 0 },
             groups: world.server.groupsOf(uid),
             record: {
               ...{ sessionId, nodeId, uid, flag, deviceId },

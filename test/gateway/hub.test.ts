@@ -120,6 +120,7 @@ t.test("a group message with a list of recipients is encoded once per wire forma
 t.test("a session that is joining gets no held copy of its own message", async (t) => {
   const { world } = await liveWorld(["bob"]);
   world.server.setMember("g", "alice", true);
+  world.server.append({ channel: group("g"), fromUid: "bob" });
   await world.server.settle();
   const points = [{ channel: group("g"), lastSeq: 0 }];
   const alice = world.session({ uid: "alice", points });
@@ -248,7 +249,7 @@ t.test(
     world.server.isRefused = () => true;
     const { session } = world.session({ uid: "a" });
     world.hub.enter(session);
-    const subscribed = world.hub.subscribe(session);
-    await t.rejects(subscribed, { code: "unavailable" });
+    const subscribe = async () => world.hub.subscribe(session);
+    await t.rejects(subscribe, { code: "unavailable" });
   },
 );

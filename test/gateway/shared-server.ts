@@ -12,13 +12,22 @@ import {
   channelKey,
   GROUP_CHANNEL,
   groupTopic,
+  type InboxCommand,
   type Message,
   type Presence,
   presenceTopic,
   type Topic,
   userTopic,
 } from "../../src/broker/model.ts";
-import type { Cluster, ClusterEvent, HistoryRange, HistorySlice } from "../../src/broker/ports.ts";
+import type {
+  Cluster,
+  ClusterEvent,
+  HistoryRange,
+  HistorySlice,
+  JoinRequest,
+  ResumePosition,
+  ResumeSeqs,
+} from "../../src/broker/ports.ts";
 import type { CatchUpPorts } from "../../src/gateway/catch-up.ts";
 import type { PlanPorts } from "../../src/gateway/opening.ts";
 import type { ResyncPorts } from "../../src/gateway/resync.ts";
@@ -102,17 +111,7 @@ export class SharedServer {
   readonly store: CatchUpPorts["store"] & PlanPorts["store"] & ResyncPorts["store"] = {
     joinSeqs: (channelId, uids) =>
       this.#ask(() => uids.map((uid) => this.#joinSeqs.get(`${channelId} ${uid}`))),
-    readInbox: (uid, afterSeq, { limit, maxBytes }) =>
-      this.#ask(() => {
-        const inbox = this.#inboxes.get(uid) ?? [];
-        const acknowledged = this.#acknowledged.get(uid);
-        const pending = inbox.filter(
-          ({ messageSeq }) => messageSeq > afterSeq && !acknowledged?.has(messageSeq),
-        );
-        return pending
-          .slice(0, Math.min(limit, Math.ceil(maxBytes / PAYLOAD_BYTES)))
-          .map((message) => ({ inboxSeq: message.messageSeq, message }));
-      }),
+    readInbox: (uid, afterSeq, page) => this.#ask(() => this.#inboxPage(uid, afterSeq, page)),
     stream: (key, clientMsgNo) => this.#answer(() => this.streams.find(key, clientMsgNo)),
     activeStreams: (keys) =>
       this.#answer(() => keys.flatMap((key) => this.streams.active(key) ?? [])),
@@ -127,21 +126,20 @@ export class SharedServer {
           inboxSeq: this.inboxSize(uid),
         })),
       ),
-    groupsAmong: async (uid, ids) => {
-      const all = await this.#ask(() => this.groupsOf(uid));
-      const isAll = all.every((id) => ids.includes(id));
-      return { groups: ids.filter((id) => all.includes(id)), isAll };
-    },
-    headSeq: (key) => this.#ask(() => this.headSeq(key)),
-    newestMessageId: async () => 0,
-    resumeSeqs: (key, lastSeq, lastId) =>
-      this.#ask(() => {
-        const log = this.#logs.get(key) ?? [];
-        const index = log.findIndex(({ messageId }) => messageId > lastId);
-        const isShared = index < 0 || lastSeq === 0 || lastId === 0;
-        const lastCommonSeq = isShared ? lastSeq : Math.min(index, lastSeq);
-        return { headSeq: this.headSeq(key), lastCommonSeq };
+    joinState: ({ session: { uid }, groups: ids, positions, inboxPage }) =>
+      this.#answer(() => {
+        const all = this.groupsOf(uid);
+        const groups = ids.filter((id) => all.includes(id));
+        const keys = groups.map((id) => channelKey({ id, type: GROUP_CHANNEL }, uid));
+        const streams = keys.flatMap((key) => this.streams.active(key) ?? []);
+        return {
+          ...{ isEntered: true, groups, isAll: all.every((id) => ids.includes(id)) },
+          resumeSeqs: positions.map((position) => this.#resumeSeqs(position)),
+          commands: this.#inboxPage(uid, 0, inboxPage),
+          streamKeys: [...streams, ...this.streams.ofUser(uid)].map(({ key }) => key),
+        };
       }),
+    headSeq: (key) => this.#ask(() => this.headSeq(key)),
     readMessages: (key, range) => this.#ask(() => this.#read(key, range)),
   };
 
@@ -161,7 +159,7 @@ export class SharedServer {
 
   /** The presence of users, as the directory returns it. */
   readonly directory = {
-    check: () => this.#ask(() => {}),
+    recheck: () => this.#ask(() => {}),
     presence: (uids: readonly string[]): Promise<readonly Presence[]> =>
       this.#ask(() => uids.map((uid) => ({ uid, online: this.#online.has(uid), flag: 0 }))),
   };
@@ -365,6 +363,29 @@ export class SharedServer {
   #publish(event: ClusterEvent): void {
     if (topicsOf(event).some((topic) => this.#subscriptions.has(topic)))
       this.#arriving.push(() => this.#deliver(event));
+  }
+
+  #inboxPage(
+    uid: string,
+    afterSeq: number,
+    { limit, maxBytes }: JoinRequest["inboxPage"],
+  ): readonly InboxCommand[] {
+    const inbox = this.#inboxes.get(uid) ?? [];
+    const acknowledged = this.#acknowledged.get(uid);
+    const pending = inbox.filter(
+      ({ messageSeq }) => messageSeq > afterSeq && !acknowledged?.has(messageSeq),
+    );
+    return pending
+      .slice(0, Math.min(limit, Math.ceil(maxBytes / PAYLOAD_BYTES)))
+      .map((message) => ({ inboxSeq: message.messageSeq, message }));
+  }
+
+  #resumeSeqs({ key, lastSeq, lastId }: ResumePosition): ResumeSeqs {
+    const log = this.#logs.get(key) ?? [];
+    const index = log.findIndex(({ messageId }) => messageId > lastId);
+    const isShared = index < 0 || lastSeq === 0 || lastId === 0;
+    const lastCommonSeq = isShared ? lastSeq : Math.min(index, lastSeq);
+    return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
   #read(key: ChannelKey, range: HistoryRange): HistorySlice {

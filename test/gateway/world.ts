@@ -131,7 +131,7 @@ export class World {
 
   get planPorts(): PlanPorts {
     const { store, directory } = this.server;
-    return { store, directory, hub: this.hub, groups: this.groups };
+    return { store, directory, hub: this.hub, groups: this.groups, limits: LIMITS };
   }
 
   /** Enters the hub, plans and joins, as the gateway does for a CONNECT. */

@@ -31,10 +31,7 @@ t.test("a list that changes while it is read is returned and not kept", async (t
 t.test("a failed read is not kept", async (t) => {
   const lists = new KeptLists<string>(100);
   const failure = new Error("unreadable");
-  await t.rejects(
-    lists.get("a", async () => Promise.reject(failure)),
-    failure,
-  );
+  await t.rejects(async () => lists.get("a", () => Promise.reject(failure)), failure);
   t.same(await lists.get("a", async () => ["read"]), ["read"]);
 });
 

@@ -63,6 +63,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   return {
     ...topics,
     nodeId,
+    deliversAll: false,
     get incarnation(): Incarnation {
       return registry.incarnation;
     },

@@ -40,6 +40,7 @@ import { Conversations } from "./steps/conversations.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
 import { History } from "./steps/history.ts";
 import { Inbox } from "./steps/inbox.ts";
+import { createJoinState } from "./steps/join-state.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
 import { createManagers } from "./steps/managers.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
@@ -50,7 +51,12 @@ import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
-import { createLoginSweep, createNewestLogins, createUsers } from "./steps/users.ts";
+import {
+  createDeviceTable,
+  createLoginSweep,
+  createNewestLogins,
+  createUsers,
+} from "./steps/users.ts";
 
 export interface EmbeddedOptions {
   readonly path: string;
@@ -310,10 +316,12 @@ async function openOwned(
     inboxTtlMs: options.inboxTtlS * 1000,
   });
   const logins = createNewestLogins(tables, clock);
-  const users = createUsers({ ...shared, logins, judgesBans: options.judgesBans ?? false });
+  const devices = createDeviceTable(tables, options.judgesBans ?? false);
+  const users = createUsers({ ...shared, devices, logins });
   const headSeq = history.headSeq.bind(history);
   const channels = createChannels({ ...shared, headSeq });
-  const sessions = createSessions({ ...shared, users, channels, logins });
+  const sessions = createSessions({ ...shared, devices, channels, appends, logins });
+  const joinState = createJoinState({ ...shared, sessions, channels, history, inbox, live });
   const managers = createManagers(shared);
   const systemAccounts = createSystemAccounts(tables);
   const conversations = new Conversations({ ...shared, history });
@@ -347,6 +355,7 @@ async function openOwned(
     tables,
     users,
     sessions,
+    joinState,
     channels,
     managers,
     systemAccounts,

@@ -68,7 +68,6 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "putBan",
     ]),
     ...whileRunning(lifecycle, (store) => store.sessions, [
-      "login",
       "removeSession",
       "endSession",
       "confirmSessions",
@@ -84,7 +83,6 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "channelSizes",
       "listed",
       "groupsOf",
-      "groupsAmong",
       "joinSeqs",
       "members",
       "membersAmong",
@@ -116,8 +114,6 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     ]),
     userStates: (uids) => use((store) => statesOf(store, uids)),
     headSeq: (key) => use((store) => store.history.headSeq(key)),
-    resumeSeqs: (...args) => use((store) => store.history.resumeSeqs(...args)),
-    newestMessageId: () => use((store) => store.appends.newestId),
     readMessages: (key, range) => use((store) => store.history.read(key, range)),
     ...hotCalls(lifecycle),
     stats() {
@@ -138,6 +134,9 @@ function hotCalls(lifecycle: EmbeddedLifecycle) {
       if (store === undefined) return Promise.reject(lifecycle.notRunning());
       return store.appends.append(draft);
     },
+    login: (session, incarnation, terms) =>
+      useNow((store) => store.sessions.login(session, incarnation, terms)),
+    joinState: (request) => useNow((store) => store.joinState(request)),
     groupFacts: (channelId, uid) => useNow((store) => store.channels.groupFacts(channelId, uid)),
     personFacts: (fromUid, toUid) => useNow((store) => store.channels.personFacts(fromUid, toUid)),
     stream: (key, clientMsgNo) => useNow((store) => store.streams.stream(key, clientMsgNo)),

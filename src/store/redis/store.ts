@@ -11,6 +11,7 @@ import type { RedisStorePorts } from "./ports.ts";
 import { createRedisChannels } from "./steps/channels.ts";
 import { createRedisConversations } from "./steps/conversations.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
+import { createRedisJoinState } from "./steps/join-state.ts";
 import { createRedisManagers } from "./steps/managers.ts";
 import { createRedisMessages } from "./steps/messages.ts";
 import { Sweep } from "./steps/retention.ts";
@@ -77,6 +78,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     ...allWhileRunning(lifecycle, {
       ...createRedisUsers(ports),
       ...createRedisSessions(ports),
+      joinState: createRedisJoinState({ ...ports, groupIndex, readInbox: inbox.readInbox }),
       ...channels,
       ...createRedisManagers(ports),
       ...createRedisSystemAccounts(ports),

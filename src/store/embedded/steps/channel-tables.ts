@@ -26,6 +26,8 @@ const VERSION = 1;
 const GROUP_VERSION = 2;
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
+/** Maximum number of groups that are known to be open. Each takes about 60 bytes. */
+const MAX_OPEN_GROUPS = 16_384;
 /** Maximum total length of the cached group lists. Each element takes 8 bytes. */
 const MAX_CACHED_GROUPS = 2_000_000;
 
@@ -90,6 +92,8 @@ export class ChannelTables {
     2: new Map(),
   };
 
+  /** Ids of groups that exist and are not disbanded. */
+  readonly #openGroups = new BoundedMap<string, true>(MAX_OPEN_GROUPS);
   /** Ids of the groups of each user, without disbanded ones. */
   readonly groupLists = new KeptLists<string>(MAX_CACHED_GROUPS);
   #step: ListChanges = newStep();
@@ -108,6 +112,7 @@ export class ChannelTables {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
     this.#cache[type].delete(id);
+    if (type === GROUP_CHANNEL) this.#openGroups.delete(id);
     const changes = newStep();
     const runStep = () => {
       this.#step = changes;
@@ -251,6 +256,17 @@ export class ChannelTables {
     }
   }
 
+  /** Returns the groups among the first rows of the user, without disbanded ones. */
+  firstGroupsOf(
+    uid: string,
+    limit: number,
+  ): { readonly groups: readonly string[]; readonly isAll: boolean } {
+    const bounds = { start: [uid], end: endOfPrefix([uid]), limit };
+    const keys = [...this.#tables.groups.getKeys(bounds)];
+    const ids = keys.map(([, id]) => String(id));
+    return { groups: ids.filter((id) => this.#isOpen(id)), isAll: ids.length < limit };
+  }
+
   /** Includes disbanded groups. The caller may await other work between two groups. */
   *groupIdsOf(uid: string): Generator<string> {
     for (const { second } of rowsOf(this.#tables.groups, uid)) yield second;
@@ -262,12 +278,13 @@ export class ChannelTables {
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
   }
 
-  /** Does not cache the group, because most groups of a user who logs in are inactive. */
+  /** Does not cache the whole record, because most groups of a user who logs in are inactive. */
   #isOpen(id: string): boolean {
-    const cached = this.#cache[GROUP_CHANNEL].get(id);
-    if (cached !== undefined) return cached.row?.info.disband === false;
+    if (this.#openGroups.get(id)) return true;
     const stored = this.#tables.channels.get([GROUP_CHANNEL, id]);
-    return stored !== undefined && fieldsOf(stored, VERSION)[1] !== true;
+    const isOpen = stored !== undefined && fieldsOf(stored, VERSION)[1] !== true;
+    if (isOpen && !this.#changing[GROUP_CHANNEL].has(id)) this.#openGroups.set(id, true);
+    return isOpen;
   }
 
   joinSeq(uid: string, groupId: string): number | undefined {

@@ -10,6 +10,7 @@ import {
   type SubscriberRemoval,
 } from "../../../broker/model.ts";
 import type { ChannelStore, ListChange, Membership, Publisher } from "../../../broker/ports.ts";
+import type { MaybePromise } from "../../../lib/maybe-promise.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import {
   ALLOWLIST,
@@ -36,11 +37,16 @@ interface ChannelPorts {
   readonly publisher: Publisher;
 }
 
+export interface EmbeddedChannels extends ChannelStore {
+  /** Returns a short list at once. A long one is read in slices of the event loop. */
+  groupsNow(uid: string): MaybePromise<readonly string[]>;
+}
+
 export function createChannels({
   channelTables: channels,
   headSeq,
   publisher,
-}: ChannelPorts): ChannelStore {
+}: ChannelPorts): EmbeddedChannels {
   const longLists = new Turns();
 
   /** Returns the uids that are no longer members. Must be called inside `change`. */
@@ -106,9 +112,14 @@ export function createChannels({
     publisher.publish({ kind: "removal", channelId, uids });
   }
 
-  const groupsOf = (uid: string) => channels.groupLists.get(uid, () => readGroupsOf(uid));
+  const groupsNow = (uid: string) => channels.groupLists.get(uid, () => readGroupsOf(uid));
 
-  async function readGroupsOf(uid: string): Promise<readonly string[]> {
+  function readGroupsOf(uid: string): MaybePromise<readonly string[]> {
+    const { groups, isAll } = channels.firstGroupsOf(uid, GROUPS_AT_ONCE);
+    return isAll ? groups : readLongList(uid);
+  }
+
+  async function readLongList(uid: string): Promise<readonly string[]> {
     const ids: string[] = [];
     const slice = new TimeSlice(undefined, longLists);
     for (const { id } of channels.groupsOf(uid)) {
@@ -201,13 +212,8 @@ export function createChannels({
     groupFacts: (channelId, uid) => groupFacts(channels, channelId, uid),
     personFacts: (fromUid, toUid) => personFacts(channels, fromUid, toUid),
 
-    async groupsAmong(uid, channelIds) {
-      const own = new Set(await groupsOf(uid));
-      const groups = channelIds.filter((id) => own.has(id));
-      return { groups, isAll: groups.length === own.size };
-    },
-
-    groupsOf,
+    groupsNow,
+    groupsOf: async (uid) => groupsNow(uid),
 
     async joinSeqs(channelId, uids) {
       const row = channels.row({ id: channelId, type: GROUP_CHANNEL });

@@ -83,10 +83,17 @@ export class Inbox implements InboxStore {
   }
 
   async readInbox(
+    ...request: Parameters<InboxStore["readInbox"]>
+  ): Promise<readonly InboxCommand[]> {
+    return this.page(...request);
+  }
+
+  /** Reads like `readInbox`, without a promise. */
+  page(
     uid: string,
     afterSeq: number,
     { limit, maxBytes }: Pick<HistoryRange, "limit" | "maxBytes">,
-  ): Promise<readonly InboxCommand[]> {
+  ): readonly InboxCommand[] {
     if (isTooLong(uid)) throw new BrokerError("too_large");
     const { tables, clock } = this.#ports;
     const nowMs = clock();
@@ -94,6 +101,7 @@ export class Inbox implements InboxStore {
     const from = Math.max(0, Math.floor(afterSeq)) + 1;
     if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) return commands;
     const inbox = inboxKey(uid);
+    if (this.#stateOf(inbox).count === 0) return commands; // cheaper than an empty range
     const start = copyKey(inbox, from);
     const end = copyKey(inbox, MAX_INBOX_SEQ);
     let bytes = 0;
@@ -145,7 +153,7 @@ export class Inbox implements InboxStore {
   }
 
   #stateOf(inbox: Buffer) {
-    return readState(this.#ports.tables.inboxes.get(inbox));
+    return readState(this.#ports.tables.inboxes.getBinaryFast(inbox));
   }
 
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {

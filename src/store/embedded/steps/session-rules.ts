@@ -15,7 +15,7 @@ interface EndedSession {
   readonly reason: "replaced" | "kicked";
 }
 
-type LoginDecision =
+export type LoginDecision =
   | Extract<LoginResult, { readonly kind: "refused" }>
   | {
       readonly kind: "entered";

@@ -10,7 +10,6 @@ import {
   type SessionRecord,
 } from "../../../broker/model.ts";
 import type {
-  ChannelStore,
   Clock,
   Confirmation,
   Incarnation,
@@ -22,22 +21,24 @@ import type {
   SessionEntry,
   SessionName,
   SessionStore,
-  UserStore,
 } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import { andThen, type MaybePromise } from "../../../lib/maybe-promise.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import { persist } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
-import { decideLogin } from "./session-rules.ts";
-import { type NewestLogins, userLock } from "./users.ts";
+import { decideLogin, type LoginDecision } from "./session-rules.ts";
+import { type DeviceTable, type NewestLogins, userLock } from "./users.ts";
 
-type EnteredResult = Extract<LoginResult, { readonly kind: "entered" }>;
+type Refused = Exclude<LoginResult, { readonly kind: "entered" }>;
+type EnteredDecision = Extract<LoginDecision, { readonly kind: "entered" }>;
 
 interface SessionPorts {
   readonly tables: Tables;
-  readonly users: Pick<UserStore, "device" | "isBanned">;
-  readonly channels: Pick<ChannelStore, "groupsOf">;
+  readonly devices: DeviceTable;
+  readonly channels: { groupsNow(uid: string): MaybePromise<readonly string[]> };
+  readonly appends: { readonly newestId: number };
   readonly logins: NewestLogins;
   readonly lock: KeyedLock;
   readonly publisher: Publisher;
@@ -47,8 +48,12 @@ interface SessionPorts {
 const NO_ENTRIES: readonly SessionEntry[] = [];
 const MAX_ENDED = 10_000;
 
-export function createSessions(ports: SessionPorts): SessionStore {
-  const { tables, users, channels, logins, lock, publisher, clock } = ports;
+export interface EmbeddedSessions extends Omit<SessionStore, "joinState"> {
+  isEntered(session: SessionName): boolean;
+}
+
+export function createSessions(ports: SessionPorts): EmbeddedSessions {
+  const { tables, devices, channels, appends, logins, lock, publisher, clock } = ports;
   const sessions = new Map<string, readonly SessionEntry[]>();
   const ended = new BoundedMap<string, CloseReason>(MAX_ENDED);
 
@@ -118,8 +123,8 @@ export function createSessions(ports: SessionPorts): SessionStore {
 
   /** A session that is not in memory was ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
-    const device = await users.device(session.uid, session.flag);
-    const isBanned = await users.isBanned(session.uid);
+    const device = devices.get(session.uid, session.flag);
+    const isBanned = devices.isBanned(session.uid);
     const reason = isBanned ? "banned" : endedByDevice(session, device);
     if (reason !== undefined) {
       await evict(session, reason);
@@ -132,50 +137,59 @@ export function createSessions(ports: SessionPorts): SessionStore {
     };
   }
 
-  async function enter(
+  /** Only a login of a main session waits: for the commit of the newest login. */
+  function enter(
     requested: SessionRecord,
     incarnation: Incarnation,
-    { claim, tokenHash }: LoginTerms = {},
-  ): Promise<Exclude<LoginResult, EnteredResult> | Omit<EnteredResult, "groups">> {
+    { claim, tokenHash }: LoginTerms,
+  ): MaybePromise<Refused | LoggedInSession> {
     const { uid, flag, sessionId } = requested;
-    return lock.run(userLock(uid), async () => {
-      const device = tokenHash === undefined ? undefined : await users.device(uid, flag);
-      const level = levelOf(requested, tokenHash, device);
-      if (level === undefined) return { kind: "unauthorized" };
-      if (await users.isBanned(uid)) return { kind: "refused", reason: "banned" };
-      const session = level === requested.level ? requested : { ...requested, level };
-      const newest = newestOf(session);
-      const entries = entriesOf(uid).filter((other) => other.session.sessionId !== sessionId);
-      const decision = decideLogin(session, claim, { entries, newest, now: nowUs() });
-      if (decision.kind === "refused") return decision;
-      if (decision.newest !== undefined) {
-        const stored = keep(session, decision.newest);
-        if (isSameLogin(decision.newest, newest))
-          // A failure only shortens the lifetime of the login. A full disk must not prevent a
-          // reconnect.
-          stored.catch(() => {});
-        else await stored;
-      }
-      const removedIds = new Set([sessionId]);
-      for (const { session } of decision.ended) removedIds.add(session.sessionId);
-      const staying = entriesOf(uid).filter((other) => !removedIds.has(other.session.sessionId));
-      const { order, since } = decision.entry;
-      // A spread would give each entry a hidden class of its own.
-      const entry = { session, order, since, incarnation };
-      // `concat` allocates exactly the needed length, unlike a spread.
-      put(uid, staying.concat(entry));
-      for (const { session, reason } of decision.ended) publishEnd(session, reason);
-      publishPresence(uid);
-      return { kind: "entered", ...decision.entry };
-    });
+    const device = tokenHash === undefined ? undefined : devices.get(uid, flag);
+    const level = levelOf(requested, tokenHash, device);
+    if (level === undefined) return { kind: "unauthorized" };
+    if (devices.isBanned(uid)) return { kind: "refused", reason: "banned" };
+    const session = level === requested.level ? requested : { ...requested, level };
+    const newest = newestOf(session);
+    const entries = entriesOf(uid).filter((other) => other.session.sessionId !== sessionId);
+    const decision = decideLogin(session, claim, { entries, newest, now: nowUs() });
+    if (decision.kind === "refused") return decision;
+    if (decision.newest === undefined) return replace(decision, incarnation);
+    const stored = keep(session, decision.newest);
+    if (!isSameLogin(decision.newest, newest))
+      return stored.then(() => replace(decision, incarnation));
+    // A failure only shortens the lifetime of the login. A full disk must not prevent a reconnect.
+    stored.catch(() => {});
+    return replace(decision, incarnation);
+  }
+
+  /** Enters the session in place of those that it ends. */
+  function replace({ entry, ended }: EnteredDecision, incarnation: Incarnation): LoggedInSession {
+    const { session, order, since } = entry;
+    const { uid, sessionId } = session;
+    const removedIds = new Set([sessionId]);
+    for (const { session } of ended) removedIds.add(session.sessionId);
+    const staying = entriesOf(uid).filter((other) => !removedIds.has(other.session.sessionId));
+    // `concat` allocates exactly the needed length, unlike a spread.
+    put(uid, staying.concat({ session, order, since, incarnation }));
+    for (const { session, reason } of ended) publishEnd(session, reason);
+    publishPresence(uid);
+    return entry;
   }
 
   return {
-    async login(requested, incarnation, terms) {
-      const entered = await enter(requested, incarnation, terms);
-      if (entered.kind !== "entered") return entered;
-      return { ...entered, groups: await channels.groupsOf(requested.uid) };
+    login(requested, incarnation, terms = {}) {
+      const entered = lock.run(userLock(requested.uid), () => enter(requested, incarnation, terms));
+      return andThen(entered, (result) => {
+        if ("kind" in result) return result;
+        const newestId = appends.newestId;
+        return andThen(channels.groupsNow(requested.uid), (groups) => {
+          const { session, order, since } = result;
+          return { kind: "entered", session, order, since, groups, newestId } as const;
+        });
+      });
     },
+
+    isEntered: (session) => find(session) !== undefined,
 
     async removeSession(session, cause) {
       ended.delete(session.sessionId);

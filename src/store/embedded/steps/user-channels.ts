@@ -55,12 +55,12 @@ export class UserChannels {
   }
 
   /** Returns the user's channels, including disbanded groups and channels without messages. */
-  of(uid: string): Promise<readonly NewestMessage[]> {
+  async of(uid: string): Promise<readonly NewestMessage[]> {
     return this.#lists.get(uid, () => this.#read(uid));
   }
 
   /** Like `of`. */
-  readOf(uid: string): Promise<readonly ReadChannel[]> {
+  async readOf(uid: string): Promise<readonly ReadChannel[]> {
     return this.#readLists.get(uid, () => this.#readPositions(uid));
   }
 

@@ -23,31 +23,42 @@ export const BAN = "ban";
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
+/** Reads of the devices and bans of users. */
+export interface DeviceTable {
+  get(uid: string, flag: DeviceFlag): Device | undefined;
+  isBanned(uid: string): boolean;
+}
+
+export function createDeviceTable(
+  tables: Pick<Tables, "devices">,
+  judgesBans: boolean,
+): DeviceTable {
+  return {
+    get(uid, flag) {
+      const stored = tables.devices.get([uid, flag]);
+      return stored === undefined ? undefined : toDevice(uid, flag, stored);
+    },
+
+    isBanned: (uid) => judgesBans && tables.devices.get([uid, BAN]) !== undefined,
+  };
+}
+
 export function createUsers({
   tables,
+  devices,
   lock,
   logins,
   clock,
-  judgesBans,
 }: {
   readonly tables: Tables;
+  readonly devices: DeviceTable;
   readonly lock: KeyedLock;
   readonly logins: NewestLogins;
   readonly clock: Clock;
-  readonly judgesBans: boolean;
 }): Omit<UserStore, "userStates"> {
-  const read = (uid: string, flag: DeviceFlag): Device | undefined => {
-    const stored = tables.devices.get([uid, flag]);
-    return stored === undefined ? undefined : toDevice(uid, flag, stored);
-  };
   return {
-    async device(uid, flag) {
-      return read(uid, flag);
-    },
-
-    async isBanned(uid) {
-      return judgesBans && tables.devices.get([uid, BAN]) !== undefined;
-    },
+    device: async (uid, flag) => devices.get(uid, flag),
+    isBanned: async (uid) => devices.isBanned(uid),
 
     // Serialised with the user's logins: when this call is answered, every login that was accepted
     // before the ban is visible.
@@ -71,7 +82,7 @@ export function createUsers({
         transact(
           tables,
           () => {
-            const before = read(uid, flag);
+            const before = devices.get(uid, flag);
             const newest = logins.get(uid, flag);
             if (tokenHash.length === 0 && newest !== undefined)
               logins.put(uid, flag, { ...newest, ended: "logged_out" }, clock());
@@ -92,7 +103,7 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
     uid,
     flag,
     level: level as DeviceLevel, // as written by `putDevice`
-    tokenHash: Uint8Array.from(tokenHash as Uint8Array),
+    tokenHash: new Uint8Array(tokenHash as Uint8Array), // a copy: lmdb reuses its memory
   };
 }
 

@@ -1,5 +1,4 @@
--- Finds, among some groups, those of which a user is not a member. No user is a member of a
--- disbanded group. Read-only.
+-- Finds, among some groups, those of which a user is not a member. Read-only.
 --
 -- KEYS   beginning of the key names of each bucket that holds some of the groups
 -- ARGV   1  uid
@@ -7,12 +6,9 @@
 -- Reply  positions (from 1) of these groups among the channel keys in ARGV
 local uid, others, before, at = ARGV[1], {}, 0, 2
 for _, bucket in ipairs(KEYS) do
-  local permanent, temporary, head = bucket .. 'permanent:', bucket .. 'temporary:', bucket .. 'head:'
   local count = tonumber(ARGV[at])
   for n = 1, count do
-    local key = ARGV[at + n]
-    local is_member = redis.call('SISMEMBER', permanent .. key, uid) == 1 or redis.call('SISMEMBER', temporary .. key, uid) == 1
-    if not is_member or not is_open(head .. key) then others[#others + 1] = before + n end
+    if not is_in_group(bucket, ARGV[at + n], uid) then others[#others + 1] = before + n end
   end
   before, at = before + count, at + count + 1
 end

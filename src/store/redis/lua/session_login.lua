@@ -4,6 +4,7 @@
 -- is refused [decisions: resume is no login].
 --
 -- KEYS   1  sessions
+--        2  newest message id, absent on a Redis Cluster
 -- ARGV   1   uid
 --        2   sessionId
 --        3   incarnation
@@ -18,7 +19,7 @@
 --        11  hash of the token, '' with `none`
 --        12  `judge` if a banned account is refused, else `ignore`
 -- Reply  one of
---          {'entered', since, order, level, group ids in the user's index}
+--          {'entered', since, order, level, group ids in the user's index, newest message id}
 --          {'refused', reason}
 --          {'unauthorized'}     the device does not have the token
 local user = user_of(KEYS[1], ARGV[1])
@@ -79,4 +80,5 @@ end
 if is_main then set_newest_login(user, session, label, newest) end
 write_entry(user, session)
 publish_presence(user)
-return { 'entered', int(since), int(session.order), int(session.level), redis.call('HKEYS', user.groups) }
+local newest_id = KEYS[2] and redis.call('GET', KEYS[2]) or '0'
+return { 'entered', int(since), int(session.order), int(session.level), redis.call('HKEYS', user.groups), newest_id }

@@ -251,7 +251,6 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     },
 
     groupsOf: (uid) => groups.of(uid),
-    groupsAmong: (...args) => groups.amongOf(...args),
     repairIndexes: (isStopped) => groups.sweep(isStopped),
     groupIndex: groups,
   };

@@ -2,19 +2,13 @@
 // script delays other calls for long. No state.
 
 import { type ChannelKey, type Message, streamPayload } from "../../../broker/model.ts";
-import type {
-  HistoryRange,
-  HistorySlice,
-  MessageStore,
-  ResumeSeqs,
-} from "../../../broker/ports.ts";
+import type { HistoryRange, HistorySlice } from "../../../broker/ports.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { decodeSnapshot } from "./stream-record.ts";
 
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
-const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 
 type HistoryPorts = Pick<RedisStorePorts, "link" | "clock" | "limits" | "unreadable">;
 
@@ -45,16 +39,6 @@ export async function readSlice(
     // Messages that arrived after the first piece are not part of the slice.
     toSeq = Math.min(toSeq, headSeq);
   }
-}
-
-export async function readResumeSeqs(
-  { link }: HistoryPorts,
-  ...[key, lastSeq, lastId]: Parameters<MessageStore["resumeSeqs"]>
-): Promise<ResumeSeqs> {
-  const names = ["head", "log"].map((part) => link.keys.channel(part, key));
-  const reply = await link.run(RESUME_SEQS, names, [lastSeq, lastId]);
-  const [headSeq, lastCommonSeq] = reply as [number, number]; // see the header of `resume_seqs.lua`
-  return { headSeq, lastCommonSeq };
 }
 
 interface Piece extends HistorySlice {

@@ -10,7 +10,7 @@ import { lua, type RedisStorePorts } from "../ports.ts";
 import { INBOX_KEYS } from "./command-steps.ts";
 import { Commands } from "./commands.ts";
 
-const READ = loadScript(lua("inbox_read"));
+const READ = loadScript(lua("inbox_read"), lua("inbox_copies"));
 const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
 
 const MAX_INBOX_SEQ = 2 ** 48 - 1;
@@ -70,8 +70,8 @@ interface InboxCopy {
   readonly record: Buffer;
 }
 
-function copiesOf(reply: unknown): readonly InboxCopy[] {
-  const fields = reply as readonly Buffer[]; // see the header of `inbox_read.lua`
+export function copiesOf(reply: unknown): readonly InboxCopy[] {
+  const fields = reply as readonly Buffer[]; // see `inbox_copies.lua`
   const copies: InboxCopy[] = [];
   for (let at = 0; at + 2 < fields.length; at += 3) {
     const [seq, id, record] = fields.slice(at, at + 3);
@@ -81,7 +81,7 @@ function copiesOf(reply: unknown): readonly InboxCopy[] {
   return copies;
 }
 
-function commandOf({ inboxSeq, messageId, record }: InboxCopy): InboxCommand {
+export function commandOf({ inboxSeq, messageId, record }: InboxCopy): InboxCommand {
   const place = { messageId, messageSeq: inboxSeq };
   return { inboxSeq, message: decodeRecord(record, place) };
 }

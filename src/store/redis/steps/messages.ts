@@ -2,7 +2,7 @@
 // publishes it on the channel's topics. In a Redis Cluster the users of a personal channel are in
 // other slots: their rules are read before the script, and they are notified after it.
 
-import { firstMessageId, messageTimeMs } from "../../../broker/model.ts";
+import { messageTimeMs } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
 import type {
   AppendResult,
@@ -15,14 +15,9 @@ import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { Appends } from "./append.ts";
 import type { Placement } from "./append-call.ts";
-import {
-  type ChannelNames,
-  ChannelNamesOf,
-  COUNTERS_APART_MS,
-  idCounterOf,
-} from "./channel-names.ts";
+import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
 import type { Commands } from "./commands.ts";
-import { readResumeSeqs, readSlice } from "./history.ts";
+import { readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
 
 interface MessagePorts extends RedisStorePorts, Pick<ChannelStore, "personFacts"> {
@@ -100,13 +95,6 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     async headSeq(key) {
       const { head } = namesOf.get(key);
       return Number(await link.call("hget", head, "seq")); // a `Buffer`, or null, which becomes 0
-    },
-
-    resumeSeqs: (...args) => readResumeSeqs(ports, ...args),
-
-    async newestMessageId() {
-      if (link.isCluster) return firstMessageId(ports.clock() - COUNTERS_APART_MS);
-      return Number(await link.call("get", idCounterOf(link, 0).key)); // a `Buffer`, or null, which becomes 0
     },
   };
 }

@@ -3,7 +3,12 @@
 // change. No state.
 
 import type { CloseReason } from "../../../broker/errors.ts";
-import type { DeviceFlag, DeviceLevel, SessionRecord } from "../../../broker/model.ts";
+import {
+  type DeviceFlag,
+  type DeviceLevel,
+  firstMessageId,
+  type SessionRecord,
+} from "../../../broker/model.ts";
 import {
   type Confirmation,
   type Incarnation,
@@ -17,6 +22,7 @@ import { asBrokerError } from "../../../redis/errors.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
+import { COUNTERS_APART_MS, idCounterOf } from "./channel-names.ts";
 
 /** Time to live of an entry. A node that confirms no session for this time is most likely dead. */
 const ENTRY_TTL_MS = 600_000;
@@ -36,10 +42,12 @@ const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
 export function createRedisSessions({
   link,
+  clock,
   judgesBans = false,
-}: Pick<RedisStorePorts, "link" | "judgesBans">): SessionStore {
+}: Pick<RedisStorePorts, "link" | "clock" | "judgesBans">): Omit<SessionStore, "joinState"> {
   const judgement = judgesBans ? "judge" : "ignore";
   const keyOf = (uid: string) => link.keys.user("sessions", uid);
+  const idKeys = link.isCluster ? [] : [idCounterOf(link, 0).key];
   const perCall = link.isCluster ? 1 : SESSIONS_PER_CALL; // each user is in a slot of its own
 
   /** Confirms sessions with one script. Never rejects: if it fails, each result is `failed`. */
@@ -64,9 +72,11 @@ export function createRedisSessions({
       const order = claim !== undefined && "order" in claim ? claim.order : "";
       const label = claim !== undefined && "label" in claim ? claim.label : "";
       const token = Buffer.from(tokenHash ?? []);
+      // On a Redis Cluster the counters of ids are in other slots.
+      const oldestId = link.isCluster ? firstMessageId(clock() - COUNTERS_APART_MS) : 0;
       const [kind, ...fields] = (await link.run(
         LOGIN,
-        [keyOf(uid)],
+        [keyOf(uid), ...idKeys],
         [
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, tokenHash === undefined ? "none" : "token", token, judgement],
@@ -75,7 +85,7 @@ export function createRedisSessions({
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
       if (result === "refused") return refusal(fields[0]);
-      const [since, loginOrder, level, groups] = fields;
+      const [since, loginOrder, level, groups, newestId] = fields;
       return {
         kind: result,
         // The level passed in, or the level that `putDevice` wrote.
@@ -83,6 +93,7 @@ export function createRedisSessions({
         since: Number(since),
         order: Number(loginOrder),
         groups: (groups as unknown as readonly Buffer[]).map(String),
+        newestId: Math.max(oldestId, Number(newestId)),
       };
     },
 

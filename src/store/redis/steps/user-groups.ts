@@ -2,10 +2,9 @@
 // authoritative. A group is added to the index, with the time, before the script that may make the
 // user a member.
 
-import { createHash, randomUUID } from "node:crypto";
+import { hash, randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, userTopic } from "../../../broker/model.ts";
-import type { ChannelStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
@@ -15,8 +14,7 @@ import { bucketArgs, channelPieces } from "./channel-pieces.ts";
 import { IndexRepairs } from "./index-repairs.ts";
 
 const ADD = loadScript(lua("groups_add"));
-const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
-const INDEX = loadScript(lua("groups_index"));
+const AMONG = loadScript(lua("groups_among"), lua("channel_record"), lua("group_membership"));
 const REMOVE = loadScript(lua("groups_remove"));
 
 const GROUP_PREFIX = "2:";
@@ -31,8 +29,13 @@ const MIN_REMOVE_AGE_S = 300;
 /** Duration of a script after which entries are added again: a reader may have removed them. */
 const MAX_ADD_MS = 60_000;
 
-/** Access of lists to the group index of each user. */
-export type GroupIndex = Pick<UserGroups, "indexed" | "removeWrong">;
+/** Access of other steps to the group index of each user. */
+export type GroupIndex = Pick<UserGroups, "indexed" | "removeWrong" | "dropWrong">;
+
+/** Returns the argument by which a script recognises these ids (see `lua/groups_index.lua`). */
+export function indexDigest(ids: readonly string[]): string {
+  return hash("sha1", ids.map((id) => `${id}\n`).join(""));
+}
 
 /** A user's group index: Unix seconds at which each group was added, as the stored text. */
 type Index = ReadonlyMap<string, string>;
@@ -106,31 +109,15 @@ export class UserGroups {
     await this.#remove(uid, new Map(index), []);
   }
 
-  /** Implements `groupsAmong` of `ChannelStore`. Does not wait for the removal of wrong entries. */
-  async amongOf(uid: string, ids: readonly string[]): ReturnType<ChannelStore["groupsAmong"]> {
-    const [indexed, groups] = await Promise.all([this.#indexed(uid, ids), this.#among(uid, ids)]);
-    const requested = new Set(ids);
-    const isAll = indexed.every((id) => requested.has(id));
-    if (isAll && groups.length < indexed.length)
-      this.#removeAmong(uid, requested, groups).catch((error: unknown) => {
-        if (!isTransient(error))
-          this.#ports.onError(
-            error,
-            "Could not remove wrong entries from the group index of a user",
-          );
-      });
-    return { groups, isAll };
-  }
-
   /**
-   * Returns the ids in the user's index. Transfers none if they are `expected`, in the same order.
+   * Removes groups of which the user is not a member from the index, in the background. `groups`
+   * are those of `ids` of which the user is a member.
    */
-  async #indexed(uid: string, expected: readonly string[]): Promise<readonly string[]> {
-    const text = expected.map((id) => `${id}\n`).join("");
-    const digest = createHash("sha1").update(text).digest("hex");
-    const reply = await this.#link.run(INDEX, [this.#link.keys.user("groups", uid)], [digest]);
-    // See the header of `groups_index.lua`.
-    return reply === null ? expected : (reply as readonly Buffer[]).map(String);
+  dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
+    this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
+      if (!isTransient(error))
+        this.#ports.onError(error, "Could not remove wrong entries from the group index of a user");
+    });
   }
 
   async #read(uid: string): Promise<Index> {

@@ -1,0 +1,72 @@
+// Reads what a session joins with: everything at once, because this process has no other state.
+
+import { channelKey, GROUP_CHANNEL } from "../../../broker/model.ts";
+import type {
+  JoinRequest,
+  JoinState,
+  ResumePosition,
+  ResumeSeqs,
+  SessionStore,
+} from "../../../broker/ports.ts";
+import { andThen, type MaybePromise, together } from "../../../lib/maybe-promise.ts";
+import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
+import type { History } from "./history.ts";
+import type { Inbox } from "./inbox.ts";
+import type { LiveStreams } from "./live-streams.ts";
+
+interface JoinPorts {
+  readonly sessions: { isEntered(session: JoinRequest["session"]): boolean };
+  readonly channels: { groupsNow(uid: string): MaybePromise<readonly string[]> };
+  readonly history: Pick<History, "resumeSeqs">;
+  readonly inbox: Pick<Inbox, "page">;
+  readonly live: Pick<LiveStreams, "visibleActive" | "personalOf">;
+}
+
+/** Further positions are read in slices of the event loop. */
+const POSITIONS_AT_ONCE = 100;
+
+export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
+  const { sessions, channels, history, inbox, live } = ports;
+  const longLists = new Turns();
+
+  function resumeSeqsOf(positions: readonly ResumePosition[]): MaybePromise<readonly ResumeSeqs[]> {
+    const seqsOf = ({ key, lastSeq, lastId }: ResumePosition) =>
+      history.resumeSeqs(key, lastSeq, lastId);
+    if (positions.length <= POSITIONS_AT_ONCE) return positions.map(seqsOf);
+    return new TimeSlice(undefined, longLists).each(positions, async (at) => seqsOf(at));
+  }
+
+  function streamKeysOf({ session: { uid }, groups }: JoinRequest): JoinState["streamKeys"] {
+    const keys = groups
+      .map((id) => channelKey({ id, type: GROUP_CHANNEL }, uid))
+      .filter((key) => live.visibleActive(key) !== undefined);
+    for (const stream of live.personalOf(uid)) if (stream.isShownActive) keys.push(stream.head.key);
+    return keys;
+  }
+
+  return (request) => {
+    const { session, groups: requested, positions, inboxPage } = request;
+    const { uid } = session;
+    return andThen(together([channels.groupsNow(uid), resumeSeqsOf(positions)]), (lists) => {
+      const [current, resumeSeqs] = lists;
+      return {
+        isEntered: sessions.isEntered(session),
+        ...among(requested, current),
+        resumeSeqs,
+        commands: inbox.page(uid, 0, inboxPage),
+        streamKeys: streamKeysOf(request),
+      };
+    });
+  };
+}
+
+/** The login returns the kept list, which is usually still the current one. */
+function among(
+  requested: readonly string[],
+  current: readonly string[],
+): Pick<JoinState, "groups" | "isAll"> {
+  if (requested === current) return { groups: requested, isAll: true };
+  const own = new Set(current);
+  const groups = requested.filter((id) => own.has(id));
+  return { groups, isAll: groups.length === own.size };
+}

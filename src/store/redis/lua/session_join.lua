@@ -1,0 +1,59 @@
+-- Reads what a session joins with. Read-only. On a Redis Cluster each call reads the part of one
+-- slot, and only one of the calls reads the part of the user.
+--
+-- KEYS   sessions of the user, only if the user's part is read
+--        then beginning of the key names of each bucket that holds some of the groups
+--        then beginning of the key names of each bucket that holds some of the positions
+-- ARGV   1  uid
+--        2  sessionId, '' if the user's part is not read
+--        3  SHA-1 of the groups in the index that the caller knows (see `groups_index.lua`)
+--        4  now
+--        5  maximum number of copies from the inbox
+--        6  maximum payload bytes of these copies
+--        7  number of buckets that hold some of the groups
+--        then, for each of these buckets, the number of its groups and the channel key of each
+--        then, for each bucket that holds some of the positions, the number of its positions and,
+--        for each, the channel key, the last seq and the highest message id of the reader
+-- Reply  1  positions (from 1) of the groups of which the user is not a member
+--        2  positions (from 1) of the groups with an active stream
+--        3  newest seq and last common seq (see `resume_seqs.lua`) of each position
+--        then, only if the user's part is read
+--        4  1 if the session has an entry, else 0
+--        5  all ids in the group index, nil if they are the known ones
+--        6  copies (see `inbox_copies.lua`)
+--        7  channel keys in the index of personal streams, which may have ended
+local uid, key, at = ARGV[1], 1, 8
+local others, active, seqs, before = {}, {}, {}, 0
+local reply = { others, active, seqs }
+if ARGV[2] ~= '' then
+  local user = string.sub(KEYS[1], 1, -1 - #'sessions')
+  key = 2
+  reply[4] = redis.call('HEXISTS', KEYS[1], ARGV[2])
+  reply[5] = unknown_index(user .. 'groups', ARGV[3])
+  reply[6] = inbox_copies(user .. 'inbox', tonumber(ARGV[4]), '1', tonumber(ARGV[5]), tonumber(ARGV[6]))
+  reply[7] = redis.call('SMEMBERS', user .. 'streams')
+end
+for _ = 1, tonumber(ARGV[7]) do
+  local bucket, count = KEYS[key], tonumber(ARGV[at])
+  -- Most buckets have no active stream at all.
+  local has_streams = redis.call('EXISTS', bucket .. 'activeStreams') == 1
+  for n = 1, count do
+    local group = ARGV[at + n]
+    if not is_in_group(bucket, group, uid) then
+      others[#others + 1] = before + n
+    elseif has_streams and redis.call('EXISTS', bucket .. 'activeStream:' .. group) == 1 then
+      active[#active + 1] = before + n
+    end
+  end
+  key, before, at = key + 1, before + count, at + count + 1
+end
+while key <= #KEYS do
+  local bucket, count = KEYS[key], tonumber(ARGV[at])
+  for n = at + 1, at + count * 3, 3 do
+    local head_seq, common_seq = resume_seqs(bucket .. 'head:' .. ARGV[n], bucket .. 'log:' .. ARGV[n], tonumber(ARGV[n + 1]), tonumber(ARGV[n + 2]))
+    seqs[#seqs + 1] = head_seq
+    seqs[#seqs + 1] = common_seq
+  end
+  key, at = key + 1, at + count * 3 + 1
+end
+return reply

@@ -1,0 +1,18 @@
+// Requests of `joinState` for the suites that check a part of it.
+
+import type { JoinRequest, JoinState, SessionStore } from "../../src/broker/ports.ts";
+
+const PAGE = { limit: 100, maxBytes: 1_000_000 };
+
+/** Reads what a session of the user would join with. */
+export async function joinStateOf(
+  store: Pick<SessionStore, "joinState">,
+  uid: string,
+  request: Partial<Omit<JoinRequest, "session">> & { readonly sessionId?: string },
+): Promise<JoinState> {
+  const { sessionId = "none", ...rest } = request;
+  return store.joinState({
+    ...{ session: { uid, sessionId }, groups: [], positions: [], inboxPage: PAGE },
+    ...rest,
+  });
+}
