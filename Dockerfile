@@ -10,37 +10,45 @@
 # can reach. A process whose API is reachable from outside does not start without a credential.
 # config/compose/ has examples with Docker Compose.
 #
+# By default the image has the newest Node.js for which there is a binary of uWebSockets.js. Others
+# run on the portable transport, which costs more processor time (docs/operations.md):
+#
+#   docker build --build-arg NODE=26-trixie-slim -t jindou .
+#   docker build --build-arg NODE=26-alpine -t jindou .
+#
 # The process writes only to /data, so it runs with `--read-only --cap-drop=ALL`. It also runs as any
 # other user id with group 0, which is what OpenShift chooses.
 
-FROM node:24-trixie-slim AS build
+ARG NODE=24-trixie-slim
+
+FROM node:${NODE} AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# The uWebSockets.js of the lock file supports Node.js up to version 22. This installs another
-# release, whose binaries support Node.js 20 to 25 and need the glibc of Debian 13. The hashes are
-# those of docs/dependencies.md.
+# The uWebSockets.js of the lock file supports Node.js up to version 22. This adds another release,
+# whose binaries support Node.js 20 to 25 and need the glibc of Debian 13. The hashes are those of
+# docs/dependencies.md.
 RUN npm ci --include=dev --ignore-scripts \
- && npm install --ignore-scripts --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0 \
- && printf '%s  node_modules/uWebSockets.js/%s\n' \
+ && npm install --ignore-scripts --save-exact @btc-vision/uwebsockets.js@20.57.0 \
+ && printf '%s  node_modules/@btc-vision/uwebsockets.js/%s\n' \
       98128405dba2fb608448e921a979530f70c946a2cc9889c15f2fa70c2d00ab05 uws_linux_x64_137.node \
       88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node > /tmp/hashes \
  && sha256sum --check /tmp/hashes
 COPY tsconfig.json tsconfig.build.json ./
 COPY .ci/copy-lua.mjs .ci/bundle-typebox.mjs ./.ci/
 COPY src ./src
-# uWebSockets.js contains a binary for every platform and version of Node.js (115 MB together). Only
-# the binary that this image uses is kept.
+# Both packages of uWebSockets.js contain a binary for every platform and version of Node.js. Only
+# those that this image may load are kept.
 RUN npm run build:server && chmod +x dist/main.js && npm prune --omit=dev --ignore-scripts \
- && find -L node_modules/uWebSockets.js -name '*.node' \
+ && find -L node_modules/uWebSockets.js node_modules/@btc-vision/uwebsockets.js -name '*.node' \
       ! -name "uws_linux_$(node -p 'process.arch + "_" + process.versions.modules').node" -delete
 
-FROM node:24-trixie-slim
+FROM node:${NODE}
 ENV NODE_ENV=production JINDOU_STORE_PATH=/data
 WORKDIR /app
 # Process 1 is tini. The kernel does not deliver a SIGTERM to process 1 before Node.js handles it.
-RUN apt-get update \
- && apt-get install -y --no-install-recommends 'tini=0.19.*' \
- && rm -rf /var/lib/apt/lists/*
+RUN if command -v apk >/dev/null; then apk add --no-cache 'tini~=0.19'; \
+    else apt-get update && apt-get install -y --no-install-recommends 'tini=0.19.*' \
+      && rm -rf /var/lib/apt/lists/*; fi
 # User 1000 of the base image owns the data folder and nothing else. Group 0 may write to it, too.
 RUN install -d -o 1000 -g 0 -m 0770 /data
 COPY --from=build /app/node_modules ./node_modules

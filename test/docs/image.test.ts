@@ -44,6 +44,16 @@ t.test(
   },
 );
 
+t.test("the image can be built on another Node.js, and on Alpine", async (t) => {
+  const text = readPage("Dockerfile");
+  const bases = [...text.matchAll(/^FROM (\S+)/gm)].map(([, base]) => base);
+  t.equal(bases.length, 2);
+  for (const base of bases) t.match(base, /^node:\$\{NODE\}$/);
+  const [, tag = ""] = /^ARG NODE=(\S+)$/m.exec(text) ?? [];
+  t.ok(readPage("docs/dependencies.md").includes(`\`node:${tag}\``), "the page names the tag");
+  t.match(IMAGE, /command -v apk .* apk add --no-cache 'tini~=0\.19'/);
+});
+
 t.test("the image has the command jindou", async (t) => {
   const text = readPage("Dockerfile");
   t.match(text, /&& chmod \+x dist\/main\.js /);
