@@ -39,6 +39,8 @@ interface CallTarget {
   readonly turnEnd: TurnEnd;
   readonly limits: SocketLimits;
   readonly addresses: ClientAddresses | undefined;
+  /** Value of the header Keep-Alive of replies that keep the connection. */
+  readonly keepAlive: string | undefined;
 }
 
 type Outcome = HttpReply | HttpStream;
@@ -64,6 +66,7 @@ export class HttpCall implements HttpRequest {
    * the next request. A client of a trusted proxy could choose its address there.
    */
   #isolation: "none" | "due" | "deferred" = "none";
+  #keepAlive: string | undefined;
   #isReported = false;
   #release: (() => void) | undefined;
   #isBodyOver = false;
@@ -81,6 +84,7 @@ export class HttpCall implements HttpRequest {
     this.#turnEnd = target.turnEnd;
     this.#limits = target.limits;
     this.#addresses = target.addresses;
+    this.#keepAlive = target.keepAlive;
     this.#res = res;
     if (target.addresses !== undefined) {
       this.#forwardedFor = target.head.value(FORWARDED_FOR);
@@ -207,6 +211,7 @@ export class HttpCall implements HttpRequest {
     this.#report(res);
     if (isBare || !this.#limits.allowLateClose(networkOf(this.remoteAddress)))
       return this.#answerAndClose(res, reply);
+    this.#keepAlive = undefined;
     const closing = withHeader(reply, "connection", "close");
     res.cork(() => this.#answer(closing, writeReply));
   }
@@ -234,10 +239,10 @@ export class HttpCall implements HttpRequest {
     try {
       if (writeHead !== undefined) {
         dismiss(reply);
-        writeHead(res, reply);
+        writeHead(res, reply, this.#keepAlive);
       } else if ("opened" in reply) this.#open(reply, res);
       else if (this.#isolation !== "none" && write === writeReply) writeReplyAndClose(res, reply);
-      else write(res, reply);
+      else write(res, reply, this.#keepAlive);
     } catch (error) {
       this.#onError(error, `Could not handle ${this.method} ${this.path}`);
       res.close(); // the reply may be partly written

@@ -5,8 +5,11 @@ import { STATUS_CODES } from "node:http";
 import type { DriverResponse } from "./driver.ts";
 import type { HttpReply } from "./types.ts";
 
-/** Writes a whole reply. The response must not be touched afterwards. */
-export type WriteReply = (res: DriverResponse, reply: HttpReply) => void;
+/**
+ * Writes a whole reply. The response must not be touched afterwards. `keepAlive` is the value of the
+ * header Keep-Alive if the connection is kept.
+ */
+export type WriteReply = (res: DriverResponse, reply: HttpReply, keepAlive?: string) => void;
 
 type HeadReply = Pick<HttpReply, "status" | "headers">;
 
@@ -17,8 +20,9 @@ const STATUS_LINES: readonly string[] = Array.from(
   (_, status) => `${status} ${STATUS_CODES[status] ?? "Unknown"}`,
 );
 
-export const writeReply: WriteReply = (res, reply) => {
+export const writeReply: WriteReply = (res, reply, keepAlive) => {
   writeHead(res, reply);
+  if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);
   if (reply.status === 204 || reply.status === 304) res.endWithoutBody();
   else res.end(reply.body);
 };
@@ -43,8 +47,9 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
 };
 
 /** Sends no Content-Length: with one, uWebSockets.js would drop the connection's next request. */
-export function writeHeadReply(res: DriverResponse, reply: HeadReply): void {
+export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
   writeHead(res, reply);
+  if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);
   res.endWithoutBody();
 }
 

@@ -26,6 +26,7 @@ interface HttpContext {
   readonly bodies: BodyBudget;
   /** `undefined` if no proxy is trusted. */
   readonly addresses: ClientAddresses | undefined;
+  readonly keepAlive: string | undefined;
 }
 
 const NO_PARAMS: readonly string[] = [];
@@ -33,10 +34,10 @@ const NO_PARAMS: readonly string[] = [];
 export function serveHttp(
   server: DriverServer,
   endpoint: HttpEndpoint,
-  shared: Pick<ListenerSpec, "onError" | "onHeadRefused" | "limits" | "bodies"> &
+  shared: Pick<ListenerSpec, "driver" | "onError" | "onHeadRefused" | "limits" | "bodies"> &
     Pick<HttpContext, "addresses">,
 ): void {
-  const { onError, onHeadRefused, limits, bodies, addresses } = shared;
+  const { driver, onError, onHeadRefused, limits, bodies, addresses } = shared;
   const context: HttpContext = {
     endpoint,
     onError,
@@ -44,6 +45,7 @@ export function serveHttp(
     limits,
     bodies,
     addresses,
+    keepAlive: driver.keepAlive,
     allowed: createAllowedMethods(endpoint.routes),
     turnEnd: new TurnEnd(),
     head: new HeadCheck([
@@ -225,7 +227,7 @@ class PostCall implements BodyOwner {
 /** The returned function returns `undefined` if a `:name` segment is not valid. */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
-  { endpoint, onError, turnEnd, head, limits, addresses }: HttpContext,
+  { endpoint, onError, turnEnd, head, limits, addresses, keepAlive }: HttpContext,
 ): (res: DriverResponse, req: DriverRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const headerNames = [...endpoint.headers, ...headers];
@@ -239,6 +241,7 @@ function callOpener(
     turnEnd,
     limits,
     addresses,
+    keepAlive,
   };
   if (paramCount === 0) return (res, req) => new HttpCall(res, req, target);
   return (res, req) => {
@@ -259,7 +262,7 @@ function readParams(req: DriverRequest, count: number): readonly string[] | unde
 }
 
 function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContext): void {
-  const { endpoint, allowed, onError, turnEnd, limits, addresses, head } = context;
+  const { endpoint, allowed, onError, turnEnd, limits, addresses, keepAlive, head } = context;
   if (refuseMalformed(res, req, context)) return;
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
@@ -273,6 +276,7 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
     turnEnd,
     limits,
     addresses,
+    keepAlive,
   };
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);

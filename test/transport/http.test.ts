@@ -3,7 +3,7 @@
 import type { HttpReply, HttpRequest } from "../../src/transport/types.ts";
 import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
-import { HOST, RawClient, text, until } from "./support.ts";
+import { HOST, IS_PORTABLE, RawClient, text, until } from "./support.ts";
 
 t.test("a handler gets the whole call, and its reply is sent", async (t) => {
   let received: HttpRequest | undefined;
@@ -37,6 +37,20 @@ t.test("a handler gets the whole call, and its reply is sent", async (t) => {
   t.equal(received?.remoteAddress, HOST, "an address that was read stays available");
   t.equal(unread?.remoteAddress, "", "an address that was not read is lost after the reply");
   t.equal(unread?.query, "", "a URL without a query has an empty query");
+});
+
+t.test("a reply that keeps the connection announces how long an idle one is kept", async (t) => {
+  const { call, port } = await serve(t, [
+    get("/a", () => text("a")),
+    { ...get("/public", () => text("p")), isPublic: true },
+  ]);
+  const expected = IS_PORTABLE ? "timeout=75" : "timeout=7";
+  t.equal((await call("/a")).headers.get("keep-alive"), expected);
+  t.equal((await call("/public")).headers.get("keep-alive"), null, "the connection is closed");
+  const client = new RawClient(t, port);
+  client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
+  await client.has("\r\n\r\n");
+  t.match(client.text.toLowerCase(), `keep-alive: ${expected}\r\n`);
 });
 
 t.test("an asynchronous reply is sent when its promise resolves", async (t) => {

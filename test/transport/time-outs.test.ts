@@ -5,6 +5,7 @@ import { t } from "../support/suite.ts";
 import {
   connectionAt,
   httpEndpoint,
+  IS_PORTABLE,
   openClient,
   RawClient,
   socketEndpoint,
@@ -14,7 +15,7 @@ import {
 } from "./support.ts";
 
 const WITHIN_MS = 120_000;
-t.jobs = 3;
+t.jobs = 4;
 
 t.test(
   "a peer that does not answer pings is closed, and a peer that answers pings stays connected",
@@ -80,5 +81,34 @@ t.test(
     });
     for (const client of clients) await client.closed(WITHIN_MS);
     t.ok(clients.every(({ text }) => text === ""));
+  },
+);
+
+/** uWebSockets.js closes an idle connection after at most this time. */
+const NATIVE_IDLE_MS = 12_500;
+
+t.test(
+  IS_PORTABLE
+    ? "an idle connection is kept for longer than uWebSockets.js keeps one"
+    : "an idle connection is closed, but not before its announced time",
+  { buffered: true },
+  async (t) => {
+    const http = httpEndpoint([{ method: "GET", path: "/", handle: () => text("ok") }]);
+    const { port } = await startListener(t, { http });
+    const client = new RawClient(t, port);
+    const call = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    client.write(call);
+    await client.has("ok");
+    if (!IS_PORTABLE) {
+      const startMs = performance.now();
+      await client.closed(WITHIN_MS);
+      t.ok(performance.now() - startMs > 7000);
+      return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, NATIVE_IDLE_MS));
+    client.received = Buffer.alloc(0);
+    client.write(call);
+    await client.has("ok");
+    t.notOk(client.isClosed);
   },
 );
