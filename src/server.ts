@@ -22,12 +22,18 @@ const LAST_REPLIES_MS = 5;
 
 interface Server {
   /** Rejects with a message for the operator. */
-  start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
+  start(): Promise<{
+    readonly apiPort: number;
+    readonly clientPort: number;
+    /** Port of `api.compatListen`. Absent if it is not set. */
+    readonly apiCompatPort?: number;
+  }>;
   /** Drains and stops the node. Waits for a start in progress first. Safe to call twice. */
   close(): Promise<void>;
 }
 
 type ListenerPorts = Awaited<ReturnType<Server["start"]>>;
+type ApiPorts = Omit<ListenerPorts, "clientPort">;
 
 export function createServer(config: Config, deps: ServerDeps): Server {
   const node = createNode(config, deps);
@@ -41,10 +47,16 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     sockets: gateway.endpoint,
   });
   topics.publisher = listeners.client;
-  const allListeners = [...new Set([listeners.api, listeners.client])];
+  const allListeners = [
+    ...new Set([
+      listeners.api,
+      listeners.client,
+      ...(listeners.compat === undefined ? [] : [listeners.compat]),
+    ]),
+  ];
   const stopping = new AbortController();
   const waitPorts = { openApi, signal: stopping.signal };
-  let openingApi: Promise<number> | undefined;
+  let openingApi: Promise<ApiPorts> | undefined;
   let starting: Promise<ListenerPorts> | undefined;
   let closing: Promise<void> | undefined;
 
@@ -92,18 +104,25 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     return ports;
   }
 
-  function openApi(): Promise<number> {
-    openingApi ??= startListener(listeners.api, "api");
+  function openApi(): Promise<ApiPorts> {
+    openingApi ??= startApi();
     return openingApi;
   }
 
+  async function startApi(): Promise<ApiPorts> {
+    const apiPort = await startListener(listeners.api, "api.listen");
+    if (listeners.compat === undefined) return { apiPort };
+    const apiCompatPort = await startListener(listeners.compat, "api.compatListen");
+    return { apiPort, apiCompatPort };
+  }
+
   async function listen(): Promise<ListenerPorts> {
-    const apiPort = await openApi();
+    const apiPorts = await openApi();
     const clientPort =
       listeners.client === listeners.api
-        ? apiPort
-        : await startListener(listeners.client, "client");
-    return { apiPort, clientPort };
+        ? apiPorts.apiPort
+        : await startListener(listeners.client, "client.listen");
+    return { ...apiPorts, clientPort };
   }
 
   /** Without a clean stop, the next start would check the whole database. */

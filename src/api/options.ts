@@ -15,6 +15,12 @@ export const apiOptions = Type.Object(
       description:
         "Address of the HTTP control plane. If it is not a loopback address, every call except logins and health checks needs a credential, and the process starts only if `api.token`, `admin.password` or `managers` is set. Port 0 selects a free port.",
     }),
+    compatListen: Type.String({
+      default: "",
+      unit: "host:port",
+      description:
+        "Second address of the HTTP control plane, always on the portable transport: for health checks in HTTP/1.0 and HTTP clients that `api.listen` cannot serve (docs/http.md, section What the parser accepts). TLS, trusted proxies, limits and the need of a credential are those of `api.listen`. An empty value means that there is no second address.",
+    }),
     token: Type.String({
       default: "",
       maxLength: 4096,

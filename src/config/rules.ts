@@ -3,7 +3,13 @@
 
 import { isIP } from "node:net";
 import { refusalOfOpenClients, refusalToStart } from "../api/protected-mode.ts";
-import { type Address, isLoopback, parseAddress, sameAddress } from "../lib/address.ts";
+import {
+  type Address,
+  isLoopback,
+  listensBeyondLoopback,
+  parseAddress,
+  sameAddress,
+} from "../lib/address.ts";
 import { parseNetwork } from "../lib/network-list.ts";
 import { parseRedisUrl } from "../redis/address.ts";
 import type { Config } from "./schema.ts";
@@ -15,7 +21,9 @@ const FRAME_OVERHEAD_BYTES = 4096;
 export function inconsistencies(config: Config): readonly string[] {
   return [
     ...address("api.listen", config.api.listen),
+    ...(config.api.compatListen === "" ? [] : address("api.compatListen", config.api.compatListen)),
     ...address("client.listen", config.client.listen),
+    ...compatListener(config),
     ...tlsPair("api", config.api.tls),
     ...tlsPair("client", config.client.tls),
     ...sharedListener(config),
@@ -57,6 +65,17 @@ function tlsPair(section: string, tls: Config["api"]["tls"]): readonly string[] 
   return [];
 }
 
+function compatListener({ api, client }: Config): readonly string[] {
+  const compat = parseAddress(api.compatListen);
+  if (compat === undefined) return [];
+  const sections = { api, client };
+  return (["api", "client"] as const).flatMap((name) => {
+    const other = parseAddress(sections[name].listen);
+    if (other === undefined || !sameAddress(compat, other)) return [];
+    return [`api.compatListen must be another address than ${name}.listen.`];
+  });
+}
+
 function sharedListener({ api, client }: Config): readonly string[] {
   const addresses = [parseAddress(api.listen), parseAddress(client.listen)];
   const [apiAddress, clientAddress] = addresses;
@@ -73,10 +92,9 @@ function sharedListener({ api, client }: Config): readonly string[] {
 }
 
 function unprotected({ api, admin, managers }: Config): readonly string[] {
-  const listen = parseAddress(api.listen);
-  if (listen === undefined) return [];
+  if (parseAddress(api.listen) === undefined) return [];
   const refusal = refusalToStart({
-    listensBeyondLoopback: !isLoopback(listen.host),
+    listensBeyondLoopback: listensBeyondLoopback([api.listen, api.compatListen]),
     staticToken: api.token,
     adminPassword: admin.password,
     managers: managers.length,

@@ -7,11 +7,19 @@ import { CONFIG_KEYS, type Config } from "./schema.ts";
  * `redis.prefix` is not compared, because nodes with other prefixes are another cluster.
  */
 const OF_ONE_NODE = [
-  ...["api.listen", "api.tls", "api.trustedProxies", "api.maxFollowers", "api.maxPendingBodyBytes"],
+  ...[
+    "api.compatListen",
+    "api.listen",
+    "api.tls",
+    "api.trustedProxies",
+    "api.maxFollowers",
+    "api.maxPendingBodyBytes",
+  ],
   ...["client.listen", "client.tls", "client.trustedProxies", "client.maxConnections"],
   ...["cluster.acceptNewTimings", "cluster.clientAddress", "drain", "log", "migrate", "node"],
   ...["redis.caFile", "redis.cluster", "redis.maxInFlight", "redis.prefix", "redis.sentinelName"],
   ...["sockets", "start", "store.durability", "store.maxMemtableBytes", "store.path"],
+  "transport",
 ];
 /** Keys that are compared on their own, because they must be equal. */
 const HELD_EQUAL = ["cluster.deadAfterMs", "redis.timeoutMs", "store.dedupeWindowS"];

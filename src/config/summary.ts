@@ -3,7 +3,7 @@
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
-import { formatAddress, isLoopback, parseAddress } from "../lib/address.ts";
+import { formatAddress, listensBeyondLoopback, parseAddress } from "../lib/address.ts";
 import { parseRedisUrl } from "../redis/address.ts";
 import type { OptionSchema } from "./keys.ts";
 import type { SourcedConfig } from "./load.ts";
@@ -45,9 +45,8 @@ function dataPlace({ store, redis }: Config): string {
 }
 
 function apiAccess({ api, auth }: Config): string {
-  const listensBeyondLoopback = !isLoopback(parseAddress(api.listen)?.host ?? "");
   const isNeeded = credentialRule({
-    listensBeyondLoopback,
+    listensBeyondLoopback: listensBeyondLoopback([api.listen, api.compatListen]),
     staticToken: api.token,
     authApi: auth.api,
   });

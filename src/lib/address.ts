@@ -32,6 +32,11 @@ export function isLoopback(host: string): boolean {
   return name === "localhost" || name === "::1" || (isIPv4(name) && name.startsWith("127."));
 }
 
+/** True if other machines can reach one of these listen addresses. An empty address is ignored. */
+export function listensBeyondLoopback(listens: readonly string[]): boolean {
+  return listens.some((text) => text !== "" && !isLoopback(parseAddress(text)?.host ?? ""));
+}
+
 /** Addresses with port 0 are never equal, because each listener gets a port of its own. */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && canonicalHost(a.host) === canonicalHost(b.host);

@@ -14,11 +14,10 @@ import { createUsers } from "../broker/users.ts";
 import { createWukongimHttp } from "../compat/wukongim/http.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
 import { createReadBudget } from "../gateway/rates.ts";
-import { isLoopback } from "../lib/address.ts";
+import { listensBeyondLoopback } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
 import { gatedHttp } from "./gate.ts";
-import { addressOf } from "./listeners.ts";
 import { type Node, readiness } from "./node.ts";
 
 export function createNodeManagers(node: Node): Managers {
@@ -60,7 +59,6 @@ export interface LocalFacts {
 export function createApi(node: Node, managers: Managers, local: LocalFacts): HttpEndpoint {
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
-  const { host } = addressOf(config.api.listen);
   const users = createUsers(ports);
   const channels = createChannels(ports);
   const messages = measuredMessages(node.messages, metrics.api);
@@ -97,7 +95,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     observe: metrics.api.request,
     settings: {
       requiresCredential: credentialRule({
-        listensBeyondLoopback: !isLoopback(host),
+        listensBeyondLoopback: listensBeyondLoopback([config.api.listen, config.api.compatListen]),
         staticToken: config.api.token,
         authApi: config.auth.api,
       }),

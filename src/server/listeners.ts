@@ -9,6 +9,7 @@ import { DescriptorReserve, socketCapacity } from "../transport/descriptors.ts";
 import type { HeadProblem, TlsFiles } from "../transport/driver.ts";
 import { BodyBudget } from "../transport/http-body.ts";
 import { createListener } from "../transport/listener.ts";
+import { createPortableDriver } from "../transport/portable/driver.ts";
 import { SocketLimits } from "../transport/socket-limits.ts";
 import type { HttpEndpoint, Listener } from "../transport/types.ts";
 import { errorLog, type Node } from "./node.ts";
@@ -18,6 +19,13 @@ import { reasonOf, StartError } from "./start-error.ts";
 const SPARE_SOCKETS = 64;
 const REFUSAL_LOG_MS = 10_000;
 
+interface Listeners {
+  readonly api: Listener;
+  /** Second listener of the API, `undefined` if none is configured. */
+  readonly compat: Listener | undefined;
+  readonly client: Listener;
+}
+
 export function createListeners(
   node: Node,
   endpoints: {
@@ -25,7 +33,7 @@ export function createListeners(
     readonly viewers: HttpEndpoint;
     readonly sockets: Gateway["endpoint"];
   },
-): { readonly api: Listener; readonly client: Listener } {
+): Listeners {
   const { config } = node;
   const { http, viewers, sockets } = endpoints;
   const shared = {
@@ -43,13 +51,23 @@ export function createListeners(
     trustedProxies: config.api.trustedProxies,
     spareSockets: 0,
   };
+  const compat =
+    config.api.compatListen === ""
+      ? undefined
+      : createListener({
+          ...api,
+          ...addressOf(config.api.compatListen),
+          driver: createPortableDriver(config.transport.maxHeadBytes),
+          sockets: undefined,
+        });
   const clientAddress = addressOf(config.client.listen);
   if (sameAddress(addressOf(config.api.listen), clientAddress)) {
     const both = createListener({ ...api, sockets });
-    return { api: both, client: both };
+    return { api: both, compat, client: both };
   }
   return {
     api: createListener({ ...api, sockets: undefined }),
+    compat,
     client: createListener({
       ...shared,
       ...clientAddress,
@@ -109,17 +127,22 @@ function createBodies({ config, metrics }: Node): BodyBudget {
   return bodies;
 }
 
+const VARIABLES = {
+  "api.listen": "JINDOU_API_LISTEN",
+  "api.compatListen": "JINDOU_API_COMPAT_LISTEN",
+  "client.listen": "JINDOU_CLIENT_LISTEN",
+} as const;
+
 /** Starts the listener and returns its port. Throws StartError, which names the setting. */
 export async function startListener(
   listener: Listener,
-  section: "api" | "client",
+  setting: "api.listen" | "api.compatListen" | "client.listen",
 ): Promise<number> {
   try {
     return await listener.start();
   } catch (error) {
-    const variable = `JINDOU_${section.toUpperCase()}_LISTEN`;
     throw new StartError(
-      `${reasonOf(error)}; set ${section}.listen (${variable}) to another address`,
+      `${reasonOf(error)}; set ${setting} (${VARIABLES[setting]}) to another address`,
     );
   }
 }

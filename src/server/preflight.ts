@@ -33,7 +33,7 @@ interface MachineReport {
   readonly warnings: readonly string[];
 }
 
-/** Listens on both addresses for a moment. */
+/** Listens on all addresses for a moment. */
 export async function checkMachine(config: Config): Promise<MachineReport> {
   const problems: string[] = [];
   const warnings: string[] = [];
@@ -55,13 +55,17 @@ export async function checkMachine(config: Config): Promise<MachineReport> {
       ? undefined
       : await problemOf("migrate.from (JINDOU_MIGRATE_FROM)", () => readdir(from));
   if (folderProblem !== undefined) warnings.push(folderProblem);
-  for (const section of ["api", "client"] as const) {
-    const address = parseAddress(config[section].listen);
-    if (address === undefined) continue; // the configuration was validated
+  const { api, client } = config;
+  for (const [name, listen] of [
+    ["api.listen (JINDOU_API_LISTEN)", api.listen],
+    ["api.compatListen (JINDOU_API_COMPAT_LISTEN)", api.compatListen],
+    ["client.listen (JINDOU_CLIENT_LISTEN)", client.listen],
+  ] as const) {
+    const address = parseAddress(listen);
+    if (address === undefined) continue; // not set; the configuration was validated
     const refusal = await probeAddress(address.host, address.port);
     if (refusal === undefined) continue;
-    const name = `${section}.listen (JINDOU_${section.toUpperCase()}_LISTEN)`;
-    const sentence = `${name}: cannot listen on ${config[section].listen}: ${refusal.reason}.`;
+    const sentence = `${name}: cannot listen on ${listen}: ${refusal.reason}.`;
     (refusal.code === "EADDRINUSE" ? warnings : problems).push(sentence);
   }
   return { problems, warnings };

@@ -1,0 +1,93 @@
+// Tests of `api.compatListen`, the second address of the API on the portable transport.
+
+import { connect, createServer } from "node:net";
+import { text } from "node:stream/consumers";
+import t from "tap";
+import { jindou, nodeSettings, spawnJindou } from "./jindou.ts";
+
+const TOKEN = "0123456789abcdef0123456789abcdef";
+
+/** Sends these bytes and returns everything the server sends until it closes. */
+async function exchange(port: number, bytes: string): Promise<string> {
+  const socket = connect(port, "127.0.0.1");
+  socket.write(bytes);
+  return text(socket);
+}
+
+t.test("both addresses serve the API, and only the second one serves HTTP/1.0", async (t) => {
+  const settings = await nodeSettings(t, 1000);
+  const node = spawnJindou(t, [], {
+    env: { ...settings, JINDOU_API_COMPAT_LISTEN: "127.0.0.1:0", JINDOU_TRANSPORT_DRIVER: "uws" },
+  });
+  const ready = await node.logged("The node is ready");
+  const [apiPort, compatPort] = [Number(ready.apiPort), Number(ready.apiCompatPort)];
+  t.not(compatPort, apiPort);
+  for (const port of [apiPort, compatPort])
+    t.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
+  const check = "GET /healthz HTTP/1.0\r\n\r\n";
+  t.match(await exchange(compatPort, check), /^HTTP\/1\.1 200 /);
+  t.match(await exchange(apiPort, check), /^HTTP\/1\.1 505 /);
+  const token = { uid: "alice", token: "secret", device_flag: 0 };
+  const body = JSON.stringify(token);
+  const chunked = `POST /user/token HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\ntrailer: a\r\n\r\n${body.length.toString(16)};b=c\r\n${body}\r\n0\r\na: d\r\n\r\n`;
+  t.match(await exchange(compatPort, chunked), /^HTTP\/1\.1 200 [^]*"ok"/);
+  const upgrade =
+    "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade, close\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+  t.notMatch(await exchange(compatPort, upgrade), /^HTTP\/1\.1 101 /, "it serves no sockets");
+  node.child.kill("SIGTERM");
+  t.equal((await node.exit).code, 0);
+});
+
+t.test(
+  "calls need a credential if the second address is reachable from other machines",
+  async (t) => {
+    const env = {
+      ...(await nodeSettings(t, 1000)),
+      JINDOU_API_COMPAT_LISTEN: "0.0.0.0:0",
+    };
+    const refused = await jindou(t, ["check-config"], {
+      env: { ...env, JINDOU_ADMIN_PASSWORD: "" },
+    });
+    t.equal(refused.code, 2);
+    t.match(refused.stderr, /reachable from other machines without a configured credential/);
+    const node = spawnJindou(t, [], { env: { ...env, JINDOU_API_TOKEN: TOKEN } });
+    const { apiPort, apiCompatPort } = await node.logged("The node is ready");
+    for (const port of [apiPort, apiCompatPort]) {
+      const url = `http://127.0.0.1:${port}/user/onlinestatus`;
+      const call = (headers: Record<string, string>) =>
+        fetch(url, { method: "POST", body: '["alice"]', headers });
+      t.equal((await call({ "content-type": "application/json" })).status, 401);
+      t.equal((await call({ "content-type": "application/json", token: TOKEN })).status, 200);
+    }
+  },
+);
+
+t.test("a start with a second address that cannot be used names api.compatListen", async (t) => {
+  const env = await nodeSettings(t, 1000);
+  const equal = await jindou(t, ["check-config"], {
+    env: {
+      ...env,
+      JINDOU_API_LISTEN: "127.0.0.1:5001",
+      JINDOU_API_COMPAT_LISTEN: "127.0.0.1:5001",
+    },
+  });
+  t.equal(equal.code, 2);
+  t.match(equal.stderr, "api.compatListen must be another address than api.listen");
+  const invalid = await jindou(t, ["check-config"], {
+    env: { ...env, JINDOU_API_COMPAT_LISTEN: "nowhere" },
+  });
+  t.match(invalid.stderr, "api.compatListen must be host:port");
+
+  const other = createServer().listen(0, "127.0.0.1");
+  t.teardown(() => other.close());
+  await new Promise((resolve) => other.once("listening", resolve));
+  const { port } = other.address() as { port: number };
+  const taken = await jindou(t, [], {
+    env: { ...env, JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` },
+  });
+  t.equal(taken.code, 1);
+  t.match(
+    taken.stderr,
+    /another process listens there; set api\.compatListen \(JINDOU_API_COMPAT_LISTEN\)/,
+  );
+});
