@@ -151,7 +151,7 @@ t.test(
     t.same(connack.limits, {
       maxFrameBytes: 163_840,
       maxPayloadBytes: 65_536,
-      idleTimeoutS: 120,
+      idleTimeoutS: 56,
       maxFramesPerSecond: 500,
     });
   },
