@@ -62,6 +62,9 @@ interface Charge {
   readonly reserved: Reservation;
 }
 
+/** Close code for a message that is too big [RFC 6455 7.4.1]. */
+const TOO_BIG = 1009;
+
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
 
 export class Client implements ConnectionHandler {
@@ -102,7 +105,13 @@ export class Client implements ConnectionHandler {
     try {
       const codec = typeof this.#codec === "function" ? this.#codec(data, isText) : this.#codec;
       this.#codec = codec;
-      if (this.#status !== "open") return this.#receiveConnect(codec, data, isText, nowMs);
+      const isLarge = data.length > this.#maxFrameBytes;
+      if (this.#status !== "open")
+        return isLarge
+          ? this.#refuseStranger(data.length, nowMs)
+          : this.#receiveConnect(codec, data, isText, nowMs);
+      const refusal = isLarge ? codec.refuseLarge(data, this.#maxFrameBytes) : undefined;
+      if (refusal !== undefined) return this.#rejectFrame(refusal);
       this.#admission.begin(waitMs, nowMs);
       for (const request of codec.decode(data, isText, this.#admission.admit)) {
         if (request instanceof FrameError) this.#rejectFrame(request);
@@ -121,6 +130,17 @@ export class Client implements ConnectionHandler {
     const waitMs = this.#rate.frame(bytes, nowMs);
     if (waitMs > 0 && (this.#rate.isExhausted(nowMs) || this.#status !== "open"))
       this.end("rate_limited");
+  }
+
+  get #maxFrameBytes(): number {
+    return this.#context.opening.clientLimits.maxFrameBytes;
+  }
+
+  /** Closes a connection whose frame before the login is over the limit, without an ERROR. */
+  #refuseStranger(bytes: number, nowMs: number): void {
+    this.#context.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
+    this.#metrics().ended("protocol_error");
+    this.#connection.end(TOO_BIG, `The frame has more than ${this.#maxFrameBytes} bytes`);
   }
 
   /**

@@ -29,6 +29,12 @@ export interface Gateway {
   drain(spreadMs: number): Promise<void>;
 }
 
+/**
+ * Factor by which a frame may exceed `client.maxFrameBytes` and still be answered. The library
+ * drops the connection of a larger one without a close frame.
+ */
+const FRAME_TOLERANCE = 2;
+
 const DRAIN_STEP_MS = 50;
 const REQUESTS_MS = 2000;
 
@@ -72,7 +78,7 @@ export function createGateway(
 
   return {
     endpoint: {
-      maxFrameBytes: options.maxFrameBytes,
+      maxFrameBytes: options.maxFrameBytes * FRAME_TOLERANCE,
       maxBufferedBytes: options.maxBufferedBytes,
       maxBufferedBytesPerUser: options.maxBufferedBytesPerUser,
       maxBufferedBytesTotal: options.maxBufferedBytesTotal,

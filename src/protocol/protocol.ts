@@ -342,8 +342,17 @@ export interface Codec {
    * complete. Throws FrameError for everything else, except packets that the wire format ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
+  /**
+   * Returns the refusal of a frame above `maxFrameBytes`, whose request is not decoded, or
+   * `undefined` if the wire format ignores the boundaries of frames.
+   */
+  refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError | undefined;
   encodeReply(reply: Reply): Frames;
   encodePush(push: Push): Frames;
+}
+
+export function largeFrameMessage(maxFrameBytes: number): string {
+  return `The frame has more than ${maxFrameBytes} bytes. Send less in one request.`;
 }
 
 export interface Protocol {

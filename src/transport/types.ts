@@ -150,6 +150,7 @@ export interface Upgrade {
 }
 
 export interface SocketEndpoint {
+  /** A larger frame ends the connection, with 1009 if the driver can send a close frame. */
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;

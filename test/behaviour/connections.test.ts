@@ -332,23 +332,66 @@ t.test(
   },
 );
 
+const SMALL_FRAMES = {
+  JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
+  JINDOU_CLIENT_MAX_FRAME_BYTES: "5120",
+};
+
 t.test(
-  "a frame over client.maxFrameBytes ends the connection without being read, and a frame of exactly that size is read [issue: Frame size limit]",
+  "a frame over client.maxFrameBytes is refused as too_large without being read, and one over twice that size ends the connection [issue: Frame size limit]",
   async (t) => {
-    const small = await startWorld(t, {
-      JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
-      JINDOU_CLIENT_MAX_FRAME_BYTES: "5120",
-    });
-    const client = await joinNative(t, small, "alice");
-    t.match(client.connack.limits, { maxFrameBytes: 5120 });
+    const small = await startWorld(t, SMALL_FRAMES);
     const frame = (bytes: number) => Buffer.alloc(bytes, PING);
-    client.raw(frame(5120));
-    await client.closed.catch(() => undefined);
-    t.equal(client.errors.length, 1, "the frame was read and answered as malformed");
-    const second = await joinNative(t, small, "alice");
-    second.raw(frame(5121));
-    t.match(await second.closed, { code: TEST_TRANSPORT === "portable" ? 1009 : 1006 });
-    t.equal(second.errors.length, 0, "the frame was not read");
+    const exact = await joinNative(t, small, "alice");
+    t.match(exact.connack.limits, { maxFrameBytes: 5120 });
+    exact.raw(frame(5120));
+    await exact.closed;
+    t.match(exact.errors, [{ code: "malformed_frame" }], "a frame of exactly that size is read");
+    const client = await joinNative(t, small, "alice");
+    const refused = client.send(person("bob"), Buffer.alloc(6000));
+    await t.rejects(refused, { code: "too_large", message: /more than 5120 bytes/ });
+    t.equal(await codeOf(client.send(person("bob"), "x")), "ok", "the connection stays open");
+    client.raw(frame(10_241));
+    t.match(await client.closed, { code: TEST_TRANSPORT === "portable" ? 1009 : 1006 });
+  },
+);
+
+t.test(
+  "a JSON-RPC request over client.maxFrameBytes is refused with its id if the id stands in the first KiB, else with the id null",
+  async (t) => {
+    const small = await startWorld(t, SMALL_FRAMES);
+    await small.register("bob");
+    const socket = new WebSocket(`ws://127.0.0.1:${small.clientPort}`);
+    t.teardown(() => socket.terminate());
+    const replies: string[] = [];
+    socket.on("message", (data) => replies.push(String(data)));
+    await once(socket, "open");
+    const ask = async (text: string) => {
+      const count = replies.length;
+      socket.send(text);
+      await eventually(() => replies.length > count);
+      return JSON.parse(replies[count] ?? "");
+    };
+    const params = { protocol: 1, uid: "bob", token: "token-bob" };
+    await ask(JSON.stringify({ id: "1", method: "connect", params }));
+    const filler = "x".repeat(6000);
+    const first = await ask(JSON.stringify({ id: "a", method: "ping", params: { filler } }));
+    t.match(first, { id: "a", error: { message: /more than 5120 bytes/ } });
+    const last = await ask(JSON.stringify({ method: "ping", params: { filler }, id: "b" }));
+    t.match(last, { error: { message: /more than 5120 bytes/ } });
+    t.equal(last.id ?? null, null);
+    t.match(await ask(JSON.stringify({ id: "c", method: "ping" })), { id: "c" });
+  },
+);
+
+t.test(
+  "a frame over client.maxFrameBytes before the login closes the connection with 1009 and no ERROR",
+  async (t) => {
+    const small = await startWorld(t, SMALL_FRAMES);
+    const stranger = await open(small);
+    stranger.raw(Buffer.alloc(5121, PING));
+    t.match(await stranger.closed, { code: 1009 });
+    t.same(stranger.errors, []);
   },
 );
 

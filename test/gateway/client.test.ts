@@ -77,6 +77,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
       acknowledges: false,
       decode: () => [next],
       decodeConnect: () => ({ ...CONNECT, accept: () => [] }),
+      refuseLarge: () => undefined,
       encodeReply: (reply) => encodeReply(reply),
       encodePush: (push) => codec.encodePush(push),
     }),

@@ -89,6 +89,10 @@ export class CountingCodec implements Codec {
     throw new Error("nothing is decoded");
   }
 
+  refuseLarge(): undefined {
+    return undefined;
+  }
+
   encodeReply(reply: Reply): string {
     return JSON.stringify({ format: this.format, kind: "reply", reply });
   }

@@ -10,6 +10,7 @@ import {
   FrameError,
   type Frames,
   type Greeting,
+  largeFrameMessage,
   type Operation,
   type Protocol,
   type Push,
@@ -52,6 +53,9 @@ const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_fra
 
 /** Maximum length of the JSON text of a request's id or method, which may be escaped. */
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
+
+/** Part of a frame above the limit in which its id is looked for. */
+const LARGE_HEAD_BYTES = 1024;
 
 const OPEN_OBJECT = 0x7b;
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
@@ -120,7 +124,7 @@ class JsonRpcCodec implements Codec {
         continue;
       }
       if (!admit(bytes.length, values)) {
-        const refusal = this.#refuse(bytes);
+        const refusal = this.#refuseUnread(bytes);
         if (refusal !== undefined) yield refusal;
         continue;
       }
@@ -146,7 +150,7 @@ class JsonRpcCodec implements Codec {
     }
     const batch = new Batch();
     const requests = items.map((item) =>
-      isAdmitted ? this.#read(parseDocument(item), batch) : this.#refuse(item, batch),
+      isAdmitted ? this.#read(parseDocument(item), batch) : this.#refuseUnread(item, batch),
     );
     for (const [at, request] of requests.entries()) {
       if (at === 0 || !isAdmitted || admit(items[at]?.length ?? 0, 0)) {
@@ -180,13 +184,16 @@ class JsonRpcCodec implements Codec {
   }
 
   /** Reads only the id and the method. Returns `undefined` if no response is expected. */
-  #refuse(bytes: Uint8Array, batch?: Batch): FrameError | undefined {
-    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString();
-    const id = idOf({ id: shortField(text, "id") }, text);
-    if (id === undefined) return undefined;
-    const method = shortField(text, "method");
-    const request = { id, method: typeof method === "string" ? method : "", batch };
-    return new FrameError("rate_limited", this.#register(request), "");
+  #refuseUnread(bytes: Uint8Array, batch?: Batch): FrameError | undefined {
+    const request = readHead(bytes);
+    if (request.id === undefined) return undefined;
+    return new FrameError("rate_limited", this.#register({ ...request, batch }), "");
+  }
+
+  /** The id in the response is null if it does not stand in the first KiB. */
+  refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
+    const request = readHead(data.subarray(0, LARGE_HEAD_BYTES));
+    return new FrameError("too_large", this.#register(request), largeFrameMessage(maxFrameBytes));
   }
 
   encodeReply(reply: Reply): Frames {
@@ -341,11 +348,22 @@ function idOf({ id }: JsonObject, text: string): string | undefined {
   return digits !== undefined && digits.length <= MAX_ID_LENGTH ? digits : undefined;
 }
 
-/** Returns `undefined` if the field is absent, too long or not valid JSON. */
+/** Returns the id and the method of a request whose end may be missing. */
+function readHead(bytes: Uint8Array): Pick<OpenRequest, "id" | "method"> {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString();
+  const method = shortField(text, "method");
+  return {
+    id: idOf({ id: shortField(text, "id") }, text),
+    method: typeof method === "string" ? method : "",
+  };
+}
+
+/** Returns `undefined` if the field is absent, too long, cut off or not valid JSON. */
 function shortField(object: string, name: string): unknown {
   try {
     const text = fieldText(object, name)?.text ?? "";
-    return text.length > MAX_SHORT_TEXT ? undefined : JSON.parse(text);
+    if (text.length > MAX_SHORT_TEXT || object.endsWith(text)) return undefined;
+    return JSON.parse(text);
   } catch {
     return undefined;
   }

@@ -5,6 +5,7 @@ import {
   type Admit,
   type Codec,
   FrameError,
+  largeFrameMessage,
   type Operation,
   type Protocol,
   type Push,
@@ -45,6 +46,8 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
       requireBinary(isText);
       return decodeConnect(data);
     },
+    refuseLarge: (data, maxFrameBytes) =>
+      new FrameError("too_large", decodeRef(data), largeFrameMessage(maxFrameBytes)),
     encodeReply: encoder.reply,
     encodePush: encoder.push,
   };

@@ -190,6 +190,11 @@ class WkprotoCodec implements Codec {
     }
   }
 
+  /** A message may have many packets, whose sizes are limited one by one. */
+  refuseLarge(): undefined {
+    return undefined;
+  }
+
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined {
     const [request] = [...this.decode(data, isText)];
     if (request instanceof FrameError) throw request;
