@@ -7,6 +7,7 @@ import t from "tap";
 import {
   browserViolations,
   commentViolations,
+  compatViolations,
   deadExports,
   formViolations,
   importCycles,
@@ -158,7 +159,6 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "compat/wukongim/options.ts",
       "gateway/options.ts",
       "migrate/options.ts",
-      "protocol/options.ts",
       "redis/address.ts",
       "redis/options.ts",
       "store/options.ts",
@@ -272,6 +272,24 @@ t.test("the checks find the project's files, functions and imports", async (t) =
 t.test("a room imports only the files and packages that the table allows", async (t) => {
   t.same(roomViolations(files, ROOMS), []);
 });
+
+t.test(
+  "only the room of WuKongIM, server and config have WuKongIM or WKProto in a name",
+  async (t) => {
+    t.same(compatViolations(files), []);
+    const broken = readTexts({
+      "src/broker/wukongim.ts": "// A file.\nexport const a = 1;",
+      "src/gateway/b.ts":
+        "// A file.\nexport function openWkproto() {\n  const wukongimView = 1;\n  return wukongimView;\n}",
+      "src/compat/wukongim/c.ts": "// A file.\nexport const wkproto = 1;",
+    });
+    t.same([...compatViolations(broken)].sort(), [
+      "src/broker/wukongim.ts has the name of another product",
+      "src/gateway/b.ts declares openWkproto",
+      "src/gateway/b.ts declares wukongimView",
+    ]);
+  },
+);
 
 t.test("imports have no cycles", async (t) => {
   t.same(importCycles(sources), []);

@@ -10,11 +10,10 @@ import {
   streamsOptions,
 } from "../broker/options.ts";
 import { clusterOptions } from "../cluster/options.ts";
-import { apiProperties } from "../compat/wukongim/options.ts";
+import { apiProperties, protocolOptions } from "../compat/wukongim/options.ts";
 import { clientOptions, presenceOptions } from "../gateway/options.ts";
 import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
-import { protocolOptions } from "../protocol/options.ts";
 import { redisOptions } from "../redis/options.ts";
 import { storeOptions } from "../store/options.ts";
 import { socketsOptions, transportOptions } from "../transport/options.ts";

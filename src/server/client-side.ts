@@ -4,6 +4,8 @@
 import type { LocalSession } from "../api/connections.ts";
 import { MAX_ID_LENGTH } from "../broker/model.ts";
 import { createSessions } from "../broker/sessions.ts";
+import { JSONRPC_FORMS } from "../compat/wukongim/jsonrpc-view.ts";
+import { createWkproto } from "../compat/wukongim/wkproto/wkproto.ts";
 import type { Config } from "../config/schema.ts";
 import { CatchUps, type ReadLimits } from "../gateway/catch-up.ts";
 import type { ClientContext } from "../gateway/client.ts";
@@ -17,7 +19,6 @@ import { PresenceWatch } from "../gateway/watch.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
-import { createWkproto } from "../protocol/wkproto/wkproto.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import type { LocalFacts } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
@@ -127,7 +128,7 @@ export function createNodeGateway(
   };
   const protocols = [
     createWkproto({ ...limits, maxPacketBytes: client.maxFrameBytes }, protocol.wkproto),
-    createJsonRpcProtocol(limits),
+    createJsonRpcProtocol(limits, JSONRPC_FORMS),
     createNativeProtocol(limits), // last, because it accepts every first frame
   ];
   const context = clientContext(node, delivery);

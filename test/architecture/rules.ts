@@ -200,6 +200,27 @@ export function nameViolations(files: readonly FileFacts[]): readonly string[] {
   );
 }
 
+/** The product whose clients and backends have one room of their own. */
+const COMPAT_NAME = /wukongim|wkproto/i;
+/** Rooms that may name it: its own, and those that put rooms and their settings together. */
+const COMPAT_ROOMS = ["src/compat/wukongim/", "src/server/", "src/config/"];
+
+/** Returns the files and names outside `COMPAT_ROOMS` that contain the name of that product. */
+export function compatViolations(files: readonly FileFacts[]): readonly string[] {
+  return sourcesOf(files)
+    .filter(({ path }) => !COMPAT_ROOMS.some((room) => path.startsWith(room)))
+    .flatMap(({ path, exports, declaredNames, functions }) => {
+      const names = [...exports, ...declaredNames, ...functions.map(({ name }) => ({ name }))].map(
+        (item) => (typeof item === "string" ? item : item.name),
+      );
+      return [...new Set([path, ...names])]
+        .filter((name) => COMPAT_NAME.test(name))
+        .map((name) =>
+          name === path ? `${path} has the name of another product` : `${path} declares ${name}`,
+        );
+    });
+}
+
 /** Beginnings of comments that have no subject and no verb. */
 const FRAGMENT = /^(Of|From so|As many|As much|By what|With what|What is|What of|Unless|Whose)\b/;
 

@@ -1,5 +1,5 @@
 // JSON-RPC on a real broker. The responses equal those that WuKongIM's servers gave to real clients
-// (wire/jsonrpc-goldens.json), except for their defects. The extended form adds resuming.
+// (test/compat/wukongim/goldens/jsonrpc.json), except for their defects. The extended form adds resuming.
 
 import { readFileSync } from "node:fs";
 import type { Test } from "tap";
@@ -15,7 +15,7 @@ interface CapturedFrame {
 }
 
 const { sessions } = JSON.parse(
-  readFileSync(new URL("../wire/jsonrpc-goldens.json", import.meta.url), "utf8"),
+  readFileSync(new URL("../compat/wukongim/goldens/jsonrpc.json", import.meta.url), "utf8"),
 ) as { sessions: readonly { name: string; frames: readonly CapturedFrame[] }[] };
 
 const world = await startWorld(t);

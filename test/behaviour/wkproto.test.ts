@@ -431,7 +431,7 @@ interface CapturedSession {
  */
 t.test("captured WKProto sessions get the captured responses", async (t) => {
   const { sessions } = JSON.parse(
-    readFileSync(new URL("../wire/goldens/wkproto.json", import.meta.url), "utf8"),
+    readFileSync(new URL("../compat/wukongim/goldens/wkproto.json", import.meta.url), "utf8"),
   ) as { readonly sessions: readonly CapturedSession[] };
   await world.ok("/channel", {
     ...wire(group("g1")),

@@ -1,6 +1,7 @@
 // JSON-RPC with hostile messages: each request becomes an operation or is refused with a response
 // in valid JSON. The tests are seeded, and a failure names the seed that repeats it.
 
+import { JSONRPC_FORMS } from "../../src/compat/wukongim/jsonrpc-view.ts";
 import { createJsonRpcProtocol } from "../../src/protocol/jsonrpc/jsonrpc.ts";
 import {
   type Codec,
@@ -13,7 +14,7 @@ import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import { LIMITS } from "./native-codec.ts";
 
-const protocol = createJsonRpcProtocol(LIMITS);
+const protocol = createJsonRpcProtocol(LIMITS, JSONRPC_FORMS);
 const MAX_MESSAGE_BYTES = 131_072;
 
 const CONNECT = {

@@ -1,4 +1,4 @@
-// Converts the params of a JSON-RPC request to an operation; `METHODS` lists all methods. Throws
+// Converts the params of a request of the extended form to an operation. Throws
 // only FrameError. The fields are described in docs/protocol/jsonrpc.md.
 
 import {
@@ -6,7 +6,6 @@ import {
   type DeviceFlag,
   type DeviceLevel,
   MAIN_DEVICE,
-  type Passthrough,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
 import {
@@ -15,33 +14,14 @@ import {
   MAX_SESSION_LENGTH,
   MAX_TOKEN_LENGTH,
   type Operation,
-  type Ref,
-  type RequestLimits,
   type ResumePoint,
 } from "../protocol.ts";
-import { RECEIPT_BIT, SIGNAL_BIT } from "../wukongim.ts";
 import type { Params } from "./params.ts";
+import type { Method, MethodInput } from "./view.ts";
 
 /** Version of the extended protocol. A client selects it with the field `protocol` of connect. */
 export const EXTENDED_VERSION = 1;
-/** Newest version of WuKongIM's protocols, also used for a connect without a version. */
-const WUKONGIM_VERSION = 5;
-
 const MAX_UINT32 = 0xffff_ffff;
-
-interface MethodInput {
-  readonly params: Params;
-  readonly ref: Ref;
-  readonly limits: RequestLimits;
-  readonly isExtended: boolean;
-}
-
-export interface Method {
-  readonly isExtended?: boolean;
-  /** True if the method has no response and needs no id. */
-  readonly isNotification?: boolean;
-  read(request: MethodInput): Operation | undefined;
-}
 
 export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["connect", { read: readConnect }],
@@ -49,37 +29,46 @@ export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["ping", { read: ({ ref }) => ({ kind: "ping", ref }) }],
   ["recvack", { isNotification: true, read: readRecvack }],
   ["disconnect", { isNotification: true, read: readDisconnect }],
-  ["history", { isExtended: true, read: readHistory }],
-  ["conversations", { isExtended: true, read: readConversations }],
-  ["conversation", { isExtended: true, read: readConversation }],
-  ["presence", { isExtended: true, read: readPresence }],
-  ["watch", { isExtended: true, read: readWatch }],
-  ["stream", { isExtended: true, read: readStream }],
-  ["cancel", { isExtended: true, read: readCancel }],
-  ["commandack", { isExtended: true, read: readCommandack }],
+  ["history", { read: readHistory }],
+  ["conversations", { read: readConversations }],
+  ["conversation", { read: readConversation }],
+  ["presence", { read: readPresence }],
+  ["watch", { read: readWatch }],
+  ["stream", { read: readStream }],
+  ["cancel", { read: readCancel }],
+  ["commandack", { read: readCommandack }],
 ]);
 
 export function wantsExtended(params: Params): boolean {
   return params.has("protocol");
 }
 
-function readConnect({ params, ref, limits, isExtended }: MethodInput): Operation {
-  const version = isExtended ? readVersion(params) : readClientVersion(params);
+function readConnect({ params, ref, limits }: MethodInput): Operation {
   return {
     kind: "connect",
     ref,
-    version,
+    version: readVersion(params),
+    ...readDevice(params),
+    level: readDeviceLevel(params),
+    resume: readResumePoints(params, limits),
+    session: params.text("session", MAX_SESSION_LENGTH, ""),
+  };
+}
+
+/** Reads the user, the credential and the device of a connect in either form. */
+export function readDevice(params: Params) {
+  return {
     uid: params.id("uid"),
     token: params.text("token", MAX_TOKEN_LENGTH, ""),
     flag: readDeviceFlag(params),
     deviceId: params.optionalId("deviceId"),
-    level: isExtended ? readDeviceLevel(params) : undefined,
-    resume: isExtended ? readResumePoints(params, limits) : [],
-    session: isExtended ? params.text("session", MAX_SESSION_LENGTH, "") : "",
   };
 }
 
-export function readResumePoints(params: Params, limits: RequestLimits): readonly ResumePoint[] {
+export function readResumePoints(
+  params: Params,
+  limits: MethodInput["limits"],
+): readonly ResumePoint[] {
   return params.objects("resume", limits.maxResumePoints).map((point) => ({
     channel: point.channel(),
     lastSeq: point.uint("lastSeq"),
@@ -96,11 +85,6 @@ function readVersion(params: Params): number {
   );
 }
 
-function readClientVersion(params: Params): number {
-  const version = params.uint("version", MAX_UINT32, 0);
-  return version === 0 ? WUKONGIM_VERSION : Math.min(version, WUKONGIM_VERSION);
-}
-
 function readDeviceFlag(params: Params): DeviceFlag {
   const value = params.uint("deviceFlag", MAX_UINT32, 0);
   const flag = DEVICE_FLAGS.find((deviceFlag) => deviceFlag === value);
@@ -115,11 +99,20 @@ function readDeviceLevel(params: Params): DeviceLevel | undefined {
   throw params.refusal("bad_request", "deviceLevel must be 0 or 1");
 }
 
-function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
-  const header = params.object("header");
+function readSend({ params, ref, limits }: MethodInput): Operation {
   return {
     kind: "send",
     ref,
+    ...readMessage(params, limits),
+    expireS: params.uint("expireS", MAX_UINT32, 0),
+    tagKey: params.label("tagKey"),
+  };
+}
+
+/** Reads the fields of a send that both forms have. */
+export function readMessage(params: Params, limits: MethodInput["limits"]) {
+  const header = params.object("header");
+  return {
     channel: params.channel(),
     clientMsgNo: params.label("clientMsgNo") ?? "",
     header: {
@@ -127,45 +120,19 @@ function readSend({ params, ref, limits, isExtended }: MethodInput): Operation {
       redDot: header.bool("redDot"),
       syncOnce: header.bool("syncOnce"),
     },
-    expireS: params.uint(isExtended ? "expireS" : "expire", MAX_UINT32, 0),
     streamNo: params.label("streamNo"),
-    tagKey: isExtended ? params.label("tagKey") : undefined,
-    passthrough: isExtended ? undefined : readPassthrough(params),
     payload: params.payload(limits.maxPayloadBytes),
   };
 }
 
-function readPassthrough(params: Params): Passthrough | undefined {
-  const settings = params.object("setting");
-  const setting =
-    (settings.bool("receipt") ? RECEIPT_BIT : 0) | (settings.bool("signal") ? SIGNAL_BIT : 0);
-  const topic = settings.bool("topic") ? (params.label("topic") ?? "") : "";
-  return setting === 0 && topic === "" ? undefined : { setting, topic };
-}
-
-/** In WuKongIM's form, the recvack of a command has the inboxSeq as `messageSeq`. */
-function readRecvack({ params, ref, isExtended }: MethodInput): Operation | undefined {
+function readRecvack({ params }: MethodInput): Operation {
   const messageSeq = params.uint("messageSeq");
   const messageId = params.messageId();
-  if (isExtended) {
-    const channel = params.channel();
-    return { kind: "recvack", ref: 0, channel, messageSeq, messageId };
-  }
-  if (!params.object("header").bool("syncOnce"))
-    return {
-      kind: "recvack",
-      ref: 0,
-      channel: undefined,
-      messageSeq,
-      messageId,
-    };
-  if (messageSeq === 0) return undefined; // the command is not in the inbox
-  return { kind: "commandack", ref, inboxSeqs: [messageSeq] };
+  return { kind: "recvack", ref: 0, channel: params.channel(), messageSeq, messageId };
 }
 
-/** Ignores WuKongIM's form, as WuKongIM's servers do: its clients close the socket themselves. */
-function readDisconnect({ isExtended }: MethodInput): Operation | undefined {
-  return isExtended ? { kind: "disconnect", ref: 0 } : undefined;
+function readDisconnect(): Operation {
+  return { kind: "disconnect", ref: 0 };
 }
 
 function readHistory({ params, ref }: MethodInput): Operation {

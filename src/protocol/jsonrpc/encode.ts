@@ -12,7 +12,7 @@ import type {
   StreamSnapshot,
 } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
-import { errorObject, type RpcCode } from "./errors.ts";
+import { errorObject } from "./errors.ts";
 
 /** `id` is the JSON text of the request's id. */
 export function resultResponse(id: string, result: object): string {
@@ -24,14 +24,17 @@ export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }
 
-/** `id` is the JSON text of the request's id. Without it, the response has no field `id`. */
+/**
+ * `id` is the JSON text of the request's id. Without it, the response has no field `id`. `number` is
+ * the `code` of the error.
+ */
 export function errorResponse(
   id: string | undefined,
   reply: Extract<Reply, { readonly kind: "error" }>,
-  rpcCode: RpcCode | undefined,
+  number: number,
 ): string {
   const idField = id === undefined ? "" : `"id":${id},`;
-  return `{"jsonrpc":"2.0",${idField}"error":${JSON.stringify(errorObject(reply, rpcCode))}}`;
+  return `{"jsonrpc":"2.0",${idField}"error":${JSON.stringify(errorObject(reply, number))}}`;
 }
 
 export function base64({ buffer, byteOffset, length }: Uint8Array): string {

@@ -1,7 +1,6 @@
 // Error codes and error objects of JSON-RPC.
 
 import { ERRORS, type ErrorCode } from "../../broker/errors.ts";
-import { reasonOf } from "../reason-codes.ts";
 
 /** Predefined error codes (JSON-RPC 2.0, section 5.1). */
 export const RPC_CODES = {
@@ -20,13 +19,10 @@ interface Refusal {
   readonly retryAfterMs: number;
 }
 
-export function errorObject(
-  { code, message, retryAfterMs }: Refusal,
-  rpcCode: RpcCode | undefined,
-): object {
+export function errorObject({ code, message, retryAfterMs }: Refusal, number: number): object {
   const { retry } = ERRORS[code];
   return {
-    code: rpcCode ?? rpcCodeOf(code),
+    code: number,
     message: message || ERRORS[code].message,
     data: { name: code, retry, retryAfterMs: wholeMs(retryAfterMs) },
   };
@@ -37,13 +33,14 @@ function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }
 
-function rpcCodeOf(code: ErrorCode): number {
+/** Returns the predefined error code of an error, `undefined` if there is none. */
+export function rpcCodeOf(code: ErrorCode): RpcCode | undefined {
   switch (code) {
     case "malformed_frame":
       return RPC_CODES.invalidRequest;
     case "bad_request":
       return RPC_CODES.invalidParams;
     default:
-      return reasonOf(code);
+      return undefined;
   }
 }

@@ -1,8 +1,8 @@
-// JSON-RPC 2.0 over a WebSocket, server side, in two forms: the form of WuKongIM's clients, and an
-// extended form with all features of the native protocol, which a client selects with `protocol` in
-// connect. The gateway replies to each request once and limits how many are open. The responses to
+// JSON-RPC 2.0 over a WebSocket, server side, in two forms: the extended form, which a client
+// selects with `protocol` in connect, and a plain form for all other clients (view.ts). The gateway replies to each request once and limits how many are open. The responses to
 // a batch are collected and sent together.
 
+import type { ErrorCode } from "../../broker/errors.ts";
 import { fieldText } from "../../lib/json-field.ts";
 import {
   type Admit,
@@ -20,13 +20,7 @@ import {
   type ResumePoint,
 } from "../protocol.ts";
 import { Batch } from "./batch.ts";
-import {
-  EXTENDED_VERSION,
-  METHODS,
-  type Method,
-  readResumePoints,
-  wantsExtended,
-} from "./decode.ts";
+import { EXTENDED_VERSION, readResumePoints, wantsExtended } from "./decode.ts";
 import {
   type Document,
   isBatch,
@@ -35,22 +29,17 @@ import {
   parseDocument,
   splitDocuments,
 } from "./documents.ts";
-import { encodeExtended, errorResponse, resultOf, resultResponse } from "./encode.ts";
-import { RPC_CODES, type RpcCode } from "./errors.ts";
+import { errorResponse, resultResponse } from "./encode.ts";
+import { RPC_CODES, type RpcCode, rpcCodeOf } from "./errors.ts";
+import { EXTENDED } from "./extended.ts";
 import { GREETING_TOO_COMPLEX, MAX_GREETING_BYTES, scanFirstMessage } from "./first-message.ts";
 import { isJsonObject, type JsonObject, Params } from "./params.ts";
-import { type EchoedFields, encodeWukongim, headerFlags, wukongimResult } from "./wukongim.ts";
+import type { ErrorNumber, Method, RequestFacts, View } from "./view.ts";
 
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
-/** Names of the forms. Sessions with the same name share encoded frames. */
-const EXTENDED_FORMAT = "jsonrpc";
-const WUKONGIM_FORMAT = "jsonrpc-wukongim";
 
 /** Maximum length of a request's id, limited because the id is stored until the response. */
 const MAX_ID_LENGTH = 128;
-/** Codes of a failed send that become an error in WuKongIM's form. Other codes become a result. */
-const BAD_REQUESTS: ReadonlySet<string> = new Set(["bad_request", "malformed_frame"]);
-
 /** Maximum length of the JSON text of a request's id or method, which may be escaped. */
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
@@ -60,7 +49,13 @@ const LARGE_HEAD_BYTES = 1024;
 const OPEN_OBJECT = 0x7b;
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 
-export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
+interface Forms {
+  /** Form of clients that send no `protocol` in connect. */
+  readonly plain: View;
+  readonly errorNumber: ErrorNumber;
+}
+
+export function createJsonRpcProtocol(limits: RequestLimits, forms: Forms): Protocol {
   return {
     name: SUBPROTOCOL,
     speaks(data, isText) {
@@ -68,22 +63,18 @@ export function createJsonRpcProtocol(limits: RequestLimits): Protocol {
       const first = data.subarray(0, MAX_GREETING_BYTES).find((byte) => !BLANKS.includes(byte));
       return first === OPEN_OBJECT;
     },
-    open: () => new JsonRpcCodec(limits),
+    open: () => new JsonRpcCodec(limits, forms),
   };
 }
-
-/** Id of an error response to a request whose id is unknown (JSON-RPC 2.0, section 5). */
-const UNKNOWN_ID = "null";
 
 interface RequestContext {
   readonly id: string | undefined;
   readonly batch: Batch | undefined;
 }
 
-interface OpenRequest extends EchoedFields {
+interface OpenRequest extends RequestFacts {
   /** JSON text of the request's id, `undefined` if it has no valid id or needs no response. */
   readonly id: string | undefined;
-  readonly method: string;
   readonly batch: Batch | undefined;
   readonly rpcCode: RpcCode | undefined;
 }
@@ -91,22 +82,28 @@ interface OpenRequest extends EchoedFields {
 class JsonRpcCodec implements Codec {
   readonly isPrivate = false;
   readonly #limits: RequestLimits;
+  readonly #forms: Forms;
   readonly #openRequests = new Map<Ref, OpenRequest>();
   #lastRef = 0;
-  #form: "wukongim" | "extended" | undefined;
+  /** `undefined` until the client has sent a connect. */
+  #view: View | undefined;
   #version: number | undefined;
 
-  constructor(limits: RequestLimits) {
+  constructor(limits: RequestLimits, forms: Forms) {
     this.#limits = limits;
+    this.#forms = forms;
   }
 
   get format(): string {
-    return this.#form === "extended" ? EXTENDED_FORMAT : WUKONGIM_FORMAT;
+    return this.#viewOrPlain.format;
   }
 
-  /** Clients of the extended form resume channels instead of acknowledging. */
   get acknowledges(): boolean {
-    return this.#form !== "extended";
+    return this.#viewOrPlain.acknowledges;
+  }
+
+  get #viewOrPlain(): View {
+    return this.#view ?? this.#forms.plain;
   }
 
   get version(): number {
@@ -170,7 +167,7 @@ class JsonRpcCodec implements Codec {
       throw new FrameError("not_connected", request?.ref ?? 0, "The first request must be connect");
     const { resume, ...connect } = request;
     const { resumeText } = message;
-    const isSkipped = resumeText !== undefined && this.#form === "extended";
+    const isSkipped = resumeText !== undefined && this.#view === EXTENDED;
     const accept = () => (isSkipped ? this.#readResume(resumeText, connect.ref) : resume);
     return { ...connect, accept };
   }
@@ -204,26 +201,26 @@ class JsonRpcCodec implements Codec {
   }
 
   #responseTo(reply: Reply, request: OpenRequest | undefined): string | undefined {
+    const view = this.#viewOrPlain;
     if (reply.kind === "error" && !this.#isResult(reply.code, request)) {
-      // WuKongIM's servers leave out an unknown id.
-      const unknown = this.#form === "wukongim" ? undefined : UNKNOWN_ID;
-      return errorResponse(request?.id ?? unknown, reply, request?.rpcCode);
+      const id = request?.id ?? (this.#view ?? EXTENDED).unknownId;
+      return errorResponse(id, reply, request?.rpcCode ?? this.#numberOf(reply.code));
     }
     if (request?.id === undefined) return undefined;
-    const result =
-      this.#form === "extended" && reply.kind !== "error"
-        ? resultOf(reply)
-        : wukongimResult(reply, request);
+    const result = view.result(reply, request);
     return result === undefined ? undefined : resultResponse(request.id, result);
   }
 
   encodePush(push: Push): Frames {
-    return this.#form === "extended" ? encodeExtended(push) : encodeWukongim(push);
+    return this.#viewOrPlain.encode(push);
   }
 
-  /** WuKongIM's clients expect a result for a refused send. */
-  #isResult(code: string, request: OpenRequest | undefined): boolean {
-    return this.#form === "wukongim" && request?.method === "send" && !BAD_REQUESTS.has(code);
+  #isResult(code: ErrorCode, request: OpenRequest | undefined): boolean {
+    return request !== undefined && this.#view?.isResult(code, request.method) === true;
+  }
+
+  #numberOf(code: ErrorCode): number {
+    return rpcCodeOf(code) ?? this.#forms.errorNumber(code);
   }
 
   #register(request: Partial<OpenRequest>): Ref {
@@ -233,8 +230,7 @@ class JsonRpcCodec implements Codec {
       method: "",
       batch: undefined,
       rpcCode: undefined,
-      header: undefined,
-      clientTimestamp: 0,
+      remembered: undefined,
       ...request,
     });
     request.batch?.expect();
@@ -275,13 +271,13 @@ class JsonRpcCodec implements Codec {
     if (rawId !== undefined && id === undefined)
       return invalid(`id must be a number, or a string of 1 to ${MAX_ID_LENGTH} characters`);
     if (typeof method !== "string") return invalid("method must be a string");
-    const handler = METHODS.get(method);
-    if (handler === undefined || (handler.isExtended && this.#form === "wukongim"))
+    const handler = (this.#view ?? EXTENDED).methods.get(method);
+    if (handler === undefined)
       return this.#malformed(
         RPC_CODES.methodNotFound,
-        handler === undefined
-          ? "The method does not exist"
-          : `The method exists only in the extended protocol: send "protocol": ${EXTENDED_VERSION} in connect`,
+        EXTENDED.methods.has(method)
+          ? `The method exists only in the extended protocol: send "protocol": ${EXTENDED_VERSION} in connect`
+          : "The method does not exist",
         context,
       );
     if (id === undefined && !handler.isNotification) return invalid("The request must have an id");
@@ -291,47 +287,32 @@ class JsonRpcCodec implements Codec {
     return this.#readParams(
       new Params(params, this.#lastRef + 1, text),
       { ...context, method },
-      handler.read,
+      handler,
     );
   }
 
   #readParams(
     params: Params,
     context: RequestContext & Pick<OpenRequest, "method">,
-    read: Method["read"],
+    handler: Method,
   ): Operation | FrameError | undefined {
     const { ref } = params;
     try {
-      if (context.method === "connect")
-        this.#form ??= wantsExtended(params) ? "extended" : "wukongim";
-      else if (this.#form === undefined) throw params.refusal("not_connected", "");
-      const isExtended = this.#form === "extended";
-      const limits = this.#limits;
-      const operation = read({ params, ref, limits, isExtended });
+      const { method } = context;
+      if (method === "connect") this.#view ??= wantsExtended(params) ? EXTENDED : this.#forms.plain;
+      else if (this.#view === undefined) throw params.refusal("not_connected", "");
+      const view = this.#viewOrPlain;
+      const { read } = view.methods.get(method) ?? handler;
+      const operation = read({ params, ref, limits: this.#limits });
       if (operation?.kind === "connect") this.#version ??= operation.version;
       if (operation?.ref === ref)
-        this.#register({ ...context, ...echoedFieldsOf(operation, params) });
+        this.#register({ ...context, remembered: view.remember(operation, params) });
       return operation;
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
       this.#register(context);
       return error;
     }
-  }
-}
-
-function echoedFieldsOf({ kind }: Operation, params: Params): Partial<EchoedFields> {
-  switch (kind) {
-    case "connect": {
-      const max = Number.MAX_SAFE_INTEGER;
-      return { clientTimestamp: params.uint("clientTimestamp", max, 0) };
-    }
-    case "send": {
-      const header = params.object("header");
-      return { header: headerFlags((flag) => header.bool(flag)) };
-    }
-    default:
-      return {};
   }
 }
 

@@ -1,6 +1,6 @@
 // The native protocol as a test format.
 
-import { reasonOf } from "../../../src/protocol/reason-codes.ts";
+import { reasonOf } from "../../../src/compat/wukongim/reason-codes.ts";
 import { openNative } from "../../support/native-client.ts";
 import { type NativeClient, NativeClientError } from "../../support/native-session.ts";
 import { TIMEOUT_MS } from "../world.ts";

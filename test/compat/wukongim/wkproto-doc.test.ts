@@ -2,16 +2,20 @@
 // are those in the code. WuKongIM's SDK made the packets of the session.
 
 import { readFileSync } from "node:fs";
-import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
-import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../../src/protocol/reason-codes.ts";
-import { PayloadCipher } from "../../src/protocol/wkproto/crypto.ts";
-import { readConnect, readRecvack, readSend } from "../../src/protocol/wkproto/decode.ts";
-import { EncryptedRecv } from "../../src/protocol/wkproto/encode.ts";
-import { PacketStream } from "../../src/protocol/wkproto/packets.ts";
-import { t } from "../support/suite.ts";
-import { decodeServerPacket, msgKeyOf } from "../support/wkproto-packets.ts";
+import { ERRORS, type ErrorCode } from "../../../src/broker/errors.ts";
+import {
+  KICKED_REASON,
+  reasonOf,
+  SUCCESS_REASON,
+} from "../../../src/compat/wukongim/reason-codes.ts";
+import { PayloadCipher } from "../../../src/compat/wukongim/wkproto/crypto.ts";
+import { readConnect, readRecvack, readSend } from "../../../src/compat/wukongim/wkproto/decode.ts";
+import { EncryptedRecv } from "../../../src/compat/wukongim/wkproto/encode.ts";
+import { PacketStream } from "../../../src/compat/wukongim/wkproto/packets.ts";
+import { t } from "../../support/suite.ts";
+import { decodeServerPacket, msgKeyOf } from "../../support/wkproto-packets.ts";
 
-const page = readFileSync(new URL("../../docs/compat/wkproto.md", import.meta.url), "utf8");
+const page = readFileSync(new URL("../../../docs/compat/wkproto.md", import.meta.url), "utf8");
 const KEYS = { aesKey: "ac634f4a22c884a6", iv: "AbCdEf0123456789" };
 const VERSION = 5;
 

@@ -1,7 +1,7 @@
 // Reason codes of WuKongIM's protocols, used in CONNACK, SENDACK and DISCONNECT. The numbers are
 // the same in WKProto and JSON-RPC and are part of the wire formats.
 
-import type { ErrorCode } from "../broker/errors.ts";
+import type { ErrorCode } from "../../broker/errors.ts";
 
 const REASONS = {
   success: 1,

@@ -3,16 +3,16 @@
 // seed that repeats it.
 
 import { readFileSync } from "node:fs";
-import { type Codec, FrameError, type Operation } from "../../src/protocol/protocol.ts";
-import { createWkproto } from "../../src/protocol/wkproto/wkproto.ts";
-import { Random } from "../support/random.ts";
-import { t } from "../support/suite.ts";
+import { createWkproto } from "../../../src/compat/wukongim/wkproto/wkproto.ts";
+import { type Codec, FrameError, type Operation } from "../../../src/protocol/protocol.ts";
+import { Random } from "../../support/random.ts";
+import { t } from "../../support/suite.ts";
 import {
   deriveKeys,
   encodeClientPacket,
   newKeys,
   type WkKeys,
-} from "../support/wkproto-packets.ts";
+} from "../../support/wkproto-packets.ts";
 
 const LIMITS = {
   maxIdLength: 128,

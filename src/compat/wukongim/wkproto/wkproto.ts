@@ -1,7 +1,7 @@
 // WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
 // replies and pushes to packets. All codecs share the newest encrypted message of each version.
 
-import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../broker/errors.ts";
+import { CLOSE_REASONS, type CloseReason, ERRORS } from "../../../broker/errors.ts";
 import {
   type ChannelRef,
   DEVICE_FLAGS,
@@ -11,7 +11,7 @@ import {
   type Passthrough,
   PERSON_CHANNEL,
   SYSTEM_UID,
-} from "../../broker/model.ts";
+} from "../../../broker/model.ts";
 import {
   type Admit,
   type Codec,
@@ -25,8 +25,7 @@ import {
   type Ref,
   type Reply,
   type RequestLimits,
-} from "../protocol.ts";
-import { BANNED_REASON, KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
+} from "../../../protocol/protocol.ts";
 import {
   type ClientEvent,
   clientEvent,
@@ -34,7 +33,8 @@ import {
   RECEIPT_BIT,
   SIGNAL_BIT,
   snapshotEvents,
-} from "../wukongim.ts";
+} from "../client-view.ts";
+import { BANNED_REASON, KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
 import { agree, isPublicKey, type PayloadCipher, pad, type ServerKeys } from "./crypto.ts";
 import {
   type ConnectPacket,

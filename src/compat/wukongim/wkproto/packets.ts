@@ -7,7 +7,7 @@
 //
 // PING and PONG have only the first byte.
 
-import { FrameError } from "../protocol.ts";
+import { FrameError } from "../../../protocol/protocol.ts";
 
 /** Newest supported version, also used for clients of a later version. */
 export const NEWEST_VERSION = 5;

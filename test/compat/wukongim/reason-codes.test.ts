@@ -1,9 +1,13 @@
 // Reason codes of WuKongIM's protocols, which are fixed numbers that applications compare. Tested
 // on the private file, because a socket shows only the codes of refusals that a test can cause.
 
-import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
-import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../../src/protocol/reason-codes.ts";
-import { t } from "../support/suite.ts";
+import { ERRORS, type ErrorCode } from "../../../src/broker/errors.ts";
+import {
+  KICKED_REASON,
+  reasonOf,
+  SUCCESS_REASON,
+} from "../../../src/compat/wukongim/reason-codes.ts";
+import { t } from "../../support/suite.ts";
 
 t.test("error codes are mapped to the reason codes of WuKongIM", async (t) => {
   const expected = [

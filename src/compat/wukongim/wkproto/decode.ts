@@ -2,7 +2,7 @@
 // Throws fatal FrameErrors. The layouts are described in docs/compat/wkproto.md.
 
 import { isAscii } from "node:buffer";
-import { FrameError } from "../protocol.ts";
+import { FrameError } from "../../../protocol/protocol.ts";
 import { EVENT_VERSION, EXPIRE_VERSION, SETTINGS } from "./packets.ts";
 
 /** Maximum size of a text. WuKongIM reads the length as a signed 16-bit number. */

@@ -1,20 +1,21 @@
-// Messages captured from real WuKongIM servers and clients (jsonrpc-goldens.json). Every message of
+// Messages captured from real WuKongIM servers and clients (goldens/jsonrpc.json). Every message of
 // a client must decode, and every message of a server must be encoded to the same bytes. Exceptions
 // are defects of WuKongIM and deliberate differences; each is a line of `asEncodedHere`.
 
 import { readFileSync } from "node:fs";
-import { CLOSE_REASONS } from "../../src/broker/errors.ts";
+import { CLOSE_REASONS } from "../../../src/broker/errors.ts";
 import {
   type ChannelEvent,
   type ChannelRef,
   type Message,
   SYSTEM_UID,
-} from "../../src/broker/model.ts";
-import { createJsonRpcProtocol } from "../../src/protocol/jsonrpc/jsonrpc.ts";
-import { type Codec, FrameError, type Push } from "../../src/protocol/protocol.ts";
-import type { Json } from "../support/jsonrpc-client.ts";
-import { t } from "../support/suite.ts";
-import { LIMITS } from "./native-codec.ts";
+} from "../../../src/broker/model.ts";
+import { JSONRPC_FORMS } from "../../../src/compat/wukongim/jsonrpc-view.ts";
+import { createJsonRpcProtocol } from "../../../src/protocol/jsonrpc/jsonrpc.ts";
+import { type Codec, FrameError, type Push } from "../../../src/protocol/protocol.ts";
+import type { Json } from "../../support/jsonrpc-client.ts";
+import { t } from "../../support/suite.ts";
+import { LIMITS } from "../../wire/native-codec.ts";
 
 /** A captured message, and who sent it. */
 interface Golden {
@@ -28,10 +29,10 @@ interface JsonRpcSession {
 }
 
 const { sessions } = JSON.parse(
-  readFileSync(new URL("jsonrpc-goldens.json", import.meta.url), "utf8"),
+  readFileSync(new URL("goldens/jsonrpc.json", import.meta.url), "utf8"),
 ) as { sessions: readonly JsonRpcSession[] };
 
-const protocol = createJsonRpcProtocol(LIMITS);
+const protocol = createJsonRpcProtocol(LIMITS, JSONRPC_FORMS);
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
 /** Patterns of the client messages that must be refused. All others must be accepted. */

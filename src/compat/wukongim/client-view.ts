@@ -8,7 +8,7 @@ import {
   STREAM_END,
   STREAM_START,
   type StreamSnapshot,
-} from "../broker/model.ts";
+} from "../../broker/model.ts";
 
 export const RECEIPT_BIT = 0x80;
 export const SIGNAL_BIT = 0x20;

@@ -3,8 +3,8 @@
 // of a server it is the other way round.
 
 import { readFileSync } from "node:fs";
-import { PayloadCipher } from "../../src/protocol/wkproto/crypto.ts";
-import { readConnect, readRecvack, readSend } from "../../src/protocol/wkproto/decode.ts";
+import { PayloadCipher } from "../../../src/compat/wukongim/wkproto/crypto.ts";
+import { readConnect, readRecvack, readSend } from "../../../src/compat/wukongim/wkproto/decode.ts";
 import {
   EncryptedRecv,
   PONG,
@@ -12,9 +12,9 @@ import {
   writeDisconnect,
   writeEvent,
   writeSendack,
-} from "../../src/protocol/wkproto/encode.ts";
-import { type Packet, PacketStream } from "../../src/protocol/wkproto/packets.ts";
-import { t } from "../support/suite.ts";
+} from "../../../src/compat/wukongim/wkproto/encode.ts";
+import { type Packet, PacketStream } from "../../../src/compat/wukongim/wkproto/packets.ts";
+import { t } from "../../support/suite.ts";
 import {
   decodeServerPacket,
   deriveKeys,
@@ -22,8 +22,8 @@ import {
   type Fields,
   privateKeyOf,
   type WkKeys,
-} from "../support/wkproto-packets.ts";
-import { frameErrorOf } from "./native-codec.ts";
+} from "../../support/wkproto-packets.ts";
+import { frameErrorOf } from "../../wire/native-codec.ts";
 
 interface WkprotoSession {
   readonly name: string;

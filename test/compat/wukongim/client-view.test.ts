@@ -1,9 +1,13 @@
 // Events as WuKongIM's clients receive them in both protocols. Tested on the private file, because
 // a socket shows these cases only after a cancelled stream and with a lagging client.
 
-import type { ChannelEvent, StreamSnapshot } from "../../src/broker/model.ts";
-import { clientEvent, nodeNumber, snapshotEvents } from "../../src/protocol/wukongim.ts";
-import { t } from "../support/suite.ts";
+import type { ChannelEvent, StreamSnapshot } from "../../../src/broker/model.ts";
+import {
+  clientEvent,
+  nodeNumber,
+  snapshotEvents,
+} from "../../../src/compat/wukongim/client-view.ts";
+import { t } from "../../support/suite.ts";
 
 const SNAPSHOT: StreamSnapshot = {
   ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },

@@ -1,0 +1,236 @@
+// JSON-RPC as WuKongIM's clients speak it. Field names, their order and the omitted fields are those
+// of WuKongIM. Replies and pushes that WuKongIM does not have are not sent.
+
+import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
+import { type ChannelRef, type Message, type Passthrough, SYSTEM_UID } from "../../broker/model.ts";
+import { readDevice, readMessage } from "../../protocol/jsonrpc/decode.ts";
+import { base64, notification } from "../../protocol/jsonrpc/encode.ts";
+import type { Params } from "../../protocol/jsonrpc/params.ts";
+import type { Method, MethodInput, View } from "../../protocol/jsonrpc/view.ts";
+import type { Frames, Operation, Push, Reply } from "../../protocol/protocol.ts";
+import {
+  type ClientEvent,
+  clientEvent,
+  nodeNumber,
+  RECEIPT_BIT,
+  SIGNAL_BIT,
+  snapshotEvents,
+} from "./client-view.ts";
+import { BANNED_REASON, KICKED_REASON, reasonOf, SUCCESS_REASON } from "./reason-codes.ts";
+
+/** Newest version of WuKongIM's protocols, also used for a connect without a version. */
+const NEWEST_VERSION = 5;
+const MAX_UINT32 = 0xffff_ffff;
+/** Codes of a failed send that become an error. All other codes become a result. */
+const BAD_REQUESTS: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["bad_request", "malformed_frame"]);
+
+/** Used for a request that could not be read. */
+const NO_ECHO: EchoedFields = { header: undefined, clientTimestamp: 0 };
+
+const WUKONGIM_JSONRPC: View = {
+  format: "jsonrpc-wukongim",
+  acknowledges: true,
+  methods: new Map<string, Method>([
+    ["connect", { read: readConnect }],
+    ["send", { read: readSend }],
+    ["ping", { read: ({ ref }) => ({ kind: "ping", ref }) }],
+    ["recvack", { isNotification: true, read: readRecvack }],
+    // WuKongIM's servers ignore it too. The clients close the socket themselves.
+    ["disconnect", { isNotification: true, read: () => undefined }],
+  ]),
+  unknownId: undefined, // as WuKongIM's servers do
+  remember: echoedFieldsOf,
+  isResult: (code, method) => method === "send" && !BAD_REQUESTS.has(code),
+  result: (reply, { remembered }) => wukongimResult(reply, (remembered ?? NO_ECHO) as EchoedFields),
+  encode: encodeWukongim,
+};
+
+/** The forms of a node: clients without `protocol` in connect are clients of WuKongIM. */
+export const JSONRPC_FORMS = { plain: WUKONGIM_JSONRPC, errorNumber: reasonOf };
+
+// --- Requests ------------------------------------------------------------------------------------
+
+function readConnect({ params, ref }: MethodInput): Operation {
+  const version = params.uint("version", MAX_UINT32, 0) || NEWEST_VERSION;
+  return {
+    kind: "connect",
+    ref,
+    version: Math.min(version, NEWEST_VERSION),
+    ...readDevice(params),
+    level: undefined,
+    resume: [],
+    session: "",
+  };
+}
+
+function readSend({ params, ref, limits }: MethodInput): Operation {
+  return {
+    kind: "send",
+    ref,
+    ...readMessage(params, limits),
+    expireS: params.uint("expire", MAX_UINT32, 0),
+    tagKey: undefined,
+    passthrough: readPassthrough(params),
+  };
+}
+
+function readPassthrough(params: Params): Passthrough | undefined {
+  const settings = params.object("setting");
+  const setting =
+    (settings.bool("receipt") ? RECEIPT_BIT : 0) | (settings.bool("signal") ? SIGNAL_BIT : 0);
+  const topic = settings.bool("topic") ? (params.label("topic") ?? "") : "";
+  return setting === 0 && topic === "" ? undefined : { setting, topic };
+}
+
+/** The recvack of a command has the inboxSeq as `messageSeq`. */
+function readRecvack({ params, ref }: MethodInput): Operation | undefined {
+  const messageSeq = params.uint("messageSeq");
+  const messageId = params.messageId();
+  if (!params.object("header").bool("syncOnce"))
+    return { kind: "recvack", ref: 0, channel: undefined, messageSeq, messageId };
+  if (messageSeq === 0) return undefined; // the command is not in the inbox
+  return { kind: "commandack", ref, inboxSeqs: [messageSeq] };
+}
+
+function echoedFieldsOf({ kind }: Operation, params: Params): EchoedFields {
+  const isConnect = kind === "connect";
+  const header = params.object("header");
+  return {
+    header: kind === "send" ? headerFlags((flag) => header.bool(flag)) : undefined,
+    clientTimestamp: isConnect ? params.uint("clientTimestamp", Number.MAX_SAFE_INTEGER, 0) : 0,
+  };
+}
+
+// --- Responses and pushes ------------------------------------------------------------------------
+
+/** Flags of a message's header in WuKongIM's order. Flags that are false are omitted. */
+const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
+
+type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
+
+/**
+ * For each close reason, the reason code of the `disconnect` that is sent before the connection is
+ * closed, 0 if none is sent. Clients treat every disconnect as a kick and do not reconnect. A
+ * client whose connect was refused has already received the error, and a session that was replaced
+ * by a newer session of the same device ends without a notification.
+ */
+const DISCONNECT_REASONS = {
+  draining: 0,
+  slow_reader: 0,
+  replaced: 0,
+  rate_limited: 0,
+  auth_timeout: 0,
+  unavailable: 0,
+  kicked: KICKED_REASON,
+  auth_failed: 0,
+  token_changed: KICKED_REASON,
+  logged_out: KICKED_REASON,
+  protocol_error: 0,
+  goodbye: 0,
+  banned: BANNED_REASON,
+} as const satisfies Record<CloseReason, number>;
+
+interface EchoedFields {
+  readonly header: HeaderFlags | undefined;
+  /** Client time in a connect, in Unix milliseconds. 0 if the connect has none. */
+  readonly clientTimestamp: number;
+}
+
+function headerFlags(isSet: (flag: string) => boolean): HeaderFlags | undefined {
+  const setFlags = HEADER_FLAGS.filter(isSet);
+  if (setFlags.length === 0) return undefined;
+  return Object.fromEntries(setFlags.map((flag) => [flag, true]));
+}
+
+/** Returns the `result` of a response, `undefined` if WuKongIM has no such response. */
+function wukongimResult(
+  reply: Reply,
+  { header, clientTimestamp }: EchoedFields,
+): object | undefined {
+  switch (reply.kind) {
+    case "connack":
+      return {
+        serverVersion: reply.version,
+        timeDiff: reply.serverTimeMs - clientTimestamp || undefined,
+        reasonCode: SUCCESS_REASON,
+        nodeId: nodeNumber(reply.nodeId),
+      };
+    case "sendack": {
+      const { messageSeq } = reply;
+      const messageId = String(reply.messageId);
+      return { header, messageId, messageSeq, reasonCode: SUCCESS_REASON };
+    }
+    case "error": {
+      const reasonCode = reasonOf(reply.code);
+      return { header, messageId: "0", messageSeq: 0, reasonCode };
+    }
+    case "pong":
+      return {};
+    default:
+      return undefined;
+  }
+}
+
+function encodeWukongim(push: Push): Frames {
+  switch (push.kind) {
+    case "message":
+      return recvNotification(push.channel, push.message);
+    case "messages":
+      return push.messages.map((message) => recvNotification(push.channel, message));
+    case "command":
+      return recvNotification(push.channel, push.message, { isCommand: true });
+    case "event":
+      return eventNotification(clientEvent(push.event));
+    case "stream":
+      return snapshotEvents(push.snapshot).map(eventNotification);
+    case "disconnect": {
+      const reasonCode = DISCONNECT_REASONS[push.reason];
+      const reason = CLOSE_REASONS[push.reason].message;
+      return reasonCode === 0 ? [] : notification("disconnect", { reasonCode, reason });
+    }
+    case "conversation":
+    case "presence":
+      return [];
+  }
+}
+
+function recvNotification(
+  channel: ChannelRef,
+  message: Message,
+  { isCommand } = { isCommand: false },
+): string {
+  const { noPersist, redDot } = message.header;
+  const { topic = "", setting = 0 } = message.passthrough ?? {};
+  const isStream = message.stream?.state === "active";
+  return notification("recv", {
+    header: {
+      noPersist: noPersist || undefined,
+      redDot: redDot || undefined,
+      syncOnce: isCommand || undefined,
+    },
+    setting:
+      isStream || setting !== 0 || topic !== ""
+        ? {
+            receipt: (setting & RECEIPT_BIT) !== 0 || undefined,
+            signal: (setting & SIGNAL_BIT) !== 0 || undefined,
+            stream: isStream || undefined,
+            topic: topic !== "" || undefined,
+          }
+        : undefined,
+    expire: message.expireS || undefined,
+    messageId: String(message.messageId),
+    messageSeq: message.messageSeq,
+    clientMsgNo: message.clientMsgNo || undefined,
+    streamNo: message.streamNo,
+    timestamp: Math.floor(message.timestampMs / 1000),
+    channelId: channel.id,
+    channelType: channel.type,
+    topic: topic || undefined,
+    fromUid: message.fromUid === SYSTEM_UID ? "" : message.fromUid,
+    payload: base64(message.payload),
+  });
+}
+
+function eventNotification({ id, type, timestampMs: timestamp, data }: ClientEvent) {
+  return notification("event", { id, type, timestamp, data });
+}

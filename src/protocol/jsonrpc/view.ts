@@ -1,0 +1,46 @@
+// Interface of a form of JSON-RPC: which methods a client may call, and how results and pushes are
+// written. The extended form is in this folder. Its counterpart for clients that send no `protocol`
+// in connect is passed in, so that this folder knows only JSON-RPC.
+
+import type { ErrorCode } from "../../broker/errors.ts";
+import type { Frames, Operation, Push, Ref, Reply, RequestLimits } from "../protocol.ts";
+import type { Params } from "./params.ts";
+
+export interface MethodInput {
+  readonly params: Params;
+  readonly ref: Ref;
+  readonly limits: RequestLimits;
+}
+
+export interface Method {
+  /** True if the method has no response and needs no id. */
+  readonly isNotification?: boolean;
+  read(request: MethodInput): Operation | undefined;
+}
+
+/** A request as its response needs it. */
+export interface RequestFacts {
+  readonly method: string;
+  /** What `View.remember` returned for the request. */
+  readonly remembered: unknown;
+}
+
+export interface View {
+  /** Name of the form. Sessions with the same name share encoded frames. */
+  readonly format: string;
+  /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
+  readonly acknowledges: boolean;
+  readonly methods: ReadonlyMap<string, Method>;
+  /** Id of an error response to a request without a valid id, `undefined` to leave it out. */
+  readonly unknownId: string | undefined;
+  /** Returns what the response to the request repeats from its params. */
+  remember(operation: Operation, params: Params): unknown;
+  /** True if the result of the request reports this error. It is otherwise an error response. */
+  isResult(code: ErrorCode, method: string): boolean;
+  /** Returns the `result` of a response, `undefined` if the form has no such response. */
+  result(reply: Reply, request: RequestFacts): object | undefined;
+  encode(push: Push): Frames;
+}
+
+/** Returns the `code` of an error response. */
+export type ErrorNumber = (code: ErrorCode) => number;
