@@ -147,7 +147,7 @@ export async function startListener(
   }
 }
 
-export function addressOf(text: string): Address {
+function addressOf(text: string): Address {
   const address = parseAddress(text);
   // The configuration was validated, so the address is always valid.
   if (address === undefined) throw new Error(`${text} is not an address`);

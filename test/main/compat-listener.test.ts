@@ -82,12 +82,12 @@ t.test("a start with a second address that cannot be used names api.compatListen
   t.teardown(() => other.close());
   await new Promise((resolve) => other.once("listening", resolve));
   const { port } = other.address() as { port: number };
-  const taken = await jindou(t, [], {
+  const portInUse = await jindou(t, [], {
     env: { ...env, JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` },
   });
-  t.equal(taken.code, 1);
+  t.equal(portInUse.code, 1);
   t.match(
-    taken.stderr,
+    portInUse.stderr,
     /another process listens there; set api\.compatListen \(JINDOU_API_COMPAT_LISTEN\)/,
   );
 });
