@@ -30,7 +30,9 @@ t.test("both addresses serve the API, and only the second one serves HTTP/1.0", 
   const token = { uid: "alice", token: "secret", device_flag: 0 };
   const body = JSON.stringify(token);
   const chunked = `POST /user/token HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\ntrailer: a\r\n\r\n${body.length.toString(16)};b=c\r\n${body}\r\n0\r\na: d\r\n\r\n`;
-  t.match(await exchange(compatPort, chunked), /^HTTP\/1\.1 200 [^]*"ok"/);
+  const reply = await exchange(compatPort, chunked);
+  t.match(reply, /^HTTP\/1\.1 200 /);
+  t.match(reply, /"status":"ok"/);
   const upgrade =
     "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade, close\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
   t.notMatch(await exchange(compatPort, upgrade), /^HTTP\/1\.1 101 /, "it serves no sockets");
