@@ -12,6 +12,7 @@ import {
 } from "../lib/address.ts";
 import { parseNetwork } from "../lib/network-list.ts";
 import { parseRedisUrl } from "../redis/address.ts";
+import { NO_ORIGIN, originProblem } from "./origins.ts";
 import type { Config } from "./schema.ts";
 
 /** Maximum number of bytes that ids, header and framing add to the payload of a frame. */
@@ -33,7 +34,7 @@ export function inconsistencies(config: Config): readonly string[] {
     ...redis(config.redis),
     ...migration(config),
     ...accounts(config.managers),
-    ...origins(config.client.allowedOrigins),
+    ...origins(config.client.allowedOrigins, config.auth.clients),
     ...proxies("api.trustedProxies", config.api.trustedProxies),
     ...proxies("client.trustedProxies", config.client.trustedProxies),
   ];
@@ -198,16 +199,20 @@ function accounts(managers: Config["managers"]): readonly string[] {
   return problems;
 }
 
-/** Matches an exact origin as a browser sends it, or a host with a wildcard. */
-const ORIGIN = /^(https?:\/\/[^/\s*@]+|\*\.[A-Za-z0-9.-]+)$/;
-
-function origins(entries: readonly string[]): readonly string[] {
-  return entries
-    .filter((entry) => !ORIGIN.test(entry))
-    .map(
-      (entry) =>
-        `client.allowedOrigins contains ${JSON.stringify(entry)}, which is neither an origin like https://chat.example.com nor a host pattern like *.example.com.`,
+function origins(
+  entries: readonly string[],
+  clients: Config["auth"]["clients"],
+): readonly string[] {
+  const problems = entries.flatMap((entry) => {
+    const problem = originProblem(entry);
+    if (problem === undefined) return [];
+    return [`client.allowedOrigins contains ${JSON.stringify(entry)}, ${problem}.`];
+  });
+  if (clients === "none" && entries.includes(NO_ORIGIN))
+    problems.push(
+      "client.allowedOrigins contains null, which any web page can send from a sandboxed frame, and auth.clients is none, so any page could connect as any user. Remove null, or set auth.clients to token.",
     );
+  return problems;
 }
 
 function proxies(name: string, entries: readonly string[]): readonly string[] {

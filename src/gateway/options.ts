@@ -60,7 +60,7 @@ export const clientOptions = Type.Object(
     allowedOrigins: Type.Array(Type.String({ minLength: 1 }), {
       default: [],
       description:
-        "Web origins whose pages may connect: exact origins (`https://chat.example.com`) or hosts with a wildcard (`*.example.com`). An empty list means that every origin may connect. Clients that send no Origin header are not browsers and are always accepted.",
+        "Web origins whose pages may connect: exact origins as browsers send them (`https://chat.example.com`, `capacitor://localhost`, `tauri://localhost`, `chrome-extension://…`) or hosts with a wildcard (`*.example.com`). `null` allows pages without an origin: local files, but also sandboxed frames of every site. An empty list means that every origin may connect. Clients that send no Origin header are not browsers and are always accepted.",
     }),
     authTimeoutMs: Type.Integer({
       default: 5000,
@@ -83,7 +83,8 @@ export const clientOptions = Type.Object(
       minimum: 1024,
       maximum: 16_777_216,
       unit: "bytes",
-      description: "Maximum size of an incoming frame. A larger frame closes the connection.",
+      description:
+        "Maximum size of an incoming frame. A larger frame is answered with the error `too_large`, or closes the connection with 1009 before the login. A frame of more than twice this size closes the connection without a close frame (1006).",
     }),
     maxBufferedBytes: Type.Integer({
       default: 1_048_576,

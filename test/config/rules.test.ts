@@ -101,10 +101,40 @@ t.test("the limits of frames and bodies must leave room for the largest payload"
 });
 
 t.test("an entry of client.allowedOrigins must be an origin or a host pattern", async (t) => {
-  const valid = "https://a.example,http://localhost:3000,*.a.example";
-  t.same(problemsOf({ "client.allowedOrigins": valid }), []);
-  for (const origin of ["a.example", "https://a.example/", "https://*.a.example"])
-    t.equal(problemsOf({ "client.allowedOrigins": origin }).length, 1, origin);
+  const web = "https://a.example,http://localhost:3000,*.a.example,HTTPS://B.example";
+  const apps = "capacitor://localhost,tauri://localhost,chrome-extension://abcdefgh,null";
+  t.same(problemsOf({ "client.allowedOrigins": `${web},${apps}` }), []);
+  const invalid = ["a.example", "https://*.a.example", "*.", "https://", "capacitor://", "*"];
+  for (const origin of [...invalid, "tauri://a/b", "https://a b.example", "Null", "https://[::1"])
+    t.match(problemsOf({ "client.allowedOrigins": origin }), [/neither an origin/], origin);
+});
+
+t.test(
+  "an entry of client.allowedOrigins that no browser sends is rejected with the entry to write instead",
+  async (t) => {
+    for (const [entry, sent] of [
+      ["https://a.example:443", "https://a.example"],
+      ["http://a.example:80", "http://a.example"],
+      ["https://a.example/", "https://a.example"],
+      ["https://a.example/chat?x", "https://a.example"],
+      ["https://user@a.example", "https://a.example"],
+      ["https://münchen.example", "https://xn--mnchen-3ya.example"],
+      ["*.münchen.example", "*.xn--mnchen-3ya.example"],
+      ["http://[0:0:0:0:0:0:0:1]:3000", "http://[::1]:3000"],
+      ["http://127.1:3000", "http://127.0.0.1:3000"],
+      ["ws://a.example:5200", "http://a.example:5200"],
+      ["wss://a.example", "https://a.example"],
+      ["file://localhost", "null"],
+    ] as const) {
+      const [problem = ""] = problemsOf({ "client.allowedOrigins": entry });
+      t.ok(problem.endsWith(`which no browser sends; write ${sent}.`), problem);
+    }
+  },
+);
+
+t.test("the origin null cannot be allowed if clients do not authenticate", async (t) => {
+  const settings = { "client.allowedOrigins": "https://a.example,null", "auth.clients": "none" };
+  t.match(problemsOf(settings), [/any page could connect as any user/]);
 });
 
 for (const key of ["api.trustedProxies", "client.trustedProxies"])

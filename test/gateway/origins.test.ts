@@ -30,6 +30,11 @@ const ROWS: readonly Row[] = [
   ["null", ["*.example.com"], false],
   ["null", [APP], false],
   ["null", ["null"], true],
+  ["capacitor://localhost", ["capacitor://localhost"], true],
+  ["tauri://localhost", ["capacitor://localhost"], false],
+  ["http://localhost", ["capacitor://localhost"], false],
+  ["chrome-extension://abcdefgh", ["chrome-extension://abcdefgh"], true],
+  ["chrome-extension://evil", ["chrome-extension://abcdefgh"], false],
   ["not an origin.example.com", ["*.example.com"], false],
 ];
 
