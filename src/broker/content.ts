@@ -1,7 +1,7 @@
 // Reads the type of a payload and, with `strict` validation, checks the fields of the known types
 // [spec: Message payload content; decisions: payload].
 
-import { integerField } from "../lib/json-scan.ts";
+import { integerField, integerFieldProblem } from "../lib/json-scan.ts";
 import { BrokerError } from "./errors.ts";
 
 export type ContentValidation = "json" | "strict" | "opaque";
@@ -106,10 +106,33 @@ export function contentType(payload: Uint8Array, validation: ContentValidation):
   const type = integerField(payload, "type");
   if (type === undefined) {
     if (validation === "opaque") return 0;
-    throw new BrokerError("bad_payload");
+    throw refusalOf(payload);
   }
   if (validation === "strict") checkFields(payload, type);
   return type;
+}
+
+const PROBLEMS = {
+  empty: "payload is empty",
+  not_utf8: "payload is not valid UTF-8",
+  not_json: "payload is not valid JSON",
+  not_object: "payload is JSON, but not an object",
+  absent: 'payload has no field "type"',
+  not_integer: 'The field "type" of payload is not an integer',
+} as const satisfies Record<ReturnType<typeof integerFieldProblem>, string>;
+
+const REMEDY = 'it must be a JSON object whose field "type" is an integer';
+
+/** Beginning of the base64 text of a JSON object. */
+const BASE64_OF_OBJECT = "eyJ";
+
+function refusalOf(payload: Uint8Array): BrokerError {
+  const problem = PROBLEMS[integerFieldProblem(payload, "type")];
+  const isEncodedTwice = decoder.decode(payload.subarray(0, 3)) === BASE64_OF_OBJECT;
+  const message = isEncodedTwice
+    ? "payload was encoded twice: after decoding it is base64 again; encode the JSON object once"
+    : `${problem}; ${REMEDY}`;
+  return new BrokerError("bad_payload", { message });
 }
 
 function checkFields(payload: Uint8Array, type: number): void {

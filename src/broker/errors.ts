@@ -48,7 +48,7 @@ export const ERRORS = {
     retry: false,
   },
   stranger_refused: {
-    message: "The receiver accepts no messages from strangers",
+    message: "The receiver does not accept messages from strangers",
     retry: false,
   },
   denylisted: {
@@ -77,10 +77,16 @@ export const ERRORS = {
     retry: false,
   },
   malformed_frame: { message: "The frame cannot be read", retry: false },
-  rate_limited: { message: "Too many frames; slow down", retry: true },
+  rate_limited: {
+    message: "The client sends too much in a short time; wait before you try again",
+    retry: true,
+  },
   overloaded: { message: "The node is overloaded; try again later", retry: true },
   unavailable: { message: "The service is unavailable; try again later", retry: true },
-  disk_full: { message: "The disk of the store is full", retry: true },
+  disk_full: {
+    message: "The disk of the store is full, so nothing can be stored; free some space on it",
+    retry: true,
+  },
   too_late: {
     message: "The call reached the store after its deadline and changed nothing; try again",
     retry: true,
@@ -160,7 +166,7 @@ export const CLOSE_REASONS = {
   draining: { code: 4000, message: "The node is shutting down" },
   slow_reader: { code: 4001, message: "The client reads too slowly" },
   replaced: { code: 4202, message: "The device opened a newer session" },
-  rate_limited: { code: 4100, message: "Too many frames" },
+  rate_limited: { code: 4100, message: "Too many frames, bytes or logins in a short time" },
   auth_timeout: { code: 4101, message: "No connect frame in time" },
   unavailable: { code: 4102, message: "The node cannot serve sessions now" },
   kicked: {

@@ -1,6 +1,7 @@
 // Posts events to channels: text streams, tool calls and custom events [spec: Event, Streaming text
 // session; decisions: Messages and events]. The store decides the next state of a stream.
 
+import { nearest } from "../lib/nearest.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
 import {
@@ -63,6 +64,10 @@ interface StreamPorts extends SendTerms {
 }
 
 const MAX_SWEEP_MS = 1000;
+
+const KNOWN_TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
+/** Number of characters of an unknown type that are compared with the known types. */
+const MAX_NEAREST_LENGTH = 64;
 
 export function createStreams(ports: StreamPorts): Streams {
   const { store, publisher, clock, limits } = ports;
@@ -162,7 +167,7 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
   const { type, data } = input;
   if (type === "") throw new BrokerError("event_type_empty");
   const eventClass = classOf(type);
-  if (eventClass === undefined) throw notAllowed("event.type", "must not be a reserved type");
+  if (eventClass === undefined) throw notAllowed("event.type", unknownType(type));
   assertStreamName(input.channel, input.clientMsgNo);
   if (input.fromUid !== "") assertId(input.fromUid, "from_uid");
   if (input.eventId !== undefined) assertLabel(input.eventId, "event.id");
@@ -185,6 +190,12 @@ function classOf(type: string): EventClass | undefined {
   if (type === STREAM_CONTENT || type === STREAM_START || type === STREAM_END) return "stream";
   if (TOOL_CALL_EVENTS.has(type)) return "tool_call";
   return type.startsWith(RESERVED_EVENT_PREFIX) ? undefined : "custom";
+}
+
+function unknownType(type: string): string {
+  const suggestion = nearest(type.slice(0, MAX_NEAREST_LENGTH), KNOWN_TYPES);
+  const remedy = suggestion === undefined ? "" : `did you mean ${suggestion}? `;
+  return `is not a known type (${remedy}a custom type must not begin with ${RESERVED_EVENT_PREFIX})`;
 }
 
 function notAllowed(path: string, message: string): BrokerError {

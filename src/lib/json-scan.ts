@@ -32,10 +32,15 @@ const ESCAPES: ReadonlyMap<number, number> = new Map(
 );
 
 const INVALID = -1;
+const ABSENT = -2;
+/** The field has an object or an array as its value. */
+const NESTED = -3;
 
 let stack = new Uint8Array(1024);
 /** False if a string contains a byte that is not ASCII. */
 let isAscii = true;
+/** End of the value that `findField` has found. */
+let valueEnd = INVALID;
 
 /**
  * Returns the value of the top-level field `name`, which must be ASCII. If there are several fields
@@ -43,20 +48,46 @@ let isAscii = true;
  * UTF-8 text of one JSON object, if it has no such field, or if the value is not an integer.
  */
 export function integerField(bytes: Uint8Array, name: string): number | undefined {
+  const start = findField(bytes, name);
+  return start < 0 ? undefined : integerIn(bytes, start, valueEnd);
+}
+
+/** Returns why `integerField` has returned `undefined` for these arguments. */
+export function integerFieldProblem(
+  bytes: Uint8Array,
+  name: string,
+): "empty" | "not_utf8" | "not_json" | "not_object" | "absent" | "not_integer" {
+  const at = skipSpace(bytes, 0);
+  if (at === bytes.length) return "empty";
+  if (!isUtf8(bytes)) return "not_utf8";
+  if (bytes[at] !== OPEN_OBJECT) return isOtherValue(bytes, at) ? "not_object" : "not_json";
+  const start = findField(bytes, name);
+  if (start === INVALID) return "not_json";
+  return start === ABSENT ? "absent" : "not_integer";
+}
+
+/** Returns true for a scalar, or if an array may begin at `at`. */
+function isOtherValue(bytes: Uint8Array, at: number): boolean {
+  if (bytes[at] === OPEN_ARRAY) return true;
+  const end = endOfScalar(bytes, at);
+  return end !== INVALID && skipSpace(bytes, end) === bytes.length;
+}
+
+/** Returns the start of the value and sets `valueEnd`, or returns a negative number. */
+function findField(bytes: Uint8Array, name: string): number {
   let at = skipSpace(bytes, 0);
   isAscii = true;
-  if (bytes[at] !== OPEN_OBJECT) return undefined;
+  if (bytes[at] !== OPEN_OBJECT) return INVALID;
   let depth = 0;
   // Only the position is recorded, because the field may occur many times and the last value
   // counts.
-  let valueStart = INVALID;
-  let valueEnd = INVALID;
+  let valueStart = ABSENT;
   let isNamed = false;
   for (;;) {
     // A value starts at `at`.
     const byte = bytes[at];
-    if (isNamed) valueStart = INVALID;
     if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
+      if (isNamed) valueStart = NESTED;
       if (depth === stack.length) grow();
       stack[depth] = byte;
       depth += 1;
@@ -67,7 +98,7 @@ export function integerField(bytes: Uint8Array, name: string): number | undefine
         if (byte === OPEN_ARRAY) continue;
         const nameAt = at;
         at = endOfName(bytes, at);
-        if (at === INVALID) return undefined;
+        if (at === INVALID) return INVALID;
         isNamed = depth === 1 && isName(bytes, nameAt, name);
         at = skipSpace(bytes, at);
         continue;
@@ -75,7 +106,7 @@ export function integerField(bytes: Uint8Array, name: string): number | undefine
     } else {
       const from = at;
       at = endOfScalar(bytes, at);
-      if (at === INVALID) return undefined;
+      if (at === INVALID) return INVALID;
       if (isNamed) {
         valueStart = from;
         valueEnd = at;
@@ -91,16 +122,14 @@ export function integerField(bytes: Uint8Array, name: string): number | undefine
         depth -= 1;
         at = skipSpace(bytes, at + 1);
         if (depth > 0) continue;
-        if (at !== bytes.length) return undefined;
-        if (valueStart === INVALID || !(isAscii || isUtf8(bytes))) return undefined;
-        return integerIn(bytes, valueStart, valueEnd);
+        return at === bytes.length && (isAscii || isUtf8(bytes)) ? valueStart : INVALID;
       }
-      if (next !== COMMA) return undefined;
+      if (next !== COMMA) return INVALID;
       at = skipSpace(bytes, at + 1);
       if (open === OPEN_ARRAY) break;
       const nameAt = at;
       at = endOfName(bytes, at);
-      if (at === INVALID) return undefined;
+      if (at === INVALID) return INVALID;
       isNamed = depth === 1 && isName(bytes, nameAt, name);
       at = skipSpace(bytes, at);
       break;

@@ -272,7 +272,7 @@ t.test(
         );
     };
     await assertAll("403 not_subscriber", { from_uid: eve.uid });
-    await assertAll("403 not_subscriber", { channel_id: world.name("none") });
+    await assertAll("403 channel_not_found", { channel_id: world.name("none") });
     await world.ok("/channel/info", { ...wire(channel), send_ban: 1 });
     await assertAll("403 send_banned");
     await world.ok("/channel/info", { ...wire(channel), ban: 1 });
@@ -299,5 +299,25 @@ t.test(
     t.equal(outcome(await fixture.start("s1")), "403 stranger_refused");
     t.equal(outcome(await fixture.post("s1", "status")), "403 stranger_refused");
     t.same(await fixture.eventsOf(fixture.bob), []);
+  },
+);
+
+t.test(
+  "the error of an event type that begins with ___ and is not known suggests the nearest known type",
+  async (t) => {
+    const channel = await world.newGroup(["alice"]);
+    const event = { client_msg_no: "s", from_uid: "alice", ...wire(channel) };
+    for (const [type, suggestion] of [
+      ["___TextMessageContnt", "did you mean ___TextMessageContent?"],
+      ["___textmessagestart", "did you mean ___TextMessageStart?"],
+      ["___ToolCallResults", "did you mean ___ToolCallResult?"],
+      ["___Typing", "a custom type must not begin with ___"],
+      [`___${"x".repeat(5000)}`, "a custom type must not begin with ___"],
+    ] as const) {
+      const { status, body } = await world.call("/event", { ...event, event: { type } });
+      t.equal(`${status} ${body.code}`, "400 bad_request");
+      t.ok(body.error.startsWith("event.type is not a known type"), body.error);
+      t.ok(body.error.includes(suggestion), body.error);
+    }
   },
 );

@@ -46,6 +46,54 @@ async function post(target: World, payload: string): Promise<string> {
   return `${status} ${body.code}`;
 }
 
+/** Payloads that are not valid, with the causes that the errors name. */
+const CAUSES: readonly (readonly [payload: unknown, cause: RegExp])[] = [
+  [base64(""), /must not have fewer than 1 characters/],
+  [base64(" "), /^payload is empty;/],
+  [base64("hello"), /^payload is not valid JSON;/],
+  [base64('{"type":1'), /^payload is not valid JSON;/],
+  [base64('{"type":1}{"type":1}'), /^payload is not valid JSON;/],
+  [Buffer.from([0x7b, 0xc3, 0x28]).toString("base64"), /^payload is not valid UTF-8;/],
+  [base64(base64('{"type":1}')), /^payload was encoded twice/],
+  [json([{ type: 1 }]), /^payload is JSON, but not an object;/],
+  [json("hello"), /^payload is JSON, but not an object;/],
+  [json(null), /^payload is JSON, but not an object;/],
+  [json({ content: "x" }), /^payload has no field "type";/],
+  [json({ body: { type: 1 } }), /^payload has no field "type";/],
+  [json({ type: "1" }), /^The field "type" of payload is not an integer;/],
+  [json({ type: 1.5 }), /^The field "type" of payload is not an integer;/],
+  [json({ type: { a: 1 } }), /^The field "type" of payload is not an integer;/],
+  [json({ type: null }), /^The field "type" of payload is not an integer;/],
+  ["{}", /^payload must be standard base64/],
+  [{ type: 1, content: "hello" }, /^payload must be a string: the JSON content in standard base64/],
+];
+
+t.test("the error of a payload that is not valid names the cause over HTTP", async (t) => {
+  const target = { from_uid: "alice", channel_id: "bob", channel_type: 1 };
+  for (const [payload, cause] of CAUSES) {
+    for (const [path, recipients] of [
+      ["/message/send", {}],
+      ["/message/sendbatch", { subscribers: ["bob"] }],
+    ] as const) {
+      const { status, body } = await world.call(path, { ...target, ...recipients, payload });
+      t.equal(status, 400, String(payload));
+      t.match(body.error, cause);
+      t.match(body.code, /^bad_(payload|request)$/);
+    }
+  }
+});
+
+t.test("the error of a payload that is not valid names the cause on the socket", async (t) => {
+  const client = await world.join(t, world.name("alice"));
+  for (const [payload, cause] of CAUSES) {
+    if (typeof payload !== "string" || payload === "" || !cause.source.startsWith("^payload is"))
+      continue;
+    const bytes = Buffer.from(payload, "base64");
+    const named = new RegExp(`^bad_payload: ${cause.source.slice(1)}`);
+    await t.rejects(client.send(person("bob"), bytes), { message: named }, payload);
+  }
+});
+
 for (const [row, content] of Object.entries(KINDS))
   t.test(`a payload with all its fields arrives unchanged ${row}`, async (t) => {
     for (const target of [world, strict]) {
