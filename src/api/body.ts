@@ -5,7 +5,7 @@ import { type Static, type TSchema, Type } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
 import type { ErrorDetail } from "../broker/errors.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
-import { edgeReply, errorReply } from "./errors.ts";
+import { edgeReply, errorReply, unsupportedEncoding } from "./errors.ts";
 import {
   ID_PATTERN,
   LABEL_PATTERN,
@@ -26,14 +26,18 @@ export type Adapt = (body: unknown) => unknown;
 /** A check before the schema. Returns an error reply, or `undefined` if the body passes. */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
-/** Decoder that keeps a byte order mark, so that JSON.parse rejects it. */
-const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+/** Decoder that skips a byte order mark, which editors and some HTTP clients write. */
+const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
   const nullRule = nullRuleOf(schema);
+  const emptyBody = `The body is empty; send a JSON ${Type.IsArray(schema) ? "array" : "object"}`;
   return (request, adapt) => {
+    const encoding = request.headers["content-encoding"] ?? "";
+    if (encoding !== "" && encoding.toLowerCase() !== "identity")
+      return { refusal: unsupportedEncoding(encoding) };
     if (!isJson(request.headers["content-type"] ?? ""))
       return { refusal: edgeReply("unsupported_media_type") };
     let text: string;
@@ -45,8 +49,8 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
     let value: unknown;
     try {
       value = JSON.parse(text);
-    } catch {
-      return refuse("The body is not valid JSON"); // the message of the parser would quote the body
+    } catch (error) {
+      return refuse(text.trim() === "" ? emptyBody : notJson(error));
     }
     value = withoutNulls(nullRule, value, adapt !== undefined);
     if (adapt !== undefined) value = adapt(value);
@@ -112,6 +116,10 @@ function fieldsOf(schema: TSchema): Fields | null {
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const ignored: string[] = [];
   if (fields !== null) collectIgnored(fields, value as object, "", ignored);
+  return headerList(ignored);
+}
+
+function headerList(ignored: readonly string[]): string | undefined {
   if (ignored.length === 0) return undefined;
   const names = ignored.filter((name) => HEADER_SAFE.test(name)).slice(0, MAX_IGNORED);
   const unnamed = ignored.length - names.length;
@@ -125,6 +133,23 @@ function collectIgnored(fields: Fields, value: object, path: string, ignored: st
     else if (nestedFields !== null)
       collectIgnored(nestedFields, Reflect.get(value, name), `${path}${name}.`, ignored);
   }
+}
+
+/** Never quotes the body, as the message of the parser does. */
+function notJson(error: unknown): string {
+  const [, position] = / at position (\d{1,9})\b/.exec(String(error)) ?? [];
+  const place = position === undefined ? "" : `: the error is at character ${Number(position) + 1}`;
+  return `The body is not valid JSON${place}`;
+}
+
+/** Returns the value of a header that lists the query parameters that are not in `names`. */
+export function ignoredParameters(query: string, names: ReadonlySet<string>): string | undefined {
+  const ignored = query
+    .split("&")
+    .filter((pair) => pair !== "")
+    .map((pair) => splitPair(pair)[0])
+    .filter((name) => !names.has(name));
+  return headerList([...new Set(ignored)]);
 }
 
 /** Returns values from the path or the headers, which override the values of the query string. */
@@ -224,7 +249,7 @@ function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
           addDetail(path === "" ? name : `${path}.${name}`, "is required");
         break;
       case "type":
-        addDetail(path, `must be ${withArticle(String(error.params.type))}`);
+        addDetail(path, typeMessage(path, String(error.params.type)));
         break;
       case "enum":
         addDetail(path, `must be one of ${error.params.allowedValues.join(", ")}`);
@@ -241,8 +266,9 @@ function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   return [...details].map(([path, message]) => ({ path, message }));
 }
 
-function withArticle(type: string): string {
-  return /^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`;
+function typeMessage(path: string, type: string): string {
+  if (path === "payload") return "must be a string: the JSON content in standard base64";
+  return `must be ${/^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`}`;
 }
 
 function isJson(contentType: string): boolean {

@@ -18,15 +18,13 @@ export const channelQueries = (maxUids: number) => {
       Type.Integer({
         minimum: 1,
         maximum: maxUids,
-        default: Math.min(PAGE_SIZE, maxUids),
-        description: "Maximum number of ids to return",
+        description: `Maximum number of ids to return. Absent means ${Math.min(PAGE_SIZE, maxUids)}`,
       }),
     ),
     cursor: Type.Optional(
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
-        default: "",
-        description: "Value of cursor in the previous reply; empty for the first page",
+        description: "Value of cursor in the previous reply; empty or absent for the first page",
       }),
     ),
   };
@@ -37,8 +35,8 @@ export const channelQueries = (maxUids: number) => {
       list: Type.Optional(
         Type.Enum(["subscribers", "blacklist", "whitelist"], {
           type: "string",
-          default: "subscribers",
-          description: "Users to list. `subscribers` means permanent and temporary subscribers",
+          description:
+            "Users to list. `subscribers` or absent means permanent and temporary subscribers",
         }),
       ),
       ...page,

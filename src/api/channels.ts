@@ -36,6 +36,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     },
     {
       title: "ChannelRequest",
+      description: "Channel to create",
       examples: [{ ...LOBBY, subscribers: ["alice", "bob"] }],
     },
   ),
@@ -45,7 +46,11 @@ export const channelBodies = (maxSubscribers: number) => ({
       channel_type: channelType,
       ...channelFlags,
     },
-    { title: "ChannelInfoRequest", examples: [{ ...LOBBY, ban: 1 }] },
+    {
+      title: "ChannelInfoRequest",
+      description: "Flags to change",
+      examples: [{ ...LOBBY, ban: 1 }],
+    },
   ),
   addSubscribers: Type.Object(
     {
@@ -57,6 +62,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     },
     {
       title: "SubscriberAddRequest",
+      description: "Subscribers to add",
       examples: [{ ...LOBBY, subscribers: ["carol"] }],
     },
   ),
@@ -75,12 +81,13 @@ export const channelBodies = (maxSubscribers: number) => ({
     },
     {
       title: "SubscriberRemoveRequest",
+      description: "Subscribers to remove",
       examples: [{ ...LOBBY, subscribers: ["carol"] }],
     },
   ),
   target: Type.Object(
     { channel_id: channelId, channel_type: channelType },
-    { title: "ChannelTarget", examples: [LOBBY] },
+    { title: "ChannelTarget", description: "A channel", examples: [LOBBY] },
   ),
   listed: Type.Object(
     {
@@ -92,7 +99,11 @@ export const channelBodies = (maxSubscribers: number) => ({
         description: "Users to add or remove",
       }),
     },
-    { title: "ListRequest", examples: [{ ...LOBBY, uids: ["carol"] }] },
+    {
+      title: "ListRequest",
+      description: "Users to add to the list or to remove from it",
+      examples: [{ ...LOBBY, uids: ["carol"] }],
+    },
   ),
   list: Type.Object(
     {
@@ -100,7 +111,11 @@ export const channelBodies = (maxSubscribers: number) => ({
       channel_type: channelType,
       uids: uids("The new list. An empty list removes all users from it", maxSubscribers),
     },
-    { title: "ListSetRequest", examples: [{ ...LOBBY, uids: ["alice"] }] },
+    {
+      title: "ListSetRequest",
+      description: "The new list",
+      examples: [{ ...LOBBY, uids: ["alice"] }],
+    },
   ),
 });
 

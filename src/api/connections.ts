@@ -40,6 +40,7 @@ export const kickBody = Type.Object(
   },
   {
     title: "KickRequest",
+    description: "Session to end",
     examples: [{ uid: "alice", conn_id: "n1-1" }],
   },
 );
@@ -51,12 +52,24 @@ export const connzQuery = Type.Object({
   sort: Type.Optional(
     Type.Enum([...SORTS], {
       type: "string",
-      default: "id",
-      description: "Sort key: id or uptime, with the suffix Desc for descending order",
+      description:
+        "Sort key: id or uptime, with the suffix Desc for descending order. Absent means id",
     }),
   ),
-  offset: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_OFFSET, default: 0 })),
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: MAX_PAGE_SIZE, default: PAGE_SIZE })),
+  offset: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_OFFSET,
+      description: "Number of sessions to skip. Absent means 0",
+    }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: MAX_PAGE_SIZE,
+      description: `Maximum number of sessions to return. Absent means ${PAGE_SIZE}`,
+    }),
+  ),
 });
 
 export interface ConnectionPorts {

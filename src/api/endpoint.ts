@@ -6,6 +6,7 @@ import type { HttpEndpoint, HttpReply, HttpRequest } from "../transport/types.ts
 import { type Dialect, JINDOU } from "./dialect.ts";
 import { BODY_MEMORY_FULL, edgeReply, errorReply } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
+import { notWebSocket, UPGRADE_HEADERS, wantsWebSocket } from "./misdirected.ts";
 import { openApiRoute } from "./openapi.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
 import type { ApiRoute } from "./route.ts";
@@ -45,8 +46,12 @@ export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   ]);
   return {
     ...errorHandlers(dialect),
+    notFound: (request) =>
+      dialect.reply(
+        wantsWebSocket(request) ? notWebSocket(ports.clientsConnectTo) : edgeReply("not_found"),
+      ),
     routes: [...routes, openApiRoute(routes, settings, dialect)].map(serve),
-    headers: [...CREDENTIAL_HEADERS, "content-type"],
+    headers: [...CREDENTIAL_HEADERS, "content-type", "content-encoding", ...UPGRADE_HEADERS],
     maxBodyBytes: settings.maxBodyBytes,
   };
 }
@@ -68,7 +73,6 @@ export function createViewerEndpoint(
 
 function errorHandlers({ reply }: Pick<Dialect, "reply">) {
   return {
-    notFound: () => reply(edgeReply("not_found")),
     wrongMethod: (request: HttpRequest, allow: string) => reply(refuseMethod(request, allow)),
     tooLarge: () => reply(edgeReply("body_too_large")),
     malformed: (message: string) => reply(errorReply("bad_request", { message })),
@@ -83,7 +87,7 @@ const SOCKETS_ONLY: HttpReply = Object.freeze({
     upgrade: "websocket",
     "content-type": "text/plain",
   }),
-  body: "This address serves WebSocket connections, and streams at /stream.\n",
+  body: "This address serves WebSocket connections of clients, and streams at /stream. The HTTP API for backends is at api.listen.\n",
 });
 
 const PREFLIGHT: HttpReply = Object.freeze({
@@ -91,7 +95,8 @@ const PREFLIGHT: HttpReply = Object.freeze({
   headers: Object.freeze({
     ...OPEN_TO_PAGES,
     "access-control-allow-methods": "GET",
-    "access-control-allow-headers": ["last-event-id", ...VIEWER_HEADERS].join(),
+    // The wildcard allows the headers that tracing libraries add to every request.
+    "access-control-allow-headers": ["*", "last-event-id", ...VIEWER_HEADERS].join(),
     "access-control-max-age": "86400",
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",

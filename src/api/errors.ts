@@ -63,14 +63,38 @@ export const EDGE_ERRORS = {
     status: 415,
     message: "The body must be sent with Content-Type: application/json",
   },
+  unsupported_encoding: {
+    status: 415,
+    message: "The body has a Content-Encoding, which is not supported; send it without compression",
+  },
+  not_websocket: {
+    status: 400,
+    message:
+      "This address is the HTTP API, which accepts no WebSocket connections; connect to client.listen",
+  },
 } as const;
 
-type EdgeCode = keyof typeof EDGE_ERRORS;
+export type EdgeCode = keyof typeof EDGE_ERRORS;
+
+/** Matches a content coding that is safe to repeat in a reply. */
+const CODING = /^[\w.-]{1,32}$/;
+
+/** Rejects a compressed body. The header tells clients to send it without compression. */
+export function unsupportedEncoding(coding: string): HttpReply {
+  const named = CODING.test(coding) ? ` (${coding})` : "";
+  return edgeReply(
+    "unsupported_encoding",
+    { "accept-encoding": "identity" },
+    `The body has a Content-Encoding${named}, which is not supported; send it without compression`,
+  );
+}
 
 interface ErrorReplyOptions {
   readonly message?: string | undefined;
   readonly details?: readonly ErrorDetail[] | undefined;
   readonly retryAfterS?: number | undefined;
+  /** Replaces the status of the code. */
+  readonly status?: number | undefined;
 }
 
 export const BODY_MEMORY_FULL = {
@@ -78,8 +102,7 @@ export const BODY_MEMORY_FULL = {
 } as const satisfies ErrorReplyOptions;
 
 export function errorReply(code: ErrorCode, options: ErrorReplyOptions = {}): HttpReply {
-  const status = HTTP_STATUS[code];
-  const { message = ERRORS[code].message, details } = options;
+  const { status = HTTP_STATUS[code], message = ERRORS[code].message, details } = options;
   const body = { error: message, code, status, details };
   const headers = extraHeaders(status, options.retryAfterS);
   return {
@@ -92,8 +115,9 @@ export function errorReply(code: ErrorCode, options: ErrorReplyOptions = {}): Ht
 export function edgeReply(
   edge: EdgeCode,
   headers: Readonly<Record<string, string>> = {},
+  message: string = EDGE_ERRORS[edge].message,
 ): HttpReply {
-  const { status, message } = EDGE_ERRORS[edge];
+  const { status } = EDGE_ERRORS[edge];
   const code = edge === "body_too_large" ? "too_large" : edge;
   return {
     status,

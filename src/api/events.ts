@@ -17,33 +17,40 @@ import {
 } from "./fields.ts";
 import { jsonReply, OK_REPLY } from "./reply.ts";
 import type { Outcome } from "./route.ts";
+import type { ExplainRefusal } from "./send-refusals.ts";
 
 /** The broker checks reserved types and the size of `data`. */
-const event = Type.Object({
-  type: Type.String({
-    minLength: 1,
-    description:
-      "___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a custom type that does not begin with ___",
-  }),
-  data: Type.Optional(
-    Type.String({ default: "", description: "Data of the event. Its format depends on the type" }),
-  ),
-  timestamp: Type.Optional(
-    Type.Integer({
-      minimum: 0,
-      maximum: MAX_TIME_MS,
+const event = Type.Object(
+  {
+    type: Type.String({
+      minLength: 1,
       description:
-        "Time of the event in Unix milliseconds. If absent, the time at which the event is accepted",
+        "___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a custom type that does not begin with ___",
     }),
-  ),
-  id: Type.Optional(
-    Type.String({
-      pattern: OPTIONAL_LABEL_PATTERN,
-      description:
-        "Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If empty or absent, the server creates an id",
-    }),
-  ),
-});
+    data: Type.Optional(
+      Type.String({
+        description:
+          "Data of the event. Its format depends on the type. Absent means the empty string",
+      }),
+    ),
+    timestamp: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: MAX_TIME_MS,
+        description:
+          "Time of the event in Unix milliseconds. If absent, the time at which the event is accepted",
+      }),
+    ),
+    id: Type.Optional(
+      Type.String({
+        pattern: OPTIONAL_LABEL_PATTERN,
+        description:
+          "Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If empty or absent, the server creates an id",
+      }),
+    ),
+  },
+  { description: "The event" },
+);
 
 export const eventBody = Type.Object(
   {
@@ -53,7 +60,6 @@ export const eventBody = Type.Object(
     from_uid: Type.Optional(
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
-        default: "",
         description: "Sender. Empty or absent means the system",
       }),
     ),
@@ -61,6 +67,7 @@ export const eventBody = Type.Object(
   },
   {
     title: "EventRequest",
+    description: "Event to send",
     examples: [
       {
         client_msg_no: "answer",
@@ -75,9 +82,8 @@ export const eventBody = Type.Object(
 export const eventQuery = Type.Object({
   force: Type.Optional(
     Type.String({
-      default: "0",
       description:
-        "1: a start event first ends the active stream of the channel. All other values mean 0",
+        "1: a start event first ends the active stream of the channel. Any other value, or none: a start event is rejected while a stream is active",
     }),
   ),
 });
@@ -98,11 +104,15 @@ type Query = Static<typeof eventQuery>;
 
 export function createPostEvent(
   streams: Pick<Streams, "post">,
+  explain: ExplainRefusal,
 ): (body: Body, query: Query) => Outcome {
-  return (body, { force }) =>
-    streams
-      .post(toInput(body, force === "1"))
-      .then(({ state }) => (state === undefined ? OK_REPLY : STREAM_REPLIES[state]));
+  return (body, { force }) => {
+    const input = toInput(body, force === "1");
+    return streams.post(input).then(
+      ({ state }) => (state === undefined ? OK_REPLY : STREAM_REPLIES[state]),
+      (error) => explain(error, input.channel),
+    );
+  };
 }
 
 /** Returns the error for an event without a type. It takes precedence over schema errors. */

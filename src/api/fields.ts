@@ -18,7 +18,31 @@ export const MAX_TIME_MS = 8_640_000_000_000_000;
 export const LOBBY = { channel_id: "lobby", channel_type: 2 };
 
 export const id = (description: string) => Type.String({ pattern: ID_PATTERN, description });
-export const flag = (description: string) => Type.Enum([0, 1], { type: "integer", description });
+/** Generators of clients name the values of an enumeration of integers by `x-enum-varnames`. */
+export const flag = (description: string) =>
+  Type.Enum([0, 1], {
+    type: "integer",
+    title: "Flag",
+    description,
+    examples: [1],
+    "x-enum-varnames": ["OFF", "ON"],
+  });
+export const deviceFlag = (description: string) =>
+  Type.Enum([0, 1, 2], {
+    type: "integer",
+    title: "DeviceFlag",
+    description,
+    examples: [1],
+    "x-enum-varnames": ["APP", "WEB", "DESKTOP"],
+  });
+export const deviceLevel = (description: string) =>
+  Type.Enum([0, 1], {
+    type: "integer",
+    title: "DeviceLevel",
+    description,
+    examples: [1],
+    "x-enum-varnames": ["SECONDARY", "MAIN"],
+  });
 export const uids = (
   description: string,
   maxItems: number,
@@ -28,7 +52,10 @@ export const uids = (
 export const channelId = id("Channel id; for a personal channel, the uid of the user");
 export const channelType = Type.Enum([1, 2], {
   type: "integer",
+  title: "ChannelType",
   description: "1 personal channel, 2 group channel",
+  examples: [2],
+  "x-enum-varnames": ["PERSONAL", "GROUP"],
 });
 /** An empty uid has the same meaning as a missing uid. */
 export const personUid = Type.String({

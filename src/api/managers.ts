@@ -10,11 +10,17 @@ import type { Outcome } from "./route.ts";
 
 export const loginBody = Type.Object(
   {
-    username: Type.String({ pattern: LABEL_PATTERN }),
-    password: Type.String({ minLength: 1, maxLength: 1024, pattern: WELL_FORMED_PATTERN }),
+    username: Type.String({ pattern: LABEL_PATTERN, description: "Name of the manager account" }),
+    password: Type.String({
+      minLength: 1,
+      maxLength: 1024,
+      pattern: WELL_FORMED_PATTERN,
+      description: "Password of the account",
+    }),
   },
   {
     title: "LoginRequest",
+    description: "Name and password of a manager",
     examples: [{ username: "admin", password: "the-password" }],
   },
 );

@@ -35,6 +35,7 @@ export const sendBatchBody = (maxSubscribers: number) =>
     },
     {
       title: "SendBatchRequest",
+      description: "Message to send, and its recipients",
       examples: [
         {
           from_uid: "bob",

@@ -18,6 +18,7 @@ import {
 } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
+import type { ExplainRefusal } from "./send-refusals.ts";
 import { streamJson } from "./streams.ts";
 
 const MAX_EXPIRE_S = 4_294_967_295;
@@ -67,8 +68,7 @@ export const sendBody = (maxSubscribers: number) =>
         Type.Integer({
           minimum: 0,
           maximum: MAX_EXPIRE_S,
-          default: 0,
-          description: "Seconds until the message is removed from history; 0 means never",
+          description: "Seconds until the message is removed from history. 0 or absent means never",
         }),
       ),
       subscribers: Type.Optional(
@@ -86,6 +86,7 @@ export const sendBody = (maxSubscribers: number) =>
     },
     {
       title: "SendRequest",
+      description: "Message to send",
       examples: [
         {
           from_uid: "bob",
@@ -105,32 +106,28 @@ export const historyQuery = Type.Object({
     Type.Integer({
       minimum: 0,
       maximum: MAX_SEQ,
-      default: 1,
-      description: "First sequence number, inclusive",
+      description: "First sequence number, inclusive. Absent means 1",
     }),
   ),
   to_seq: Type.Optional(
     Type.Integer({
       minimum: 0,
       maximum: MAX_SEQ,
-      default: 0,
-      description: "Last sequence number, inclusive; 0 means the newest",
+      description: "Last sequence number, inclusive. 0 or absent means the newest",
     }),
   ),
   limit: Type.Optional(
     Type.Integer({
       minimum: 1,
       maximum: MAX_HISTORY,
-      default: HISTORY_LIMIT,
-      description: "Maximum number of messages to return",
+      description: `Maximum number of messages to return. Absent means ${HISTORY_LIMIT}`,
     }),
   ),
   order: Type.Optional(
     Type.Enum(["asc", "desc"], {
       type: "string",
-      default: "asc",
       description:
-        "Order of the messages. desc: newest first, so that the limit selects the newest messages",
+        "Order of the messages. asc or absent: oldest first. desc: newest first, so that the limit selects the newest messages",
     }),
   ),
 });
@@ -138,12 +135,13 @@ export const historyQuery = Type.Object({
 type SendBody = Static<ReturnType<typeof sendBody>>;
 type HistoryQuery = Static<typeof historyQuery>;
 
-export function createMessageCalls(messages: Messages) {
+export function createMessageCalls(messages: Messages, explain: ExplainRefusal) {
   return {
     send(body: SendBody): Outcome {
       const payload = decodeBase64(body.payload);
       if (payload === undefined) return notBase64();
-      return messages.send(toInput(body, payload)).then(sentReply);
+      const input = toInput(body, payload);
+      return messages.send(input).then(sentReply, (error) => explain(error, input.channel));
     },
 
     async history(query: HistoryQuery) {

@@ -4,6 +4,7 @@
 import type { Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
 import type { Dialect } from "./dialect.ts";
+import { EDGE_ERRORS } from "./errors.ts";
 import { jsonReply } from "./reply.ts";
 import { type ApiRoute, plainRoute } from "./route.ts";
 
@@ -32,6 +33,7 @@ export function openApiRoute(
   const row = plainRoute({
     method: "GET",
     path: "/openapi.json",
+    operation: "getOpenApi",
     access: "credential",
     tag: "system",
     summary: "Returns this document",
@@ -93,18 +95,41 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
 
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
-/** Replaces each schema that has a title with a reference, and adds the schema to `schemas`. */
+/**
+ * Replaces each schema that has a title with a reference, and adds the schema to `schemas`. The
+ * description of an enumeration stays beside the reference, because it differs between fields.
+ */
 function withReferences(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
   if (Array.isArray(schema)) return schema.map((item) => withReferences(item, schemas));
   const { title, ...untitled } = schema as { readonly title?: unknown };
   if (typeof title !== "string") return mapValues(schema, schemas);
-  const content = mapValues(untitled, schemas);
+  const { description, content } = isEnumeration(untitled)
+    ? withOwnDescription(untitled)
+    : { description: undefined, content: mapValues(untitled, schemas) };
   const existing = schemas[title];
   if (existing !== undefined && JSON.stringify(existing) !== JSON.stringify(content))
     throw new Error(`Two schemas have the title ${title}`);
   schemas[title] = content;
-  return { $ref: `#/components/schemas/${title}` };
+  return { $ref: `#/components/schemas/${title}`, description };
+}
+
+interface Enumeration {
+  readonly enum: readonly unknown[];
+  readonly description?: string;
+  readonly "x-enum-varnames"?: readonly string[];
+}
+
+function isEnumeration(schema: object): schema is Enumeration {
+  return "enum" in schema;
+}
+
+function withOwnDescription({ description, ...schema }: Enumeration) {
+  const names = schema["x-enum-varnames"];
+  const meanings = schema.enum.map((value, at) =>
+    names === undefined ? value : `${value} ${names[at]?.toLowerCase()}`,
+  );
+  return { description, content: { description: `One of ${meanings.join(", ")}`, ...schema } };
 }
 
 function mapValues(schema: object, schemas: Record<string, unknown>): Json {
@@ -118,18 +143,6 @@ function mapValues(schema: object, schemas: Record<string, unknown>): Json {
       ];
     }),
   );
-}
-
-/** Returns the path in camel case: `conversationsClearUnread` for `/conversations/clearUnread`. */
-function operationId({ path }: Pick<ApiRoute, "path">): string {
-  const words = path
-    .split("/")
-    .filter((segment) => !segment.startsWith(":"))
-    .flatMap((segment) => segment.split(/[^A-Za-z0-9]+/))
-    .filter((word) => word !== "");
-  return words
-    .map((word, at) => (at === 0 ? word : `${word.charAt(0).toUpperCase()}${word.slice(1)}`))
-    .join("");
 }
 
 function templateOf({ path }: Pick<ApiRoute, "path">): string {
@@ -146,8 +159,13 @@ function documentedErrors(
     codesByStatus.set(status, codes.add(code));
   };
   for (const code of [...route.errors, ...commonErrors(route)]) add(statusOf(code), code);
+  for (const code of route.forbidding ?? []) add(statusOf("forbidden"), code);
+  for (const code of route.edgeErrors ?? []) add(EDGE_ERRORS[code].status, code);
   if (route.method === "POST") add(413, "too_large");
-  if (route.body !== undefined) add(415, "unsupported_media_type");
+  if (route.body !== undefined) {
+    add(415, "unsupported_media_type");
+    add(415, "unsupported_encoding");
+  }
   return new Map([...codesByStatus].sort(([a], [b]) => a - b));
 }
 
@@ -166,7 +184,7 @@ function commonErrors(route: ApiRoute): readonly ErrorCode[] {
 function operation(route: ApiRoute, { requiresCredential }: ProductInfo, dialect: Errors): Json {
   const { access, body, query } = route;
   return {
-    operationId: operationId(route),
+    operationId: route.operation,
     tags: [route.tag],
     summary: route.summary,
     security: security(route, requiresCredential),
@@ -200,6 +218,7 @@ function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
     name,
     in: inPath.includes(`:${name}`) ? "path" : "query",
     required: required.includes(name),
+    description: "description" in schema ? schema.description : undefined,
     schema,
   }));
 }

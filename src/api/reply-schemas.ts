@@ -2,11 +2,13 @@
 // schema with a `title` is listed under that name in the components of the document.
 
 import { Type } from "typebox";
+import { channelType, deviceFlag, deviceLevel, flag } from "./fields.ts";
 
-export const flag = Type.Enum([0, 1], { type: "integer" });
-const deviceFlag = Type.Enum([0, 1, 2], { type: "integer" });
-export const channelType = Type.Enum([1, 2], { type: "integer" });
-export const count = Type.Integer({ minimum: 0 });
+export const text = (description: string) => Type.String({ description });
+export const count = (description: string) => Type.Integer({ minimum: 0, description });
+
+const uid = text("User id");
+export const channelId = text("Channel id");
 
 export const errorBody = Type.Object(
   {
@@ -14,13 +16,20 @@ export const errorBody = Type.Object(
     code: Type.String({ description: "Stable error code" }),
     status: Type.Integer({ description: "HTTP status" }),
     details: Type.Optional(
-      Type.Array(Type.Object({ path: Type.String(), message: Type.String() }), {
-        description: "Invalid fields of the request",
-      }),
+      Type.Array(
+        Type.Object({
+          path: text("Path of the field, with dots between the names"),
+          message: text("What is wrong with the field"),
+        }),
+        {
+          description: "Invalid fields of the request",
+        },
+      ),
     ),
   },
   {
     title: "Error",
+    description: "Reply to a call that failed",
     examples: [
       {
         error: "uid is required",
@@ -33,32 +42,27 @@ export const errorBody = Type.Object(
 );
 
 export const statusBody = Type.Object(
-  { status: Type.String() },
-  { title: "Status", examples: [{ status: "ok" }] },
+  { status: text("ok, or ready if the call asks whether the node is ready") },
+  { title: "Status", description: "Reply to a call that succeeded", examples: [{ status: "ok" }] },
 );
 
 export const channelBody = Type.Object(
   {
-    channel_id: Type.String(),
+    channel_id: channelId,
     channel_type: channelType,
-    ban: flag,
-    disband: flag,
-    send_ban: flag,
-    allow_stranger: flag,
-    large: flag,
-    subscriber_count: Type.Integer({
-      minimum: 0,
-      description: "Number of permanent and temporary subscribers",
-    }),
-    blacklist_count: count,
-    whitelist_count: count,
-    last_message_seq: Type.Integer({
-      minimum: 0,
-      description: "Sequence number of the newest message of a group; 0 if there is none",
-    }),
+    ban: flag("1: nobody may send to the group, or to the owner of the personal channel"),
+    disband: flag("1: the channel is disbanded"),
+    send_ban: flag("1: no member may send. For a personal channel: its owner may not send"),
+    allow_stranger: flag("1: strangers may send to the owner of the personal channel"),
+    large: flag("1: a super-large group, for which no state per member is kept"),
+    subscriber_count: count("Number of permanent and temporary subscribers"),
+    blacklist_count: count("Number of users on the blacklist"),
+    whitelist_count: count("Number of users on the whitelist"),
+    last_message_seq: count("Sequence number of the newest message of a group; 0 if there is none"),
   },
   {
     title: "ChannelState",
+    description: "Flags and sizes of a channel",
     examples: [
       {
         channel_id: "lobby",
@@ -82,28 +86,42 @@ const cursor = Type.String({
 });
 
 export const uidsBody = Type.Object(
-  { uids: Type.Array(Type.String()), cursor },
-  { title: "UidPage", examples: [{ uids: ["alice", "bob"], cursor: "" }] },
+  { uids: Type.Array(uid, { description: "Users of this page, in ascending order" }), cursor },
+  {
+    title: "UidPage",
+    description: "One page of a list of users",
+    examples: [{ uids: ["alice", "bob"], cursor: "" }],
+  },
 );
 
 export const channelsBody = Type.Object(
   {
-    channels: Type.Array(Type.Object({ channel_id: Type.String(), channel_type: channelType })),
+    channels: Type.Array(Type.Object({ channel_id: channelId, channel_type: channelType }), {
+      description: "Groups of this page, in ascending order of their ids",
+    }),
     cursor,
   },
   {
     title: "ChannelPage",
+    description: "One page of the groups of a user",
     examples: [{ channels: [{ channel_id: "lobby", channel_type: 2 }], cursor: "" }],
   },
 );
 
-export const whitelistBody = Type.Array(Type.Object({ uid: Type.String() }), {
+export const whitelistBody = Type.Array(Type.Object({ uid }), {
   title: "Whitelist",
+  description: "Users on the whitelist, in ascending order",
   examples: [[{ uid: "alice" }]],
 });
 
 export const presenceBody = Type.Array(
-  Type.Object({ uid: Type.String(), online: flag, device_flag: deviceFlag }),
+  Type.Object({
+    uid,
+    online: flag("1: the user has a session"),
+    device_flag: deviceFlag(
+      "Type of the device of the user's main session, or else the lowest type of the user's sessions; 0 if the user is offline",
+    ),
+  }),
   {
     title: "OnlineStatusList",
     description: "One record for each uid, in the order of the request",
@@ -117,9 +135,9 @@ export const presenceBody = Type.Array(
 );
 
 const sessionDevice = {
-  device_flag: deviceFlag,
-  device_level: flag,
-  device_id: Type.String(),
+  device_flag: deviceFlag("Type of the device"),
+  device_level: deviceLevel("Level of the device, which was registered with its token"),
+  device_id: text("Id of the device, chosen by the client"),
 };
 
 const DEVICES_EXAMPLE = {
@@ -137,25 +155,26 @@ export const devicesBody = Type.Object(
   {
     devices: Type.Array(
       Type.Object({
-        device_flag: deviceFlag,
-        device_level: flag,
-        has_token: Type.Enum([0, 1], {
-          type: "integer",
-          description: "0: the device was logged out",
-        }),
+        device_flag: deviceFlag("Type of the device"),
+        device_level: deviceLevel("Level of the device, which was registered with its token"),
+        has_token: flag("0: the device was logged out"),
       }),
       { description: "Registered device types" },
     ),
     sessions: Type.Array(
       Type.Object({
-        session_id: Type.String(),
-        node_id: Type.String(),
+        session_id: text("Session id"),
+        node_id: text("Node that has the session"),
         ...sessionDevice,
       }),
       { description: "Live sessions on any node" },
     ),
   },
-  { title: "Devices", examples: [DEVICES_EXAMPLE] },
+  {
+    title: "Devices",
+    description: "Registered device types and live sessions of a user",
+    examples: [DEVICES_EXAMPLE],
+  },
 );
 
 const CONNECTION_EXAMPLE = {
@@ -175,25 +194,27 @@ export const connzBody = Type.Object(
   {
     connections: Type.Array(
       Type.Object({
-        id: Type.String({ description: "Session id" }),
-        uid: Type.String(),
-        ip: Type.String(),
-        uptime: Type.Integer({ minimum: 0, description: "Seconds since the login" }),
-        pending_bytes: count,
-        device: Type.String(),
+        id: text("Session id"),
+        uid,
+        ip: text("Address of the client"),
+        uptime: count("Seconds since the login"),
+        pending_bytes: count("Number of bytes that the client has not read yet"),
+        device: text("Type of the device as text: app, web or desktop"),
         ...sessionDevice,
-        format: Type.String({ description: "Wire format" }),
+        format: text("Wire format"),
         version: Type.Integer({ description: "Version of the protocol of the wire format" }),
-        node_id: Type.String(),
+        node_id: text("Node that has the session"),
       }),
+      { description: "Sessions of this page" },
     ),
-    now: Type.String({ description: "Current time in ISO 8601" }),
-    total: count,
-    offset: count,
-    limit: count,
+    now: text("Current time in ISO 8601"),
+    total: count("Number of sessions of this node that match the query"),
+    offset: count("Number of sessions that were skipped"),
+    limit: count("Maximum number of sessions in this page"),
   },
   {
     title: "Connections",
+    description: "One page of the sessions of this node",
     examples: [
       {
         connections: [CONNECTION_EXAMPLE],
@@ -204,23 +225,41 @@ export const connzBody = Type.Object(
   },
 );
 
+export const indexBody = Type.Object(
+  {
+    service: text("Name of the product"),
+    message: text("What this address is, and where clients connect"),
+    openapi: text("Path of the OpenAPI document"),
+  },
+  {
+    title: "Index",
+    description: "What this address is",
+    examples: [
+      {
+        service: "Jindou",
+        message:
+          "This is the HTTP API for backends. Clients connect by WebSocket to port 5200 (client.listen).",
+        openapi: "/openapi.json",
+      },
+    ],
+  },
+);
+
 export const varzBody = Type.Object(
   {
-    server_id: Type.String({ description: "Node id" }),
-    server_name: Type.String(),
-    version: Type.String(),
-    uptime: Type.Integer({ minimum: 0, description: "Seconds since the start" }),
-    connections: Type.Integer({ minimum: 0, description: "Open client sockets" }),
-    sessions: count,
-    out_msgs: Type.Integer({
-      minimum: 0,
-      description: "Number of pushes to sessions since the start",
-    }),
-    mem: Type.Integer({ minimum: 0, description: "Resident memory in bytes" }),
-    ws_addr: Type.String({ description: "Address at which clients reach the node, or empty" }),
+    server_id: text("Node id"),
+    server_name: text("Name of the product"),
+    version: text("Version of the product"),
+    uptime: count("Seconds since the start"),
+    connections: count("Number of open client sockets"),
+    sessions: count("Number of sessions"),
+    out_msgs: count("Number of pushes to sessions since the start"),
+    mem: count("Resident memory in bytes"),
+    ws_addr: text("Address at which clients reach the node, or empty"),
   },
   {
     title: "Varz",
+    description: "Identity and current figures of a process",
     examples: [
       {
         server_id: "n1",
@@ -234,7 +273,7 @@ export const varzBody = Type.Object(
   },
 );
 
-export const systemUidsBody = Type.Array(Type.String(), {
+export const systemUidsBody = Type.Array(uid, {
   title: "SystemUidList",
   description: "Uids in ascending order",
   examples: [["bot"]],
@@ -242,12 +281,13 @@ export const systemUidsBody = Type.Array(Type.String(), {
 
 export const sentBody = Type.Object(
   {
-    message_id: count,
-    message_seq: count,
-    client_msg_no: Type.String(),
+    message_id: count("Id of the message, unique in the cluster"),
+    message_seq: count("Sequence number of the message in the channel; 0 if it was not stored"),
+    client_msg_no: text("client_msg_no of the request, or the one that the server created"),
   },
   {
     title: "SentMessage",
+    description: "Ids of the message. A repeated request gets the ids of the first one",
     additionalProperties: false,
     examples: [{ message_id: 4398046511105, message_seq: 1, client_msg_no: "first" }],
   },
@@ -255,12 +295,16 @@ export const sentBody = Type.Object(
 
 const streamState = Type.Enum(["active", "closed", "cancelled", "interrupted"], {
   type: "string",
+  title: "StreamState",
+  description:
+    "State of the stream. cancelled: another start event ended it. interrupted: its sender sent no events for too long",
+  examples: ["active"],
 });
 
 /** Body of a successful reply to an event. `stream` is present if the event belongs to a stream. */
 export const eventBody = Type.Object(
   {
-    status: Type.String(),
+    status: text("ok"),
     stream: Type.Optional(
       Type.Object(
         { state: streamState },
@@ -270,27 +314,28 @@ export const eventBody = Type.Object(
   },
   {
     title: "EventResult",
+    description: "Reply to an event that was accepted",
     examples: [{ status: "ok", stream: { state: "active" } }],
   },
 );
 
 const stream = {
   state: streamState,
-  text: Type.String({ description: "Text of the stream so far" }),
-  next_index: count,
-  start_data: Type.String(),
+  text: text("Text of the stream so far"),
+  next_index: count("Index of the next event of the stream"),
+  start_data: text("Data of the start event"),
   end_data: Type.Union([Type.String(), Type.Null()], {
     description: "Data of the end event; null while the stream is active",
   }),
   events: Type.Array(
     Type.Object({
-      index: count,
+      index: count("Index of the event in the stream"),
       text_offset: Type.Integer({
         description: "Length of the text before the event, in UTF-16 code units",
       }),
-      id: Type.String(),
-      type: Type.String(),
-      data: Type.String(),
+      id: text("Id of the event"),
+      type: text("Type of the event"),
+      data: text("Data of the event"),
       timestamp: Type.Integer({ description: "Time in Unix milliseconds" }),
     }),
     { description: "Tool-call events of the stream" },
@@ -309,13 +354,14 @@ const STREAM_EXAMPLE = {
 export const streamBody = Type.Object(
   {
     ...stream,
-    client_msg_no: Type.String(),
-    from_uid: Type.String(),
-    message_id: count,
-    message_seq: count,
+    client_msg_no: text("client_msg_no of the stream"),
+    from_uid: text("Sender of the stream"),
+    message_id: count("Id of the message of the stream"),
+    message_seq: count("Sequence number of the message of the stream in the channel"),
   },
   {
     title: "Stream",
+    description: "State of a stream",
     examples: [
       {
         ...STREAM_EXAMPLE,
@@ -347,78 +393,97 @@ export const MESSAGE_EXAMPLE = {
 
 export const message = Type.Object(
   {
-    message_id: count,
-    message_idstr: Type.String(),
-    message_seq: count,
-    client_msg_no: Type.String(),
-    from_uid: Type.String(),
-    channel_id: Type.String(),
+    message_id: count("Id of the message, unique in the cluster"),
+    message_idstr: text("The same id as a string"),
+    message_seq: count("Sequence number of the message in the channel"),
+    client_msg_no: text("client_msg_no of the message"),
+    from_uid: text("Sender"),
+    channel_id: channelId,
     channel_type: channelType,
     timestamp: Type.Integer({ description: "Time in Unix seconds" }),
     timestamp_ms: Type.Integer({ description: "Time in Unix milliseconds" }),
-    header: Type.Object({
-      no_persist: flag,
-      red_dot: flag,
-      sync_once: flag,
-    }),
+    header: Type.Object(
+      {
+        no_persist: flag("1: the message is not stored"),
+        red_dot: flag("1: the message counts as unread"),
+        sync_once: flag("1: the message is a command"),
+      },
+      { description: "Flags of the message" },
+    ),
     expire: Type.Integer({
       description: "Seconds after its timestamp at which the message expires; 0 means never",
     }),
-    stream_no: Type.String(),
-    tag_key: Type.String(),
+    stream_no: text("client_msg_no of the stream to which the message belongs, or empty"),
+    tag_key: text("Label of the message, or empty"),
     setting: Type.Optional(
       Type.Integer({ description: "Setting bits that a WKProto client sent with the message" }),
     ),
     topic: Type.Optional(
       Type.String({ description: "Topic that a WKProto client sent with the message" }),
     ),
-    payload: Type.String({ contentEncoding: "base64" }),
+    payload: Type.String({
+      contentEncoding: "base64",
+      description: "Content of the message in base64",
+    }),
     stream: Type.Optional(
       Type.Object(stream, { description: "Stream of the message, if it has one" }),
     ),
   },
-  { title: "Message", examples: [MESSAGE_EXAMPLE] },
+  { title: "Message", description: "A stored message", examples: [MESSAGE_EXAMPLE] },
 );
 
 export const historyBody = Type.Object(
   {
-    messages: Type.Array(message),
+    messages: Type.Array(message, { description: "Messages in the requested order" }),
     head_seq: Type.Integer({ description: "Sequence number of the newest message of the channel" }),
-    more: Type.Enum([0, 1], {
-      type: "integer",
-      description: "1: the range contains more messages than were returned",
-    }),
+    more: flag("1: the range contains more messages than were returned"),
   },
   {
     title: "History",
+    description: "A range of the history of a channel",
     examples: [{ messages: [MESSAGE_EXAMPLE], head_seq: 1, more: 0 }],
   },
 );
 
 export const sentBatchBody = Type.Object(
   {
-    fail_uids: Type.Array(Type.String(), {
+    fail_uids: Type.Array(uid, {
       description: "Users to whom the message was not sent",
     }),
-    reason: Type.Array(Type.String(), {
+    reason: Type.Array(text("Reason"), {
       description: "Reason for each user in fail_uids, in the same order",
     }),
   },
-  { title: "SentBatch", examples: [{ fail_uids: [], reason: [] }] },
+  {
+    title: "SentBatch",
+    description: "Users to whom the message was not sent, with the reasons",
+    examples: [{ fail_uids: [], reason: [] }],
+  },
 );
 
 export const loginBody = Type.Object(
   {
-    token: Type.String(),
+    token: text("Access token"),
     expire: Type.Integer({ description: "Lifetime of the token in seconds" }),
-    user: Type.Object({
-      username: Type.String(),
-      role: Type.Enum(["admin", "operator", "viewer"], { type: "string" }),
-      permissions: Type.Array(Type.String()),
-    }),
+    user: Type.Object(
+      {
+        username: text("Name of the account"),
+        role: Type.Enum(["admin", "operator", "viewer"], {
+          type: "string",
+          title: "Role",
+          description: "Role of the account",
+          examples: ["admin"],
+        }),
+        permissions: Type.Array(text("Permission, such as messages:write"), {
+          description: "Permissions of the account. * means all",
+        }),
+      },
+      { description: "Account of the manager" },
+    ),
   },
   {
     title: "Login",
+    description: "An access token and its account",
     examples: [
       {
         token: "u2FJ0Vg8dJYw3c1q1Uj6S2Q8mV0yQm3n5b7c9d1e3f4",
@@ -433,13 +498,20 @@ export const migrationBody = Type.Object(
   {
     status: Type.Enum(["running", "completed", "migrated", "failed"], {
       type: "string",
+      title: "MigrationStatus",
+      description:
+        "State of the migration. completed: it finished in this process. migrated: it finished earlier, or there was nothing to migrate",
+      examples: ["running"],
     }),
-    step: Type.String(),
-    last_err: Type.Union([Type.String(), Type.Null()]),
-    try_count: count,
+    step: text("Current step, such as user, channel or message"),
+    last_err: Type.Union([Type.String(), Type.Null()], {
+      description: "Last error; null if there was none",
+    }),
+    try_count: count("Number of attempts"),
   },
   {
     title: "MigrationResult",
+    description: "State of the data migration",
     examples: [{ status: "running", step: "message", last_err: null, try_count: 1 }],
   },
 );
@@ -457,21 +529,19 @@ const NODE_EXAMPLE = {
 export const nodesBody = Type.Array(
   Type.Object(
     {
-      id: Type.String(),
-      address: Type.String({
-        description: "Address at which clients reach the node; empty if none is configured",
-      }),
-      version: Type.String(),
-      uptime: Type.Integer({ minimum: 0, description: "Seconds since the start" }),
-      sessions: count,
+      id: text("Node id"),
+      address: text("Address at which clients reach the node; empty if none is configured"),
+      version: text("Version of the product"),
+      uptime: count("Seconds since the start"),
+      sessions: count("Number of sessions"),
       load: Type.Number({
         minimum: 0,
         maximum: 1,
         description: "Fraction of one core that the process used recently",
       }),
-      draining: flag,
+      draining: flag("1: the node is shutting down and accepts no sessions"),
     },
-    { title: "Node", examples: [NODE_EXAMPLE] },
+    { title: "Node", description: "A node of the cluster", examples: [NODE_EXAMPLE] },
   ),
   {
     title: "NodeList",
@@ -496,11 +566,15 @@ const ADDRESS_EXAMPLE = {
 
 export const routeBody = Type.Object(addresses, {
   title: "Route",
+  description: "Addresses of a node for clients",
   examples: [ADDRESS_EXAMPLE],
 });
 
 export const routeBatchBody = Type.Array(
-  Type.Object({ uids: Type.Array(Type.String()), ...addresses }),
+  Type.Object({
+    uids: Type.Array(uid, { description: "Users who should connect to the node" }),
+    ...addresses,
+  }),
   {
     title: "RouteList",
     description: "One record for each node, with the users who should connect to it",

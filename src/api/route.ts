@@ -5,6 +5,7 @@ import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
 import type { HttpReply, HttpRequest, HttpStream } from "../transport/types.ts";
 import { type Adapt, type BodyCheck, jsonReader, queryReader, type Reader } from "./body.ts";
+import type { EdgeCode } from "./errors.ts";
 import type { Access, Guard } from "./guard.ts";
 import { statusBody } from "./reply-schemas.ts";
 
@@ -27,12 +28,17 @@ export const DONE: Success = { description: "Success", body: statusBody };
 
 interface RowDocs {
   readonly path: string;
+  /** Operation id in the OpenAPI document, which becomes the name of a method in generated clients. */
+  readonly operation: string;
   readonly access: Access;
   readonly tag: string;
   readonly summary: string;
   readonly success: Success;
   /** Error codes of the use case. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
+  /** Error codes that the row returns with 403, and not with their usual status. */
+  readonly forbidding?: readonly ErrorCode[];
+  readonly edgeErrors?: readonly EdgeCode[];
   /** Request headers that the row reads, in lower case, except those that every call reads. */
   readonly headers?: readonly string[];
   /** Replaces the guard's check. A row with `admit` also serves viewers and pages of any origin. */
@@ -117,12 +123,12 @@ function runWith<T>(
 
 function withIgnoredFields(ignored: string | undefined, outcome: Outcome): Outcome {
   if (ignored === undefined) return outcome;
-  const addHeader = (reply: RouteReply): RouteReply =>
-    "opened" in reply
-      ? reply
-      : {
-          ...reply,
-          headers: { ...reply.headers, "jindou-ignored-fields": ignored },
-        };
+  const addHeader = (reply: RouteReply) => withHeader(reply, "jindou-ignored-fields", ignored);
   return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);
+}
+
+/** Returns the reply with the header added, or an HttpStream unchanged. */
+export function withHeader<R extends RouteReply>(reply: R, name: string, value: string): R {
+  if ("opened" in reply) return reply;
+  return { ...reply, headers: { ...reply.headers, [name]: value } };
 }

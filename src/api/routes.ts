@@ -22,6 +22,7 @@ import { createSendBatch, sendBatchBody } from "./message-batch.ts";
 import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, DONE, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
+import { createExplainRefusal } from "./send-refusals.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
@@ -54,8 +55,8 @@ export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonl
   return [
     ...userRoutes(ports),
     ...channelRoutes(ports.channels, maxSubscribers),
-    ...messageRoutes(ports.messages, maxSubscribers),
-    eventRoute(ports.streams),
+    ...messageRoutes(ports, maxSubscribers),
+    eventRoute(ports),
     createStreamRoute(ports, "all"),
     ...managerRoutes(ports.managers),
     ...clusterRoutes(ports),
@@ -69,6 +70,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
   return [
     postRoute({
       path: "/user/token",
+      operation: "setUserToken",
       access: ["users:write"],
       tag: "users",
       summary: "Sets the token of a user for a type of device",
@@ -79,6 +81,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
     }),
     postRoute({
       path: "/user/device_quit",
+      operation: "logOutDevices",
       access: ["users:write"],
       tag: "users",
       summary: "Revokes a user's tokens and ends the sessions that use them",
@@ -89,6 +92,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
     }),
     postRoute({
       path: "/user/onlinestatus",
+      operation: "getOnlineStatus",
       access: ["users:write", "system:read"],
       tag: "users",
       summary: "Returns the online status of several users",
@@ -99,6 +103,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
     }),
     queryRoute({
       path: "/user/devices",
+      operation: "listDevices",
       access: ["users:write", "system:read"],
       tag: "users",
       summary: "Lists the registered device types and the live sessions of a user",
@@ -110,6 +115,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
     plainRoute({
       method: "GET",
       path: "/user/systemuids",
+      operation: "listSystemAccounts",
       access: ["users:write", "system:read"],
       tag: "users",
       summary: "Lists the system accounts",
@@ -119,6 +125,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
     }),
     postRoute({
       path: "/user/systemuids_add",
+      operation: "addSystemAccounts",
       access: ["users:write"],
       tag: "users",
       summary: "Makes users system accounts, which are exempt from the rules for sending",
@@ -129,6 +136,7 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
     }),
     postRoute({
       path: "/user/systemuids_remove",
+      operation: "removeSystemAccounts",
       access: ["users:write"],
       tag: "users",
       summary: "Makes system accounts normal users again",
@@ -146,6 +154,7 @@ function channelRoutes(useCases: Channels, maxSubscribers: number): readonly Api
   return [
     postRoute({
       path: "/channel",
+      operation: "createChannel",
       access: ["channels:write"],
       tag: "channels",
       summary: "Creates a channel. With disband 1, disbands a channel that already exists",
@@ -156,6 +165,7 @@ function channelRoutes(useCases: Channels, maxSubscribers: number): readonly Api
     }),
     postRoute({
       path: "/channel/info",
+      operation: "updateChannel",
       access: ["channels:write"],
       tag: "channels",
       summary: "Changes the flags that the body contains",
@@ -166,6 +176,7 @@ function channelRoutes(useCases: Channels, maxSubscribers: number): readonly Api
     }),
     postRoute({
       path: "/channel/subscriber_add",
+      operation: "addSubscribers",
       access: ["channels:write"],
       tag: "channels",
       summary: "Adds subscribers to a channel",
@@ -176,6 +187,7 @@ function channelRoutes(useCases: Channels, maxSubscribers: number): readonly Api
     }),
     postRoute({
       path: "/channel/subscriber_remove",
+      operation: "removeSubscribers",
       access: ["channels:write"],
       tag: "channels",
       summary:
@@ -187,6 +199,7 @@ function channelRoutes(useCases: Channels, maxSubscribers: number): readonly Api
     }),
     postRoute({
       path: "/channel/subscriber_remove_all",
+      operation: "removeAllSubscribers",
       access: ["channels:write"],
       tag: "channels",
       summary: "Removes all subscribers, including temporary ones",
@@ -197,6 +210,7 @@ function channelRoutes(useCases: Channels, maxSubscribers: number): readonly Api
     }),
     postRoute({
       path: "/channel/delete",
+      operation: "deleteChannel",
       access: ["channels:write"],
       tag: "channels",
       summary: "Disbands a group permanently",
@@ -222,6 +236,7 @@ function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly
     queryRoute({
       ...common,
       path: "/channel/state",
+      operation: "getChannelState",
       summary: "Returns the flags of a channel and the numbers of its users",
       query: queries.state,
       success: { description: "State of the channel", body: replies.channelBody },
@@ -231,6 +246,7 @@ function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly
     queryRoute({
       ...common,
       path: "/channel/members",
+      operation: "listChannelMembers",
       summary: "Lists the subscribers of a channel, or the users on one of its lists",
       query: queries.members,
       success: { description: "One page", body: replies.uidsBody },
@@ -239,6 +255,7 @@ function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly
     queryRoute({
       ...common,
       path: "/channel/whitelist",
+      operation: "getWhitelist",
       summary: "Lists the users on the whitelist, up to the maximum number of users in one call",
       query: queries.allowed,
       success: { description: "Users on the whitelist", body: replies.whitelistBody },
@@ -247,6 +264,7 @@ function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly
     queryRoute({
       ...common,
       path: "/user/channels",
+      operation: "listUserChannels",
       tag: "users",
       summary: "Lists the groups of a user",
       query: queries.groups,
@@ -274,10 +292,12 @@ function listRoutes(
   return (["blacklist", "whitelist"] as const).flatMap((wire) => {
     const list = createListCalls(useCases, LISTS[wire]);
     const meaning = LIST_MEANINGS[wire];
+    const name = wire === "blacklist" ? "Blacklist" : "Whitelist";
     return [
       postRoute({
         ...common,
         path: `/channel/${wire}_add`,
+        operation: `addTo${name}`,
         summary: `Adds users to the ${wire}, ${meaning}`,
         body: bodies.listed,
         handle: list.add,
@@ -285,6 +305,7 @@ function listRoutes(
       postRoute({
         ...common,
         path: `/channel/${wire}_set`,
+        operation: `set${name}`,
         summary: `Replaces the ${wire}, ${meaning}`,
         body: bodies.list,
         handle: list.set,
@@ -292,6 +313,7 @@ function listRoutes(
       postRoute({
         ...common,
         path: `/channel/${wire}_remove`,
+        operation: `removeFrom${name}`,
         summary: `Removes users from the ${wire}. Users who are not on it are ignored`,
         body: bodies.listed,
         handle: list.remove,
@@ -299,6 +321,7 @@ function listRoutes(
       postRoute({
         ...common,
         path: `/channel/${wire}_remove_all`,
+        operation: `clear${name}`,
         summary: `Removes all users from the ${wire}`,
         body: bodies.target,
         handle: list.clear,
@@ -307,21 +330,27 @@ function listRoutes(
   });
 }
 
-function messageRoutes(useCases: Messages, maxSubscribers: number): readonly ApiRoute[] {
-  const messages = createMessageCalls(useCases);
+function messageRoutes(
+  { messages: useCases, channels }: Pick<RoutePorts, "messages" | "channels">,
+  maxSubscribers: number,
+): readonly ApiRoute[] {
+  const messages = createMessageCalls(useCases, createExplainRefusal(channels));
   return [
     postRoute({
       path: "/message/send",
+      operation: "sendMessage",
       access: ["messages:write"],
       tag: "messages",
       summary: "Sends a message. Returns when it is durable",
       body: sendBody(maxSubscribers),
       success: { description: "The message is durable", body: replies.sentBody },
       errors: ["bad_id", "bad_payload", "too_large", ...SEND_REFUSALS],
+      forbidding: ["channel_not_found"],
       handle: messages.send,
     }),
     postRoute({
       path: "/message/sendbatch",
+      operation: "sendMessageToUsers",
       access: ["messages:write"],
       tag: "messages",
       summary: "Sends a message to each of several users as a personal message",
@@ -335,6 +364,7 @@ function messageRoutes(useCases: Messages, maxSubscribers: number): readonly Api
     }),
     queryRoute({
       path: "/channel/messages",
+      operation: "listMessages",
       access: ["messages:write"],
       tag: "messages",
       summary: "Returns a range of the history of a channel",
@@ -346,9 +376,10 @@ function messageRoutes(useCases: Messages, maxSubscribers: number): readonly Api
   ];
 }
 
-function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
+function eventRoute({ streams, channels }: Pick<RoutePorts, "streams" | "channels">): ApiRoute {
   return postQueryRoute({
     path: "/event",
+    operation: "sendEvent",
     access: ["events:write"],
     tag: "streams",
     summary:
@@ -365,8 +396,9 @@ function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
       "too_large",
       ...SEND_REFUSALS,
     ],
+    forbidding: ["channel_not_found"],
     precheck: refuseUntyped,
-    handle: createPostEvent(streams),
+    handle: createPostEvent(streams, createExplainRefusal(channels)),
   });
 }
 
@@ -375,6 +407,7 @@ function managerRoutes(useCases: Managers): readonly ApiRoute[] {
   return [
     postRoute({
       path: "/manager/login",
+      operation: "login",
       access: "login",
       tag: "managers",
       summary: "Returns an access token for a username and a password",
@@ -386,6 +419,7 @@ function managerRoutes(useCases: Managers): readonly ApiRoute[] {
     plainRoute({
       method: "POST",
       path: "/manager/logout",
+      operation: "logout",
       access: "bearer",
       tag: "managers",
       summary: "Revokes the access token with which the call is made",
@@ -404,6 +438,7 @@ function clusterRoutes(ports: RoutePorts): readonly ApiRoute[] {
       ...common,
       method: "GET",
       path: "/cluster/nodes",
+      operation: "listNodes",
       summary: "Lists the nodes of the cluster that are alive",
       success: { description: "Nodes of the cluster", body: replies.nodesBody },
       errors: ["unavailable"],
@@ -412,6 +447,7 @@ function clusterRoutes(ports: RoutePorts): readonly ApiRoute[] {
     queryRoute({
       ...common,
       path: "/route",
+      operation: "getRoute",
       summary: "Returns the addresses of the least loaded node, to which a client should connect",
       query: routeQuery,
       success: { description: "Addresses of the node", body: replies.routeBody },
@@ -421,6 +457,7 @@ function clusterRoutes(ports: RoutePorts): readonly ApiRoute[] {
     postRoute({
       ...common,
       path: "/route/batch",
+      operation: "getRoutes",
       summary: "Returns the addresses to which several clients should connect",
       body: routeBatchBody,
       success: {
@@ -438,6 +475,7 @@ function connectionRoutes(ports: ConnectionPorts): readonly ApiRoute[] {
   return [
     postRoute({
       path: "/conn/kick",
+      operation: "kickSession",
       access: ["users:write"],
       tag: "users",
       summary: "Ends a session on any node",
@@ -448,6 +486,7 @@ function connectionRoutes(ports: ConnectionPorts): readonly ApiRoute[] {
     }),
     queryRoute({
       path: "/connz",
+      operation: "listSessions",
       access: ["system:read"],
       tag: "system",
       summary: "Lists the sessions of this node",
@@ -464,7 +503,21 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
   return [
     plainRoute({
       method: "GET",
+      path: "/",
+      operation: "getIndex",
+      access: "public",
+      tag: "system",
+      summary:
+        "Says what this address is, and where the documentation and the clients' address are",
+      success: { description: "Where to go", body: replies.indexBody },
+      errors: [],
+      edgeErrors: ["not_websocket"],
+      handle: system.index,
+    }),
+    plainRoute({
+      method: "GET",
       path: "/migrate/result",
+      operation: "getMigrationResult",
       access: ["system:read"],
       tag: "system",
       summary: "Returns the state of the data migration",
@@ -475,6 +528,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
     plainRoute({
       method: "GET",
       path: "/healthz",
+      operation: "checkLiveness",
       access: "public",
       tag: "system",
       summary: "Succeeds if the process is alive",
@@ -485,6 +539,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
     plainRoute({
       method: "GET",
       path: "/readyz",
+      operation: "checkReadiness",
       access: "public",
       tag: "system",
       summary: "Succeeds if the node is ready for work",
@@ -495,6 +550,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
     plainRoute({
       method: "GET",
       path: "/health",
+      operation: "checkHealth",
       access: "credential",
       tag: "system",
       summary: "Succeeds if the node is ready for work, like /readyz",
@@ -505,6 +561,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
     plainRoute({
       method: "GET",
       path: "/varz",
+      operation: "getStatistics",
       access: ["system:read"],
       tag: "system",
       summary: "Returns the identity and the current figures of this process",
@@ -515,6 +572,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
     plainRoute({
       method: "GET",
       path: "/metrics",
+      operation: "getMetrics",
       access: ["system:read"],
       tag: "system",
       summary: "Returns the metrics in the Prometheus text format",

@@ -4,11 +4,12 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
+import { ignoredParameters } from "./body.ts";
 import type { Dialect } from "./dialect.ts";
 import { HTTP_STATUS, thrownReply } from "./errors.ts";
 import type { Guard } from "./guard.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
-import type { ApiRoute, RouteReply } from "./route.ts";
+import { type ApiRoute, type RouteReply, withHeader } from "./route.ts";
 
 export interface ApiLog {
   error(fields: { readonly err: unknown }, message: string): void;
@@ -47,7 +48,10 @@ export function createServe({
         admitCaller === undefined ? guard(request, access) : admitCaller(request, guard),
       context,
     );
-    const handle = guarded((request) => route.run(request, guard, adapt), context);
+    const handle = namingIgnored(
+      route,
+      guarded((request) => route.run(request, guard, adapt), context),
+    );
     const isForPages = admitCaller !== undefined;
     return {
       method,
@@ -94,6 +98,22 @@ function guarded<Result extends RouteReply | undefined>(
       return finishFailed(thrown);
     }
     return outcome instanceof Promise ? outcome.then(finish, finishFailed) : finish(outcome);
+  };
+}
+
+/** Names the ignored parameters of the query string in a header of the reply, also of an error. */
+function namingIgnored({ path, query }: ApiRoute, step: Step<RouteReply>): Step<RouteReply> {
+  const inPath = path.split("/");
+  const names = new Set(
+    Object.keys(query?.properties ?? {}).filter((n) => !inPath.includes(`:${n}`)),
+  );
+  return (request) => {
+    const ignored = request.query === "" ? undefined : ignoredParameters(request.query, names);
+    const outcome = step(request);
+    if (ignored === undefined) return outcome;
+    const addHeader = (reply: RouteReply) =>
+      withHeader(reply, "jindou-ignored-parameters", ignored);
+    return outcome instanceof Promise ? outcome.then(addHeader) : addHeader(outcome);
   };
 }
 

@@ -7,12 +7,13 @@ import { hashToken } from "../broker/tokens.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { queryReader, type Reader, type ReadResult } from "./body.ts";
 import { errorReply } from "./errors.ts";
-import { channelId, channelType, personUid, streamName } from "./fields.ts";
+import { decodeExtended } from "./extended-value.ts";
+import { channelId, channelType, deviceFlag, personUid, streamName } from "./fields.ts";
 
 export const STREAM_PATH = "/stream/:channel_type/:channel_id/:client_msg_no";
 
 /** Headers in which a viewer can send its credential, so that no URL contains the token. */
-export const VIEWER_HEADERS = ["x-uid", "x-token", "x-device-flag"];
+export const VIEWER_HEADERS = ["x-uid", "x-uid*", "x-token", "x-token*", "x-device-flag"];
 export const STREAM_HEADERS = ["accept", "last-event-id", ...VIEWER_HEADERS];
 
 const WEB = 1;
@@ -26,24 +27,21 @@ export const streamQuery = Type.Object({
     Type.Integer({
       minimum: 0,
       maximum: Number.MAX_SAFE_INTEGER,
-      default: 0,
       description:
-        "Index of the first event to send when following. A header Last-Event-ID replaces it, because the `id` line of each event has the index of the next event",
+        "Index of the first event to send when following. Absent means 0. A header Last-Event-ID replaces it, because the `id` line of each event has the index of the next event",
     }),
   ),
   token: Type.Optional(
     Type.String({
       maxLength: 4096,
       description:
-        "Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token",
+        "Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token, or in x-token* in the form of RFC 8187",
     }),
   ),
   device_flag: Type.Optional(
-    Type.Enum([0, 1, 2], {
-      type: "integer",
-      default: WEB,
-      description: "Type of the device to which the token belongs: 0 app, 1 web, 2 desktop",
-    }),
+    deviceFlag(
+      "Type of the device to which the token belongs: 0 app, 1 web, 2 desktop. Absent means 1",
+    ),
   ),
 });
 
@@ -66,10 +64,18 @@ export interface Viewer {
   readonly tokenHash: Uint8Array;
 }
 
+/** Headers of which a form with `*` has its value in the form of RFC 8187, and replaces them. */
+const EXTENDED_HEADERS = ["x-uid", "x-token"] as const;
+
 /** With `all`, only a caller with a client token is a viewer. */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {
+    const malformed = EXTENDED_HEADERS.find((name) => {
+      const value = request.headers[`${name}*`] ?? "";
+      return value !== "" && decodeExtended(value) === undefined;
+    });
+    if (malformed !== undefined) return { refusal: malformedHeader(`${malformed}*`) };
     const result = read(request);
     return "refusal" in result ? result : toRequest(result.value, request, audience);
   };
@@ -77,7 +83,8 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
 
 /** Returns true if the request has a client token. Used for requests that could not be parsed. */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
-  return headers["x-token"] !== "" || new URLSearchParams(query).has("token");
+  if (headers["x-token"] !== "" || headers["x-token*"] !== "") return true;
+  return new URLSearchParams(query).has("token");
 }
 
 function valuesOf({ params, headers }: HttpRequest): Record<string, string> {
@@ -89,13 +96,27 @@ function valuesOf({ params, headers }: HttpRequest): Record<string, string> {
   };
   const headerValues = {
     from: headers["last-event-id"],
-    uid: headers["x-uid"],
-    token: headers["x-token"],
+    uid: extendedOr(headers, "x-uid"),
+    token: extendedOr(headers, "x-token"),
     device_flag: headers["x-device-flag"],
   };
   for (const [name, text = ""] of Object.entries(headerValues))
     if (text !== "") values[name] = text;
   return values;
+}
+
+function extendedOr(
+  headers: HttpRequest["headers"],
+  name: (typeof EXTENDED_HEADERS)[number],
+): string | undefined {
+  return decodeExtended(headers[`${name}*`] ?? "") ?? headers[name];
+}
+
+function malformedHeader(name: string) {
+  return errorReply("bad_request", {
+    message: `The header ${name} must have the form UTF-8''jos%C3%A9 (RFC 8187)`,
+    details: [{ path: name, message: "is not an extended value of RFC 8187" }],
+  });
 }
 
 function toRequest(

@@ -65,6 +65,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
   return {
     method: "GET",
     path: STREAM_PATH,
+    operation: "readStream",
     access: STREAM_ACCESS,
     admit: admission.admit,
     headers: STREAM_HEADERS,

@@ -3,6 +3,7 @@
 import type { Clock } from "../broker/ports.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
+import { notWebSocket, wantsWebSocket } from "./misdirected.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
 interface MigrationResult {
@@ -38,6 +39,8 @@ export interface SystemPorts {
   readonly vitals: () => Vitals;
   readonly clock: Clock;
   readonly migration: () => MigrationResult;
+  /** Where clients connect, in words: an address, or a port and its setting. */
+  readonly clientsConnectTo: string;
   readonly readiness: () => Promise<Readiness>;
   readonly metrics: MetricsPage;
 }
@@ -45,7 +48,17 @@ export interface SystemPorts {
 const READY = jsonReply('{"status":"ready"}');
 
 export function createSystemCalls(ports: SystemPorts) {
+  const index = jsonReply(
+    JSON.stringify({
+      service: "Jindou",
+      message: `This is the HTTP API for backends. Clients connect by WebSocket to ${ports.clientsConnectTo}.`,
+      openapi: "/openapi.json",
+    }),
+  );
   return {
+    index: (request: HttpRequest) =>
+      wantsWebSocket(request) ? notWebSocket(ports.clientsConnectTo) : index,
+
     healthz: () => OK_REPLY,
 
     async readyz() {

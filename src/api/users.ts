@@ -5,8 +5,17 @@ import { DEVICE_FLAGS } from "../broker/model.ts";
 import { MAX_SYSTEM_UIDS } from "../broker/ports.ts";
 import type { SystemAccounts } from "../broker/system-accounts.ts";
 import type { Users } from "../broker/users.ts";
-import { flag, id, MAX_LOOKUP_UIDS, uids, WELL_FORMED_PATTERN } from "./fields.ts";
-import { jsonReply, okReply } from "./reply.ts";
+import type { HttpReply } from "../transport/types.ts";
+import { fitsHeader } from "./extended-value.ts";
+import {
+  deviceFlag,
+  deviceLevel,
+  id,
+  MAX_LOOKUP_UIDS,
+  uids,
+  WELL_FORMED_PATTERN,
+} from "./fields.ts";
+import { jsonReply, OK_REPLY, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
 /** Value of `device_flag` that means all device flags. */
@@ -22,14 +31,14 @@ export const userBodies = {
         pattern: WELL_FORMED_PATTERN,
         description: "Token with which the user's client will connect",
       }),
-      device_flag: Type.Enum([0, 1, 2], {
-        type: "integer",
-        description: "0 app, 1 web, 2 desktop",
-      }),
-      device_level: Type.Optional(flag("0 secondary device, 1 main device")),
+      device_flag: deviceFlag("Type of the device: 0 app, 1 web, 2 desktop"),
+      device_level: Type.Optional(
+        deviceLevel("0 or absent: secondary device. 1: main device, of which a user has only one"),
+      ),
     },
     {
       title: "UserTokenRequest",
+      description: "The token of a user for a type of device",
       examples: [
         {
           uid: "alice",
@@ -45,23 +54,45 @@ export const userBodies = {
       uid: id("User id"),
       device_flag: Type.Enum([ALL_FLAGS, 0, 1, 2], {
         type: "integer",
+        title: "DevicesToQuit",
         description: "0 app, 1 web, 2 desktop, -1 all of them",
+        examples: [ALL_FLAGS],
+        "x-enum-varnames": ["ALL", "APP", "WEB", "DESKTOP"],
       }),
     },
     {
       title: "DeviceQuitRequest",
+      description: "Devices to log out",
       examples: [{ uid: "alice", device_flag: ALL_FLAGS }],
     },
   ),
   systemUids: Type.Object(
     { uids: uids("Uids of the accounts", MAX_SYSTEM_UIDS) },
-    { title: "SystemUidsRequest", examples: [{ uids: ["bot"] }] },
+    {
+      title: "SystemUidsRequest",
+      description: "System accounts to add or remove",
+      examples: [{ uids: ["bot"] }],
+    },
   ),
   onlineStatus: uids("Users to look up", MAX_LOOKUP_UIDS, {
     title: "OnlineStatusRequest",
     examples: [["alice", "bob"]],
   }),
 };
+
+const OK_WITH_WARNING: HttpReply = Object.freeze({
+  ...OK_REPLY,
+  headers: Object.freeze({
+    ...OK_REPLY.headers,
+    "jindou-warning":
+      "The token has characters that a plain HTTP header does not carry. Readers of /stream must send it in the header x-token* (RFC 8187) or in the query.",
+  }),
+});
+
+/** Returns the reply to a call that has set the token. */
+export function tokenReply(token: string): HttpReply {
+  return fitsHeader(token) ? OK_REPLY : OK_WITH_WARNING;
+}
 
 export type SystemUids = Pick<SystemAccounts, "list" | "add" | "remove">;
 
@@ -103,7 +134,7 @@ export function createUserCalls(users: Users, accounts: SystemUids) {
 
     setToken(body: Body<"token">): Outcome {
       const { uid, token, device_flag: flag, device_level: level = 0 } = body;
-      return users.setToken({ uid, token, flag, level }).then(okReply);
+      return users.setToken({ uid, token, flag, level }).then(() => tokenReply(token));
     },
 
     quitDevice({ uid, device_flag: flag }: Body<"deviceQuit">): Outcome {

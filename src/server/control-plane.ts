@@ -88,6 +88,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
       startedAtMs: node.startedAtMs,
       sessions: directory.size,
     }),
+    clientsConnectTo: clientsConnectTo(node.config),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
     metrics: metrics.registry,
@@ -107,6 +108,12 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     },
   });
   return gatedHttp(endpoint, node);
+}
+
+function clientsConnectTo({ cluster, client }: Node["config"]): string {
+  if (cluster.clientAddress !== "") return cluster.clientAddress;
+  const { port } = addressOf(client.listen);
+  return port === 0 ? "the address in client.listen" : `port ${port} (client.listen)`;
 }
 
 export function createViewerApi(node: Node): HttpEndpoint {

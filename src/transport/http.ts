@@ -65,7 +65,7 @@ export function serveHttp(
 const SOCKETS_ONLY: HttpReply = {
   status: 426,
   headers: { upgrade: "websocket", "content-type": "text/plain" },
-  body: "This address serves WebSocket connections only.\n",
+  body: "This address serves WebSocket connections of clients only. The HTTP API for backends is at api.listen.\n",
 };
 
 export function refuseHttp(server: DriverServer, addresses: ClientAddresses | undefined): void {

@@ -111,12 +111,99 @@ t.test(
       Buffer.from([0xc3, 0x28]),
       Buffer.from('"}'),
     ]);
-    for (const body of ["", "{", "{'uid':1}", "s3cret", '{"uid":"a"}x', "\ufeff{}", notUtf8]) {
+    for (const [body, error] of [
+      ["", "The body is empty; send a JSON object"],
+      [" \r\n", "The body is empty; send a JSON object"],
+      ["\ufeff", "The body is empty; send a JSON object"],
+      ["{", /^The body is not valid JSON/],
+      ["{'uid':1}", /^The body is not valid JSON: the error is at character 2$/],
+      ["s3cret", /^The body is not valid JSON/],
+      ['{"uid":"a"}x', /^The body is not valid JSON: the error is at character 12$/],
+      ["\ufeff\ufeff{}", /^The body is not valid JSON/],
+      [notUtf8, "The body is not valid UTF-8"],
+    ] as const) {
       const { status, json, text } = await inject(api, TARGET, { body });
       t.equal(status, 400);
-      t.equal(json.code, "bad_request");
+      t.match(json, { code: "bad_request", error });
       t.notMatch(text, /s3cret/);
     }
+    const { json } = await inject(api, "POST /user/onlinestatus", { body: "" });
+    t.equal(json.error, "The body is empty; send a JSON array");
+  },
+);
+
+t.test("a byte order mark in front of a body is skipped", async (t) => {
+  const api = await startApi();
+  const { status } = await inject(api, TARGET, { body: `\ufeff${JSON.stringify(BODY)}` });
+  t.equal(status, 200);
+});
+
+t.test(
+  "a body with a Content-Encoding is rejected with 415, which names the encoding and asks for no encoding",
+  async (t) => {
+    const api = await startApi();
+    for (const [encoding, named] of [
+      ["gzip", " (gzip)"],
+      ["br", " (br)"],
+      ["gzip, deflate", ""],
+      ["x".repeat(99), ""],
+    ] as const) {
+      const call = { body: BODY, headers: { "content-encoding": encoding } };
+      const { json, headers, status } = await inject(api, TARGET, call);
+      t.equal(status, 415);
+      t.equal(json.code, "unsupported_encoding");
+      t.ok(json.error.startsWith(`The body has a Content-Encoding${named}, which`), json.error);
+      t.equal(headers["accept-encoding"], "identity");
+    }
+    for (const encoding of ["identity", "Identity", ""]) {
+      const call = { body: BODY, headers: { "content-encoding": encoding } };
+      t.equal((await inject(api, TARGET, call)).status, 200, encoding);
+    }
+  },
+);
+
+t.test(
+  "unknown query parameters are ignored and named in the header jindou-ignored-parameters, also of an error",
+  async (t) => {
+    const api = await startApi();
+    const ignored = async (target: string, body?: object) =>
+      (await inject(api, target, body && { body })).headers["jindou-ignored-parameters"];
+    const history = "GET /channel/messages?channel_id=g&channel_type=2";
+    t.equal(await ignored(history), undefined);
+    t.equal(await ignored(`${history}&limt=1&order=asc&limt=2`), "limt");
+    t.equal(await ignored(`${history}&a%0d%0ab=1&&x=`), "x, 1 more");
+    t.equal(
+      await ignored("GET /channel/messages?chanel_id=g"),
+      "chanel_id",
+      "an error of the query",
+    );
+    t.equal(await ignored(`${TARGET}?uid=u`, BODY), "uid", "a call without parameters");
+    t.equal(await ignored("GET /healthz?verbose"), "verbose");
+    const event = { client_msg_no: "c", channel_id: "g", channel_type: 2, event: { type: "x" } };
+    t.equal(await ignored("POST /event?force=1", event), undefined);
+    const stream = "GET /stream/2/g/c?uid=u";
+    t.equal(await ignored(`${stream}&from=1&channel_id=x`), "channel_id", "a name from the path");
+    api.failure = new BrokerError("stream_running");
+    t.equal(await ignored("POST /event?forse=1", event), "forse", "an error of the use case");
+  },
+);
+
+t.test(
+  "GET / says what the address is, and a WebSocket is told where clients connect",
+  async (t) => {
+    const api = await startApi({ requiresCredential: true });
+    const { status, json } = await inject(api, "GET /");
+    t.equal(status, 200);
+    t.equal(json.openapi, "/openapi.json");
+    t.match(json.message, /Clients connect by WebSocket to port 5200 \(client\.listen\)\./);
+    const headers = { upgrade: "WebSocket" };
+    for (const path of ["/", "/ws", "/socket.io/"]) {
+      const { status, json } = await inject(api, `GET ${path}`, { headers });
+      t.equal(status, 400, path);
+      t.match(json, { code: "not_websocket", error: /clients connect to port 5200/ });
+    }
+    t.equal((await inject(api, "GET /healthz", { headers })).status, 200, "a path of the API");
+    t.equal((await inject(api, "GET /ws", { headers: { upgrade: "h2c" } })).status, 404);
   },
 );
 

@@ -7,7 +7,7 @@ import { STREAM_PATH } from "../../src/api/stream-request.ts";
 import { t } from "../support/suite.ts";
 import { inject, LIST_CALLS, startApi } from "./harness.ts";
 
-const PUBLIC = ["POST /manager/login", "GET /healthz", "GET /readyz"];
+const PUBLIC = ["POST /manager/login", "GET /", "GET /healthz", "GET /readyz"];
 
 t.test(
   "a credential is required if other machines can reach the API, a static token is set, or the configuration requires it [decisions: Protected mode]",
@@ -91,7 +91,7 @@ t.test(
 );
 
 t.test(
-  "every call except login, healthz and readyz is rejected with 401 in protected mode if it has no credential, before its body is read [decisions: Who needs it]",
+  "every call except login, the index, healthz and readyz is rejected with 401 in protected mode if it has no credential, before its body is read [decisions: Who needs it]",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     for (const { method, path } of api.endpoint.routes) {

@@ -292,6 +292,7 @@ function useCases(state: StubState): UseCases {
     }),
     cluster: { nodes: record("nodes", () => state.nodes) },
     clock: () => IDLE_NODE.startedAtMs + 61_000,
+    clientsConnectTo: "port 5200 (client.listen)",
     migration: () => ({
       status: "migrated",
       step: "",

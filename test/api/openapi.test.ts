@@ -77,6 +77,7 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["POST /route/batch", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["POST /conn/kick", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["GET /connz", [200, 400, 401, 403, 429, 500, 503]],
+  ["GET /", [200, 400, 500]],
   ["GET /migrate/result", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /healthz", [200, 400, 500]],
   ["GET /readyz", [200, 400, 500, 503]],
@@ -207,13 +208,58 @@ t.test(
   },
 );
 
-t.test("the operation ids in the OpenAPI document are derived from the paths", async (t) => {
-  const { paths } = await documentOf((await startApi()).endpoint);
-  const stream = "/stream/{channel_type}/{channel_id}/{client_msg_no}";
-  t.equal(paths["/conversations/clearUnread"].post.operationId, "conversationsClearUnread");
-  t.equal(paths["/channel/subscriber_add"].post.operationId, "channelSubscriberAdd");
-  t.equal(paths[stream].get.operationId, "stream");
-});
+/** First words of operation ids. */
+const VERBS =
+  /^(acknowledge|add|check|clear|create|delete|find|get|kick|list|log|login|logout|read|remove|send|set|sync|update)(?=[A-Z]|$)/;
+
+for (const dialect of ["jindou", "wukongim"] as const) {
+  t.test(
+    `the operation ids in the OpenAPI document of the dialect ${dialect} are names of methods`,
+    async (t) => {
+      const { paths } = await documentOf((await startApi({ dialect })).endpoint);
+      const operations = Object.values<object>(paths).flatMap((methods) => Object.values(methods));
+      for (const { operationId } of operations) t.match(operationId, VERBS);
+      t.equal(paths["/message/send"].post.operationId, "sendMessage");
+      t.equal(paths["/channel/blacklist_remove_all"].post.operationId, "clearBlacklist");
+    },
+  );
+
+  t.test(
+    `in the OpenAPI document of the dialect ${dialect}, each operation, parameter, schema and field has a description`,
+    async (t) => {
+      const document = await documentOf((await startApi({ dialect })).endpoint);
+      const operations = Object.values<OpenApi>(document.paths).flatMap((methods) =>
+        Object.values<OpenApi>(methods),
+      );
+      for (const { operationId, summary, parameters = [] } of operations) {
+        t.match(summary, /^[A-Z].+/, operationId);
+        for (const { name, description } of parameters) t.match(description, /^\S.+/, name);
+      }
+      for (const [name, schema] of Object.entries(document.components.schemas)) {
+        t.match((schema as OpenApi).description, /^\S.+/, name);
+        for (const [path, field] of fieldsIn(schema, name)) t.match(field.description, /^\S/, path);
+      }
+    },
+  );
+
+  t.test(
+    `in the OpenAPI document of the dialect ${dialect}, no field or parameter of a request has a default value, so that generated clients do not require optional fields`,
+    async (t) => {
+      const { paths, components } = await documentOf((await startApi({ dialect })).endpoint);
+      t.notMatch(JSON.stringify([paths, components]), /"default":/);
+    },
+  );
+}
+
+/** Yields all fields of a schema and of the schemas inside, with their paths. */
+function* fieldsIn(schema: OpenApi, path: string): Generator<[path: string, field: OpenApi]> {
+  if (typeof schema !== "object" || schema === null) return;
+  for (const [name, field] of Object.entries<OpenApi>(schema.properties ?? {})) {
+    yield [`${path}.${name}`, field];
+    yield* fieldsIn(field, `${path}.${name}`);
+  }
+  yield* fieldsIn(schema.items, `${path}[]`);
+}
 
 t.test("the OpenAPI document contains the configured limits", async (t) => {
   const { endpoint } = await startApi({ maxSubscribersPerCall: 5 });

@@ -172,6 +172,25 @@ t.test(
 );
 
 t.test(
+  "a header in the form of RFC 8187 replaces the plain header, and is rejected if its form is wrong",
+  async (t) => {
+    const api = await startProtected();
+    for (const [headers, status] of [
+      [{ "x-uid*": "UTF-8''c%61rol", "x-token*": "utf-8'en'carols" }, 200],
+      [{ "x-uid*": "UTF-8''carol", "x-uid": "mallory", "x-token": "carols" }, 200],
+      [{ "x-uid": "carol", "x-token*": "UTF-8''other" }, 401],
+      [{ "x-uid*": "carol", "x-token": "carols" }, 400],
+      [{ "x-uid*": "UTF-8''%C3%28", "x-token": "carols" }, 400],
+      [{ "x-uid": "carol", "x-token*": "ISO-8859-1''carols" }, 400],
+      [{ "x-uid": "carol", "x-token*": "UTF-8''%zz" }, 400],
+    ] as const) {
+      const answer = await inject(api, TARGET, { headers });
+      t.equal(answer.status, status, JSON.stringify(headers));
+    }
+  },
+);
+
+t.test(
   "a caller who is not a viewer of the stream is rejected, and web pages can read the error",
   async (t) => {
     const api = await startProtected();
@@ -234,7 +253,7 @@ t.test(
     t.equal(stream.status, 204);
     t.match(stream.headers, {
       "access-control-allow-origin": "*",
-      "access-control-allow-headers": /x-token/,
+      "access-control-allow-headers": /^\*,last-event-id,x-uid,x-uid\*,x-token,/,
     });
     const send = endpoint.wrongMethod(request("/message/send"), "POST");
     t.equal(send.status, 405);

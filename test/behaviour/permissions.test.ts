@@ -43,13 +43,20 @@ for (const [flags, code] of [
 }
 
 t.test(
-  "a send to an unknown group, or by a user who is not a subscriber, is refused [decisions: Group rules on send]",
+  "a send to a group that was never created, or by a user who is not a subscriber, is refused, and a backend is told which of the two it was [decisions: Group rules on send; decisions: Send to a group that was never created]",
   async (t) => {
     const mallory = world.name("mallory");
     const client = await world.join(t, mallory);
     const none = group(world.name("none"));
     for (const channel of [await world.newGroup(["alice"]), none]) {
-      t.equal(await post(mallory, channel), "403 not_subscriber");
+      const expected = channel === none ? "channel_not_found" : "not_subscriber";
+      t.equal(await post(mallory, channel), `403 ${expected}`);
+      const event = { client_msg_no: world.name("event"), from_uid: mallory, ...wire(channel) };
+      for (const type of ["___TextMessageStart", "___ToolCallStart", "typing"]) {
+        const { status, body } = await world.call("/event", { ...event, event: { type } });
+        t.equal(`${status} ${body.code}`, `403 ${expected}`, type);
+        if (channel === none) t.ok(body.error.includes(none.id), "the error names the group");
+      }
       const code = await codeOf(client.send(channel, "hello"));
       t.equal(code, "not_subscriber");
     }

@@ -151,6 +151,7 @@ export const DECISION_ROWS = [
   "large",
   "Personal channel record",
   "Group rules on send",
+  "Send to a group that was never created",
   "subscriber_remove",
   "After removal",
   "System uid",

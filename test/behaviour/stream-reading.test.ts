@@ -253,6 +253,33 @@ t.test(
 );
 
 t.test(
+  "a viewer whose uid and token have letters beyond ASCII can send them in headers in the form of RFC 8187, and the reply to the token's registration says so [issue: GET /stream]",
+  async (t) => {
+    const uid = `${world.name("jos")}é`;
+    const token = "gehéim ";
+    const registration = { uid, token, device_flag: 0 };
+    const registered = await world.call("/user/token", registration);
+    t.match(registered.headers.get("jindou-warning"), /x-token\*/);
+    const plain = await world.call("/user/token", {
+      ...registration,
+      token: "a b",
+      device_flag: 1,
+    });
+    t.equal(plain.headers.get("jindou-warning"), null);
+    const channel = await world.newGroup([uid]);
+    const event = { client_msg_no: "s1", from_uid: uid, ...wire(channel) };
+    await world.ok("/event", { ...event, event: { type: "___TextMessageStart" } });
+    const headers = {
+      "x-uid*": `UTF-8''${encodeURIComponent(uid)}`,
+      "x-token*": `UTF-8''${encodeURIComponent(token)}`,
+      "x-device-flag": "0",
+    };
+    const path = `/stream/2/${channel.id}/s1`;
+    t.equal((await world.call(path, undefined, headers)).status, 200);
+  },
+);
+
+t.test(
   "a response with server-sent events ends without an end event when the node shuts down [issue: server-sent events]",
   async (t) => {
     const short = await startWorld(t);

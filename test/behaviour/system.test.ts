@@ -1,7 +1,9 @@
 // Information of a node about itself: health, readiness, metrics, the OpenAPI document, migration,
 // and unknown paths and methods.
 
+import { once } from "node:events";
 import type { Test } from "tap";
+import { WebSocket } from "ws";
 import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
 import { endingOf, eventually, person, startWorld } from "./world.ts";
@@ -10,6 +12,7 @@ const world = await startWorld(t);
 
 /** Every endpoint of the API. */
 const ENDPOINTS = [
+  "GET /",
   "POST /user/token",
   "POST /user/device_quit",
   "POST /user/onlinestatus",
@@ -222,3 +225,14 @@ t.test(
     }
   },
 );
+
+t.test("a WebSocket on the port of the API is refused with the address of clients", async (t) => {
+  for (const path of ["/", "/socket"]) {
+    const socket = new WebSocket(`ws://127.0.0.1:${world.apiPort}${path}`);
+    const [request, response] = await once(socket, "unexpected-response");
+    t.equal(response.statusCode, 400);
+    const [chunk] = await once(response, "data");
+    t.match(JSON.parse(String(chunk)), { code: "not_websocket", error: /clients connect to/ });
+    request.destroy();
+  }
+});

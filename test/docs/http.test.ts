@@ -14,6 +14,12 @@ const PAGE = readPage("docs/http.md");
 const VOLATILE =
   /("(?:message_id|timestamp|timestamp_ms|version)":)\d+|("(?:token|message_idstr)":)"[^"]+"|("client_msg_no":"server-)\d+/g;
 
+/** Text after the usual status of a code, for codes that also have another status. */
+const OTHER_STATUSES: ReadonlyMap<string, string> = new Map([
+  ["too_large", ", 413 for the whole body"],
+  ["channel_not_found", ", 403 for a send or an event"],
+]);
+
 /** Languages of the blocks that show a response. */
 const RESPONSE_LANGUAGES = ["json", "text"];
 
@@ -60,7 +66,7 @@ t.test("the table of errors in docs/http.md equals the table in the code", async
   for (const [code, status] of Object.entries(HTTP_STATUS)) {
     if (sockets.includes(code)) continue;
     const { message, retry } = ERRORS[code as keyof typeof ERRORS];
-    const shown = code === "too_large" ? ", 413 for the whole body" : "";
+    const shown = OTHER_STATUSES.get(code) ?? "";
     expected[code] = [`${status}${shown}`, retry ? "yes" : "no", message];
   }
   for (const [code, { status, message }] of Object.entries(EDGE_ERRORS))

@@ -42,14 +42,12 @@ export const conversationBodies = {
       version: Type.Optional(
         Type.Integer({
           minimum: 0,
-          default: 0,
           description:
-            "Highest `version` that the caller has. Only conversations that changed since then are returned. A version more than a day ahead of the newest change counts as 0",
+            "Highest `version` that the caller has. Only conversations that changed since then are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0",
         }),
       ),
       last_msg_seqs: Type.Optional(
         Type.String({
-          default: "",
           description:
             "Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and streams since `version`. An entry that cannot be read is skipped",
         }),
@@ -58,8 +56,8 @@ export const conversationBodies = {
         Type.Integer({
           minimum: 0,
           maximum: MAX_RECENTS,
-          default: 0,
-          description: "Maximum number of messages in the recents of each conversation",
+          description:
+            "Maximum number of messages in the recents of each conversation. Absent means 0",
         }),
       ),
       only_unread: Type.Optional(flag("1: only conversations with unread messages")),
@@ -73,30 +71,26 @@ export const conversationBodies = {
         Type.Integer({
           minimum: 0,
           maximum: MAX_PAGE,
-          default: 0,
           description:
-            "Number of the page, beginning with 1. Conversations that move between two calls are missing or come twice; use `cursor` instead. 0 means no pages",
+            "Number of the page, beginning with 1. Conversations that move between two calls are missing or come twice; use `cursor` instead. 0 or absent means no pages",
         }),
       ),
       page_size: Type.Optional(
         Type.Integer({
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
-          default: 0,
-          description: `With \`page\`, the number of conversations per page; 0 means ${PAGE_SIZE}. Without \`page\`, the same as \`limit\`. Ignored if \`limit\` is set`,
+          description: `With \`page\`, the number of conversations per page; 0 or absent means ${PAGE_SIZE}. Without \`page\`, the same as \`limit\`. Ignored if \`limit\` is set`,
         }),
       ),
       limit: Type.Optional(
         Type.Integer({
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
-          default: 0,
-          description: `Maximum number of conversations to return; 0 means ${MAX_CONVERSATIONS}`,
+          description: `Maximum number of conversations to return. 0 or absent means ${MAX_CONVERSATIONS}`,
         }),
       ),
       cursor: Type.Optional(
         Type.String({
-          default: "",
           description:
             "Value of the header Jindou-Cursor of the previous reply. The reply continues after it, with the `version` of the first call. Cannot be combined with `page`",
         }),
@@ -104,6 +98,7 @@ export const conversationBodies = {
     },
     {
       title: "ConversationSyncRequest",
+      description: "Conversations to list",
       examples: [{ uid: "alice", version: 0, msg_count: 10 }],
     },
   ),
@@ -131,6 +126,7 @@ export const conversationBodies = {
   ),
   target: Type.Object(target, {
     title: "ConversationRequest",
+    description: "A conversation of a user",
     examples: [TARGET_EXAMPLE],
   }),
   unread: Type.Object(
@@ -145,6 +141,7 @@ export const conversationBodies = {
     },
     {
       title: "SetUnreadRequest",
+      description: "Number of unread messages to set",
       examples: [{ ...TARGET_EXAMPLE, unread: 1 }],
     },
   ),

@@ -6,15 +6,16 @@ import { type Static, type TSchema, Type } from "typebox";
 import { channelBodies, createChannelCalls, createListCalls, LISTS } from "../../api/channels.ts";
 import type { Dialect } from "../../api/dialect.ts";
 import { errorReply, HTTP_STATUS } from "../../api/errors.ts";
-import { flag } from "../../api/fields.ts";
+import { deviceFlag, flag } from "../../api/fields.ts";
 import { batchUids, createSendBatch } from "../../api/message-batch.ts";
 import { createMessageCalls, sendBody } from "../../api/messages.ts";
 import { jsonReply, okReply } from "../../api/reply.ts";
 import * as replies from "../../api/reply-schemas.ts";
 import { type ApiRoute, type Outcome, postRoute, type RouteReply } from "../../api/route.ts";
-import { userBodies } from "../../api/users.ts";
+import { createExplainRefusal, hasCode } from "../../api/send-refusals.ts";
+import { tokenReply, userBodies } from "../../api/users.ts";
 import type { Channels } from "../../broker/channels.ts";
-import { BrokerError, type ErrorCode } from "../../broker/errors.ts";
+import type { ErrorCode } from "../../broker/errors.ts";
 import type { Messages } from "../../broker/messages.ts";
 import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SECONDARY_DEVICE } from "../../broker/model.ts";
 import type { Clock } from "../../broker/ports.ts";
@@ -35,7 +36,7 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
       const ownRows = [
         ...channelRows(ports, maxSubscribers, table),
         tokenRow(ports, table),
-        sendRow(ports.messages, maxSubscribers, table),
+        sendRow(ports, maxSubscribers, table),
         onlineStatusRow(ports.users, table),
       ];
       const ownOf = (row: ApiRoute) =>
@@ -124,13 +125,23 @@ const errorBody = Type.Object(
         "HTTP status of the error. It is 403 in a reply with the HTTP status 400 if the credential lacks a permission",
     }),
   },
-  { title: "Error", examples: [{ msg: "uid is required", status: 400 }] },
+  {
+    title: "Error",
+    description: "Reply to a call that failed",
+    examples: [{ msg: "uid is required", status: 400 }],
+  },
 );
 
-const status = Type.Literal(200);
+const status = Type.Literal(200, { description: "200: the call succeeded" });
 /** Schemas of reply bodies in this dialect, by the schema of the reply in the route table. */
 const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | undefined, TSchema>([
-  [replies.statusBody, Type.Object({ status }, { title: "Done", examples: [{ status: 200 }] })],
+  [
+    replies.statusBody,
+    Type.Object(
+      { status },
+      { title: "Done", description: "Reply to a call that succeeded", examples: [{ status: 200 }] },
+    ),
+  ],
   [
     replies.sentBody,
     Type.Object(
@@ -142,7 +153,10 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
         fail_uids: Type.Optional(replies.sentBatchBody.properties.fail_uids),
         reason: Type.Optional(replies.sentBatchBody.properties.reason),
         data: Type.Optional(
-          Type.Object(replies.sentBody.properties, { additionalProperties: false }),
+          Type.Object(replies.sentBody.properties, {
+            additionalProperties: false,
+            description: "The ids once more",
+          }),
         ),
       },
       {
@@ -154,18 +168,21 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
   ],
   [
     replies.eventBody,
-    Type.Object({ status, stream: replies.eventBody.properties.stream }, { title: "EventResult" }),
+    Type.Object(
+      { status, stream: replies.eventBody.properties.stream },
+      { title: "EventResult", description: "Reply to an event that was accepted" },
+    ),
   ],
   [
     replies.loginBody,
     Type.Object(
       {
-        username: Type.String(),
-        token: Type.String(),
+        username: Type.String({ description: "Name of the account" }),
+        token: Type.String({ description: "Access token" }),
         exp: Type.Integer({ description: "Time of expiry in Unix seconds" }),
         permissions: Type.String({ description: "Permissions, separated by commas" }),
       },
-      { title: "Login" },
+      { title: "Login", description: "An access token and its account" },
     ),
   ],
 ]);
@@ -204,8 +221,17 @@ function tokenRow(
     success: {
       description: "200, or the reason for which nothing was done: 19 banned, 24 disbanded",
       body: Type.Object(
-        { status: Type.Enum([200, ...Object.values(ACCOUNT_STATUS)], { type: "integer" }) },
-        { title: "TokenResult", examples: [{ status: 200 }] },
+        {
+          status: Type.Enum([200, ...Object.values(ACCOUNT_STATUS)], {
+            type: "integer",
+            description: "200 the token was set, 19 the account is banned, 24 it is disbanded",
+          }),
+        },
+        {
+          title: "TokenResult",
+          description: "Whether the token was set",
+          examples: [{ status: 200 }],
+        },
       ),
     },
     body: userBodies.token,
@@ -214,7 +240,7 @@ function tokenRow(
       if (await users.isBanned(uid)) return accountReply("banned");
       if (await isDisbanded(uid)) return accountReply("disbanded");
       await users.setToken({ uid, token, flag, level });
-      return okReply();
+      return tokenReply(token);
     },
   });
 }
@@ -235,7 +261,7 @@ function channelRows(
       ...bodies.create.properties,
       reset: Type.Optional(flag("1: these subscribers replace the existing ones")),
     },
-    { title: "ChannelRequest" },
+    { title: "ChannelRequest", description: "Channel to create or to change" },
   );
 
   /** `ban` of a personal channel also bans the account of its owner. */
@@ -380,8 +406,12 @@ function tolerantRow(row: ApiRoute): ApiRoute {
 }
 
 /** Sends a command without a channel to each of its subscribers. */
-function sendRow(messages: Messages, maxSubscribers: number, table: readonly ApiRoute[]): ApiRoute {
-  const { send } = createMessageCalls(messages);
+function sendRow(
+  { messages, channels }: Pick<WukongimPorts, "messages" | "channels">,
+  maxSubscribers: number,
+  table: readonly ApiRoute[],
+): ApiRoute {
+  const { send } = createMessageCalls(messages, createExplainRefusal(channels));
   const sendBatch = createSendBatch(messages);
   const { properties } = sendBody(maxSubscribers);
   const { channel_id, channel_type } = properties;
@@ -395,7 +425,7 @@ function sendRow(messages: Messages, maxSubscribers: number, table: readonly Api
         channel_type: Type.Optional(channel_type),
         subscribers: Type.Optional(batchUids(maxSubscribers)),
       },
-      { title: "SendRequest" },
+      { title: "SendRequest", description: "Message to send" },
     ),
     handle(body) {
       const { channel_id, channel_type, subscribers } = body;
@@ -419,9 +449,9 @@ function sendRow(messages: Messages, maxSubscribers: number, table: readonly Api
 
 const onlineBody = Type.Array(
   Type.Object({
-    uid: Type.String(),
-    device_flag: Type.Enum([0, 1, 2], { type: "integer" }),
-    online: Type.Literal(1),
+    uid: Type.String({ description: "User id" }),
+    device_flag: deviceFlag("Type of the device"),
+    online: Type.Literal(1, { description: "Always 1" }),
   }),
   { title: "OnlineStatusList", description: "One record for each live session" },
 );
@@ -445,10 +475,6 @@ function onlineStatusRow(users: Pick<Users, "liveSessions">, table: readonly Api
 function docsOf(path: string, table: readonly ApiRoute[]) {
   const row = table.find((candidate) => candidate.path === path);
   if (row === undefined) throw new Error(`No row has the path ${path}`); // can only be a bug
-  const { access, tag, success, errors } = row;
-  return { path, access, tag, success, errors };
-}
-
-function hasCode(error: unknown, code: ErrorCode): boolean {
-  return error instanceof BrokerError && error.code === code;
+  const { operation, access, tag, success, errors, forbidding = [] } = row;
+  return { path, operation, access, tag, success, errors, forbidding };
 }

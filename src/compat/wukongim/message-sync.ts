@@ -69,20 +69,19 @@ export const syncBodies = {
         Type.Integer({
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
-          default: PAGE_SIZE,
-          description: "Maximum number of messages to return; 0 means 100",
+          description: `Maximum number of messages to return. 0 or absent means ${PAGE_SIZE}`,
         }),
       ),
       pull_mode: Type.Optional(
         Type.Enum([OLDER, 1], {
           type: "integer",
-          default: OLDER,
-          description: "Direction: 0 towards older messages, 1 towards newer messages",
+          description: "Direction: 0 or absent towards older messages, 1 towards newer messages",
         }),
       ),
     },
     {
       title: "MessageSyncRequest",
+      description: "Range of messages to return",
       examples: [{ ...LOBBY, login_uid: "alice", limit: 10 }],
     },
   ),
@@ -92,22 +91,27 @@ export const syncBodies = {
       channel_id: channelId,
       channel_type: channelType,
       message_seqs: Type.Optional(
-        Type.Array(digits("Sequence number of a message"), { maxItems: MAX_LOOKUPS }),
+        Type.Array(digits("Sequence number of a message"), {
+          maxItems: MAX_LOOKUPS,
+          description: "Sequence numbers of the messages to return",
+        }),
       ),
       message_ids: Type.Optional(
         Type.Array(digits("Id of a message, also as a string of digits"), {
           maxItems: MAX_LOOKUPS,
+          description: "Ids of the messages to return",
         }),
       ),
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ pattern: WELL_FORMED_PATTERN }), {
           maxItems: MAX_LOOKUPS,
-          description: `client_msg_no of a message. The search covers the newest ${MAX_SEARCHED_MESSAGES} messages, up to ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
+          description: `Values of client_msg_no of the messages to return. The search covers the newest ${MAX_SEARCHED_MESSAGES} messages, up to ${MAX_SEARCHED_BYTES / 1024 ** 2} MiB`,
         }),
       ),
     },
     {
       title: "MessagesRequest",
+      description: "Messages to return",
       examples: [{ ...LOBBY, message_seqs: [1, 2] }],
     },
   ),
@@ -118,12 +122,15 @@ export const syncBodies = {
         Type.Integer({
           minimum: 0,
           maximum: MAX_COMMANDS,
-          default: COMMANDS,
-          description: "Maximum number of commands to return; 0 means 200",
+          description: `Maximum number of commands to return. 0 or absent means ${COMMANDS}`,
         }),
       ),
     },
-    { title: "CommandSyncRequest", examples: [{ uid: "alice", limit: 100 }] },
+    {
+      title: "CommandSyncRequest",
+      description: "Commands to list",
+      examples: [{ uid: "alice", limit: 100 }],
+    },
   ),
   commandsRead: Type.Object(
     {
@@ -136,6 +143,7 @@ export const syncBodies = {
     },
     {
       title: "CommandSyncAckRequest",
+      description: "Commands to acknowledge",
       examples: [{ uid: "alice", last_message_seq: 1 }],
     },
   ),

@@ -90,6 +90,7 @@ function messageRoutes(
     postRoute({
       ...common,
       path: "/channel/messagesync",
+      operation: "syncMessages",
       summary: "Returns messages before or after a position in the history of a channel",
       body: syncBodies.messages,
       success: page,
@@ -98,6 +99,7 @@ function messageRoutes(
     postRoute({
       ...common,
       path: "/messages",
+      operation: "findMessages",
       summary: "Returns single messages of a channel",
       body: syncBodies.find,
       success: page,
@@ -106,6 +108,7 @@ function messageRoutes(
     queryRoute({
       ...common,
       path: "/channel/max_message_seq",
+      operation: "getMaxMessageSeq",
       summary: "Returns the newest sequence number of a channel",
       query: maxSeqQuery,
       success: { description: "Sequence number of the newest message", body: replies.maxSeqBody },
@@ -114,6 +117,7 @@ function messageRoutes(
     postRoute({
       ...common,
       path: "/message/sync",
+      operation: "listCommands",
       summary: "Lists the commands of a user that no device has acknowledged",
       body: syncBodies.commands,
       success: { description: "Commands", body: replies.commandsBody },
@@ -122,6 +126,7 @@ function messageRoutes(
     postRoute({
       ...common,
       path: "/message/syncack",
+      operation: "acknowledgeCommands",
       summary: "Acknowledges the commands of a user up to a sequence number",
       body: syncBodies.commandsRead,
       success: DONE,
@@ -141,6 +146,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
     postRoute({
       ...common,
       path: "/conversation/sync",
+      operation: "listConversations",
       summary: "Lists the conversations of a user. Those with the newest messages come first",
       body: conversationBodies.sync,
       success: {
@@ -176,6 +182,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
     postRoute({
       ...common,
       path: "/conversations/clearUnread",
+      operation: "clearUnread",
       summary: "Marks all messages of a conversation as read",
       body: conversationBodies.target,
       success: DONE,
@@ -185,6 +192,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
     postRoute({
       ...common,
       path: "/conversations/setUnread",
+      operation: "setUnread",
       summary: "Sets the number of unread messages of a conversation",
       body: conversationBodies.unread,
       success: DONE,
@@ -194,6 +202,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
     postRoute({
       ...common,
       path: "/conversations/delete",
+      operation: "deleteConversation",
       summary: "Hides a conversation and its messages until a new message arrives",
       body: conversationBodies.target,
       success: DONE,

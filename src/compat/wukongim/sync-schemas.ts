@@ -1,7 +1,8 @@
 // Schemas of the replies of the sync calls, for `/openapi.json`.
 
 import { Type } from "typebox";
-import { channelType, count, flag, MESSAGE_EXAMPLE, message } from "../../api/reply-schemas.ts";
+import { channelType, flag } from "../../api/fields.ts";
+import { channelId, count, MESSAGE_EXAMPLE, message, text } from "../../api/reply-schemas.ts";
 
 const SYNCED_EXAMPLE = { ...MESSAGE_EXAMPLE, setting: 0 };
 
@@ -27,18 +28,23 @@ const syncedMessage = Type.Object(
       }),
     ),
   },
-  { title: "SyncedMessage", examples: [SYNCED_EXAMPLE] },
+  {
+    title: "SyncedMessage",
+    description: "A message in WuKongIM's shape",
+    examples: [SYNCED_EXAMPLE],
+  },
 );
 
 export const syncedPageBody = Type.Object(
   {
-    start_message_seq: count,
-    end_message_seq: count,
-    more: flag,
+    start_message_seq: count("start_message_seq of the request"),
+    end_message_seq: count("end_message_seq of the request"),
+    more: flag("1: there are more messages in this direction"),
     messages: Type.Array(syncedMessage, { description: "Messages in ascending order" }),
   },
   {
     title: "SyncedMessages",
+    description: "Messages in WuKongIM's shape",
     examples: [
       {
         start_message_seq: 0,
@@ -78,8 +84,12 @@ export const storedChannelsBody = Type.Array(
 );
 
 export const maxSeqBody = Type.Object(
-  { message_seq: count },
-  { title: "MaxMessageSeq", examples: [{ message_seq: 1 }] },
+  { message_seq: count("Sequence number of the newest message; 0 if there is none") },
+  {
+    title: "MaxMessageSeq",
+    description: "The newest sequence number of a channel",
+    examples: [{ message_seq: 1 }],
+  },
 );
 
 const CONVERSATION_EXAMPLE = {
@@ -98,14 +108,14 @@ const CONVERSATION_EXAMPLE = {
 export const conversationsBody = Type.Array(
   Type.Object(
     {
-      channel_id: Type.String(),
+      channel_id: channelId,
       channel_type: channelType,
-      unread: count,
+      unread: count("Number of unread messages"),
       timestamp: Type.Integer({
         description: "Time of the last message in Unix seconds",
       }),
-      last_msg_seq: count,
-      last_client_msg_no: Type.String(),
+      last_msg_seq: count("Sequence number of the last message"),
+      last_client_msg_no: text("client_msg_no of the last message"),
       offset_msg_seq: Type.Integer({
         description: "Sequence number up to which messages were deleted from the conversation",
       }),
@@ -117,7 +127,11 @@ export const conversationsBody = Type.Array(
       }),
       recents: Type.Array(syncedMessage, { description: "Newest messages, newest first" }),
     },
-    { title: "Conversation", examples: [CONVERSATION_EXAMPLE] },
+    {
+      title: "Conversation",
+      description: "A conversation of a user",
+      examples: [CONVERSATION_EXAMPLE],
+    },
   ),
   {
     title: "ConversationList",

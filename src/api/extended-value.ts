@@ -1,0 +1,20 @@
+// Values of HTTP headers with characters beyond ASCII [RFC 8187]. The parser of uWebSockets.js cuts
+// such characters off at both ends of a plain value.
+
+const EXTENDED = /^utf-8'[A-Za-z0-9-]*'((?:[A-Za-z0-9!#$&+.^_`|~-]|%[0-9A-Fa-f]{2})*)$/i;
+
+/** Returns the text of a value such as `UTF-8''jos%C3%A9`, `undefined` if the value is not valid. */
+export function decodeExtended(value: string): string | undefined {
+  const [, encoded] = EXTENDED.exec(value) ?? [];
+  if (encoded === undefined) return undefined;
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    return undefined; // the bytes are not UTF-8
+  }
+}
+
+/** Returns true if a plain header carries the text unchanged: printable ASCII, no spaces at the ends. */
+export function fitsHeader(text: string): boolean {
+  return /^[!-~](?:[ -~]*[!-~])?$/.test(text);
+}
