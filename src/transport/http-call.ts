@@ -67,6 +67,8 @@ export class HttpCall implements HttpRequest {
    */
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
+  /** True if the client asked for the connection to be closed after the reply. */
+  readonly #isLast: boolean;
   #isReported = false;
   #release: (() => void) | undefined;
   #isBodyOver = false;
@@ -86,6 +88,7 @@ export class HttpCall implements HttpRequest {
     this.#addresses = target.addresses;
     this.#keepAlive = target.keepAlive;
     this.#res = res;
+    this.#isLast = target.head.isLast;
     if (target.addresses !== undefined) {
       this.#forwardedFor = target.head.value(FORWARDED_FOR);
       if (hasProxyHeader(res)) this.#isolation = "due";
@@ -241,7 +244,7 @@ export class HttpCall implements HttpRequest {
         dismiss(reply);
         writeHead(res, reply, this.#keepAlive);
       } else if ("opened" in reply) this.#open(reply, res);
-      else if (this.#isolation !== "none" && write === writeReply) writeReplyAndClose(res, reply);
+      else if (this.#closesConnection && write === writeReply) writeReplyAndClose(res, reply);
       else write(res, reply, this.#keepAlive);
     } catch (error) {
       this.#onError(error, `Could not handle ${this.method} ${this.path}`);
@@ -256,16 +259,20 @@ export class HttpCall implements HttpRequest {
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;
-    if (write === writeReply) return writeHeadReply;
+    if (write === writeReply && !this.#isLast) return writeHeadReply;
     this.#report(res);
     const mayStay = this.#limits.allowLateClose(networkOf(this.remoteAddress), HEAD_SHARE);
     return mayStay ? writeLastHeadReply : writeHeadReplyAndClose;
   }
 
+  get #closesConnection(): boolean {
+    return this.#isolation !== "none" || this.#isLast;
+  }
+
   #open(stream: HttpStream, res: DriverResponse): void {
     this.#stream = new StreamBody(stream, res, {
       turnEnd: this.#turnEnd,
-      closesConnection: this.#isolation !== "none",
+      closesConnection: this.#closesConnection,
       onError: this.#onError,
       failure: `Could not handle ${this.method} ${this.path}`,
     });

@@ -10,11 +10,17 @@ export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 /** Size above which a refusal does not wait for a declared body. */
 const LARGE_BYTES = 65_536;
 
-/** Headers that are checked. LENGTH and CODING are indexes of this list. */
-const CHECKED = ["host", "content-length", "transfer-encoding"];
+/** Headers that are checked. LENGTH, CODING and CONNECTION are indexes of this list. */
+const CHECKED = ["host", "content-length", "transfer-encoding", "connection"];
 const LENGTH = 1;
 const CODING = 2;
+const CONNECTION = 3;
 const NONE = -1;
+
+/** Headers whose value is a list, which may be spread over several lines. */
+const LISTS: ReadonlySet<string> = new Set([FORWARDED_FOR, "connection", "sec-websocket-protocol"]);
+/** Matches a list that contains `close`. uWebSockets.js knows only the list of one option. */
+const CLOSE_AMONG_OTHERS = /(^|,)[ \t]*close[ \t]*(,|$)/i;
 
 export class HeadCheck {
   readonly #indexes = new Map<string, number>();
@@ -32,16 +38,16 @@ export class HeadCheck {
   }
 
   /**
-   * Called for all headers, because one call of the library for each header to read would cost more. The
-   * values of a repeated X-Forwarded-For are joined, because some proxies add a header instead of
-   * extending it.
+   * Called for all headers, because one call of the library for each header to read would cost
+   * more. The lines of a list are joined; some proxies add an X-Forwarded-For instead of extending
+   * it.
    */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);
     if (index === undefined) return;
     const count = this.#counts[index] ?? 0;
     if (count === 0) this.#values[index] = value;
-    else if (name === FORWARDED_FOR) this.#values[index] += `,${value}`;
+    else if (LISTS.has(name)) this.#values[index] += `,${value}`;
     this.#counts[index] = count + 1;
   };
 
@@ -66,8 +72,8 @@ export class HeadCheck {
   }
 
   /**
-   * Returns the first header of this name in the last checked request. For X-Forwarded-For, returns
-   * all values, joined by commas.
+   * Returns the first header of this name in the last checked request. For a list, returns the
+   * values of all lines, joined by commas.
    */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
@@ -78,6 +84,12 @@ export class HeadCheck {
     const bytes = this.bodyBytes;
     if (bytes > LARGE_BYTES) return "large";
     return bytes > 0 ? "declared" : "none";
+  }
+
+  /** True if the client asks for the connection to be closed after the reply. */
+  get isLast(): boolean {
+    const connection = this.#values[CONNECTION] ?? "";
+    return connection.length >= "close".length && CLOSE_AMONG_OTHERS.test(connection);
   }
 
   get bodyBytes(): number {

@@ -144,6 +144,38 @@ t.test(
   },
 );
 
+t.test(
+  "a connection is closed after the reply if close is among the options of the header Connection",
+  async (t) => {
+    const later = async () => text("later");
+    const routes = [get("/a", () => text("got a")), get("/later", later)];
+    const { port } = await serve(t, [...routes, post("/b", () => text("posted b"))]);
+    for (const request of ["GET /a", "GET /later", "POST /b"])
+      for (const header of [
+        "connection: keep-alive, close",
+        "connection: Close ,te",
+        "connection: keep-alive\r\nconnection: close",
+        "connection: close",
+      ]) {
+        const client = new RawClient(t, port);
+        client.write(`${request} HTTP/1.1\r\nhost: x\r\n${header}\r\ncontent-length: 0\r\n\r\n`);
+        await client.closed();
+        t.match(client.text, /^HTTP\/1.1 200 OK/, `${request} with ${header}`);
+      }
+    const client = new RawClient(t, port);
+    client.write("HEAD /a HTTP/1.1\r\nhost: x\r\nconnection: te, close\r\n\r\n");
+    await client.has("\r\n\r\n");
+    t.match(client.text, /connection: close\r\n/, "a client is asked to close after a HEAD");
+    const kept = new RawClient(t, port);
+    for (const header of ["connection: keep-alive, closed", "x: close"]) {
+      const before = kept.text.length;
+      kept.write(`GET /a HTTP/1.1\r\nhost: x\r\n${header}\r\n\r\n`);
+      await until(() => kept.text.slice(before).endsWith("got a"));
+    }
+    t.notOk(kept.isClosed);
+  },
+);
+
 t.test("a HEAD call of a route without GET is answered with 405 and without a body", async (t) => {
   const { port } = await serve(t, [post("/a", () => text("posted a"))]);
   const client = new RawClient(t, port);

@@ -45,6 +45,27 @@ t.test("the endpoint receives the upgrade and chooses the subprotocol", async (t
   ]);
 });
 
+t.test("subprotocols in several header lines are offered together", async (t) => {
+  const upgrades: Upgrade[] = [];
+  const { endpoint } = socketEndpoint({
+    endpoint: {
+      accept(upgrade) {
+        upgrades.push(upgrade);
+        return { subprotocol: upgrade.subprotocols.at(-1) };
+      },
+    },
+  });
+  const { port } = await startListener(t, { sockets: endpoint });
+  const client = new RawClient(t, port);
+  const lines = ["one, two", "three"].map((names) => `sec-websocket-protocol: ${names}`);
+  const handshake = [`sec-websocket-key: ${KEY}`, "sec-websocket-version: 13", ...lines];
+  client.write(upgradeRequest(`${handshake.join("\r\n")}\r\n`));
+  await client.has("\r\n\r\n");
+  t.match(client.text, /^HTTP\/1.1 101 /);
+  t.match(client.text, /sec-websocket-protocol: three\r\n/i);
+  t.strictSame(upgrades[0]?.subprotocols, ["one", "two", "three"]);
+});
+
 t.test("a client that offers no subprotocol gets no subprotocol", async (t) => {
   const upgrades: Upgrade[] = [];
   const { endpoint } = socketEndpoint({
