@@ -78,13 +78,13 @@ export const ERRORS = {
   },
   malformed_frame: { message: "The frame cannot be read", retry: false },
   rate_limited: {
-    message: "The client sends too much in a short time; wait before you try again",
+    message: "The client sends too much; wait and try again",
     retry: true,
   },
   overloaded: { message: "The node is overloaded; try again later", retry: true },
   unavailable: { message: "The service is unavailable; try again later", retry: true },
   disk_full: {
-    message: "The disk of the store is full, so nothing can be stored; free some space on it",
+    message: "The disk of the store is full; free some space on it",
     retry: true,
   },
   too_late: {
@@ -166,7 +166,7 @@ export const CLOSE_REASONS = {
   draining: { code: 4000, message: "The node is shutting down" },
   slow_reader: { code: 4001, message: "The client reads too slowly" },
   replaced: { code: 4202, message: "The device opened a newer session" },
-  rate_limited: { code: 4100, message: "Too many frames, bytes or logins in a short time" },
+  rate_limited: { code: 4100, message: "Too many frames, bytes or logins" },
   auth_timeout: { code: 4101, message: "No connect frame in time" },
   unavailable: { code: 4102, message: "The node cannot serve sessions now" },
   kicked: {

@@ -152,7 +152,7 @@ t.test("invalid queries, unknown paths and wrong methods are refused with 4xx", 
       const reply = await call(path, { method: "GET", headers: { accept } });
       t.ok(isRefusal(reply), `the path ${path} is refused with ${reply.status} ${reply.code}`);
     }
-  for (const path of ["/", "/%00", "//", "/__proto__", "/user/token/", "/../etc"])
+  for (const path of ["/%00", "//", "/__proto__", "/user/token/", "/../etc"])
     t.equal((await post(path, "{}")).code, "not_found", `${path} is not found`);
   for (const path of PATHS)
     for (const method of ["GET", "PUT", "DELETE", "PATCH"])
