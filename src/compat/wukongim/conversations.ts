@@ -104,7 +104,11 @@ export const conversationBodies = {
   ),
   channels: Type.Object(
     { uid: id("User of the conversations") },
-    { title: "ConversationChannelsRequest", examples: [{ uid: "alice" }] },
+    {
+      title: "ConversationChannelsRequest",
+      description: "User whose channels are listed",
+      examples: [{ uid: "alice" }],
+    },
   ),
   byChannels: Type.Object(
     {
@@ -117,12 +121,15 @@ export const conversationBodies = {
         Type.Integer({
           minimum: 0,
           maximum: MAX_RECENTS,
-          default: RECENTS,
-          description: `Maximum number of messages in the recents of each conversation; 0 means ${RECENTS}`,
+          description: `Maximum number of messages in the recents of each conversation. 0 or absent means ${RECENTS}`,
         }),
       ),
     },
-    { title: "ConversationsByChannelsRequest", examples: [{ uid: "alice", channels: [LOBBY] }] },
+    {
+      title: "ConversationsByChannelsRequest",
+      description: "Conversations to return",
+      examples: [{ uid: "alice", channels: [LOBBY] }],
+    },
   ),
   target: Type.Object(target, {
     title: "ConversationRequest",

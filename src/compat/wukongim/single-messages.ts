@@ -64,7 +64,11 @@ export const singleMessageBody = Type.Object(
       }),
     ),
   },
-  { title: "MessageRequest", examples: [{ ...LOBBY, message_id: 4398046511105 }] },
+  {
+    title: "MessageRequest",
+    description: "Message to return",
+    examples: [{ ...LOBBY, message_id: 4398046511105 }],
+  },
 );
 
 type Names = { readonly ids?: readonly number[]; readonly clientMsgNos?: readonly string[] };

@@ -54,6 +54,7 @@ function singleMessageRoutes(
     queryRoute({
       ...common,
       path: "/channel/last_message",
+      operation: "getLastMessage",
       summary: "Returns the newest message of a channel",
       query: singleMessageQueries.newest,
       handle: single.newest,
@@ -61,6 +62,7 @@ function singleMessageRoutes(
     postRoute({
       ...common,
       path: "/message",
+      operation: "getMessage",
       summary: "Returns the message with an id or a client_msg_no",
       body: singleMessageBody,
       handle: single.find,
@@ -68,6 +70,7 @@ function singleMessageRoutes(
     queryRoute({
       ...common,
       path: "/message/byclientmsgno",
+      operation: "getMessageByClientMsgNo",
       summary: "Returns the message with a client_msg_no",
       query: singleMessageQueries.named,
       handle: single.named,
@@ -160,6 +163,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
     postRoute({
       ...common,
       path: "/conversation/channels",
+      operation: "listConversationChannels",
       summary:
         "Lists the channels of a user's newest conversations, with the ids of WuKongIM's store",
       body: conversationBodies.channels,
@@ -170,6 +174,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
     postRoute({
       ...common,
       path: "/conversation/syncByChannels",
+      operation: "listConversationsByChannels",
       summary: "Returns the conversations of a user with the given channels",
       body: conversationBodies.byChannels,
       success: {

@@ -66,11 +66,20 @@ export const singleMessageBody = Type.Union(
   [
     syncedMessage,
     Type.Object(
-      { status: Type.Literal(404) },
-      { title: "NoMessage", additionalProperties: false, examples: [{ status: 404 }] },
+      { status: Type.Literal(404, { description: "404: there is no such message" }) },
+      {
+        title: "NoMessage",
+        description: "Reply if there is no such message",
+        additionalProperties: false,
+        examples: [{ status: 404 }],
+      },
     ),
   ],
-  { title: "SingleMessage", examples: [SYNCED_EXAMPLE] },
+  {
+    title: "SingleMessage",
+    description: "The message, or that there is none",
+    examples: [SYNCED_EXAMPLE],
+  },
 );
 
 export const storedChannelsBody = Type.Array(
@@ -80,7 +89,11 @@ export const storedChannelsBody = Type.Array(
     }),
     channel_type: channelType,
   }),
-  { title: "StoredChannelList", examples: [[{ channel_id: "lobby", channel_type: 2 }]] },
+  {
+    title: "StoredChannelList",
+    description: "Channels of the user's newest conversations",
+    examples: [[{ channel_id: "lobby", channel_type: 2 }]],
+  },
 );
 
 export const maxSeqBody = Type.Object(
