@@ -14,7 +14,7 @@ import { createUsers } from "../broker/users.ts";
 import { createWukongimHttp } from "../compat/wukongim/http.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
 import { createReadBudget } from "../gateway/rates.ts";
-import { listensBeyondLoopback } from "../lib/address.ts";
+import { listensBeyondLoopback, parseAddress } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
 import { gatedHttp } from "./gate.ts";
@@ -112,7 +112,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
 
 function clientsConnectTo({ cluster, client }: Node["config"]): string {
   if (cluster.clientAddress !== "") return cluster.clientAddress;
-  const { port } = addressOf(client.listen);
+  const port = parseAddress(client.listen)?.port ?? 0;
   return port === 0 ? "the address in client.listen" : `port ${port} (client.listen)`;
 }
 
