@@ -256,3 +256,17 @@ t.test("a problem with a manager account is reported with the account's index", 
   const env = { JINDOU_MANAGERS: JSON.stringify([account, account]) };
   t.match(problemsOf({ env }), [/more than once/]);
 });
+
+t.test(
+  "a file that this process may not read is rejected with the user that must read it",
+  async (t) => {
+    const readFile = () => {
+      throw Object.assign(new Error("EACCES: permission denied, open 'f'"), { code: "EACCES" });
+    };
+    const sentence = new RegExp(
+      `cannot be read: EACCES.*\\. Let user ${process.getuid?.()} read it,`,
+    );
+    t.match(problemsOf({ env: { JINDOU_API_TOKEN_FILE: "f" }, readFile })[0], sentence);
+    t.match(problemsOf({ file: "f", readFile })[0], sentence);
+  },
+);
