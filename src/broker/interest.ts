@@ -6,9 +6,9 @@ import type { Cluster } from "./ports.ts";
 
 export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 
-export function shareInterest(
-  cluster: Interest & Partial<Pick<Cluster, "deliversAll">>,
-): { owner(): Interest } {
+export function shareInterest(cluster: Interest & Partial<Pick<Cluster, "deliversAll">>): {
+  owner(): Interest;
+} {
   if (cluster.deliversAll) return { owner: () => cluster };
   const owners = new Map<Topic, readonly Interest[]>();
   /** Records that `owner` listens to `topic`. `single` is `[owner]`, shared to save memory. */

@@ -33,7 +33,7 @@ import { Wal, type WalFiles } from "./engine/wal.ts";
 import { Appends } from "./steps/append.ts";
 import { Assigner, MessageIds } from "./steps/assigner.ts";
 import { ChannelTables } from "./steps/channel-tables.ts";
-import { createChannels } from "./steps/channels.ts";
+import { createChannels, type EmbeddedChannels } from "./steps/channels.ts";
 import { lastCommandId } from "./steps/commands.ts";
 import { ConversationRows, lastChangeId } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
@@ -45,7 +45,7 @@ import { LiveStreams } from "./steps/live-streams.ts";
 import { createManagers } from "./steps/managers.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
 import { Sweep, TrimQueue } from "./steps/retention.ts";
-import { createSessions } from "./steps/sessions.ts";
+import { createSessions, type EmbeddedSessions } from "./steps/sessions.ts";
 import { StreamEnds } from "./steps/stream-ends.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
@@ -319,8 +319,14 @@ async function openOwned(
   const devices = createDeviceTable(tables, options.judgesBans ?? false);
   const users = createUsers({ ...shared, devices, logins });
   const headSeq = history.headSeq.bind(history);
-  const channels = createChannels({ ...shared, headSeq });
-  const sessions = createSessions({ ...shared, devices, channels, appends, logins });
+  const channels: EmbeddedChannels = createChannels({ ...shared, headSeq });
+  const sessions: EmbeddedSessions = createSessions({
+    ...shared,
+    devices,
+    channels,
+    appends,
+    logins,
+  });
   const joinState = createJoinState({ ...shared, sessions, channels, history, inbox, live });
   const managers = createManagers(shared);
   const systemAccounts = createSystemAccounts(tables);

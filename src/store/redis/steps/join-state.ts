@@ -165,10 +165,10 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
         }),
       );
     const { index, ...state } = into;
-    const known = new Set(requested);
-    const isAll = index.every((id) => known.has(id));
+    const requestedIds = new Set(requested);
+    const isAll = index.every((id) => requestedIds.has(id));
     if (isAll && state.groups.length < index.length)
-      groupIndex.dropWrong(session.uid, known, state.groups);
+      groupIndex.dropWrong(session.uid, requestedIds, state.groups);
     return { ...state, isAll };
   };
 }
