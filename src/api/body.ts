@@ -30,7 +30,7 @@ export type BodyCheck = (body: unknown) => HttpReply | undefined;
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
-  const validator = Compile(schema) as unknown as Validator;
+  const validator = validatorOf(schema);
   const fields = fieldsOf(schema);
   const nullRule = nullRuleOf(schema);
   const emptyBody = `The body is empty; send a JSON ${Type.IsArray(schema) ? "array" : "object"}`;
@@ -56,7 +56,7 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
     if (adapt !== undefined) value = adapt(value);
     const refusal = precheck?.(value);
     if (refusal !== undefined) return { refusal };
-    const result = validate<Static<S>>(schema, validator, value);
+    const result = validate<Static<S>>(schema, validator(), value);
     if ("refusal" in result) return result;
     const ignored = ignoredFields(fields, value);
     return ignored === undefined ? result : { ...result, ignored };
@@ -165,7 +165,7 @@ export function queryReader<S extends Type.TObject>(
   schema: S,
   overridingValues = NO_VALUES,
 ): Reader<Static<S>> {
-  const validator = Compile(schema) as unknown as Validator;
+  const validator = validatorOf(schema);
   const properties = schema.properties as Readonly<Record<string, { readonly type?: string }>>;
   return (request) => {
     const value: Record<string, unknown> = {};
@@ -180,7 +180,16 @@ export function queryReader<S extends Type.TObject>(
       setValue(name, text);
     }
     for (const [name, text] of Object.entries(overridingValues(request))) setValue(name, text);
-    return validate<Static<S>>(schema, validator, value);
+    return validate<Static<S>>(schema, validator(), value);
+  };
+}
+
+/** Compiles the schema at the first call, because all schemas together would slow down the start. */
+function validatorOf(schema: TSchema): () => Validator {
+  let validator: Validator | undefined;
+  return () => {
+    validator ??= Compile(schema) as unknown as Validator;
+    return validator;
   };
 }
 

@@ -2,7 +2,6 @@
 // whose timer wakes an idle process 100 times a second.
 
 import { createHistogram, performance } from "node:perf_hooks";
-import { Gauge, type Registry } from "prom-client";
 
 const BUSY_INTERVAL_MS = 10;
 /** Interval while the loop is idle. No turn of the loop that takes longer is missed. */
@@ -12,6 +11,12 @@ const BUSY_SHARE = 0.1;
 const NS_PER_MS = 1e6;
 const NS_PER_S = 1e9;
 const PREFIX = "nodejs_eventloop_lag_";
+
+interface LagGauge {
+  readonly name: string;
+  readonly help: string;
+  readonly read: () => number;
+}
 
 export class EventLoopLag {
   readonly #delays = createHistogram();
@@ -30,26 +35,25 @@ export class EventLoopLag {
     clearTimeout(this.#timer);
   }
 
-  /** Registers gauges under the names that prom-client uses, in place of the gauges there. */
-  register(registry: Registry): void {
-    const add = (name: string, help: string, collect: (gauge: Gauge) => void) => {
-      registry.removeSingleMetric(name);
-      const collectThis = function (this: Gauge) {
-        collect(this);
-      };
-      new Gauge({ name, help, registers: [registry], collect: collectThis });
+  /**
+   * Returns gauges with the names that prom-client uses. The first one must be read before the
+   * others, which then show the values of the same moment.
+   */
+  gauges(): readonly LagGauge[] {
+    const newest = {
+      name: `${PREFIX}seconds`,
+      help: "Newest delay of a timer of the event loop.",
+      read: () => {
+        this.#scrape();
+        return this.#newestNs / NS_PER_S;
+      },
     };
-    // The first gauge is collected before the others, which show the values of the same moment.
-    add(`${PREFIX}seconds`, "Newest delay of a timer of the event loop.", (gauge) => {
-      this.#scrape();
-      gauge.set(this.#newestNs / NS_PER_S);
-    });
-    for (const part of this.#values().keys())
-      add(
-        `${PREFIX}${part}_seconds`,
-        `Delays of the timers of the event loop since the last scrape: ${part}.`,
-        (gauge) => gauge.set(this.#scraped.get(part) ?? 0),
-      );
+    const others = [...this.#values().keys()].map((part) => ({
+      name: `${PREFIX}${part}_seconds`,
+      help: `Delays of the timers of the event loop since the last scrape: ${part}.`,
+      read: () => this.#scraped.get(part) ?? 0,
+    }));
+    return [newest, ...others];
   }
 
   #scrape(): void {

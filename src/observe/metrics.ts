@@ -1,9 +1,8 @@
 // The metrics of one node: a family for each row of the table in `table.ts`, and the methods
 // through which the gateway and the API report events. Counting must neither allocate nor throw.
 
-import type { Registry } from "prom-client";
 import { EventLoopLag } from "./event-loop-lag.ts";
-import { Cell, createRegistry, Family, Histogram } from "./registry.ts";
+import { Cell, Family, Histogram } from "./families.ts";
 import { DURATION_BOUNDS_S, METRICS, type MetricKey, type MetricRow } from "./table.ts";
 
 type SeriesOf<Row extends MetricRow> = Row["kind"] extends "histogram" ? Histogram : Cell;
@@ -45,12 +44,18 @@ export interface ApiMetrics {
   login(outcome: "ok" | "failed" | "throttled"): void;
 }
 
+/** The page for Prometheus. Its module is loaded at the first scrape. */
+interface MetricsPage {
+  readonly contentType: string;
+  metrics(): Promise<string>;
+}
+
 export interface Metrics {
   readonly gateway: GatewayMetrics;
   readonly api: ApiMetrics;
   /** All families. Other modules connect their own counters to them. */
   readonly families: Families;
-  readonly registry: Registry;
+  readonly page: MetricsPage;
   readonly eventLoop: Pick<EventLoopLag, "start" | "stop">;
 }
 
@@ -58,13 +63,30 @@ export function createMetrics(build: { readonly version: string }): Metrics {
   const families = createFamilies();
   families.build.of(build.version, process.version).set(1);
   const eventLoop = new EventLoopLag();
-  const registry = createRegistry(Object.values(families), eventLoop);
   return {
     gateway: gatewayMetrics(families),
     api: apiMetrics(families),
     families,
-    registry,
+    page: createPage(Object.values(families), eventLoop),
     eventLoop,
+  };
+}
+
+function createPage(
+  families: readonly (Family<Cell> | Family<Histogram>)[],
+  eventLoop: EventLoopLag,
+): MetricsPage {
+  const load = async () => {
+    const { createRegistry } = await import("./metrics-page.ts");
+    return createRegistry(families, eventLoop);
+  };
+  let registry: ReturnType<typeof load> | undefined;
+  return {
+    contentType: "text/plain; version=0.0.4; charset=utf-8",
+    async metrics() {
+      registry ??= load();
+      return (await registry).metrics();
+    },
   };
 }
 

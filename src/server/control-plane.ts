@@ -91,7 +91,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     clientsConnectTo: clientsConnectTo(node.config),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
-    metrics: metrics.registry,
+    metrics: metrics.page,
     log: apiLog(node),
     observe: metrics.api.request,
     settings: {

@@ -1,14 +1,14 @@
 // Tests of the metrics page after the gateway and the API have reported events.
 
 import { setTimeout as pause } from "node:timers/promises";
+import { MAX_SERIES } from "../../src/observe/families.ts";
 import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
-import { MAX_SERIES } from "../../src/observe/registry.ts";
 import { METRICS } from "../../src/observe/table.ts";
 import { t } from "../support/suite.ts";
 
 /** Returns the value of each sample of the metrics page, by metric name with labels. */
-async function samplesOf({ registry }: Metrics) {
-  const lines = (await registry.metrics()).split("\n");
+async function samplesOf({ page }: Metrics) {
+  const lines = (await page.metrics()).split("\n");
   const samples = lines.filter((line) => line !== "" && !line.startsWith("#"));
   return new Map(
     samples.map((line) => {
@@ -21,7 +21,7 @@ async function samplesOf({ registry }: Metrics) {
 t.test(
   "the metrics page shows the help text and the kind of every metric in the table",
   async (t) => {
-    const page = await createMetrics({ version: "1" }).registry.metrics();
+    const page = await createMetrics({ version: "1" }).page.metrics();
     for (const { name, kind, help } of Object.values(METRICS)) {
       t.match(page, `# TYPE ${name} ${kind}\n`);
       t.ok(page.includes(`# HELP ${name} ${help}`), name);

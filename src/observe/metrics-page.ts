@@ -1,0 +1,85 @@
+// The metrics page: a prom-client registry that reads the families at each scrape and adds the
+// metrics of the process. Each node has its own registry; the global registry of prom-client must
+// not be used, because tests run several nodes.
+
+import { collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
+import type { EventLoopLag } from "./event-loop-lag.ts";
+import { Cell, type Family, type Histogram } from "./families.ts";
+
+/**
+ * Gauges of prom-client whose names end like that of a counter, which `promtool check metrics`
+ * rejects. Each is the sum of a gauge with the label `type`, which is kept.
+ */
+const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
+
+/**
+ * Interval of prom-client's event-loop monitor, which cannot be disabled: the maximum delay of a
+ * timer, so that the monitor does not wake the process. `EventLoopLag` replaces its gauges.
+ */
+const NEVER_MS = 2 ** 31 - 1;
+
+export function createRegistry(
+  families: Iterable<Family<Cell> | Family<Histogram>>,
+  eventLoop: Pick<EventLoopLag, "gauges">,
+): Registry {
+  const registry = new Registry();
+  for (const family of families) {
+    const { name, help, kind } = family.row;
+    const source = {
+      name,
+      help,
+      type: kind,
+      get: () => ({ name, help, type: kind, values: samplesOf(family) }),
+    };
+    // The registry only reads name, help, type and get(), but its type requires prom-client's own
+    // metric classes.
+    registry.registerMetric(source as unknown as Metric);
+  }
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
+  for (const name of MISNAMED) registry.removeSingleMetric(name);
+  for (const { name, help, read } of eventLoop.gauges()) {
+    registry.removeSingleMetric(name);
+    const collect = function (this: Gauge) {
+      this.set(read());
+    };
+    new Gauge({ name, help, registers: [registry], collect });
+  }
+  return registry;
+}
+
+type Labels = Readonly<Record<string, string | number>>;
+interface Sample {
+  readonly labels: Labels;
+  readonly value: number;
+  readonly metricName?: string;
+}
+
+function samplesOf(family: Family<Cell> | Family<Histogram>): readonly Sample[] {
+  const { name, labels: names } = family.row;
+  return [...family.entries()].flatMap(({ labels: values, series }) => {
+    const labels = Object.fromEntries(names.map((label, index) => [label, values[index] ?? ""]));
+    return series instanceof Cell
+      ? [{ labels, value: series.value }]
+      : buckets(name, labels, series);
+  });
+}
+
+function buckets(
+  name: string,
+  labels: Labels,
+  { bounds, counts, sum }: Histogram,
+): readonly Sample[] {
+  let total = 0;
+  const samples: Sample[] = [];
+  for (const [index, count] of counts.entries()) {
+    total += count;
+    samples.push({
+      metricName: `${name}_bucket`,
+      labels: { ...labels, le: bounds[index] ?? "+Inf" },
+      value: total,
+    });
+  }
+  samples.push({ metricName: `${name}_sum`, labels, value: sum });
+  samples.push({ metricName: `${name}_count`, labels, value: total });
+  return samples;
+}
