@@ -35,8 +35,8 @@ interface Server {
 type ListenerPorts = Awaited<ReturnType<Server["start"]>>;
 type ApiPorts = Omit<ListenerPorts, "clientPort">;
 
-export function createServer(config: Config, deps: ServerDeps): Server {
-  const node = createNode(config, deps);
+export async function createServer(config: Config, deps: ServerDeps): Promise<Server> {
+  const node = await createNode(config, deps);
   const managers = createNodeManagers(node);
   const topics: { publisher?: TopicPublisher } = {};
   const delivery = createDelivery(node, topics);

@@ -14,7 +14,7 @@ import { createServer } from "./server.ts";
 import { onStopSignal } from "./signals.ts";
 import { chooseDriver } from "./transport/drivers.ts";
 
-type Server = ReturnType<typeof createServer>;
+type Server = Awaited<ReturnType<typeof createServer>>;
 
 /** Time for closing and the last log lines after the drain. Then the process exits in any case. */
 const GRACE_MS = 5000;
@@ -66,7 +66,7 @@ export async function startNode(config: Config, version: string, newStore = fals
     onUnfit,
   };
   if (transport.warning !== undefined) logger.warn(transport.warning);
-  const server = createServer(config, deps);
+  const server = await createServer(config, deps);
   const stopping = stopOnSignal(server, {
     logger,
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS - 2 * LAST_FLUSH_MS,

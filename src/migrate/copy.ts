@@ -12,7 +12,7 @@ import {
   type MoveTarget,
   type RowCount,
 } from "./facts.ts";
-import type { MoveProgress, MoveRecord, RecordChange } from "./record.ts";
+import { type MoveProgress, type MoveRecord, type RecordChange, StuckMoveError } from "./record.ts";
 import { type MoveTable, moveTables } from "./tables.ts";
 
 const VERIFY_STEP = "verify";
@@ -31,19 +31,6 @@ export interface CopyPorts {
   readonly onProgress: (progress: MoveProgress) => void;
   /** Called when both sides are equal, with the number of values of each kind in Redis. */
   readonly onCompared: (counts: readonly RowCount[]) => void;
-}
-
-/** Thrown if Redis differs again in the same way after a second copy. Retrying cannot help. */
-export class StuckMoveError extends BrokerError {
-  readonly beganAtMs: number;
-
-  constructor(differing: string, beganAtMs: number) {
-    super("internal", {
-      message: `Redis differs from the folder, even after everything was copied again. Remove the keys under redis.prefix and start the migration again. Differences: ${differing}`,
-    });
-    this.name = "StuckMoveError";
-    this.beganAtMs = beganAtMs;
-  }
 }
 
 /**

@@ -1,6 +1,7 @@
 // Migrates the data of an embedded store's folder to Redis before a node serves clients. The
 // process that holds the lease copies the data, and the others wait and report the status. A failed
-// attempt is repeated after an increasing delay, unless retrying cannot help.
+// attempt is repeated after an increasing delay, unless retrying cannot help. Only a process with a
+// folder loads the modules that read it.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
@@ -10,20 +11,21 @@ import { UnusableRedis } from "../redis/errors.ts";
 import { RedisLink } from "../redis/link.ts";
 import type { OutageReport } from "../redis/outage.ts";
 import { ReplicationBarrier } from "../redis/replication.ts";
-import { openMoveSource, readSourceSummary, type SourceSummary } from "../store/embedded/export.ts";
+import type { openMoveSource, SourceSummary } from "../store/embedded/export.ts";
 import { accessTokenOwner } from "../store/redis/steps/managers.ts";
-import { type CopyPorts, copyAll, StuckMoveError } from "./copy.ts";
+import type { CopyPorts } from "./copy.ts";
 import { MoveTarget } from "./facts.ts";
 import { Lease } from "./lease.ts";
 import {
   enterMove,
+  MOVE_STEPS,
   type MoveProgress,
   type MoveRecord,
   type MoveSnapshot,
   readMove,
+  StuckMoveError,
   saveRecord,
 } from "./record.ts";
-import { MOVE_STEPS } from "./tables.ts";
 
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
@@ -270,6 +272,7 @@ export class Migration {
       await this.#readSummary();
       const { from, store } = this.#settings;
       const { onError, onNotice, onLost } = this.#events;
+      const { openMoveSource } = await import("../store/embedded/export.ts");
       const source = await openMoveSource(
         { ...store, path: from, clock: this.#clock, onError, onNotice, onLost },
         this.#closing.signal,
@@ -298,6 +301,7 @@ export class Migration {
     const replicated = barrier.observe();
     try {
       await save({ tries: this.#tryCount, lastErr: "" });
+      const { copyAll } = await import("./copy.ts");
       await copyAll({
         ...{ source, target, record, save },
         context: {
@@ -366,9 +370,10 @@ export class Migration {
     this.#assertOpen();
   }
 
-  #readFolder(): Promise<SourceSummary | undefined> {
+  async #readFolder(): Promise<SourceSummary | undefined> {
     const { onError, onNotice } = this.#events;
     const { signal } = this.#closing;
+    const { readSourceSummary } = await import("../store/embedded/export.ts");
     return readSourceSummary(this.#settings.from, { onError, onNotice, signal });
   }
 

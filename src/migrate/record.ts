@@ -10,6 +10,9 @@ import { isHeld, type Lease, lostLease } from "./lease.ts";
 const enterScript = loadScript(new URL("./lua/enter.lua", import.meta.url));
 const saveScript = loadScript(new URL("./lua/save_record.lua", import.meta.url));
 
+/** Steps that copy data, in order. A later step needs the data of the earlier steps. */
+export const MOVE_STEPS = ["user", "channel", "message"] as const;
+
 const FORMAT = "1";
 const SCAN_COUNT = 1000;
 const WATCH_MS = 100;
@@ -42,6 +45,19 @@ export interface MoveRecord {
   readonly lastErr: string;
   readonly tries: number;
   readonly beganAtMs: number;
+}
+
+/** Thrown if Redis differs again in the same way after a second copy. Retrying cannot help. */
+export class StuckMoveError extends BrokerError {
+  readonly beganAtMs: number;
+
+  constructor(differing: string, beganAtMs: number) {
+    super("internal", {
+      message: `Redis differs from the folder, even after everything was copied again. Remove the keys under redis.prefix and start the migration again. Differences: ${differing}`,
+    });
+    this.name = "StuckMoveError";
+    this.beganAtMs = beganAtMs;
+  }
 }
 
 export type RecordChange = Partial<Omit<MoveRecord, "source" | "beganAtMs">>;

@@ -36,9 +36,8 @@ import {
   SPACE_MS,
 } from "./facts.ts";
 import { copyFacts, firstFacts, headFacts, messageFacts, streamFacts } from "./message-facts.ts";
+import type { MOVE_STEPS } from "./record.ts";
 
-/** Steps that copy data, in order. A later step needs the data of the earlier steps. */
-export const MOVE_STEPS = ["user", "channel", "message"] as const;
 type MoveStep = (typeof MOVE_STEPS)[number];
 
 export interface MoveTable {

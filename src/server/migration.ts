@@ -4,7 +4,8 @@
 import type { Config } from "../config/schema.ts";
 import { Migration, type MoveEvents } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
-import { maxStreamBytes, outageLog } from "./drivers.ts";
+import { maxStreamBytes } from "./drivers.ts";
+import { outageLog } from "./redis-drivers.ts";
 
 /** Creates a migration. If `migrate.from` is empty, it only waits for another process to finish. */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
@@ -24,13 +25,12 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
   return new Migration(settings, events);
 }
 
-/** Creates the migration of a node and logs its progress. `undefined` with the embedded store. */
+/** Creates the migration of a node on Redis, and logs its progress. */
 export function nodeMigration(
   config: Config,
   logger: Logger,
   onLost: (error: unknown) => void,
-): Migration | undefined {
-  if (config.redis.url === "") return undefined;
+): Migration {
   const log = roomLogger(logger, "migrate");
   const lastLogged = { step: "", waiting: "" };
   return migrationOf(config, {

@@ -18,8 +18,7 @@ import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import type { Driver } from "../transport/driver.ts";
-import { createDrivers, type Drivers } from "./drivers.ts";
-import { nodeMigration } from "./migration.ts";
+import type { DriverPorts, Drivers } from "./drivers.ts";
 
 /** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
 const STORED_BURST_S = 10;
@@ -66,14 +65,14 @@ export interface Node extends ServerDeps {
   status: "stopped" | "waiting" | "starting" | "ready" | "draining" | "closed";
 }
 
-export function createNode(config: Config, deps: ServerDeps): Node {
+export async function createNode(config: Config, deps: ServerDeps): Promise<Node> {
   const startedAtMs = Date.now();
   const nodeId = config.node.id || randomBytes(4).toString("hex");
   const metrics = createMetrics(deps);
   metrics.families.transport.of(deps.transport.name, deps.transport.library).set(1);
   metrics.families.logLinesDropped.of().from(deps.droppedLogLines);
   const logger = deps.logger.child({ node: nodeId });
-  const drivers = createDrivers({
+  const drivers = await createDrivers({
     config,
     logger,
     metrics,
@@ -141,11 +140,31 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       },
     }),
     rates: new UserRates(workLimits(config.client)),
-    migration: nodeMigration(config, logger, deps.onUnfit),
+    migration: await createMigration(config, logger, deps.onUnfit),
     conversations: createConversations({ store, publisher: cluster, clock, lookBackMs }),
     status: "stopped",
   };
   return node;
+}
+
+/** Loads only the drivers that the configuration uses. */
+async function createDrivers(ports: DriverPorts): Promise<Drivers> {
+  if (ports.config.redis.url === "") {
+    const { createEmbeddedDrivers } = await import("./embedded-drivers.ts");
+    return createEmbeddedDrivers(ports);
+  }
+  const { createRedisDrivers } = await import("./redis-drivers.ts");
+  return createRedisDrivers(ports);
+}
+
+async function createMigration(
+  config: Config,
+  logger: Logger,
+  onLost: (error: unknown) => void,
+): Promise<Migration | undefined> {
+  if (config.redis.url === "") return undefined;
+  const { nodeMigration } = await import("./migration.ts");
+  return nodeMigration(config, logger, onLost);
 }
 
 function workLimits(client: Config["client"]): WorkLimits {

@@ -300,7 +300,7 @@ t.test(
     });
     const { driver } = await chooseDriver(config.transport);
     for (const delayMs of [0, 0, 5, 10, 20, 40, 60, 80, 100, 150]) {
-      const server = createServer(config, {
+      const server = await createServer(config, {
         logger: createLogger({ level: "error" }, process.stdout),
         droppedLogLines: () => 0,
         version: "test",

@@ -85,7 +85,7 @@ export async function startBroker(
   const config = loadConfig({ env: environment(path, merged) });
   const passwords: string[] = [];
   const { driver } = await chooseDriver(config.transport);
-  const servers = Array.from({ length: nodeCount(settings) }, () =>
+  const creating = Array.from({ length: nodeCount(settings) }, () =>
     createServer(config, {
       transport: driver,
       logger: createLogger({ level: config.log.level }, process.stdout),
@@ -97,6 +97,7 @@ export async function startBroker(
       },
     }),
   );
+  const servers = await Promise.all(creating);
   const close = async () => {
     await Promise.all(servers.map((server) => server.close()));
   };
