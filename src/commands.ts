@@ -3,19 +3,19 @@
 // node answers a command that calls one.
 
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { CommandError } from "./cli/command-error.ts";
+import { type CommandLine, parseCommandLine } from "./config/command-line.ts";
+import { ConfigError } from "./config/errors.ts";
 import {
   type ClientCommand,
-  type CommandLine,
   clientCommandOf,
   helpText,
-  parseCommandLine,
-} from "./config/command-line.ts";
-import { ConfigError } from "./config/errors.ts";
+  version,
+  versionText,
+} from "./config/help.ts";
 import { loadConfig, loadSourcedConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
 import { cleanText, sentence } from "./config/setting-text.ts";
@@ -51,7 +51,7 @@ async function run(line: CommandLine): Promise<void> {
     case "help":
       return print(helpText());
     case "version":
-      return print(`${version()}\n`);
+      return print(versionText());
     case "check-config":
       return checkConfig(configOf(line));
     case "print-config":
@@ -151,11 +151,6 @@ async function readPassword(): Promise<string> {
   input.close();
   process.stderr.write("\n");
   return password;
-}
-
-function version(): string {
-  const file = new URL("../package.json", import.meta.url);
-  return JSON.parse(readFileSync(file, "utf8")).version;
 }
 
 function print(output: string): void {

@@ -2,7 +2,7 @@
 // before all others, so it must not load any other module. Node.js resets signals that are ignored
 // at its start, so even under `nohup` a SIGHUP would end the process without this file.
 
-import type { ClientCommand, COMMANDS } from "./config/command-line.ts";
+import type { ClientCommand, COMMANDS } from "./config/help.ts";
 
 type StopSignal = "SIGTERM" | "SIGINT";
 type OtherCommand = Exclude<keyof typeof COMMANDS, "start">;

@@ -64,8 +64,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
   "observe/": {
     local: ["lib/"],
     packages: ["pino", "prom-client", "typebox"],
-    // The log is written here.
-    node: ["node:fs", "node:net", "node:perf_hooks", "node:tty"],
+    // The log is written here, and the source maps for it are read here.
+    node: ["node:fs", "node:net", "node:perf_hooks", "node:tty", "node:url"],
   },
   "broker/": { local: COMMON, packages: [], node: PURE_NODE },
   "protocol/": {
@@ -214,9 +214,9 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: [],
     node: "any",
   },
-  "main.ts": { local: ["commands.ts", "signals.ts"], packages: [], node: [] },
+  "main.ts": { local: ["commands.ts", "config/help.ts", "signals.ts"], packages: [], node: [] },
   // Only the type of the commands: nothing may be loaded before the signals are handled.
-  "signals.ts": { local: ["config/command-line.ts"], packages: [], node: [] },
+  "signals.ts": { local: ["config/help.ts"], packages: [], node: [] },
   "commands.ts": {
     // `jindou hash-password` makes the hash that the broker verifies.
     local: [

@@ -1,7 +1,7 @@
 // Runs a command that calls a running node: reads its arguments and the configuration, and writes to
 // standard output. Must not exit the process.
 
-import type { ClientCommand } from "../config/command-line.ts";
+import type { ClientCommand } from "../config/help.ts";
 import { loadConfig } from "../config/load.ts";
 import { Api, apiUrl } from "./api.ts";
 import { health, history, type Output, send, token } from "./commands.ts";

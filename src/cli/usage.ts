@@ -2,7 +2,7 @@
 // functions.
 
 import { parseArgs } from "node:util";
-import type { ClientCommand } from "../config/command-line.ts";
+import type { ClientCommand } from "../config/help.ts";
 import { USER_TOKEN_ENV } from "../config/sources.ts";
 import { nearest } from "../lib/nearest.ts";
 import { usageError } from "./command-error.ts";

@@ -1,31 +1,11 @@
-// Parses the command line of `jindou` (command, configuration file and flags) and generates the
-// help text. Only pure functions.
+// Parses the command line of `jindou`: command, configuration file and flags. Only pure functions.
 
 import { parseArgs } from "node:util";
 import { nearest } from "../lib/nearest.ts";
 import { ConfigError } from "./errors.ts";
-
+import { CLIENT_COMMANDS, COMMANDS } from "./help.ts";
 import { CONFIG_KEYS } from "./schema.ts";
 import { didYouMean, type Flag, unknownFlag } from "./sources.ts";
-
-export const COMMANDS = {
-  start: "start a node (the default command)",
-  "check-config": "check the configuration and exit",
-  "print-config": "print each value and where it comes from (--json: as a document)",
-  migrate: "move the data of an embedded store (--from) into Redis (--to)",
-  "hash-password": "read a password from standard input and print its hash",
-} as const;
-
-/** Commands that call the API of a running node. Each has its own flags and its own help. */
-export const CLIENT_COMMANDS = {
-  health: "check whether a node accepts work",
-  token: "register a new token for a user and print it",
-  send: "send a message",
-  history: "print the messages of a channel",
-  watch: "print what a user receives, as it arrives",
-} as const;
-
-export type ClientCommand = keyof typeof CLIENT_COMMANDS;
 
 type Command = keyof typeof COMMANDS | "help" | "version";
 
@@ -145,36 +125,4 @@ function readCommand(words: readonly string[]): Command {
   throw new ConfigError([
     `${JSON.stringify(word)} is not a command of jindou${didYouMean(suggestion)}`,
   ]);
-}
-
-/** Returns the command if the first argument is one that calls a running node. */
-export function clientCommandOf([word = ""]: readonly string[]): ClientCommand | undefined {
-  return Object.hasOwn(CLIENT_COMMANDS, word) ? (word as ClientCommand) : undefined;
-}
-
-export function helpText(): string {
-  const list = (commands: Readonly<Record<string, string>>) =>
-    Object.entries(commands)
-      .map(([name, text]) => `  ${name.padEnd(15)} ${text}`)
-      .join("\n");
-  return `Usage: jindou [command] [--config <file>] [--<key>=<value> …]
-
-Commands:
-${list(COMMANDS)}
-
-Commands for a running node (jindou <command> --help shows their flags and an example):
-${list(CLIENT_COMMANDS)}
-
-Options:
-  --config <file> JSON configuration file (or JINDOU_CONFIG)
-  --<key>=<value> set a configuration key, for example --client.listen=0.0.0.0:5200
-  --new-store     begin a new store if the database of the data folder is lost
-  -h, --help      print this text
-  -V, --version   print the version
-
-Every key can also be set in the environment, for example JINDOU_CLIENT_LISTEN.
-docs/configuration.md lists all keys with their defaults.
-Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 (commands for a running
-node) the node does not answer.
-`;
 }

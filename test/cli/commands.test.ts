@@ -7,7 +7,7 @@ import { createServer } from "node:http";
 import { type AddressInfo, createServer as createTcpServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { CLIENT_COMMANDS } from "../../src/config/command-line.ts";
+import { CLIENT_COMMANDS } from "../../src/config/help.ts";
 import { jindou } from "../main/jindou.ts";
 import {
   type ChildBroker,

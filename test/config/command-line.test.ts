@@ -1,14 +1,14 @@
 // Tests of the parser of the command line of `jindou`.
 
+import { parseCommandLine } from "../../src/config/command-line.ts";
+import { ConfigError } from "../../src/config/errors.ts";
 import {
   CLIENT_COMMANDS,
   type ClientCommand,
   COMMANDS,
   clientCommandOf,
   helpText,
-  parseCommandLine,
-} from "../../src/config/command-line.ts";
-import { ConfigError } from "../../src/config/errors.ts";
+} from "../../src/config/help.ts";
 import { t } from "../support/suite.ts";
 
 t.test("the default command is start", async (t) => {

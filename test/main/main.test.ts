@@ -6,7 +6,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { parsePasswordHash } from "../../src/broker/passwords.ts";
-import { helpText } from "../../src/config/command-line.ts";
+import { helpText } from "../../src/config/help.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { type Invocation, jindou } from "./jindou.ts";
 
