@@ -24,6 +24,7 @@ import {
   errorOfReply,
   isDenied,
   isMissingScript,
+  isReply,
   isUnanswered,
   RedisAway,
   startFailure,
@@ -319,11 +320,12 @@ export class RedisLink {
     return this.#send(command, [...args], {});
   }
 
-  readonly errorOf = (text: string): BrokerError => {
-    const error = errorOfReply(text);
+  /** Returns the error for a failure that a script has caught and returned as a text. */
+  errorOf(script: Script, text: string): BrokerError {
+    const error = errorOfReply(script.withFileLines(text));
     if (isDenied(error)) this.#checkRights();
     return error;
-  };
+  }
 
   /**
    * Counts a piece of work as one call in flight until `release` is called. Throws `unavailable` or
@@ -373,6 +375,8 @@ export class RedisLink {
       if (loading !== undefined) await Promise.all([loading, sent.promise]);
       return await sent.promise;
     } catch (error) {
+      if (script !== undefined && isReply(error))
+        error.message = script.withFileLines(error.message);
       this.#primaries?.reportError(error);
       if (isMissingScript(error)) this.#reloadScripts(server);
       if (isDenied(error)) this.#checkRights();

@@ -1,6 +1,7 @@
 // A script is one Lua file, preceded by the shared functions it uses. Redis creates every function,
 // table and local of a script again at each call, so the source is reduced: constants and one-line
-// functions are inlined and unused functions are removed.
+// functions are inlined and unused functions are removed. Until the end of the reduction, every line
+// keeps its number, so that errors can name the lines of the files.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -15,34 +16,74 @@ export interface Script {
   /** True if the script may change data. Such a script is called with a deadline. */
   readonly isWriting: boolean;
   inDatabase(database: number): Script;
+  /** Replaces the lines of the script in an error message with those of the Lua files. */
+  withFileLines(message: string): string;
 }
 
 /** Placeholder in Lua files for the part of a topic's name that contains its database. */
 const DATABASE = /@DATABASE\b/g;
 
-const shared = readFileSync(new URL("./lua/shared.lua", import.meta.url), "utf8");
+/** Folder of the rooms, each of which has its Lua files. */
+const SOURCES = new URL("..", import.meta.url);
+const SHARED = new URL("./lua/shared.lua", import.meta.url);
 
 /** Builds a script from a Lua file, with `before` (files, or generated text) in front of it. */
 export function loadScript(file: URL, ...before: readonly (URL | string)[]): Script {
-  const texts = [...before, file].map((source) =>
-    typeof source === "string" ? source : readFileSync(source, "utf8"),
-  );
-  const lines = withoutComments([shared, ...texts].join("\n"));
-  const body = withoutUnused(withForwards(withConstants(lines)));
+  const sections = [SHARED, ...before, file].map(sectionOf);
+  const lines = reduced(sections.map(({ text }) => text).join("\n"));
+  const body = `${lines.filter((line) => line !== "").join("\n")}\n`;
   const isWriting = writes(body);
   const template = isWriting ? FENCE + body : body;
   const name = file.pathname.split("/").at(-1) ?? "";
   const variants = new Map<number, Script>();
+  const withFileLines = (message: string) =>
+    message.replaceAll(SCRIPT_LINE, (shown, line) => {
+      const fileLine = isWriting ? Number(line) - FENCE_LINES : Number(line);
+      return placeOf(fileLine, lines, sections) ?? shown;
+    });
   const inDatabase = (database: number): Script => {
     const existing = variants.get(database);
     if (existing !== undefined) return existing;
     const source = template.replace(DATABASE, topicEnd(database));
     const sha = createHash("sha1").update(source).digest("hex");
-    const variant = { name, source, sha, isWriting, inDatabase };
+    const variant = { name, source, sha, isWriting, inDatabase, withFileLines };
     variants.set(database, variant);
     return variant;
   };
   return inDatabase(0);
+}
+
+/** A file, or generated text, that a script contains. */
+interface Section {
+  /** Path of the file, which begins with `src/`. */
+  readonly path: string;
+  readonly text: string;
+}
+
+function sectionOf(source: URL | string): Section {
+  if (typeof source === "string") return { path: "(generated)", text: source };
+  const path = `src/${source.href.slice(SOURCES.href.length)}`;
+  return { path, text: readFileSync(source, "utf8") };
+}
+
+/** Matches a line of a script in the error messages of Redis. */
+const SCRIPT_LINE = /@?\buser_script:(\d+)/g;
+
+/** Returns the file and the line of a line of the reduced script, which counts from 1. */
+function placeOf(
+  scriptLine: number,
+  lines: readonly string[],
+  sections: readonly Section[],
+): string | undefined {
+  let kept = 0;
+  let fileLine = lines.findIndex((line) => line !== "" && ++kept === scriptLine) + 1;
+  if (fileLine === 0) return undefined;
+  for (const { path, text } of sections) {
+    const count = text.split("\n").length;
+    if (fileLine <= count) return `${path}:${fileLine}`;
+    fileLine -= count;
+  }
+  return undefined;
 }
 
 /** Matches a function: it is on one line, or neither its first nor its last line is indented. */
@@ -68,6 +109,7 @@ server_now = server_now[1] * 1000 + server_now[2] / 1000
 if server_now > tonumber(table.remove(ARGV)) then return redis.error_reply('LATE The call arrived after its deadline') end
 server_now = math.floor(server_now)
 `;
+const FENCE_LINES = FENCE.split("\n").length - 1;
 
 /** Commands that change nothing. A script that calls only these needs no deadline. */
 export const READ_COMMANDS: ReadonlySet<string> = new Set(
@@ -86,16 +128,23 @@ function writes(source: string): boolean {
   );
 }
 
-/** Removes comments and empty lines, so that changing only these does not change a script's SHA. */
-function withoutComments(source: string): string {
-  return source.replace(TEXT_OR_COMMENT, "$1").replace(/^\n+|(?<=\n)\n+/g, "");
+/** Returns the lines of the reduced source. Lines that are removed are empty. */
+function reduced(source: string): readonly string[] {
+  // Without comments, so that changing only these does not change a script's SHA.
+  const code = source.replace(TEXT_OR_COMMENT, "$1");
+  return withoutUnused(withForwards(withConstants(code))).split("\n");
+}
+
+/** Returns as many line breaks as the text has. */
+function lineBreaks(text: string): string {
+  return "\n".repeat(text.split("\n").length - 1);
 }
 
 function withConstants(source: string): string {
   const values = new Map<string, string>();
   const code = source.replace(CONSTANT, (_line, name: string, value: string) => {
     values.set(name, value.startsWith("-") ? `(${value})` : value);
-    return "";
+    return "\n";
   });
   return code.replace(WORD, (word) => values.get(word) ?? word);
 }
@@ -155,7 +204,9 @@ function withCalls(
       throw new Error(
         `A string literal in a call of ${name} contains a bracket or a comma. Move it into a local variable`,
       );
-    result += source.slice(done, match.index) + replacement(args);
+    const inlined = replacement(args);
+    const missing = lineBreaks(source.slice(match.index, from)).slice(lineBreaks(inlined).length);
+    result += source.slice(done, match.index) + inlined + missing;
     done = from;
     call.lastIndex = from;
   }
@@ -175,6 +226,7 @@ function withoutUnused(source: string): string {
     used.add(name);
     pending.push(...(words.get(name) ?? []));
   }
-  const reduced = source.replace(FUNCTION, (body, name: string) => (used.has(name) ? body : ""));
-  return reduced.replace(/\n+/g, "\n");
+  return source.replace(FUNCTION, (body, name: string) =>
+    used.has(name) ? body : lineBreaks(body),
+  );
 }

@@ -163,7 +163,7 @@ export class Appends {
       isGathered: true,
       timeoutMs: this.#timeLeft(channels[0] ?? []),
     });
-    return readReply(reply, messages, link.errorOf);
+    return readReply(reply, messages, (text) => link.errorOf(APPEND, text));
   }
 
   #timeLeft([oldest]: readonly AppendCall[]): number {

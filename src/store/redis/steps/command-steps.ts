@@ -6,7 +6,7 @@ import { type ChannelKey, expiresAtMs, userTopic } from "../../../broker/model.t
 import type { CommandDraft } from "../../../broker/ports.ts";
 import { bucketOf, type Keys } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { type Arg, loadScript } from "../../../redis/script.ts";
+import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
 import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";
 import { BACKEND, senderOf, shareOf } from "../../command-draft.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
@@ -126,7 +126,7 @@ export async function accept(
   const [, messageId] = result;
   if (result[0] === 0) {
     const [, , dropped, cause, hasPendingCopies] = result;
-    const failure = failureOf(link, cause);
+    const failure = failureOf(link, ACCEPT, cause);
     return { kind: "new", messageId, dropped, failure, hasPendingCopies: hasPendingCopies === 1 };
   }
   const [, , messageSeq, publicationSeq, pendingEntry] = result;
@@ -160,7 +160,7 @@ export async function put(
   ]);
   // See the header of `command_put.lua`.
   const [dropped, cause] = reply as [number, Buffer];
-  return { dropped, failure: failureOf(ports.link, cause) };
+  return { dropped, failure: failureOf(ports.link, PUT, cause) };
 }
 
 export function pendingCopiesOf(keys: Keys, key: ChannelKey): string {
@@ -245,6 +245,6 @@ function usersOf(keys: Keys, uids: readonly string[]): readonly string[] {
   return uids.flatMap((uid) => [uid, keys.topic(userTopic(uid))]);
 }
 
-function failureOf(link: RedisLink, cause: Buffer): BrokerError | undefined {
-  return cause.length === 0 ? undefined : link.errorOf(String(cause));
+function failureOf(link: RedisLink, script: Script, cause: Buffer): BrokerError | undefined {
+  return cause.length === 0 ? undefined : link.errorOf(script, String(cause));
 }

@@ -135,13 +135,13 @@ function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[]
 }
 
 function readConfirmation(
-  { errorOf }: Pick<RedisLink, "errorOf">,
+  link: Pick<RedisLink, "errorOf">,
   [result, detail]: readonly Buffer[],
 ): Confirmation {
   const kind = String(result) as Confirmation["kind"];
   if (kind === "refused") return refusal(detail);
   if (kind === "confirmed") return { kind };
-  return { kind, error: errorOf(String(detail)) };
+  return { kind, error: link.errorOf(CONFIRM, String(detail)) };
 }
 
 function refusal(reason: Buffer | undefined) {
