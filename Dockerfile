@@ -33,8 +33,8 @@ RUN npm ci --include=dev --ignore-scripts \
       98128405dba2fb608448e921a979530f70c946a2cc9889c15f2fa70c2d00ab05 uws_linux_x64_137.node \
       88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node > /tmp/hashes \
  && sha256sum --check /tmp/hashes
-COPY tsconfig.json tsconfig.build.json ./
-COPY .ci/copy-lua.mjs .ci/bundle-typebox.mjs ./.ci/
+COPY tsconfig.json ./
+COPY .ci/build-server.mjs ./.ci/
 COPY src ./src
 # Both packages of uWebSockets.js contain a binary for every platform and version of Node.js. Only
 # those that this image may load are kept.

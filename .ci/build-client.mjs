@@ -1,9 +1,11 @@
 // Builds the package `jindou-client` from src/client into dist-client/: one module with its source
-// map, and the types that tsc made in dist/. Part of `npm run build` and `npm run pack:client`. The
+// map, and its types. Part of `npm run build` and `npm run pack:client`. The
 // client of `ws` is bundled as a separate minified module, which only a Node.js without WebSocket
 // loads. As a dependency, `ws` alone would take half of the maximum size of this package.
 
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { decode, encode } from "@jridgewell/sourcemap-codec";
@@ -11,7 +13,6 @@ import { build } from "esbuild";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, "dist-client");
-const TYPES = join(ROOT, "dist");
 const ENTRY = "client/index.d.ts";
 const COMMON = {
   absWorkingDir: ROOT,
@@ -119,14 +120,26 @@ function withoutComments(source) {
   return source.replaceAll(/^ *(\/\/|\/?\*).*$/gm, "").replaceAll(/ +\/\/ .*$/gm, "");
 }
 
+function buildTypes() {
+  const folder = mkdtempSync(join(tmpdir(), "jindou-types-"));
+  try {
+    const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
+    const args = ["-p", "tsconfig.types.json", "--outDir", folder];
+    execFileSync(process.execPath, [tsc, ...args], { cwd: ROOT, stdio: "inherit" });
+    copyTypes(folder);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
 /**
  * Copies the declaration files that the entry imports, directly or indirectly. Imports end in
  * `.js`, because TypeScript before 5.7 does not resolve `.ts` in declaration files.
  */
-function copyTypes() {
+function copyTypes(folder) {
   const files = new Set([ENTRY]);
   for (const file of files) {
-    const text = readFileSync(join(TYPES, file), "utf8");
+    const text = readFileSync(join(folder, file), "utf8");
     for (const [, path] of text.matchAll(/ from "(\..*?)\.ts"/g))
       files.add(join(dirname(file), `${path}.d.ts`));
     const declarations = text
@@ -182,7 +195,7 @@ function put(path, text) {
 rmSync(OUT, { recursive: true, force: true });
 await bundleClient();
 await bundleSocket();
-copyTypes();
+buildTypes();
 put("README.md", read("src/client/README.md"));
 put("LICENSE", licence());
 put("package.json", `${JSON.stringify(manifest(), undefined, 2)}\n`);

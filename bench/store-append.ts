@@ -4,6 +4,7 @@
 
 import { type AppendFigures, type Setting, startAppend } from "./support/append-process.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
+import { bundleStore } from "./support/builds.ts";
 import { alternate } from "./support/rounds.ts";
 import { row } from "./support/stats.ts";
 
@@ -70,7 +71,7 @@ async function figuresOf(
   const child = startAppend(workbench, {
     ...{ folder, setting, messages: Math.round(setting.rate * plan.seconds) },
     heldMessages: plan.isQuick ? 1000 : 50_000,
-    directory: subject.kind === "raw" ? undefined : subject.directory,
+    module: subject.kind === "raw" ? undefined : await bundleStore(subject.directory),
   });
   const figures = JSON.parse(await child.line()) as AppendFigures;
   await child.release();

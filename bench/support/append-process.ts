@@ -43,8 +43,8 @@ interface AppendRequest {
   readonly messages: number;
   /** Number of messages that are appended to measure their memory. */
   readonly heldMessages: number;
-  /** Directory of the build, `undefined` for LMDB alone. */
-  readonly directory: string | undefined;
+  /** Module of the build's store, `undefined` for LMDB alone. */
+  readonly module: string | undefined;
 }
 
 /** Starts the process. It prints one line of JSON, see AppendFigures. */
@@ -81,8 +81,8 @@ if (script === fileURLToPath(import.meta.url) && request !== undefined)
   await measure(JSON.parse(request) as AppendRequest);
 
 async function measure(request: AppendRequest): Promise<void> {
-  const { setting, messages, directory } = request;
-  const heldBytes = directory === undefined ? 0 : await measureHeldBytes(request);
+  const { setting, messages, module } = request;
+  const heldBytes = module === undefined ? 0 : await measureHeldBytes(request);
   const target = await openTarget(request, "measured", CHECKPOINT_MS);
   const drafts = generateDrafts(setting);
   await appendAll(target, drafts, setting.inFlight, messages * WARMUP);
@@ -165,31 +165,30 @@ function* generateDrafts(setting: Setting): Generator<MessageDraft, never> {
 }
 
 function openTarget(
-  { folder, setting, directory }: AppendRequest,
+  { folder, setting, module }: AppendRequest,
   name: string,
   checkpointMs: number,
 ): Promise<Target> {
   const path = join(folder, name);
-  return directory === undefined
+  return module === undefined
     ? openLmdb(path, setting)
-    : openStore(path, { directory, setting, checkpointMs });
+    : openStore(path, { module, setting, checkpointMs });
 }
 
 async function openStore(
   path: string,
   {
-    directory,
+    module,
     setting,
     checkpointMs,
   }: {
-    readonly directory: string;
+    readonly module: string;
     readonly setting: Setting;
     readonly checkpointMs: number;
   },
 ): Promise<Target> {
-  const file = join(directory, "dist/store/embedded/store.js");
   const { createEmbeddedStore } = (await import(
-    pathToFileURL(file).href
+    pathToFileURL(module).href
   )) as typeof import("../../src/store/embedded/store.ts");
   const store = createEmbeddedStore({
     path,

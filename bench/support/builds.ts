@@ -6,6 +6,7 @@ import { existsSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { build } from "esbuild";
 import type { Workbench } from "./workbench.ts";
 
 const run = promisify(execFile);
@@ -69,12 +70,23 @@ async function hasOurPackages(commit: string): Promise<boolean> {
 }
 
 async function compile(directory: string): Promise<void> {
-  const tsc = join(directory, "node_modules/typescript/bin/tsc");
-  if (!existsSync(tsc))
+  if (!existsSync(join(directory, "node_modules/esbuild")))
     throw new Error(`No packages are installed in ${directory}. Run npm ci there.`);
-  await run(process.execPath, [tsc, "-p", "tsconfig.build.json"], {
-    cwd: directory,
+  await run("npm", ["run", "--silent", "build:server"], { cwd: directory });
+}
+
+/**
+ * Bundles the embedded store in `directory` as a module of its own, and returns its path. It is
+ * below `directory`, so that it finds the packages with native code.
+ */
+export async function bundleStore(directory: string): Promise<string> {
+  const outfile = join(directory, ".build/bench-store.mjs");
+  await build({
+    absWorkingDir: directory,
+    entryPoints: ["src/store/embedded/store.ts"],
+    ...{ bundle: true, format: "esm", platform: "node", target: "node20" },
+    external: ["lmdb", "msgpackr"],
+    outfile,
   });
-  const copyLua = join(directory, ".ci/copy-lua.mjs");
-  if (existsSync(copyLua)) await run(process.execPath, [copyLua], { cwd: directory });
+  return outfile;
 }

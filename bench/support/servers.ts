@@ -32,7 +32,7 @@ const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
  * have the same address. Older builds do not have this setting.
  */
 function addressLimit(directory: string): Record<string, string> {
-  return existsSync(`${directory}/dist/transport/socket-limits.js`)
+  return existsSync(`${directory}/src/transport/socket-limits.ts`)
     ? { JINDOU_SOCKETS_MAX_UNAUTHENTICATED_PER_ADDRESS: "0" }
     : {};
 }

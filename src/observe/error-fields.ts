@@ -2,12 +2,14 @@
 // which may contain a password (ioredis: the arguments of the failed command; Node.js: the text
 // that is not a URL), so these are never copied.
 
+import { withSourceLines } from "./source-lines.ts";
+
 interface ErrorFields {
   readonly type: string;
   /** Code of the broker, of Node.js or of a reply of Redis. `internal` if the error has none. */
   readonly code: string;
   readonly message: string;
-  /** Stack frames of the error and of its causes, without messages. */
+  /** Stack frames of the error and of its causes, with lines of the sources, without messages. */
   readonly stack: string;
 }
 
@@ -23,7 +25,7 @@ export function errorFields(error: unknown): ErrorFields {
     type: typeOf(error),
     code: codeOf(error),
     message: sentenceOf(error),
-    stack: chain.flatMap(framesOf).join("\n"),
+    stack: withSourceLines(chain.flatMap(framesOf).join("\n")),
   };
 }
 

@@ -2,7 +2,6 @@
 // No state.
 
 import type { Driver } from "./driver.ts";
-import { createPortableDriver } from "./portable/driver.ts";
 import { loadUws } from "./uws/driver.ts";
 import { thisMachine, whyItDoesNotLoad } from "./uws/library.ts";
 
@@ -27,12 +26,17 @@ export async function chooseDriver({
   maxHeadBytes,
 }: DriverSettings): Promise<DriverChoice> {
   if (driver === "portable")
-    return { driver: createPortableDriver(maxHeadBytes), warning: undefined };
+    return { driver: await loadPortable(maxHeadBytes), warning: undefined };
   try {
     return { driver: await loadUws(maxHeadBytes), warning: undefined };
   } catch (error) {
     const explanation = whyItDoesNotLoad(error, thisMachine());
     if (driver === "uws") throw new Error(explanation, { cause: error });
-    return { driver: createPortableDriver(maxHeadBytes), warning: `${explanation}. ${COST}` };
+    return { driver: await loadPortable(maxHeadBytes), warning: `${explanation}. ${COST}` };
   }
+}
+
+async function loadPortable(maxHeadBytes: number): Promise<Driver> {
+  const { createPortableDriver } = await import("./portable/driver.ts");
+  return createPortableDriver(maxHeadBytes);
 }

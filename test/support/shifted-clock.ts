@@ -1,7 +1,6 @@
 // Starts broker processes whose wall clock a test sets while they run.
 
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import {
   type ChildBroker,
@@ -10,9 +9,9 @@ import {
   spawnBroker,
   tempFolder,
 } from "./broker.ts";
-import { TYPESCRIPT_ARGS } from "./child.ts";
+import { compiledUrl } from "./child.ts";
 
-const PROGRAM = fileURLToPath(new URL("shifted-broker.ts", import.meta.url));
+const PRELOAD = compiledUrl(new URL("shift-clock.ts", import.meta.url));
 
 /** Time within which a running process must use a new time. */
 const SEEN_MS = 20_000;
@@ -52,7 +51,9 @@ export class ShiftedClock {
 }
 
 /** Starts the built program with the clock of its environment. */
-export const SHIFTED: LaunchOptions = { program: [...TYPESCRIPT_ARGS, PROGRAM] };
+export const SHIFTED: LaunchOptions = {
+  program: [`--import=${PRELOAD}`, "dist/main.js", "start"],
+};
 
 /** A broker process and its wall clock. */
 export interface ShiftedBroker {

@@ -8,7 +8,7 @@ import type { TlsFiles } from "../../src/transport/driver.ts";
 import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
 import type { ListenerSpec } from "../../src/transport/types.ts";
-import { tieToParent } from "../support/child.ts";
+import { compiledUrl, tieToParent } from "../support/child.ts";
 import { t } from "../support/suite.ts";
 import {
   connectionAt,
@@ -206,11 +206,13 @@ t.test("a handler may close its own listener", async (t) => {
 let second: Awaited<ReturnType<typeof startListener>>;
 
 t.test("a process exits after its listeners are closed", async (t) => {
+  const compiled = (name: string) =>
+    JSON.stringify(compiledUrl(new URL(`../../src/transport/${name}.ts`, import.meta.url)));
   const source = `
-    import { createListener } from ${JSON.stringify(new URL("../../dist/transport/listener.js", import.meta.url).href)};
-    import { chooseDriver } from ${JSON.stringify(new URL("../../dist/transport/drivers.js", import.meta.url).href)};
-    import { BodyBudget } from ${JSON.stringify(new URL("../../dist/transport/http-body.js", import.meta.url).href)};
-    import { SocketLimits } from ${JSON.stringify(new URL("../../dist/transport/socket-limits.js", import.meta.url).href)};
+    import { createListener } from ${compiled("listener")};
+    import { chooseDriver } from ${compiled("drivers")};
+    import { BodyBudget } from ${compiled("http-body")};
+    import { SocketLimits } from ${compiled("socket-limits")};
     const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
     const { driver } = await chooseDriver({ driver: "${DRIVER.name}", maxHeadBytes: 16384 });
     const listener = createListener({ driver, limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},

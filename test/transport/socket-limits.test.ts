@@ -7,7 +7,7 @@ import { text as readAll } from "node:stream/consumers";
 import type { Test } from "tap";
 import type { SocketLimits } from "../../src/transport/socket-limits.ts";
 import type { HttpReply, HttpRoute } from "../../src/transport/types.ts";
-import { tieToParent } from "../support/child.ts";
+import { compiledUrl, tieToParent } from "../support/child.ts";
 import { t } from "../support/suite.ts";
 import {
   type Client,
@@ -193,7 +193,7 @@ t.test(
   "a reply after an asynchronous credential check is written in one corked write",
   async (t) => {
     const url = (file: string) =>
-      JSON.stringify(new URL(`../../dist/transport/${file}.js`, import.meta.url).href);
+      JSON.stringify(compiledUrl(new URL(`../../src/transport/${file}.ts`, import.meta.url)));
     const source = `
     import { once } from "node:events";
     import { connect } from "node:net";

@@ -1,6 +1,6 @@
-// Starts the built node from the environment, as the program does, but with a wall clock that is
-// shifted by the number of milliseconds in the file CLOCK_FILE. Writes this number to `<file>.seen`
-// when it is in effect. The monotonic clock and the clock of Redis are not shifted.
+// Module that is loaded before the built program. It shifts the wall clock of the process by the
+// number of milliseconds in the file CLOCK_FILE, and writes this number to `<file>.seen` when it is
+// in effect. The monotonic clock and the clock of Redis are not shifted.
 
 import { readFileSync, writeFileSync } from "node:fs";
 
@@ -24,11 +24,3 @@ setInterval(() => {
   shift = next;
   writeFileSync(`${file}.seen`, shift);
 }, 5).unref();
-
-const { loadConfig } = (await import(
-  new URL("../../dist/config/load.js", import.meta.url).href
-)) as typeof import("../../src/config/load.ts");
-const { startNode } = (await import(
-  new URL("../../dist/start.js", import.meta.url).href
-)) as typeof import("../../src/start.ts");
-await startNode(loadConfig({ env: process.env }), "test");

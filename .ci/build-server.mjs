@@ -1,0 +1,115 @@
+// Bundles the broker into dist/: the program, the check of a database, and the parts that they load
+// only when they are needed. Each file has its source map. Part of `npm run build`.
+
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const OUT = join(ROOT, "dist");
+/** Entry points by the path of their output. The database check is started as a process. */
+const PROGRAMS = {
+  main: "src/main.ts",
+  "store/embedded/engine/database-walk": "src/store/embedded/engine/database-walk.ts",
+};
+/** Packages that are not bundled: those with native code, and `ws`, whose version a node reports. */
+const EXTERNAL = ["lmdb", "msgpackr", "uWebSockets.js", "ws"];
+/** Defines `require`, because packages in CommonJS require modules of Node.js. */
+const REQUIRE =
+  'import { createRequire as requireFrom } from "node:module";const require = requireFrom(import.meta.url);';
+
+/**
+ * Replaces `import.meta.url` with the address that the file would have if it were not bundled, so
+ * that it finds the files beside its source.
+ */
+const ADDRESSES = {
+  name: "addresses",
+  setup(building) {
+    const programs = Object.values(PROGRAMS).map((path) => join(ROOT, path));
+    building.onLoad({ filter: /\/src\/.*\.ts$/ }, ({ path }) => {
+      if (programs.includes(path)) return undefined;
+      const source = readFileSync(path, "utf8");
+      const address = `./${relative(join(ROOT, "src"), path).replace(/\.ts$/, ".js")}`;
+      return {
+        loader: "ts",
+        contents: source.replaceAll(
+          "import.meta.url",
+          `new URL(${JSON.stringify(address)}, import.meta.url).href`,
+        ),
+      };
+    });
+  },
+};
+
+async function bundle() {
+  const { outputFiles, metafile } = await build({
+    absWorkingDir: ROOT,
+    entryPoints: Object.entries(PROGRAMS).map(([out, file]) => ({ in: file, out })),
+    outdir: OUT,
+    chunkNames: "[name]-[hash]", // beside main.js, as ADDRESSES requires
+    bundle: true,
+    splitting: true,
+    format: "esm",
+    platform: "node",
+    target: "node20",
+    external: EXTERNAL,
+    banner: { js: REQUIRE },
+    plugins: [ADDRESSES],
+    sourcemap: "linked",
+    legalComments: "none", // the licences are in LICENCES.txt
+    metafile: true,
+    write: false,
+    logLevel: "warning",
+  });
+  const files = new Map(
+    outputFiles.map(({ path, text }) => [
+      relative(OUT, path),
+      path.endsWith(".map") ? withOurSources(path, JSON.parse(text)) : text,
+    ]),
+  );
+  files.set("LICENCES.txt", licencesOf(Object.keys(metafile.inputs)));
+  return files;
+}
+
+/** Keeps the text of our sources, as it is in src/, and omits the text of packages. */
+function withOurSources(path, map) {
+  const sourcesContent = map.sources.map((source) => {
+    const file = join(dirname(path), source);
+    return file.startsWith(join(ROOT, "src")) ? readFileSync(file, "utf8") : null;
+  });
+  return JSON.stringify({ ...map, sourcesContent });
+}
+
+/** Returns the licences of the packages that the bundle contains. */
+function licencesOf(inputs) {
+  const folders = inputs.flatMap(
+    (input) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(input) ?? [],
+  );
+  const texts = [...new Set(folders)].sort().map((folder) => {
+    const { name, version, license } = JSON.parse(
+      readFileSync(join(ROOT, folder, "package.json"), "utf8"),
+    );
+    const [file] = readdirSync(join(ROOT, folder)).filter((file) => /^licen[cs]e/i.test(file));
+    const text = file === undefined ? "" : readFileSync(join(ROOT, folder, file), "utf8").trim();
+    return `${name} ${version}, licence ${license}\n\n${text}`;
+  });
+  return `This program contains the packages below.\n\n${texts.join(`\n\n${"-".repeat(80)}\n\n`)}\n`;
+}
+
+function luaFiles() {
+  return readdirSync(join(ROOT, "src"), { recursive: true })
+    .filter((name) => name.endsWith(".lua"))
+    .map((name) => [name, readFileSync(join(ROOT, "src", name), "utf8")]);
+}
+
+const files = new Map([...(await bundle()), ...luaFiles()]);
+for (const [name, text] of files) {
+  const file = join(OUT, name);
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, text);
+}
+for (const entry of readdirSync(OUT, { recursive: true, withFileTypes: true })) {
+  const file = join(entry.parentPath, entry.name);
+  if (!entry.isDirectory() && !files.has(relative(OUT, file))) rmSync(file);
+}
