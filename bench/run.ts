@@ -18,6 +18,7 @@ import { idle } from "./idle.ts";
 import { reconnects } from "./reconnects.ts";
 import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
+import { start } from "./start.ts";
 import { storeAppend } from "./store-append.ts";
 import { stream } from "./stream.ts";
 import { type Benchmark, type Plan, type Row, reached, type Subject } from "./support/benchmark.ts";
@@ -40,6 +41,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   beside,
   growth,
   idle,
+  start,
   storeAppend,
   cluster,
   redisRestart,
@@ -66,7 +68,7 @@ Options:
   --help            show this text
 
 Needs Linux and a C compiler (cc). beside, cluster, connections, connects, growth, idle, reconnects,
-redis-restart and user-groups also need redis-server.
+redis-restart, start and user-groups also need redis-server.
 docs/benchmarks.md describes what is measured and how.
 `;
 

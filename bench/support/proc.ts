@@ -4,6 +4,9 @@ import { readdirSync, readFileSync } from "node:fs";
 
 /** Clock ticks per second in /proc, which is 100 on all current Linux systems. */
 const TICKS_PER_SECOND = 100;
+/** Positions of fields in the result of `statOf`. */
+const USER_TIME = 11;
+const CHILDREN_USER_TIME = 13;
 
 /** Returns the resident set of the process in bytes. */
 export function residentBytes(pid: number): number {
@@ -15,9 +18,23 @@ export function residentBytes(pid: number): number {
 
 /** Returns the user and system time of all threads of the process so far, in steps of 10 ms. */
 export function cpuSeconds(pid: number): number {
+  return secondsIn(statOf(pid), USER_TIME);
+}
+
+/** Returns the processor time of the child processes that have ended so far, in steps of 10 ms. */
+export function endedChildrenSeconds(): number {
+  return secondsIn(statOf("self"), CHILDREN_USER_TIME);
+}
+
+/** Returns the fields of `/proc/<pid>/stat` that follow the name of the program. */
+function statOf(pid: number | "self"): readonly string[] {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+  return stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+}
+
+/** Returns the sum of the user time in a field and the system time in the next field. */
+function secondsIn(fields: readonly string[], at: number): number {
+  return (Number(fields[at]) + Number(fields[at + 1])) / TICKS_PER_SECOND;
 }
 
 /**

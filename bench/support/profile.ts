@@ -3,6 +3,7 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { sourcePlace } from "../../src/observe/source-lines.ts";
 
 /** The fields of a profile of `node --cpu-prof` that are used here. */
 interface Profile {
@@ -12,6 +13,7 @@ interface Profile {
       readonly functionName: string;
       readonly url: string;
       readonly lineNumber: number;
+      readonly columnNumber: number;
     };
   }[];
   readonly samples: readonly number[];
@@ -39,7 +41,7 @@ export function hotSpots(folder: string): string {
   const lines = [...timeByFunction]
     .sort(([, a], [, b]) => b - a)
     .slice(0, MAX_FUNCTIONS)
-    .map(([name, us]) => `${((us / busy) * 100).toFixed(1).padStart(5)}%  ${name}`);
+    .map(([name, us]) => `${((us / busy) * 100).toFixed(1).padStart(5)}%  ${withSource(name)}`);
   return `share of the busy time (${(busy / 1e6).toFixed(1)} s)\n${lines.join("\n")}\n`;
 }
 
@@ -51,8 +53,16 @@ function add(timeByFunction: Map<string, number>, profile: Profile): void {
   });
 }
 
-function nameOf({ functionName, url, lineNumber }: Profile["nodes"][number]["callFrame"]): string {
+function nameOf(frame: Profile["nodes"][number]["callFrame"]): string {
+  const { functionName, url, lineNumber, columnNumber } = frame;
   const name = functionName === "" ? "(anonymous)" : functionName;
-  if (url === "") return name;
-  return `${name} ${url.split("/").slice(-3).join("/")}:${lineNumber + 1}`;
+  return url === "" ? name : `${name} ${url}:${lineNumber + 1}:${columnNumber + 1}`;
+}
+
+/** Replaces the place of a bundled function with its place in the sources. */
+function withSource(name: string): string {
+  return name.replace(/(file:\S+):(\d+):(\d+)$/, (place, url, line, column) => {
+    const source = sourcePlace(new URL(url), Number(line), Number(column));
+    return source ?? place.split("/").slice(-3).join("/");
+  });
 }

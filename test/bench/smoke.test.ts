@@ -29,6 +29,7 @@ const ROWS = {
   beside: 4,
   growth: 12,
   idle: 2,
+  start: 3,
   "store-append": 12,
   cluster: 26,
   "redis-restart": 8,
