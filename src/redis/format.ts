@@ -106,6 +106,13 @@ export function assertReplicas(info: string, minReplicas: number): void {
     );
 }
 
+/** Returns the error for replicas that are connected but have not confirmed a write. */
+export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
+  return new RedisAway(
+    sentenceAbout(TOO_FEW_REPLICAS, `${confirmed} confirmed a write, ${minReplicas} required`),
+  );
+}
+
 /**
  * Marks the prefix as used by Jindou if it has no mark yet. Returns the mark, which is another one
  * after Redis was emptied. Throws an `UnusableRedis` if this build cannot use the data.

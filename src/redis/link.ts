@@ -38,6 +38,7 @@ import {
   assertReplicas,
   checkPassword,
   checkServer,
+  unconfirmed,
 } from "./format.ts";
 import { Keys } from "./keys.ts";
 import { Connections, cannotRun } from "./lost-connection.ts";
@@ -53,6 +54,8 @@ const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
 const WATCH_MS = 1000;
+/** Fraction of `redis.timeoutMs` within which replicas must confirm a write at the start. */
+const CONFIRM_SHARE = 0.8;
 
 interface LinkPorts {
   readonly name: string;
@@ -471,13 +474,20 @@ export class RedisLink {
     this.#warnings = new Set(warnings);
   }
 
-  /** Checks that at least one server has the replicas that `redis.minReplicas` requires. */
+  /**
+   * Checks that at least one server has the replicas that `redis.minReplicas` requires, and that
+   * they confirm the writes of `#assertCommands`. A replica that hangs stays connected for a minute.
+   */
   async #assertReplicas(servers: readonly Redis[]): Promise<void> {
-    const { minReplicas } = this.#settings;
+    const { minReplicas, timeoutMs } = this.#settings;
     if (minReplicas === 0) return;
-    await anyOf(servers, async (server) =>
-      assertReplicas(await replicationOf(server), minReplicas),
-    );
+    const confirmMs = Math.ceil(timeoutMs * CONFIRM_SHARE);
+    this.#startFailure = unconfirmed(0, minReplicas); // shown while the reply of WAIT is awaited
+    await anyOf(servers, async (server) => {
+      assertReplicas(await replicationOf(server), minReplicas);
+      const count = Number(await send(server, "wait", [minReplicas, confirmMs], {}));
+      if (count < minReplicas) throw unconfirmed(count, minReplicas);
+    });
   }
 
   /** Checks that at least one server of the Cluster accepts calls. */

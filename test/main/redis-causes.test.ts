@@ -4,14 +4,21 @@
 import { rm } from "node:fs/promises";
 import { createServer as createHttpServer } from "node:http";
 import { createServer, type Server } from "node:net";
+import { networkInterfaces } from "node:os";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { Redis } from "ioredis";
 import t, { type Test } from "tap";
 import { tempFolder } from "../support/broker.ts";
-import { freePort, type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";
+import {
+  freePort,
+  type RedisServer,
+  startRedis,
+  startRedisCluster,
+  waitForReplication,
+} from "../support/redis.ts";
 import { startSentinels } from "../support/sentinels.ts";
-import { spawnJindou } from "./jindou.ts";
+import { type LogLine, spawnJindou } from "./jindou.ts";
 
 type Settings = Readonly<Record<string, string>>;
 
@@ -23,6 +30,8 @@ interface Situation {
   readonly sentence: RegExp;
   /** True if the node does not wait, because waiting does not help. */
   readonly lasts?: true;
+  /** Why this machine cannot have the situation, `false` if it can. */
+  readonly skip?: string | false;
 }
 
 const url = (address: string): Settings => ({ JINDOU_REDIS_URL: address });
@@ -32,15 +41,33 @@ function tlsFile(name: string): string {
 }
 
 /** Starts a Redis with a port for TLS at two addresses, and returns that port. */
-async function startWithTls(t: Test, clients: "yes" | "no"): Promise<number> {
+async function startWithTls(
+  t: Test,
+  clients: "yes" | "no",
+  certificate = "cert.pem",
+): Promise<number> {
   const port = await freePort();
   await startRedis(t, [
     ...["--bind", "127.0.0.1", "127.0.0.2", "--tls-port", `${port}`],
     ...["--tls-auth-clients", clients, "--tls-ca-cert-file", tlsFile("cert.pem")],
-    ...["--tls-cert-file", tlsFile("cert.pem"), "--tls-key-file", tlsFile("key.pem")],
+    ...["--tls-cert-file", tlsFile(certificate), "--tls-key-file", tlsFile("key.pem")],
   ]);
   return port;
 }
+
+/** Starts a Redis whose certificate is trusted, but not valid at this time. */
+async function startWithCertificate(t: Test, certificate: string): Promise<Settings> {
+  const port = await startWithTls(t, "no", certificate);
+  return {
+    ...url(`rediss://127.0.0.1:${port}`),
+    JINDOU_REDIS_CA_FILE: tlsFile(certificate),
+  };
+}
+
+/** Address of this machine to which Redis does not accept connections in its protected mode. */
+const ADDRESS = Object.values(networkInterfaces())
+  .flatMap((addresses) => addresses ?? [])
+  .find(({ family, internal }) => family === "IPv4" && !internal)?.address;
 
 /** Starts a Redis and runs commands on it. */
 async function redisAfter(
@@ -117,6 +144,27 @@ const SITUATIONS: readonly Situation[] = [
     }),
     sentence: /^Redis requires a certificate of its clients.*tls-auth-clients no/,
     lasts: true,
+  },
+  {
+    title: "a certificate that has expired",
+    make: (t) => startWithCertificate(t, "expired-cert.pem"),
+    sentence: /^the certificate of Redis has expired .*Renew it, and check the clock/,
+    lasts: true,
+  },
+  {
+    title: "a certificate that is not valid yet",
+    make: (t) => startWithCertificate(t, "future-cert.pem"),
+    sentence: /^the certificate of Redis is not valid yet .*Check that clock/,
+  },
+  {
+    title: "a Redis in protected mode",
+    make: async (t) => {
+      const { port } = await startRedis(t, ["--bind", "*", "--protected-mode", "yes"]);
+      return url(`redis://${ADDRESS}:${port}`);
+    },
+    sentence: /^Redis is in protected mode.*DENIED.*Set a password/,
+    lasts: true,
+    skip: ADDRESS === undefined && "this machine has no address other than loopback",
   },
   {
     title: "a Redis Cluster with a primary that is down",
@@ -282,8 +330,8 @@ const SITUATIONS: readonly Situation[] = [
   },
 ];
 
-for (const { title, make, sentence, lasts } of SITUATIONS)
-  t.test(`the sentence about ${title}`, async (t) => {
+for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
+  t.test(`the sentence about ${title}`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",
@@ -306,3 +354,60 @@ for (const { title, make, sentence, lasts } of SITUATIONS)
     child.kill("SIGTERM");
     t.equal((await exit).code, 0);
   });
+
+/** Takes all descriptors that are free after SIGUSR2. */
+const TAKE_DESCRIPTORS = `
+  import { openSync } from "node:fs";
+  const take = () => {
+    try {
+      for (;;) openSync("/dev/null");
+    } catch {}
+  };
+  process.on("SIGUSR2", () => setInterval(take, 5).unref());
+`;
+
+t.test("the sentence about a node without a free file descriptor", async (t) => {
+  const env = {
+    JINDOU_API_LISTEN: "127.0.0.1:0",
+    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+    JINDOU_ADMIN_PASSWORD: "right",
+    JINDOU_START_WAIT_FOR_STORE_S: "600",
+    ...url(`redis://127.0.0.1:${await freePort()}`),
+  };
+  const prefix = ["prlimit", "--nofile=256"];
+  const node = spawnJindou(t, [], { env, preload: TAKE_DESCRIPTORS, prefix });
+  await node.logged("The node waits for its store");
+  node.child.kill("SIGUSR2");
+  const sentence = /^this process has no free file descriptor .*EMFILE.*Raise its limit/;
+  await node.loggedLine(({ reason }) => sentence.test(String(reason)));
+  node.child.kill("SIGTERM");
+  t.equal((await node.exit).code, 0);
+});
+
+t.test(
+  "a node whose replica does not confirm writes waits, and names redis.minReplicas every few seconds",
+  async (t) => {
+    const redis = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
+    const replica = await startRedis(t, ["--replicaof", "127.0.0.1", `${redis.port}`]);
+    await waitForReplication(redis.client(), replica.client());
+    replica.signal("SIGSTOP");
+    const env = {
+      JINDOU_API_LISTEN: "127.0.0.1:0",
+      JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+      JINDOU_START_WAIT_FOR_STORE_S: "600",
+      JINDOU_REDIS_MIN_REPLICAS: "1",
+      JINDOU_REDIS_TIMEOUT_MS: "60000",
+      ...url(redis.url),
+    };
+    const node = spawnJindou(t, [], { env });
+    const isNamed = ({ msg, reason }: LogLine) =>
+      msg === "The node waits for its store" &&
+      /redis\.minReplicas .*0 confirmed a write, 1 required.*Start the/.test(String(reason));
+    const first = await node.loggedLine(isNamed);
+    await node.loggedLine((line) => isNamed(line) && Number(line.waitedS) > Number(first.waitedS));
+    replica.signal("SIGCONT");
+    await node.logged("The node is ready");
+    node.child.kill("SIGTERM");
+    t.equal((await node.exit).code, 0);
+  },
+);
