@@ -14,18 +14,23 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { build, version } from "esbuild";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, ".build");
 const STAMP = join(OUT, "made-by.json");
 const FOLDERS = ["src", "test", "bench", ".ci"];
-/** Packages that are bundled, because every test process would otherwise read their 683 files. */
-const BUNDLED = ["typebox", "typebox/compile", "typebox/value"];
+/** Packages that are bundled, because every test process would otherwise read their 1000 files. */
+const BUNDLED = [
+  ...["ioredis", "pino", "prom-client", "tap"],
+  ...["typebox", "typebox/compile", "typebox/value"],
+];
 const COMMON = { format: "esm", platform: "node", target: "node20" };
 
-const bundleOf = (name) => join(OUT, "bundled", `${name.replace("/", "-")}.mjs`);
+/** The path of `tap` contains `node_modules/@tapjs`, so that it omits itself from stack traces. */
+const bundleOf = (name) =>
+  join(OUT, "node_modules", name === "tap" ? "@tapjs/tap" : name, "bundle.mjs");
 const outputOf = (source) => join(OUT, `${source.slice(0, -3)}.js`);
 /**
  * Returns the time of the last change in whole milliseconds, because `utimesSync` cannot set more.
@@ -40,16 +45,48 @@ function put(file, contents) {
   renameSync(temporary, file);
 }
 
+/** Re-exports the packages by name, because esbuild finds no names in a CommonJS entry point. */
+const EXPORTS = {
+  name: "exports",
+  setup(building) {
+    building.onResolve({ filter: /./ }, ({ kind, path }) =>
+      kind === "entry-point" ? { path, namespace: "exports" } : undefined,
+    );
+    building.onLoad({ filter: /./, namespace: "exports" }, async ({ path }) => ({
+      contents: `export { ${(await namesOf(path)).join(", ")} } from "${path}";`,
+      resolveDir: ROOT,
+    }));
+    // A bundled file that reads other files of its package expects its own address.
+    building.onLoad({ filter: /\/node_modules\/.*\.m?js$/ }, ({ path }) => {
+      const address = JSON.stringify(pathToFileURL(path).href);
+      return {
+        loader: "js",
+        contents: readFileSync(path, "utf8").replaceAll("import.meta.url", address),
+      };
+    });
+  },
+};
+
+async function namesOf(path) {
+  if (path === "tap") return ["default", "t"]; // importing it would begin a test run
+  return Object.keys(await import(path)).filter((name) => /^\w+$/.test(name));
+}
+
 async function bundlePackages() {
   const { outputFiles } = await build({
     ...COMMON,
     entryPoints: BUNDLED.map((name) => ({
       in: name,
-      out: name.replace("/", "-"),
+      out: relative(OUT, bundleOf(name)).slice(0, -".mjs".length),
     })),
     bundle: true,
     splitting: true,
-    outdir: join(OUT, "bundled"),
+    plugins: [EXPORTS],
+    // Packages in CommonJS require modules of Node.js.
+    banner: {
+      js: 'import { createRequire as requireFrom } from "node:module";const require = requireFrom(import.meta.url);',
+    },
+    outdir: OUT,
     outExtension: { ".js": ".mjs" },
     absWorkingDir: ROOT,
     write: false,
@@ -125,10 +162,10 @@ function removeOrphans(sources) {
 
 /** Returns the versions that determine the output. If they change, everything is compiled again. */
 function compilerVersions() {
-  const typebox = join(ROOT, "node_modules/typebox/package.json");
+  const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8"));
   return JSON.stringify({
     esbuild: version,
-    typebox: JSON.parse(readFileSync(typebox, "utf8")).version,
+    bundled: BUNDLED.map((name) => lock.packages[`node_modules/${name.split("/")[0]}`]?.version),
     by: mtimeOf(fileURLToPath(import.meta.url)),
   });
 }
