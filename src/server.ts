@@ -41,7 +41,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const topics: { publisher?: TopicPublisher } = {};
   const delivery = createDelivery(node, topics);
   const gateway = createNodeGateway(node, delivery);
-  const listeners = createListeners(node, {
+  const listeners = await createListeners(node, {
     http: createApi(node, managers, gateway.facts),
     viewers: createViewerApi(node),
     sockets: gateway.endpoint,

@@ -7,9 +7,9 @@ import { type Address, parseAddress, sameAddress } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { DescriptorReserve, socketCapacity } from "../transport/descriptors.ts";
 import type { HeadProblem, TlsFiles } from "../transport/driver.ts";
+import { loadPortable } from "../transport/drivers.ts";
 import { BodyBudget } from "../transport/http-body.ts";
 import { createListener } from "../transport/listener.ts";
-import { createPortableDriver } from "../transport/portable/driver.ts";
 import { SocketLimits } from "../transport/socket-limits.ts";
 import type { HttpEndpoint, Listener } from "../transport/types.ts";
 import { errorLog, type Node } from "./node.ts";
@@ -26,14 +26,14 @@ interface Listeners {
   readonly client: Listener;
 }
 
-export function createListeners(
+export async function createListeners(
   node: Node,
   endpoints: {
     readonly http: HttpEndpoint;
     readonly viewers: HttpEndpoint;
     readonly sockets: Gateway["endpoint"];
   },
-): Listeners {
+): Promise<Listeners> {
   const { config } = node;
   const { http, viewers, sockets } = endpoints;
   const shared = {
@@ -57,7 +57,7 @@ export function createListeners(
       : createListener({
           ...api,
           ...addressOf(config.api.compatListen),
-          driver: createPortableDriver(config.transport.maxHeadBytes),
+          driver: await loadPortable(config.transport.maxHeadBytes),
           sockets: undefined,
         });
   const clientAddress = addressOf(config.client.listen);

@@ -36,7 +36,8 @@ export async function chooseDriver({
   }
 }
 
-async function loadPortable(maxHeadBytes: number): Promise<Driver> {
+/** Loads the portable driver. Most nodes do not need it. */
+export async function loadPortable(maxHeadBytes: number): Promise<Driver> {
   const { createPortableDriver } = await import("./portable/driver.ts");
   return createPortableDriver(maxHeadBytes);
 }
