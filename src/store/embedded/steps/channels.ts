@@ -37,7 +37,7 @@ interface ChannelPorts {
   readonly publisher: Publisher;
 }
 
-export interface EmbeddedChannels extends ChannelStore {
+interface EmbeddedChannels extends ChannelStore {
   /** Returns a short list at once. A long one is read in slices of the event loop. */
   groupsNow(uid: string): MaybePromise<readonly string[]>;
 }
