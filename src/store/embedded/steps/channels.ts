@@ -37,7 +37,7 @@ interface ChannelPorts {
   readonly publisher: Publisher;
 }
 
-interface EmbeddedChannels extends ChannelStore {
+export interface EmbeddedChannels extends ChannelStore {
   /** Returns a short list at once. A long one is read in slices of the event loop. */
   groupsNow(uid: string): MaybePromise<readonly string[]>;
 }

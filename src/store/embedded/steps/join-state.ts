@@ -10,13 +10,15 @@ import type {
 } from "../../../broker/ports.ts";
 import { andThen, type MaybePromise, together } from "../../../lib/maybe-promise.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
+import type { EmbeddedChannels } from "./channels.ts";
 import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import type { EmbeddedSessions } from "./sessions.ts";
 
 interface JoinPorts {
-  readonly sessions: { isEntered(session: JoinRequest["session"]): boolean };
-  readonly channels: { groupsNow(uid: string): MaybePromise<readonly string[]> };
+  readonly sessions: Pick<EmbeddedSessions, "isEntered">;
+  readonly channels: Pick<EmbeddedChannels, "groupsNow">;
   readonly history: Pick<History, "resumeSeqs">;
   readonly inbox: Pick<Inbox, "page">;
   readonly live: Pick<LiveStreams, "visibleActive" | "personalOf">;

@@ -48,7 +48,7 @@ interface SessionPorts {
 const NO_ENTRIES: readonly SessionEntry[] = [];
 const MAX_ENDED = 10_000;
 
-interface EmbeddedSessions extends Omit<SessionStore, "joinState"> {
+export interface EmbeddedSessions extends Omit<SessionStore, "joinState"> {
   isEntered(session: SessionName): boolean;
 }
 
