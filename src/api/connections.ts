@@ -4,6 +4,7 @@
 import { type Static, Type } from "typebox";
 import type { DeviceFlag, SessionRecord } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
+import { connectionNumber } from "../broker/session-names.ts";
 import type { Users } from "../broker/users.ts";
 import { TimeSlice } from "../lib/time-slice.ts";
 import { id, LABEL_PATTERN } from "./fields.ts";
@@ -33,9 +34,8 @@ type Sort = (typeof SORTS)[number];
 export const kickBody = Type.Object(
   {
     uid: id("User of the session"),
-    conn_id: Type.String({
-      pattern: LABEL_PATTERN,
-      description: "Id of the session, from /user/devices or /connz",
+    conn_id: Type.Union([Type.String({ pattern: LABEL_PATTERN }), Type.Integer({ minimum: 0 })], {
+      description: "Id of the session, from /user/devices or /connz, or its `conn_id` in /connz",
     }),
   },
   {
@@ -200,6 +200,7 @@ function connectionJson(connection: LocalConnection, nowMs: number) {
   const { session } = connection;
   return {
     id: session.sessionId,
+    conn_id: connectionNumber(session.sessionId),
     uid: session.uid,
     ip: connection.address,
     uptime: Math.max(0, Math.floor((nowMs - connection.sinceMs) / 1000)),

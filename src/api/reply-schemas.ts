@@ -179,6 +179,7 @@ export const devicesBody = Type.Object(
 
 const CONNECTION_EXAMPLE = {
   id: "n1-1",
+  conn_id: 4_142_501_573_165_057,
   uid: "alice",
   ip: "192.0.2.7",
   uptime: 61,
@@ -195,6 +196,7 @@ export const connzBody = Type.Object(
     connections: Type.Array(
       Type.Object({
         id: text("Session id"),
+        conn_id: count("Session id as a number, for /conn/kick"),
         uid,
         ip: text("Address of the client"),
         uptime: count("Seconds since the login"),

@@ -104,8 +104,9 @@ export function createMessages(
 
   /** Checks the permission before the audience, because only the audience needs the member list. */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
-    const { fromUid, channel, header } = input;
-    const refused = await rule.refusal(fromUid, channel, undefined);
+    const { fromUid, channel, header, origin } = input;
+    const sender = { fromUid, isBackend: origin === undefined };
+    const refused = await rule.refusal(sender, channel, undefined);
     const { noPersist } = header;
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
@@ -139,7 +140,7 @@ export function createMessages(
     }
     return store.append({
       ...draft,
-      header: { ...draft.header, noPersist: true },
+      header: { ...draft.header, noPersist: true, syncOnce: true },
       recipients,
       permission: "granted",
     });
@@ -226,6 +227,6 @@ function toDraft(input: SendInput, terms: SendTerms): MessageDraft {
     payload: input.payload,
     origin: input.origin,
     recipients: undefined,
-    permission: checkOf(input.fromUid, input.channel, terms),
+    permission: checkOf(input.fromUid, input.channel, terms, input.origin === undefined),
   };
 }

@@ -83,6 +83,8 @@ export interface MessageHeader {
   /** True if the message is only delivered to online sessions. It is not stored and has seq 0. */
   readonly noPersist: boolean;
   readonly redDot: boolean;
+  /** True for a command that is only pushed. A stored one is no message of its channel. */
+  readonly syncOnce?: boolean;
 }
 
 /** Fields of WuKongIM clients, stored and delivered unchanged, without meaning to this server. */

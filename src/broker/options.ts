@@ -25,6 +25,11 @@ export const messagesOptions = Type.Object(
       description:
         "Whether a user receives personal messages, commands and events only from users on their own allowlist (`/channel/whitelist_add` with the user's uid and `channel_type` 1), from themselves and from the system. WuKongIM's `whitelistOffOfPerson` is the opposite: false there means true here.",
     }),
+    backendMayImpersonate: Type.Boolean({
+      default: false,
+      description:
+        "Whether a backend may send messages, commands and events to a group in the name of a user who is not a member of it. The other rules apply. With `api.dialect` = `wukongim` it may, whatever this setting, as with WuKongIM.",
+    }),
   },
   { additionalProperties: false },
 );

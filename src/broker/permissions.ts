@@ -9,15 +9,20 @@ import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.t
 export interface SendTerms {
   readonly friendsOnly: boolean;
   readonly isSystem: (uid: string) => boolean;
+  /** True if a backend may send in the name of users who are not members. Default: false. */
+  readonly backendMayImpersonate?: boolean;
 }
 
 export function checkOf(
   fromUid: string,
   channel: ChannelRef,
-  { friendsOnly, isSystem }: SendTerms,
+  { friendsOnly, isSystem, backendMayImpersonate }: SendTerms,
+  isBackend: boolean,
 ): SendCheck {
   if (isSystem(fromUid)) return "check_exempt";
-  if (channel.type === PERSON_CHANNEL && isSystem(channel.id)) return "check_open";
+  if (channel.type !== PERSON_CHANNEL)
+    return isBackend && backendMayImpersonate ? "check_named" : "check";
+  if (isSystem(channel.id)) return "check_open";
   return friendsOnly ? "check_friends" : "check";
 }
 
@@ -26,6 +31,7 @@ const CHECKS: ReadonlySet<string> = new Set<SendCheck>([
   "check_friends",
   "check_exempt",
   "check_open",
+  "check_named",
 ]);
 
 export function isCheck(permission: MessageDraft["permission"]): permission is SendCheck {
@@ -45,7 +51,8 @@ export function refuseGroupSend(
   if (info?.disband) return "channel_disbanded";
   if (isExempt(fromUid, check)) return undefined;
   if (facts.isDenied) return "denylisted";
-  if (!facts.isSubscriber) return "not_subscriber";
+  const needsMember = check !== "check_named" || info === undefined;
+  if (needsMember && !facts.isSubscriber) return "not_subscriber";
   if (facts.hasAllowlist && !facts.isAllowed) return "not_allowlisted";
   if (info?.ban) return "channel_banned";
   if (info?.sendBan) return "send_banned";

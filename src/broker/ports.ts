@@ -169,8 +169,9 @@ export interface ChannelStore {
  *     check_friends  the ordinary rules, and the receiver's allowlist counts for personal messages
  *     check_exempt   the sender is a system account: only a disbanded channel refuses it
  *     check_open     the receiver is a system account: its lists and contacts do not count
+ *     check_named    a backend sends in a user's name: the user need not be a member of the group
  */
-export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open";
+export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open" | "check_named";
 
 /**
  * How `append` checks the sender: by a `SendCheck` in the step that appends, or not at all with

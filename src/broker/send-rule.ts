@@ -9,13 +9,19 @@ import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
 import { checkOf, refuseGroupSend, refusePersonSend, type SendTerms } from "./permissions.ts";
 import type { ChannelStore } from "./ports.ts";
 
+interface Sender {
+  readonly fromUid: string;
+  /** True if a backend sends in the name of the user. */
+  readonly isBackend: boolean;
+}
+
 interface SendRule {
   /**
    * Calls of one queue resolve in the order in which they were made. Calls without a queue have no
    * order.
    */
   refusal(
-    fromUid: string,
+    sender: Sender,
     channel: ChannelRef,
     queue: string | undefined,
   ): MaybePromise<SendRefusal | undefined>;
@@ -31,8 +37,11 @@ export function createSendRule(
 ): SendRule {
   const queues = new KeyedSequencer();
 
-  function decide(fromUid: string, channel: ChannelRef): MaybePromise<SendRefusal | undefined> {
-    const check = checkOf(fromUid, channel, terms);
+  function decide(
+    { fromUid, isBackend }: Sender,
+    channel: ChannelRef,
+  ): MaybePromise<SendRefusal | undefined> {
+    const check = checkOf(fromUid, channel, terms, isBackend);
     if (channel.type === GROUP_CHANNEL) {
       const facts = store.groupFacts(channel.id, fromUid);
       return facts instanceof Promise
@@ -50,8 +59,8 @@ export function createSendRule(
   }
 
   return {
-    refusal(fromUid, channel, queue) {
-      const refused = decide(fromUid, channel);
+    refusal(sender, channel, queue) {
+      const refused = decide(sender, channel);
       if (!(refused instanceof Promise) && queues.isEmpty) return refused;
       return inTurn(queue, Promise.resolve(refused));
     },

@@ -1,9 +1,10 @@
-// The name by which a client continues its session. It contains the order of the login, in case the
+// Names of sessions. The name by which a client continues its session contains the order of the login, in case the
 // store loses the login, and from which time on the client may lack ends of streams. The server
 // stores neither. Pure.
 //
 //   <session id>:<time of the connect>:<ends since>~<order>   numbers in base 36, times in Unix ms
 
+import { crc32 } from "../lib/crc32.ts";
 import type { Claim } from "./ports.ts";
 
 interface NamedSession {
@@ -41,4 +42,17 @@ export function timesIn(
     connectedMs: Number.parseInt(connected, 36),
     endsSinceMs: Number.parseInt(endsSince, 36),
   };
+}
+
+/** Number of values that the last part of a connection's number can have. */
+const NUMBERS_PER_NODE = 2 ** 20;
+
+/**
+ * Returns the id of a session as an integer below 2^53, WuKongIM's form: a hash of the node id, then
+ * the number of the session on the node. Other sessions of the user practically never have it.
+ */
+export function connectionNumber(sessionId: string): number {
+  const at = sessionId.lastIndexOf("-");
+  const count = Number.parseInt(sessionId.slice(at + 1), 36);
+  return crc32(Buffer.from(sessionId.slice(0, at))) * NUMBERS_PER_NODE + (count % NUMBERS_PER_NODE);
 }

@@ -112,7 +112,8 @@ export function createStreams(ports: StreamPorts): Streams {
       const kind = classify(input, limits.maxDataBytes);
       const draft = toDraft(input);
       const queue = `${draft.key} ${draft.clientMsgNo}`;
-      const refused = rule.refusal(draft.fromUid, draft.channel, queue);
+      const sender = { fromUid: draft.fromUid, isBackend: true };
+      const refused = rule.refusal(sender, draft.channel, queue);
       const code = refused instanceof Promise ? await refused : refused;
       if (code !== undefined) throw new BrokerError(code);
       if (kind === "custom") {
@@ -128,7 +129,7 @@ export function createStreams(ports: StreamPorts): Streams {
 
     async cancel(uid, channel, clientMsgNo) {
       assertStreamName(channel, clientMsgNo);
-      const code = await rule.refusal(uid, channel, undefined);
+      const code = await rule.refusal({ fromUid: uid, isBackend: false }, channel, undefined);
       if (code !== undefined) throw new BrokerError(code);
       const key = channelKey(channel, uid);
       const { state } = await store.cancelStream(key, clientMsgNo);

@@ -15,6 +15,7 @@ import {
 } from "./model.ts";
 import type { Announcer, SessionStore, UserStore } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
+import { connectionNumber } from "./session-names.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 /**
@@ -42,8 +43,11 @@ export interface Users {
   isBanned(uid: string): Promise<boolean>;
   /** Bans the account and ends its sessions and its readers of streams, or ends the ban. */
   setBan(uid: string, isBanned: boolean): Promise<void>;
-  /** Ends a session on any node as `kicked`. Has no effect if there is no such session. */
-  kick(uid: string, sessionId: string): Promise<void>;
+  /**
+   * Ends a session on any node as `kicked`. `connId` is its id, or its `connectionNumber`. Has no
+   * effect if there is no such session.
+   */
+  kick(uid: string, connId: string | number): Promise<void>;
 }
 
 export function createUsers(ports: {
@@ -136,9 +140,13 @@ export function createUsers(ports: {
       await endSessions(uid, "banned", () => true);
     },
 
-    async kick(uid, sessionId) {
+    async kick(uid, connId) {
       assertId(uid, "uid");
-      await endSessions(uid, "kicked", (session) => session.sessionId === sessionId);
+      await endSessions(
+        uid,
+        "kicked",
+        ({ sessionId }) => connId === sessionId || connId === connectionNumber(sessionId),
+      );
     },
   };
 }

@@ -227,11 +227,22 @@ export class Group implements Scope {
     for (const format of this.#formats.values()) {
       const isOriginFormat = origin?.codec.format === format.codec.format;
       const sender = isMember && isOriginFormat ? origin.connection : publisher;
-      publishFrames(sender, format.topic, format.codec.encodePush(push));
-      for (const member of format.acknowledging ?? [])
-        if (member !== origin) member.expectAck(push);
+      const frames = format.codec.encodePush(push);
+      const { acknowledging } = format;
+      if (acknowledging === undefined) publishFrames(sender, format.topic, frames);
+      else if (!hasOtherDevice(acknowledging, message.fromUid, origin)) {
+        publishFrames(sender, format.topic, frames);
+        for (const member of acknowledging) if (member !== origin) member.expectAck(push);
+      } else
+        for (const member of acknowledging)
+          if (member.uid === message.fromUid) {
+            if (member !== origin) member.pushMessage(message);
+          } else {
+            member.pushFrames(frames);
+            member.expectAck(push);
+          }
     }
-    for (const member of this.#private ?? []) if (member !== origin) member.push(push);
+    for (const member of this.#private ?? []) if (member !== origin) member.pushMessage(message);
     return this.members + pushedEarly - (isMember ? 1 : 0);
   }
 
@@ -301,4 +312,14 @@ export class Group implements Scope {
     this.#formats.set(codec.format, created);
     return created;
   }
+}
+
+/** True if a device of the sender, other than `origin`, gets a copy of its own. */
+function hasOtherDevice(
+  members: ReadonlySet<Session>,
+  fromUid: string,
+  origin: Session | undefined,
+): boolean {
+  for (const member of members) if (member.uid === fromUid && member !== origin) return true;
+  return false;
 }

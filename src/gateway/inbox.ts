@@ -114,7 +114,7 @@ export function deliverCommand(
       } else if (!recordNext(session, inboxSeq)) {
         if (lacksCopy(session, inboxSeq)) target.onGap(session);
       } else if (!isOrigin) {
-        session.pushShared(push, frames, `${session.codec.format} ${inboxSeq}`);
+        session.pushShared(push, frames, `${session.codec.format} ${inboxSeq} ${push.isOwn}`);
         pushed += 1;
       }
     }
@@ -177,7 +177,7 @@ function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
 function pushOf(uid: string, inboxSeq: number, command: Message): CommandPush {
   const message = command.messageSeq === inboxSeq ? command : { ...command, messageSeq: inboxSeq };
   const channel = channelSeenBy(uid, message);
-  return { kind: "command", channel, inboxSeq, message };
+  return { kind: "command", channel, inboxSeq, message, isOwn: uid === message.fromUid };
 }
 
 function bytesOf({ payload }: Message): number {

@@ -222,7 +222,7 @@ export class Session {
 
   pushMessage(message: Message): void {
     const channel = channelSeenBy(this.uid, message);
-    this.push({ kind: "message", channel, message });
+    this.push({ kind: "message", channel, message, isOwn: message.fromUid === this.uid });
   }
 
   pushFrames(frames: Frames): void {

@@ -87,6 +87,7 @@ function pushMessage(session: Session, message: Message, frames: Map<string, Fra
   const shared = acknowledges ? undefined : frames.get(format);
   if (shared !== undefined) return session.pushFrames(shared);
   const channel = channelSeenBy(session.uid, message);
-  const push = { kind: "message", channel, message } as const;
-  session.pushShared(push, frames);
+  const isOwn = acknowledges && session.uid === message.fromUid;
+  const push = { kind: "message", channel, message, isOwn } as const;
+  session.pushShared(push, frames, isOwn ? `${format} own` : format);
 }

@@ -255,6 +255,8 @@ export type Push =
       /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
       readonly message: Message;
+      /** True for the sender's own devices. WuKongIM's clients get this copy without a red dot. */
+      readonly isOwn?: boolean;
     }
   | {
       /** All existing messages with a seq above `afterSeq`, up to and including `throughSeq`. */
@@ -284,6 +286,8 @@ export type Push =
       /** Position in the inbox, 0 if the command needs no acknowledgement. */
       readonly inboxSeq: number;
       readonly message: Message;
+      /** As for a message. */
+      readonly isOwn?: boolean;
     }
   | {
       readonly kind: "conversation";

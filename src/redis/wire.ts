@@ -99,6 +99,7 @@ const STRING_16 = 0xda;
 const STRING_32 = 0xdb;
 const NO_PERSIST = 1;
 const RED_DOT = 2;
+const SYNC_ONCE = 4;
 
 export const packr = new Packr({ useRecords: false, int64AsType: "number" });
 
@@ -134,7 +135,9 @@ export function encodeRecord(message: RecordedMessage, timestampMs: number): Buf
     message.fromUid,
     message.clientMsgNo,
     timestampMs,
-    (header.noPersist ? NO_PERSIST : 0) | (header.redDot ? RED_DOT : 0),
+    (header.noPersist ? NO_PERSIST : 0) |
+      (header.redDot ? RED_DOT : 0) |
+      (header.syncOnce ? SYNC_ONCE : 0),
     message.expireS,
     streamNo ?? null,
     tagKey ?? null,
@@ -162,6 +165,7 @@ export function decodeRecord(
   const header: MessageHeader = {
     noPersist: (bits & NO_PERSIST) !== 0,
     redDot: (bits & RED_DOT) !== 0,
+    ...((bits & SYNC_ONCE) !== 0 && { syncOnce: true }),
   };
   const payload = fields[10];
   if (!(payload instanceof Uint8Array)) throw unreadable("a payload is not a byte string");

@@ -92,8 +92,11 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
   const onError = errorLog({ logger, drivers }, "broker");
   const systemAccounts = new SystemAccounts({ store, onError });
   const isSystem = systemAccounts.has;
+  const backendMayImpersonate =
+    config.messages.backendMayImpersonate || config.api.dialect === "wukongim";
   const messages = createMessages(store, {
     ...config.messages,
+    backendMayImpersonate,
     isSystem,
     contentValidation: config.content.validation,
   });
@@ -104,6 +107,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     nodeId,
     onError,
     friendsOnly: config.messages.friendsOnly,
+    backendMayImpersonate,
     isSystem,
     limits: config.streams,
   });

@@ -62,7 +62,7 @@ t.test("POST /conn/kick ends the session with the uid and session id in the body
   const { json } = await inject(api, "POST /conn/kick", { body });
   t.same(json, { status: "ok" });
   t.same(api.calls, [{ call: "kick", args: ["alice", "n1-1"] }]);
-  for (const conn_id of ["", 7, undefined]) {
+  for (const conn_id of ["", -7, 1.5, true, undefined]) {
     const { status } = await inject(api, "POST /conn/kick", {
       body: { ...body, conn_id },
     });
@@ -91,7 +91,7 @@ t.test("GET /connz returns a page of sessions in the requested order", async (t)
   t.match(json, { offset: 0, limit: 20, now: "1970-01-01T00:17:41.000Z" });
   t.same(json.connections, [
     {
-      ...{ id: "n1-9", uid: "bob", ip: "192.0.2.7", uptime: 9 },
+      ...{ id: "n1-9", conn_id: 4_142_501_573_165_065, uid: "bob", ip: "192.0.2.7", uptime: 9 },
       ...{ pending_bytes: 5, device: "web", device_flag: 1, device_level: 1 },
       ...{ device_id: "browser", format: "native", version: 1, node_id: "n1" },
     },

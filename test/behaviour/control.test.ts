@@ -66,7 +66,21 @@ t.test(
     t.equal(await endingOf(kicked), "kicked 4200");
     await world.ok("/conn/kick", kick);
     await otherDevice.ping();
-    await world.connect(t, ann, { flag: 1 });
+    const again = await world.connect(t, ann, { flag: 1 });
+    const connIds = new Map<string, number>();
+    await eventually(async () => {
+      const { body } = await world.call(`/connz?uid=${ann}&limit=100`);
+      for (const { id, conn_id } of body.connections) connIds.set(id, conn_id);
+      return connIds.size === 2;
+    });
+    const { sessions: bothSessions } = await devicesOf(ann);
+    const session = bothSessions.find(({ device_flag }) => device_flag === 1);
+    const connId = connIds.get(session?.session_id ?? "") ?? 0;
+    await world.ok("/conn/kick", { uid: ann, conn_id: connId + 1 });
+    await again.ping();
+    await world.ok("/conn/kick", { uid: ann, conn_id: connId });
+    t.equal(await endingOf(again), "kicked 4200", "the integer conn_id names the session too");
+    await otherDevice.ping();
   },
 );
 

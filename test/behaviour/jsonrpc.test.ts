@@ -109,9 +109,9 @@ function comparable({ method, params }: Json): Json {
   }
   const { messageId: _, timestamp: __, header = {}, ...fields } = params;
   const { noPersist, syncOnce } = header;
-  // The red dot of copies and streams differs, and so does the seq of copies.
-  const isServerChoice = ["api-3", "st-1"].includes(fields.clientMsgNo);
-  if (isServerChoice) return { ...fields, messageSeq: 0, noPersist, syncOnce };
+  // The seq of copies differs, and the red dot of streams.
+  if (fields.clientMsgNo === "api-3") return { ...fields, messageSeq: 0, header };
+  if (fields.clientMsgNo === "st-1") return { ...fields, messageSeq: 0, noPersist, syncOnce };
   return { ...fields, header };
 }
 

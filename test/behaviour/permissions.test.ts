@@ -291,6 +291,36 @@ t.test(
   },
 );
 
+t.test(
+  "with messages.backendMayImpersonate, or in the dialect, a backend sends to a group in the name of a user who is not a member, who still may not",
+  async (t) => {
+    for (const settings of [
+      { JINDOU_MESSAGES_BACKEND_MAY_IMPERSONATE: "true" },
+      { JINDOU_API_DIALECT: "wukongim" },
+    ]) {
+      const target = await startWorld(t, settings);
+      await target.ok("/channel", { ...wire(group("team")), subscribers: ["ann"] });
+      const send = async (from: string, to: string, fields: object = {}) => {
+        const { status } = await target.send(from, group(to), "hello", fields);
+        return status === 200;
+      };
+      const post = async (type: string) => {
+        const event = { type, data: "{}" };
+        const body = { ...wire(group("team")), from_uid: "eve", client_msg_no: "s", event };
+        return (await target.call("/event", body)).status;
+      };
+      t.ok(await send("eve", "team"), "a message");
+      t.ok(await send("eve", "team", { header: { sync_once: 1 } }), "a command");
+      t.equal(await post("___TextMessageStart"), 200, "a stream");
+      t.notOk(await send("eve", "none"), "a group that does not exist");
+      await target.ok("/channel/blacklist_add", { ...wire(group("team")), uids: ["mallory"] });
+      t.notOk(await send("mallory", "team"), "the denylist applies");
+      const client = await target.join(t, "eve");
+      await t.rejects(client.send(group("team"), "hello"), { code: "not_subscriber" });
+    }
+  },
+);
+
 async function historyOf(world: World, channel: ChannelRef) {
   const query = new URLSearchParams({
     channel_id: channel.id,

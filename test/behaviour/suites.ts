@@ -31,6 +31,7 @@ export const SUITES = {
     "users",
     "wkproto",
     "wukongim",
+    "wukongim-copies",
     "wukongim-reads",
     "wukongim-sdk",
   ],

@@ -174,11 +174,11 @@ function wukongimResult(
 function encodeWukongim(push: Push): Frames {
   switch (push.kind) {
     case "message":
-      return recvNotification(push.channel, push.message);
+      return recvNotification(push.channel, push.message, push);
     case "messages":
       return push.messages.map((message) => recvNotification(push.channel, message));
     case "command":
-      return recvNotification(push.channel, push.message, { isCommand: true });
+      return recvNotification(push.channel, push.message, { ...push, isCommand: true });
     case "event":
       return eventNotification(clientEvent(push.event));
     case "stream":
@@ -197,16 +197,16 @@ function encodeWukongim(push: Push): Frames {
 function recvNotification(
   channel: ChannelRef,
   message: Message,
-  { isCommand } = { isCommand: false },
+  { isCommand = false, isOwn = false }: { isCommand?: boolean; isOwn?: boolean } = {},
 ): string {
-  const { noPersist, redDot } = message.header;
+  const { noPersist, redDot, syncOnce } = message.header;
   const { topic = "", setting = 0 } = message.passthrough ?? {};
   const isStream = message.stream?.state === "active";
   return notification("recv", {
     header: {
       noPersist: noPersist || undefined,
-      redDot: redDot || undefined,
-      syncOnce: isCommand || undefined,
+      redDot: (redDot && !isOwn) || undefined,
+      syncOnce: isCommand || syncOnce || undefined,
     },
     setting:
       isStream || setting !== 0 || topic !== ""

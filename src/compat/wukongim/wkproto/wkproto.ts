@@ -8,6 +8,7 @@ import {
   GROUP_CHANNEL,
   isId,
   type Message,
+  type MessageHeader,
   type Passthrough,
   PERSON_CHANNEL,
   SYSTEM_UID,
@@ -144,7 +145,6 @@ class WkprotoCodec implements Codec {
   readonly #packets: PacketStream;
   #status: "new" | "connecting" | "connected" | "refused" = "new";
   #version = NEWEST_VERSION;
-  #uid = "";
   #clientTimestamp = 0n;
   #clientKey = "";
   #cipher: PayloadCipher | undefined;
@@ -240,8 +240,10 @@ class WkprotoCodec implements Codec {
         return this.#send(flags, readSend(body, this.#version));
       case PACKETS.recvack: {
         const { messageId, messageSeq } = readRecvack(body);
-        if ((flags & FLAGS.syncOnce) !== 0)
+        if ((flags & FLAGS.syncOnce) !== 0) {
+          if (messageSeq === 0) return undefined; // the command is not in the inbox
           return { kind: "commandack", ref: 0, inboxSeqs: [messageSeq] };
+        }
         return {
           kind: "recvack",
           ref: 0,
@@ -261,7 +263,6 @@ class WkprotoCodec implements Codec {
 
   #connect(packet: ConnectPacket): Operation | FrameError {
     this.#version = Math.min(packet.version, NEWEST_VERSION);
-    this.#uid = packet.uid;
     this.#clientTimestamp = packet.clientTimestamp;
     const flag = DEVICE_FLAGS.find((deviceFlag) => deviceFlag === packet.deviceFlag);
     if (!isId(packet.uid)) return refusedConnect("uid is not a valid id");
@@ -364,11 +365,11 @@ class WkprotoCodec implements Codec {
   encodePush(push: Push): Frames {
     switch (push.kind) {
       case "message":
-        return this.#encodeRecv(push.channel, push.message);
+        return this.#encodeRecv(push.channel, push.message, push.isOwn);
       case "messages":
         return push.messages.map((message) => this.#encodeRecv(push.channel, message));
       case "command":
-        return this.#encodeRecv(push.channel, push.message, FLAGS.syncOnce);
+        return this.#encodeRecv(push.channel, push.message, push.isOwn, FLAGS.syncOnce);
       case "event":
         return this.#version < EVENT_VERSION ? NO_FRAMES : eventFrame(clientEvent(push.event));
       case "stream":
@@ -434,8 +435,8 @@ class WkprotoCodec implements Codec {
   }
 
   /** Returns the RECV packet. If it is cached, only payload and signature are computed again. */
-  #encodeRecv(channel: ChannelRef, message: Message, command = 0): Uint8Array {
-    const flags = command | this.#flagsFor(message);
+  #encodeRecv(channel: ChannelRef, message: Message, isOwn = false, command = 0): Uint8Array {
+    const flags = command | flagsOf(message.header, isOwn);
     if (this.#cipher === undefined)
       return writeRecv(this.#packetOf(channel, message, flags), this.#version);
     const cached = this.#cachedRecvs.get(this.#version);
@@ -446,13 +447,6 @@ class WkprotoCodec implements Codec {
     const channelId = channel.id;
     this.#cachedRecvs.set(this.#version, { message, channelId, flags, recv });
     return recv.encryptFor(this.#cipher);
-  }
-
-  /** Returns the flags. The sender's copy has no red dot, unless group members share the frame. */
-  #flagsFor({ header, fromUid, channel }: Message): number {
-    const isShared = channel.type === GROUP_CHANNEL && !this.isPrivate;
-    const isOwn = fromUid === this.#uid && !isShared;
-    return (header.noPersist ? FLAGS.noPersist : 0) | (header.redDot && !isOwn ? FLAGS.redDot : 0);
   }
 
   #packetOf(channel: ChannelRef, message: Message, flags: number): RecvPacket {
@@ -502,4 +496,12 @@ function refusedConnect(problem: string): FrameError {
 
 function eventFrame({ timestampMs, ...event }: ClientEvent): Uint8Array {
   return writeEvent({ ...event, timestampMs: BigInt(Math.trunc(timestampMs)) });
+}
+
+function flagsOf({ noPersist, redDot, syncOnce }: MessageHeader, isOwn: boolean): number {
+  return (
+    (noPersist ? FLAGS.noPersist : 0) |
+    (redDot && !isOwn ? FLAGS.redDot : 0) |
+    (syncOnce ? FLAGS.syncOnce : 0)
+  );
 }

@@ -20,7 +20,7 @@
 --             stored          u8    1 if the message is stored, else 0
 --             red dot         u8    1 if it has a red dot, else 0
 --             dedupe          u8    1 if it has a dedupe key, else 0
---             check           u8    1 to 4: check of the sender, see `permission.lua`; 0: no check
+--             check           u8    1 to 5: check of the sender, see `permission.lua`; 0: no check
 --             expires         u8    1 if it expires, else 0
 --             refusal         u8    refusal that the caller decided on, 0 if there is none
 --        then for each channel

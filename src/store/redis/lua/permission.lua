@@ -31,6 +31,7 @@ end
 local FRIENDS = 2 -- the allowlist of the receiver applies too
 local EXEMPT = 3 -- the sender is a system account
 local OPEN = 4 -- the receiver is a system account
+local NAMED = 5 -- a backend sends in a user's name: the user need not be a member
 
 -- `info` and `lists` are fields of the group's head.
 local function group_refusal(info, lists, base, key, uid, check)
@@ -39,7 +40,7 @@ local function group_refusal(info, lists, base, key, uid, check)
   if uid == SYSTEM_UID or check == EXEMPT then
     bits = bits + SYSTEM
   elseif record ~= NO_RECORD then
-    if is_member(base, key, uid) then bits = bits + MEMBER end
+    if check == NAMED or is_member(base, key, uid) then bits = bits + MEMBER end
     if lists then
       if redis.call('SISMEMBER', base .. 'denylist:' .. key, uid) == 1 then bits = bits + DENIED end
       if bit.band(tonumber(lists), HAS_ALLOWLIST) ~= 0 and redis.call('SISMEMBER', base .. 'allowlist:' .. key, uid) == 0 then bits = bits + UNLISTED end

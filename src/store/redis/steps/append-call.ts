@@ -186,6 +186,8 @@ function checkOf(
       return [3, 0];
     case "check_open":
       return [4, 0];
+    case "check_named":
+      return [5, 0];
     default:
       return [0, codeOf(permission)];
   }

@@ -1,0 +1,73 @@
+// Copies for the sender's own devices and commands that are not stored, as WuKongIM's clients see
+// them [decisions: As WuKongIM's clients see it].
+
+import { type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-client.ts";
+import { t } from "../support/suite.ts";
+import { connectWkproto, type WkprotoClient } from "../support/wkproto-client.ts";
+import { person, startWorld, type World, wire } from "./world.ts";
+
+const RED_DOT = 2;
+const SYNC_ONCE = 4;
+
+/** Connects one user with both of WuKongIM's protocols. */
+async function connectTwice(test: typeof t, world: World, uid: string) {
+  await world.register(uid, { flag: 1 });
+  const port = world.clientPort;
+  const json = await openJsonRpc(test, { port });
+  const token = `token-${uid}`;
+  await json.request("connect", { uid, token, deviceFlag: 1, deviceId: "json" });
+  const binary = await connectWkproto(test, { port, uid, token, deviceFlag: 1 });
+  return { uid, json, binary };
+}
+
+/** Returns whether the next received message has a flag, in both protocols. */
+async function flagsOf(
+  { json, binary }: { json: JsonRpcClient; binary: WkprotoClient },
+  clientMsgNo: string,
+) {
+  const isIt = (message: { clientMsgNo?: unknown }) => message.clientMsgNo === clientMsgNo;
+  await json.waitFor(() => json.all("recv").some(isIt), clientMsgNo);
+  await binary.next("RECV", isIt);
+  const { header } = json.all("recv").find(isIt);
+  const { flags = 0 } = binary.received.find(({ fields }) => isIt(fields)) ?? {};
+  return {
+    redDot: [header.redDot === true, (flags & RED_DOT) !== 0],
+    syncOnce: [header.syncOnce === true, (flags & SYNC_ONCE) !== 0],
+  };
+}
+
+for (const encryption of ["true", "false"])
+  t.test(
+    `the copy for the sender's own devices has no red dot, and an unstored command has syncOnce (encryption: ${encryption})`,
+    async (t) => {
+      const world = await startWorld(t, { JINDOU_PROTOCOL_WKPROTO_ENCRYPTION: encryption });
+      const ann = await connectTwice(t, world, "ann");
+      const ben = await connectTwice(t, world, "ben");
+      const channels = [await world.newGroup(["ann", "ben"]), person("ben")];
+      await world.untilSubscribed();
+      for (const [at, channel] of channels.entries()) {
+        const send = (no: string, header: object) =>
+          world.ok("/message/send", {
+            ...{ from_uid: "ann", client_msg_no: no, header, ...wire(channel) },
+            payload: "eyJ0eXBlIjoxfQ==",
+          });
+        await send(`m${at}`, { red_dot: 1 });
+        t.same((await flagsOf(ann, `m${at}`)).redDot, [false, false], "the sender's copy");
+        t.same((await flagsOf(ben, `m${at}`)).redDot, [true, true], "the other user's copy");
+        await send(`c${at}`, { sync_once: 1, no_persist: 1 });
+        for (const user of [ann, ben])
+          t.same((await flagsOf(user, `c${at}`)).syncOnce, [true, true], "an unstored command");
+        const params = { channelId: channel.id, channelType: channel.type, clientMsgNo: `s${at}` };
+        await ann.json.request("send", {
+          ...params,
+          header: { redDot: true },
+          payload: { type: 1 },
+        });
+        t.same((await flagsOf(ben, `s${at}`)).redDot, [true, true]);
+        await ann.binary.next("RECV", (recv) => recv.clientMsgNo === `s${at}`);
+        const own = ann.binary.received.find(({ fields }) => fields.clientMsgNo === `s${at}`);
+        t.equal((own?.flags ?? 0) & RED_DOT, 0, "the copy for another device");
+        t.notOk(ann.json.all("recv").some((recv) => recv.clientMsgNo === `s${at}`));
+      }
+    },
+  );
