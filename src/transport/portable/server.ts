@@ -115,7 +115,9 @@ export class PortableServer implements DriverServer {
     const context = { behaviour, topics: this.#topics, turnEnd: this.#turnEnd, sockets };
     this.#http.on("upgrade", (req: IncomingMessage, stream: Socket, head: Buffer) => {
       const connection = this.#byStream.get(stream);
-      if (connection === undefined) return void stream.destroy();
+      // `ws` would not open a socket whose peer has already ended it.
+      if (connection === undefined || !stream.readable || !stream.writable)
+        return void stream.destroy();
       if (!isHandshake(req)) return this.#parseAgain(req, stream, head);
       const res = new ServerResponse(req);
       res.assignSocket(stream);
