@@ -1,7 +1,13 @@
 // One listening address of the portable driver: `node:http` parses requests, `ws` serves client
 // sockets. State: the open connections, responses and sockets of the address.
 
-import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingMessage,
+  type Server,
+  type ServerOptions,
+  ServerResponse,
+} from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { Server as TcpServer } from "node:net";
 import {
@@ -9,7 +15,7 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from "node:tls";
-import { type ServerOptions, WebSocketServer } from "ws";
+import { type ServerOptions as SocketOptions, WebSocketServer } from "ws";
 import type {
   DriverConnection,
   DriverHandler,
@@ -60,16 +66,22 @@ export class PortableServer implements DriverServer {
   #opened: (connection: DriverConnection) => void = () => {};
   #closed: () => void = () => {};
   #refusal: (problem: HeadProblem) => HeadRefusal = () => ({ status: 400, body: "" });
+  #servesSockets = false;
   #ticks: NodeJS.Timeout | undefined;
 
   constructor(tls: Tls | undefined, maxHeadBytes: number) {
-    this.#http = createServer({
+    // The types of Node.js 20 lack `shouldUpgradeCallback`, and Node.js before 24.9 ignores it.
+    const options: ServerOptions & {
+      readonly shouldUpgradeCallback: (req: IncomingMessage) => boolean;
+    } = {
+      shouldUpgradeCallback: (req) => this.#servesSockets && isHandshake(req),
       maxHeaderSize: maxHeadBytes,
       headersTimeout: HEAD_MS,
       keepAliveTimeout: KEEP_ALIVE_MS,
       connectionsCheckingInterval: TICK_MS,
       requireHostHeader: false, // the transport checks the Host
-    });
+    };
+    this.#http = createServer(options);
     this.#http.maxHeadersCount = 0; // headers above the limit would be ignored
     const [parse] = this.#http.listeners("connection");
     this.#http.removeAllListeners("connection");
@@ -101,7 +113,7 @@ export class PortableServer implements DriverServer {
 
   serveSockets<Data>(behaviour: SocketBehaviour<Data>): void {
     // The types of `ws` lack `closeTimeout`.
-    const options: ServerOptions & { readonly closeTimeout: number } = {
+    const options: SocketOptions & { readonly closeTimeout: number } = {
       noServer: true,
       clientTracking: false,
       autoPong: false,
@@ -111,6 +123,7 @@ export class PortableServer implements DriverServer {
       handleProtocols: ([protocol]) => protocol ?? false,
     };
     const handshakes = new WebSocketServer(options);
+    this.#servesSockets = true;
     const sockets = this.#sockets as Set<PortableSocket<Data>>;
     const context = { behaviour, topics: this.#topics, turnEnd: this.#turnEnd, sockets };
     this.#http.on("upgrade", (req: IncomingMessage, stream: Socket, head: Buffer) => {
@@ -284,7 +297,7 @@ export class PortableServer implements DriverServer {
 
   /**
    * Parses a request again without its header Upgrade. A server may ignore an upgrade that it does
-   * not know, such as the one to HTTP/2 that Java's client offers, but Node.js cannot.
+   * not know, such as the one to HTTP/2 that Java's client offers, but Node.js before 24.9 cannot.
    */
   #parseAgain(req: IncomingMessage, stream: Socket, rest: Buffer): void {
     const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
