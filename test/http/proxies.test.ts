@@ -1,0 +1,215 @@
+// Runs the proxy configurations of docs/operations.md in front of a node: calls, a stream, a login
+// and a message on a client socket, and requests that try to smuggle a second one.
+
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { connect, createServer } from "node:net";
+import { delimiter, join } from "node:path";
+import t, { type Test } from "tap";
+import { openFeed } from "../behaviour/feed.ts";
+import { eventually, group, startWorld, TIMEOUT_MS } from "../behaviour/world.ts";
+import { blocks, ROOT, readPage } from "../docs/pages.ts";
+import { tempFolder } from "../support/broker.ts";
+import { tieToParent } from "../support/child.ts";
+import { openNative } from "../support/native-client.ts";
+
+const TOKEN = "a-static-token-of-the-test";
+const TOOLS = execFileSync(join(ROOT, ".ci/tools"), ["--print"], { encoding: "utf8" }).trim();
+const FOLDERS = [
+  ...(process.env.PATH ?? "").split(delimiter),
+  ...["/usr/sbin", join(TOOLS, "usr/bin"), join(TOOLS, "usr/sbin")],
+];
+const LIBRARIES = join(TOOLS, "usr/lib/x86_64-linux-gnu");
+const PAGE = blocks(readPage("docs/operations.md"));
+
+interface Ports {
+  readonly api: number;
+  readonly clients: number;
+}
+
+/** A proxy: the name of its program and of its block on the page, and how it is started. */
+interface Proxy {
+  readonly name: string;
+  readonly program: string;
+  /** Returns the whole configuration around the block of the page. */
+  wrap(block: string, folder: string): string;
+  args(file: string, folder: string): readonly string[];
+}
+
+const PROXIES: readonly Proxy[] = [
+  {
+    name: "nginx",
+    program: "nginx",
+    wrap: (block, folder) =>
+      `daemon off; master_process off; pid ${folder}/pid; error_log stderr;
+events {} http { access_log off;
+${["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${folder}/${name};`).join("\n")}
+${block} }`,
+    args: (file) => ["-c", file],
+  },
+  {
+    name: "haproxy",
+    program: "haproxy",
+    wrap: (block) => `${block}\n`,
+    args: (file) => ["-db", "-f", file],
+  },
+  {
+    name: "caddy",
+    program: "caddy",
+    wrap: (block) => `{\n  admin off\n}\n${block}\n`,
+    args: (file) => ["run", "--adapter", "caddyfile", "--config", file],
+  },
+  {
+    name: "apache",
+    program: "apache2",
+    wrap: (block, folder) => {
+      const installed = "/usr/lib/apache2/modules";
+      const modules = existsSync(installed) ? installed : join(TOOLS, installed);
+      const load = ["mpm_event", "authz_core", "proxy", "proxy_http"]
+        .map((name) => `LoadModule ${name}_module ${modules}/mod_${name}.so`)
+        .join("\n");
+      const listens = [...block.matchAll(/\*:(\d+)/g)].map(([, port]) => `Listen ${port}`);
+      return `ServerRoot ${folder}\nServerName localhost\nPidFile ${folder}/pid\nMutex file:${folder}\nDefaultRuntimeDir ${folder}\nErrorLog ${folder}/errors\n${load}\n${listens.join("\n")}\n${block}\n`;
+    },
+    args: (file) => ["-X", "-f", file],
+  },
+];
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === "string") throw new Error("the port is unknown");
+  return address.port;
+}
+
+/** Starts the proxy in front of a node with these ports. Resolves to the ports of the proxy. */
+async function startProxy(t: Test, proxy: Proxy, path: string, node: Ports): Promise<Ports> {
+  const block = PAGE.find(({ language }) => language === proxy.name)?.text ?? "";
+  const ports = { api: await freePort(), clients: await freePort() };
+  const local = block
+    .replaceAll("8200", String(ports.clients))
+    .replaceAll("8001", String(ports.api))
+    .replaceAll("5200", String(node.clients))
+    .replaceAll("5001", String(node.api));
+  const folder = await tempFolder(t);
+  const file = join(folder, "proxy.conf");
+  await writeFile(file, proxy.wrap(local, folder));
+  const child = spawn(...tieToParent(path, proxy.args(file, folder)), {
+    env: { ...process.env, HOME: folder, LD_LIBRARY_PATH: LIBRARIES },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding("utf8").on("data", (text: string) => {
+      output += text;
+    });
+  t.teardown(() => void child.kill("SIGKILL"));
+  await eventually(async () => {
+    if (child.exitCode !== null) throw new Error(`${proxy.name} exited: ${output}`);
+    const ready = await fetch(`http://127.0.0.1:${ports.api}/readyz`).catch(() => undefined);
+    return ready?.status === 200;
+  });
+  return ports;
+}
+
+/**
+ * Requests of which a proxy and the node may see different numbers: the hidden one is the body for
+ * a parser that reads the head as intended.
+ */
+function smuggling(hidden: string): readonly string[] {
+  const head = "POST /user/onlinestatus HTTP/1.1\r\nhost: x\r\n";
+  const te = (value: string) =>
+    `${head}content-length: 4\r\n${value}\r\n\r\n${hidden.length.toString(16)}\r\n${hidden}\r\n0\r\n\r\n`;
+  return [
+    te("transfer-encoding: chunked"),
+    `${head}content-length: 0\r\ncontent-length: ${hidden.length}\r\n\r\n${hidden}`,
+    `${head}content-length: +0\r\n\r\n${hidden}`,
+    `${head}content-length : ${hidden.length}\r\n\r\n${hidden}`,
+    te("transfer-encoding: xchunked"),
+    te("transfer-encoding : chunked"),
+    te("transfer-encoding: chunked, identity"),
+    te("transfer-encoding:\tchunked"),
+    te("x: y\ntransfer-encoding: chunked"),
+  ];
+}
+
+/** Sends the bytes and resolves when the peer has closed the connection or replied. */
+async function exchange(port: number, bytes: string): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const socket = connect(port, "127.0.0.1", () => socket.write(bytes));
+    const end = () => {
+      socket.destroy();
+      resolve();
+    };
+    socket.setTimeout(2000, end);
+    socket.on("error", end);
+    socket.on("close", end);
+    socket.on("data", end);
+  });
+}
+
+for (const proxy of PROXIES) {
+  const path = FOLDERS.map((folder) => join(folder, proxy.program)).find((file) =>
+    existsSync(file),
+  );
+  t.test(
+    `${proxy.name} with the documented configuration carries calls, a stream and a client socket, and no smuggled request`,
+    { skip: path === undefined ? `${proxy.program} is not installed` : false },
+    async (t) => {
+      const headers = { token: TOKEN };
+      const world = await startWorld(t, {
+        JINDOU_API_TOKEN: TOKEN,
+        JINDOU_API_TRUSTED_PROXIES: "127.0.0.1",
+        JINDOU_CLIENT_TRUSTED_PROXIES: "127.0.0.1",
+      });
+      const node = { api: world.apiPort, clients: world.clientPort };
+      const ports = await startProxy(t, proxy, path ?? "", node);
+      const api = `http://127.0.0.1:${ports.api}`;
+      const post = async (target: string, body: object) => {
+        const response = await fetch(`${api}${target}`, {
+          method: "POST",
+          headers: { ...headers, "content-type": "application/json" },
+          body: JSON.stringify(body),
+        });
+        t.equal(response.status, 200, target);
+        return response.json();
+      };
+      await post("/user/token", { uid: "alice", token: "token-alice", device_flag: 0 });
+      const lobby = { channel_id: "lobby", channel_type: 2 };
+      await post("/channel", { ...lobby, subscribers: ["alice", "bob"] });
+
+      const login = { uid: "alice", token: "token-alice", timeoutMs: TIMEOUT_MS };
+      const alice = await openNative(t, { ...login, port: ports.clients });
+      await alice.connect();
+      const payload = Buffer.from('{"type":1,"content":"hello"}').toString("base64");
+      await post("/message/send", { ...lobby, from_uid: "bob", payload });
+      t.equal((await alice.nextMessage()).fromUid, "bob", "a message arrives");
+      const { messageSeq } = await alice.send(group("lobby"), "hi");
+      t.equal(messageSeq, 2, "a message is sent");
+
+      const event = { ...lobby, client_msg_no: "s", from_uid: "bob" };
+      const add = (type: string, data = "") => post("/event", { ...event, event: { type, data } });
+      await add("___TextMessageStart");
+      const viewer = "uid=alice&token=token-alice&device_flag=0";
+      const feeds = await Promise.all([
+        openFeed(t, `${api}/stream/2/lobby/s`, headers),
+        openFeed(t, `http://127.0.0.1:${ports.clients}/stream/2/lobby/s?${viewer}`),
+      ]);
+      await add("___TextMessageContent", "It is ");
+      for (const feed of feeds) await eventually(() => feed.text() === "It is "); // before the stream has ended
+      await add("___TextMessageEnd");
+      for (const feed of feeds) await feed.ended;
+
+      const body = JSON.stringify({ channel_id: "smuggled", channel_type: 2 });
+      const hidden = `POST /channel HTTP/1.1\r\nhost: x\r\ntoken: ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+      await Promise.all(smuggling(hidden).map((bytes) => exchange(ports.api, bytes)));
+      const state = await fetch(`${api}/channel/state?channel_id=smuggled&channel_type=2`, {
+        headers,
+      });
+      t.equal(state.status, 404, "no smuggled request was served");
+    },
+  );
+}
