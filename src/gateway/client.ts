@@ -11,6 +11,7 @@ import {
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
 import { sessionName } from "../broker/session-names.ts";
+import { networkOf } from "../lib/network.ts";
 import {
   type Codec,
   FrameError,
@@ -19,6 +20,7 @@ import {
   type Ref,
 } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
+import type { FrameTurns } from "./frame-turns.ts";
 import { endsMissedSince } from "./missed-ends.ts";
 import {
   admit,
@@ -37,6 +39,7 @@ import {
   type GreetingBytes,
   joining,
   type Reservation,
+  SMALL_GREETING_BYTES,
   type UserRates,
 } from "./rates.ts";
 import { type Session, sendFrames } from "./session.ts";
@@ -52,6 +55,7 @@ export interface ClientContext {
   };
   readonly rates: UserRates;
   readonly greetings: GreetingBytes;
+  readonly turns: FrameTurns;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
@@ -64,6 +68,14 @@ interface Charge {
 
 /** Close code for a message that is too big [RFC 6455 7.4.1]. */
 const TOO_BIG = 1009;
+
+interface WaitingFrame {
+  readonly data: Uint8Array;
+  readonly isText: boolean;
+}
+
+/** A client with more waiting frames is closed. It may send a whole burst at once. */
+const MAX_WAITING_FRAMES = 4096;
 
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
 
@@ -79,6 +91,10 @@ export class Client implements ConnectionHandler {
   /** `undefined` before the login and after the removal of the session from the store has begun. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
+  /** Frames that wait for their turn. */
+  readonly #waiting: WaitingFrame[] = [];
+  /** Work of the frame that is being processed, in frames. */
+  #work = 0;
   /** Reason to end the connection as soon as its requests in progress are answered. */
   #finishing: CloseReason | undefined;
 
@@ -98,6 +114,37 @@ export class Client implements ConnectionHandler {
   received(data: Uint8Array, isText: boolean): void {
     if (this.#isOver() || this.#finishing !== undefined) return;
     this.#metrics().frameIn(data.length);
+    if (this.#mustWait(data.length)) this.#wait(data, isText);
+    else this.#process(data, isText);
+  }
+
+  /** Also true while earlier frames of the client wait, so that frames keep their order. */
+  #mustWait(bytes: number): boolean {
+    if (this.#waiting.length > 0) return true;
+    return this.#status === "open" ? this.#rate.isHeavy(now()) : bytes > SMALL_GREETING_BYTES;
+  }
+
+  #wait(data: Uint8Array, isText: boolean): void {
+    const key = this.#session?.uid ?? `@${networkOf(this.#connection.remoteAddress)}`;
+    const hasRoom =
+      this.#waiting.length < MAX_WAITING_FRAMES && this.#context.turns.add(key, this, data.length);
+    if (!hasRoom) return this.end("rate_limited");
+    const copy = new Uint8Array(data); // the transport reuses the memory
+    this.#waiting.push({ data: copy, isText });
+  }
+
+  processNext(): number {
+    const frame = this.#waiting.shift();
+    if (frame === undefined) return 0;
+    const { data, isText } = frame;
+    this.#context.turns.remove(data.length);
+    if (this.#isOver() || this.#finishing !== undefined) return 0;
+    this.#work = frameCost(data.length);
+    this.#process(data, isText);
+    return this.#work;
+  }
+
+  #process(data: Uint8Array, isText: boolean): void {
     const nowMs = now();
     const waitMs = this.#rate.frame(data.length, nowMs);
     if (waitMs > 0 && (this.#rate.isExhausted(nowMs) || this.#status !== "open"))
@@ -226,6 +273,7 @@ export class Client implements ConnectionHandler {
     const cost = costOf(operation, session, operations);
     const delivery = deliveryOf(operation, session, operations);
     const reserved = this.#rate.reserve(cost, delivery);
+    this.#work += 1 + cost + delivery;
     this.#metrics().worked(operation.kind, frameCost(bytes) + delivery);
     try {
       const result = operate(session, operation, operations);

@@ -30,6 +30,9 @@ const CONNECT_WORK = 10;
 /** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
 const REFUSED_WORK = 1;
 
+/** Share of a burst after which the frames of a user wait for their turn (`frame-turns.ts`). */
+const HEAVY_SHARE = 0.03;
+
 export interface Rate {
   /** Charges the work of storing this number of copies of a command. Throws like `requirePaid`. */
   admit(copies: number): void;
@@ -216,6 +219,11 @@ export class ConnectionRate implements Rate {
     return this.#own.exhausted || (this.#user?.refused.waitMs(nowMs) ?? 0) > 0;
   }
 
+  /** True if the user has spent so much lately that the user's frames must not delay others. */
+  isHeavy(nowMs: number): boolean {
+    return this.#user?.work.hasSpent(HEAVY_SHARE, nowMs) ?? false;
+  }
+
   join(user: UserRate): void {
     this.#user = user;
   }
@@ -343,8 +351,11 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
   };
 }
 
-/** First frames up to this size are not counted: opening a connection costs more than a scan. */
-const FREE_GREETING_BYTES = 8192;
+/**
+ * First frames up to this size are not counted and need not wait for their turn: opening a
+ * connection costs more than a scan.
+ */
+export const SMALL_GREETING_BYTES = 8192;
 /** Lets a hundred clients of a network, each with a thousand resume points, log in at once. */
 const GREETING_LIMIT: RateLimit = { perSecond: 2 * 1024 * 1024, burst: 16 * 1024 * 1024 };
 const MAX_NETWORKS = 10_000;
@@ -359,7 +370,7 @@ export class GreetingBytes {
 
   /** Charges the bytes and returns 0, or returns the milliseconds to wait and charges nothing. */
   take(address: string, bytes: number, nowMs: number): number {
-    if (bytes <= FREE_GREETING_BYTES) return 0;
+    if (bytes <= SMALL_GREETING_BYTES) return 0;
     const network = networkOf(address);
     const budget = this.#budgets.get(network) ?? new TokenBucket(GREETING_LIMIT, nowMs);
     const waitMs = budget.waitMs(nowMs, Math.min(bytes, GREETING_LIMIT.burst));
@@ -369,7 +380,7 @@ export class GreetingBytes {
   }
 
   refund(address: string, bytes: number): void {
-    if (bytes > FREE_GREETING_BYTES) this.#budgets.get(networkOf(address))?.charge(-bytes);
+    if (bytes > SMALL_GREETING_BYTES) this.#budgets.get(networkOf(address))?.charge(-bytes);
   }
 }
 

@@ -61,6 +61,14 @@ export class TokenBucket {
     return this.#limit.perSecond > 0 && this.#refusedCost >= this.#limit.burst;
   }
 
+  /** True if more than this share of a burst is missing. False without a limit. */
+  hasSpent(share: number, nowMs: number): boolean {
+    const { perSecond, burst } = this.#limit;
+    if (perSecond === 0) return false;
+    this.#refill(nowMs);
+    return this.#tokens < burst * (1 - share);
+  }
+
   isFull(nowMs: number): boolean {
     this.#refill(nowMs);
     return this.#tokens >= this.#limit.burst || this.#limit.perSecond === 0;

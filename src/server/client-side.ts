@@ -10,6 +10,7 @@ import type { Config } from "../config/schema.ts";
 import { CatchUps, type ReadLimits } from "../gateway/catch-up.ts";
 import type { ClientContext } from "../gateway/client.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
+import { FrameTurns } from "../gateway/frame-turns.ts";
 import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
 import { GreetingBytes } from "../gateway/rates.ts";
@@ -196,6 +197,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
     },
     rates: node.rates,
     greetings: new GreetingBytes(),
+    turns: new FrameTurns(),
     onError: errorLog(node, "gateway"),
   };
 }

@@ -199,7 +199,9 @@ t.test(
   async (t) => {
     const frame = connect(fill("[],", '"resume":[…[]]').slice(0, -300));
     const codes = new Set<number>();
-    for (let i = 0; i < 200 && !codes.has(4100); i++) codes.add(await stranger(250, frame));
+    for (let i = 0; i < 20 && !codes.has(4100); i++)
+      for (const code of await Promise.all(Array.from({ length: 20 }, () => stranger(250, frame))))
+        codes.add(code); // many at once, because the budget grows while the test waits
     t.ok(codes.has(4100), "the network is closed with 4100");
     const login = (padding: string) =>
       `{"jsonrpc":"2.0","id":"1","method":"connect","params":{"protocol":1,"uid":"bob","resume":[${padding}],"token":"t"}}`;

@@ -3,6 +3,7 @@
 
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
+import { FrameTurns } from "../../src/gateway/frame-turns.ts";
 import {
   ConnectionRate,
   GreetingBytes,
@@ -116,6 +117,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
       limits: { authTimeoutMs: 60_000, maxInFlightOperations: 10_000 },
       rates,
       greetings: new GreetingBytes(),
+      turns: new FrameTurns(),
       onError: (error) => world.bugs.push(error),
     },
   );

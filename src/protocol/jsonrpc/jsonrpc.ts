@@ -40,6 +40,10 @@ const SUBPROTOCOL = "jindou.jsonrpc.v1";
 
 /** Maximum length of a request's id, limited because the id is stored until the response. */
 const MAX_ID_LENGTH = 128;
+/** Maximum number of values in a request. A list of users, the longest one, has 10,000. */
+const MAX_VALUES = 20_000;
+const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} values`;
+
 /** Maximum length of the JSON text of a request's id or method, which may be escaped. */
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
@@ -120,8 +124,9 @@ class JsonRpcCodec implements Codec {
         yield* this.#decodeBatch(bytes, values, admit);
         continue;
       }
-      if (!admit(bytes.length, values)) {
-        const refusal = this.#refuseUnread(bytes);
+      const isAdmitted = admit(bytes.length, values);
+      if (!isAdmitted || values > MAX_VALUES) {
+        const refusal = this.#refuseUnread(bytes, isAdmitted ? "too_large" : "rate_limited");
         if (refusal !== undefined) yield refusal;
         continue;
       }
@@ -140,6 +145,8 @@ class JsonRpcCodec implements Codec {
     const items = itemsOf(bytes);
     // The first request pays for all values, because the whole batch is parsed.
     const isAdmitted = admit(items[0]?.length ?? 0, values);
+    if (isAdmitted && values > MAX_VALUES)
+      return yield this.#malformed(RPC_CODES.invalidRequest, TOO_MANY_VALUES);
     if (isAdmitted && parseDocument(bytes) === undefined) return yield this.#notJson();
     if (items.length === 0 || items.length > MAX_BATCH_REQUESTS) {
       const problem = `A batch must have 1 to ${MAX_BATCH_REQUESTS} requests`;
@@ -147,7 +154,9 @@ class JsonRpcCodec implements Codec {
     }
     const batch = new Batch();
     const requests = items.map((item) =>
-      isAdmitted ? this.#read(parseDocument(item), batch) : this.#refuseUnread(item, batch),
+      isAdmitted
+        ? this.#read(parseDocument(item), batch)
+        : this.#refuseUnread(item, "rate_limited", batch),
     );
     for (const [at, request] of requests.entries()) {
       if (at === 0 || !isAdmitted || admit(items[at]?.length ?? 0, 0)) {
@@ -181,10 +190,15 @@ class JsonRpcCodec implements Codec {
   }
 
   /** Reads only the id and the method. Returns `undefined` if no response is expected. */
-  #refuseUnread(bytes: Uint8Array, batch?: Batch): FrameError | undefined {
+  #refuseUnread(
+    bytes: Uint8Array,
+    code: "rate_limited" | "too_large",
+    batch?: Batch,
+  ): FrameError | undefined {
     const request = readHead(bytes);
     if (request.id === undefined) return undefined;
-    return new FrameError("rate_limited", this.#register({ ...request, batch }), "");
+    const message = code === "too_large" ? TOO_MANY_VALUES : "";
+    return new FrameError(code, this.#register({ ...request, batch }), message);
   }
 
   /** The id in the response is null if it does not stand in the first KiB. */

@@ -1,0 +1,93 @@
+// The queue of frames that must not delay other clients. From outside, its order shows only in
+// times, so it is tested by itself, and its bounds on a real node.
+
+import { setImmediate } from "node:timers/promises";
+import { FrameTurns } from "../../src/gateway/frame-turns.ts";
+import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
+import { startBroker } from "../support/broker.ts";
+import { openJsonRpc } from "../support/jsonrpc-client.ts";
+import { connectNative } from "../support/native-client.ts";
+import { t } from "../support/suite.ts";
+
+t.setTimeout(60_000);
+
+const range = (length: number) => Array.from({ length }, (_, i) => i);
+
+/** Adds frames of this work for each key, and returns the keys in the order of their turns. */
+function queue(keys: readonly string[], work: number) {
+  const turns = new FrameTurns();
+  const order: string[] = [];
+  for (const key of keys) {
+    const processNext = () => {
+      turns.remove(10);
+      order.push(key);
+      return work;
+    };
+    if (!turns.add(key, { processNext }, 10)) order.push("refused");
+  }
+  return { turns, order };
+}
+
+t.test("users with waiting frames take turns", async (t) => {
+  const { order } = queue(["eve", "eve", "eve", "bob", "eve", "carol"], 0);
+  while (order.length < 6) await setImmediate();
+  t.equal(order.slice(0, 3).toSorted().join(), "bob,carol,eve");
+  t.same(order.slice(3), ["eve", "eve", "eve"]);
+});
+
+t.test("frames of much work do not share one turn of the event loop", async (t) => {
+  const { order } = queue(["eve", "bob", "carol"], 40);
+  t.same(order, [], "no frame is processed at once");
+  for (const expected of [1, 2, 3]) {
+    await setImmediate();
+    t.equal(order.length, expected);
+  }
+});
+
+t.test("frames over 64 MiB in all are refused until earlier frames were processed", async (t) => {
+  const turns = new FrameTurns();
+  let processed = 0;
+  const bytes = 40 * 1024 * 1024;
+  const client = {
+    processNext() {
+      turns.remove(bytes);
+      processed += 1;
+      return 0;
+    },
+  };
+  t.equal(turns.add("eve", client, bytes), true);
+  t.equal(turns.add("bob", client, bytes), false);
+  while (processed === 0) await setImmediate();
+  t.equal(turns.add("bob", client, bytes), true);
+});
+
+t.test("a whole burst that is sent at once is answered in order", async (t) => {
+  const broker = await startBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
+  const client = await connectNative(t, { port: broker.clientPort, uid: "alice" });
+  const refs: number[] = [];
+  await Promise.all(range(900).map((i) => client.ping().then(() => refs.push(i))));
+  t.same(refs, range(900));
+});
+
+t.test("a client with more than 4,096 waiting frames is closed with 4100", async (t) => {
+  const broker = await startBroker(t, {
+    JINDOU_AUTH_CLIENTS: "none",
+    JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "100",
+    JINDOU_CLIENT_FRAME_BURST: "100000",
+  });
+  const client = await connectNative(t, { port: broker.clientPort, uid: "eve" });
+  const ping = encodeOperation({ kind: "ping", ref: 1 });
+  for (const _ of range(60_000)) client.raw(ping);
+  t.equal((await client.closed).code, 4100);
+});
+
+t.test("a JSON-RPC request with more than 20,000 values is refused with too_large", async (t) => {
+  const broker = await startBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
+  const client = await openJsonRpc(t, { port: broker.clientPort });
+  await client.request("connect", { uid: "alice", token: "", protocol: 1 });
+  const request = (id: string, values: number) =>
+    `{"params":{"x":[${"0,".repeat(values)}0]},"jsonrpc":"2.0","method":"ping","id":"${id}"}`;
+  const { error } = await client.exchange("many", request("many", 20_001));
+  t.equal(error?.data.name, "too_large");
+  t.ok((await client.exchange("fewer", request("fewer", 19_000))).result, "fewer are accepted");
+});
