@@ -16,6 +16,7 @@ import {
   personUid,
   uids,
 } from "./fields.ts";
+import type { MessagePages } from "./message-pages.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 import type { ExplainRefusal } from "./send-refusals.ts";
@@ -135,31 +136,30 @@ export const historyQuery = Type.Object({
 type SendBody = Static<ReturnType<typeof sendBody>>;
 type HistoryQuery = Static<typeof historyQuery>;
 
-export function createMessageCalls(messages: Messages, explain: ExplainRefusal) {
-  return {
-    send(body: SendBody): Outcome {
-      const payload = decodeBase64(body.payload);
-      if (payload === undefined) return notBase64();
-      const input = toInput(body, payload);
-      return messages.send(input).then(sentReply, (error) => explain(error, input.channel));
-    },
+export function createSend(messages: Pick<Messages, "send">, explain: ExplainRefusal) {
+  return (body: SendBody): Outcome => {
+    const payload = decodeBase64(body.payload);
+    if (payload === undefined) return notBase64();
+    const input = toInput(body, payload);
+    return messages.send(input).then(sentReply, (error) => explain(error, input.channel));
+  };
+}
 
-    async history(query: HistoryQuery) {
-      const uid = query.uid || undefined;
-      const channel = { id: query.channel_id, type: query.channel_type };
-      if (channel.type === PERSON_CHANNEL && uid === undefined)
-        return errorReply("bad_request", {
-          message: "uid is required for a personal channel",
-          details: [{ path: "uid", message: "is required" }],
-        });
-      const page = await messages.history({ channel, uid }, toRange(query));
-      const body = {
-        messages: page.messages.map((message) => messageJson(message, uid)),
-        head_seq: page.headSeq,
-        more: page.more ? 1 : 0,
-      };
-      return jsonReply(JSON.stringify(body));
-    },
+export function createHistory(messages: Pick<Messages, "history">, pages: MessagePages) {
+  return async (query: HistoryQuery): Promise<HttpReply> => {
+    const uid = query.uid || undefined;
+    const channel = { id: query.channel_id, type: query.channel_type };
+    if (channel.type === PERSON_CHANNEL && uid === undefined)
+      return errorReply("bad_request", {
+        message: "uid is required for a personal channel",
+        details: [{ path: "uid", message: "is required" }],
+      });
+    const { page, json } = await pages.read(
+      () => messages.history({ channel, uid }, toRange(query)),
+      (message) => messageJson(message, uid),
+    );
+    const more = page.more ? 1 : 0;
+    return jsonReply(`{"messages":${json},"head_seq":${page.headSeq},"more":${more}}`);
   };
 }
 

@@ -19,7 +19,8 @@ import {
 import { createPostEvent, eventBody, eventQuery, refuseUntyped } from "./events.ts";
 import { createManagerCalls, loginBody } from "./managers.ts";
 import { createSendBatch, sendBatchBody } from "./message-batch.ts";
-import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
+import { MessagePages } from "./message-pages.ts";
+import { createHistory, createSend, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, DONE, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
 import { createExplainRefusal } from "./send-refusals.ts";
@@ -331,10 +332,10 @@ function listRoutes(
 }
 
 function messageRoutes(
-  { messages: useCases, channels }: Pick<RoutePorts, "messages" | "channels">,
+  { messages, channels }: Pick<RoutePorts, "messages" | "channels">,
   maxSubscribers: number,
 ): readonly ApiRoute[] {
-  const messages = createMessageCalls(useCases, createExplainRefusal(channels));
+  const send = createSend(messages, createExplainRefusal(channels));
   return [
     postRoute({
       path: "/message/send",
@@ -346,7 +347,7 @@ function messageRoutes(
       success: { description: "The message is durable", body: replies.sentBody },
       errors: ["bad_id", "bad_payload", "too_large", ...SEND_REFUSALS],
       forbidding: ["channel_not_found"],
-      handle: messages.send,
+      handle: send,
     }),
     postRoute({
       path: "/message/sendbatch",
@@ -360,7 +361,7 @@ function messageRoutes(
         body: replies.sentBatchBody,
       },
       errors: ["bad_id", "bad_payload", "too_large"],
-      handle: createSendBatch(useCases),
+      handle: createSendBatch(messages),
     }),
     queryRoute({
       path: "/channel/messages",
@@ -371,7 +372,7 @@ function messageRoutes(
       query: historyQuery,
       success: { description: "One page", body: replies.historyBody },
       errors: ["bad_id"],
-      handle: messages.history,
+      handle: createHistory(messages, new MessagePages()),
     }),
   ];
 }

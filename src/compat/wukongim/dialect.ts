@@ -8,7 +8,7 @@ import type { Dialect } from "../../api/dialect.ts";
 import { errorReply, HTTP_STATUS } from "../../api/errors.ts";
 import { deviceFlag, flag } from "../../api/fields.ts";
 import { batchUids, createSendBatch } from "../../api/message-batch.ts";
-import { createMessageCalls, sendBody } from "../../api/messages.ts";
+import { createSend, sendBody } from "../../api/messages.ts";
 import { jsonReply, okReply } from "../../api/reply.ts";
 import * as replies from "../../api/reply-schemas.ts";
 import { type ApiRoute, type Outcome, postRoute, type RouteReply } from "../../api/route.ts";
@@ -411,7 +411,7 @@ function sendRow(
   maxSubscribers: number,
   table: readonly ApiRoute[],
 ): ApiRoute {
-  const { send } = createMessageCalls(messages, createExplainRefusal(channels));
+  const send = createSend(messages, createExplainRefusal(channels));
   const sendBatch = createSendBatch(messages);
   const { properties } = sendBody(maxSubscribers);
   const { channel_id, channel_type } = properties;

@@ -10,6 +10,7 @@ import {
   OPTIONAL_ID_PATTERN,
   WELL_FORMED_PATTERN,
 } from "../../api/fields.ts";
+import type { MessagePages } from "../../api/message-pages.ts";
 import { messageJson } from "../../api/messages.ts";
 import { jsonReply, okReply } from "../../api/reply.ts";
 import { BrokerError } from "../../broker/errors.ts";
@@ -157,18 +158,21 @@ export const maxSeqQuery = Type.Object({
 
 type Body<Name extends keyof typeof syncBodies> = Static<(typeof syncBodies)[Name]>;
 
-export function createSyncCalls(messages: Messages, inboxes: Inboxes, toJson: SyncedJson) {
+interface SyncPorts {
+  readonly messages: Messages;
+  readonly inboxes: Inboxes;
+  readonly pages: MessagePages;
+}
+
+export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson: SyncedJson) {
   function pageReply(
-    page: readonly Message[],
+    json: string,
     bounds: { readonly start: number; readonly end: number; readonly more: boolean },
   ) {
+    const { start, end } = bounds;
+    const more = bounds.more ? 1 : 0;
     return jsonReply(
-      JSON.stringify({
-        start_message_seq: bounds.start,
-        end_message_seq: bounds.end,
-        more: bounds.more ? 1 : 0,
-        messages: page.map(toJson),
-      }),
+      `{"start_message_seq":${start},"end_message_seq":${end},"more":${more},"messages":${json}}`,
     );
   }
 
@@ -178,17 +182,17 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes, toJson: Sy
       const limit = body.limit || PAGE_SIZE;
       const range = rangeOf(start, end, body.pull_mode ?? OLDER);
       const view = viewOf(body);
-      const page =
-        range.fromSeq > range.toSeq
-          ? { messages: [], more: false }
-          : await messages.history(view, {
-              ...range,
-              limit,
-              maxBytes: MAX_PAGE_BYTES,
-            });
-      const ascending = [...page.messages];
-      if (range.reverse) ascending.reverse();
-      return pageReply(ascending, { start, end, more: page.more });
+      if (range.fromSeq > range.toSeq) return pageReply("[]", { start, end, more: false });
+      const { page, json } = await pages.read(async () => {
+        const history = await messages.history(view, {
+          ...range,
+          limit,
+          maxBytes: MAX_PAGE_BYTES,
+        });
+        const ascending = range.reverse ? history.messages.toReversed() : history.messages;
+        return { messages: ascending, more: history.more };
+      }, toJson);
+      return pageReply(json, { start, end, more: page.more });
     },
 
     async maxSeq(query: Static<typeof maxSeqQuery>) {
@@ -197,15 +201,17 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes, toJson: Sy
     },
 
     async find(body: Body<"find">) {
-      const { messages: matches, more } = await messages.find(viewOf(body), {
+      const view = viewOf(body);
+      const query = {
         seqs: possibleNumbers(body.message_seqs),
         ids: possibleNumbers(body.message_ids),
         clientMsgNos: body.client_msg_nos ?? [],
         maxBytes: MAX_PAGE_BYTES,
-      });
-      const start = matches[0]?.messageSeq ?? 0;
-      const end = matches.at(-1)?.messageSeq ?? 0;
-      return pageReply(matches, { start, end, more });
+      };
+      const { page, json } = await pages.read(() => messages.find(view, query), toJson);
+      const start = page.messages[0]?.messageSeq ?? 0;
+      const end = page.messages.at(-1)?.messageSeq ?? 0;
+      return pageReply(json, { start, end, more: page.more });
     },
 
     async commands({ uid, limit }: Body<"commands">) {

@@ -1,6 +1,7 @@
 // Rows of the route table for backends that fetch messages, commands and conversations for their
 // clients, as WuKongIM's backends do. They exist in both dialects. Keeps no state.
 
+import { MessagePages } from "../../api/message-pages.ts";
 import { type ApiRoute, DONE, postRoute, queryRoute } from "../../api/route.ts";
 import type { Conversations } from "../../broker/conversations.ts";
 import type { Inboxes } from "../../broker/inboxes.ts";
@@ -82,7 +83,7 @@ function messageRoutes(
   { messages, inboxes }: SyncPorts,
   toSyncedJson: SyncedJson,
 ): readonly ApiRoute[] {
-  const sync = createSyncCalls(messages, inboxes, toSyncedJson);
+  const sync = createSyncCalls({ messages, inboxes, pages: new MessagePages() }, toSyncedJson);
   const common = {
     access: ["messages:write"],
     tag: "messages",

@@ -1,0 +1,37 @@
+// Reads pages of messages for HTTP calls, which may have megabytes. Few are read at once, and each
+// is written in slices of the event loop, so that they do not delay other clients.
+
+import type { Message } from "../broker/model.ts";
+import { Semaphore } from "../lib/semaphore.ts";
+import { TimeSlice, Turns } from "../lib/time-slice.ts";
+
+/** Each page may have 8 MiB of payloads. */
+const PAGES_AT_ONCE = 2;
+
+interface Page {
+  readonly messages: readonly Message[];
+}
+
+export class MessagePages {
+  readonly #running = new Semaphore(PAGES_AT_ONCE);
+  readonly #turns = new Turns();
+
+  /** Returns the page, and its messages as a JSON array in this order. Rejects like `read`. */
+  read<P extends Page>(
+    read: () => Promise<P>,
+    toJson: (message: Message) => object,
+  ): Promise<{ readonly page: P; readonly json: string }> {
+    return this.#running.run(async () => {
+      const slice = new TimeSlice(1, this.#turns);
+      await slice.yield();
+      const page = await read();
+      await slice.yield();
+      const parts: string[] = [];
+      for (const message of page.messages) {
+        if (slice.shouldYield()) await slice.yield();
+        parts.push(JSON.stringify(toJson(message)));
+      }
+      return { page, json: `[${parts.join(",")}]` };
+    });
+  }
+}
