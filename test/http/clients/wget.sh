@@ -1,0 +1,9 @@
+#!/bin/sh
+# Makes the calls of a file with wget and prints the status of each reply, as in curl.sh.
+while IFS="$(printf '\t')" read -r method path body; do
+  if [ "$method" = GET ]; then
+    wget -S -q -O /dev/null "$1$path" 2>&1
+  else
+    wget -S -q -O /dev/null --header 'content-type: application/json' --post-data "$body" "$1$path" 2>&1
+  fi | sed -n 's/^ *HTTP\/1.1 \([0-9]*\).*/\1/p'
+done <"$2"
