@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { attacks } from "./attacks.ts";
 import { beside } from "./beside.ts";
 import { cluster } from "./cluster.ts";
 import { connections } from "./connections.ts";
@@ -39,6 +40,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   connections,
   userGroups,
   beside,
+  attacks,
   growth,
   idle,
   start,
@@ -67,8 +69,8 @@ Options:
   --quick           only check that everything works; the results are meaningless
   --help            show this text
 
-Needs Linux and a C compiler (cc). beside, cluster, connections, connects, growth, idle, reconnects,
-redis-restart, start and user-groups also need redis-server.
+Needs Linux and a C compiler (cc). attacks, beside, cluster, connections, connects, growth, idle,
+reconnects, redis-restart, start and user-groups also need redis-server.
 docs/benchmarks.md describes what is measured and how.
 `;
 

@@ -50,9 +50,10 @@ export interface Sample {
   readonly cpuUs?: number;
 }
 
-/** Target of a row. */
+/** Target of a row. `slowdown` is a maximum of the ratio. */
 export type Target =
   | { readonly kind: "ratio"; readonly atLeast: number }
+  | { readonly kind: "slowdown"; readonly atMost: number }
   | { readonly kind: "value"; readonly atMost: number };
 
 export interface Question {
@@ -92,6 +93,12 @@ export interface Benchmark {
 /** Returns whether the row reached its target, `undefined` if it has no target. */
 export function reached(row: Row): boolean | undefined {
   if (row.target === undefined) return undefined;
-  if (row.target.kind === "ratio") return row.ratio >= row.target.atLeast;
-  return row.ours.value <= row.target.atMost;
+  switch (row.target.kind) {
+    case "ratio":
+      return row.ratio >= row.target.atLeast;
+    case "slowdown":
+      return row.ratio <= row.target.atMost;
+    case "value":
+      return row.ours.value <= row.target.atMost;
+  }
 }

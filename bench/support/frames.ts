@@ -140,10 +140,19 @@ export function clientFrame(content: Uint8Array | string): Uint8Array {
   const payload = bytes(content);
   const first = typeof content === "string" ? 0x81 : 0x82;
   const { length } = payload;
-  if (length > 0xffff) throw new RangeError("a frame of a bench can have at most 65,535 bytes");
   const head =
-    length < 126 ? [first, 0x80 | length] : [first, 0x80 | 126, length >> 8, length & 255];
-  return Buffer.concat([Buffer.from([...head, 0, 0, 0, 0]), payload]);
+    length < 126
+      ? [0x80 | length]
+      : length <= 0xffff
+        ? [0x80 | 126, ...bigEndian(length, 2)]
+        : [0x80 | 127, ...bigEndian(length, 8)];
+  return Buffer.concat([Buffer.from([first, ...head, 0, 0, 0, 0]), payload]);
+}
+
+function bigEndian(value: number, size: 2 | 8): Uint8Array {
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64BE(BigInt(value));
+  return bytes.subarray(-size);
 }
 
 export function connectFrame(

@@ -71,6 +71,8 @@ export interface StreamRun extends Omit<LoadRun, "depth"> {
 
 export interface HeldConnections {
   readonly connectSeconds: number;
+  /** Process that holds the connections. */
+  readonly pid: number;
   status(): Promise<HeldStatus>;
   /** Closes the connections. */
   release(): Promise<void>;
@@ -212,6 +214,7 @@ export class LoadClient {
     let queries = 0;
     return {
       connectSeconds,
+      pid: child.pid,
       async status() {
         queries += 1;
         const mark = `"query":${queries},`;

@@ -1,6 +1,6 @@
 // Formats rows of results as a text table. Pure.
 
-import { type Benchmark, type Figure, type Row, reached } from "./benchmark.ts";
+import { type Benchmark, type Figure, type Row, reached, type Target } from "./benchmark.ts";
 
 const HEAD = ["", "value", "±", "p50 ms", "p99 ms", "p99.9 ms", "cpu µs", "ratio"];
 
@@ -32,11 +32,18 @@ function figureLine(figure: Figure, verdict: string): string[] {
 function verdict(row: Row): string {
   const ratio = row.ratio.toFixed(2);
   if (row.target === undefined) return ratio;
-  const target =
-    row.target.kind === "ratio"
-      ? `≥ ${row.target.atLeast.toFixed(2)}`
-      : `≤ ${formatNumber(row.target.atMost)} ${row.unit}`;
-  return `${ratio}  ${reached(row) ? "reached" : "MISSED"} (${target})`;
+  return `${ratio}  ${reached(row) ? "reached" : "MISSED"} (${targetText(row.target, row.unit)})`;
+}
+
+function targetText(target: Target, unit: string): string {
+  switch (target.kind) {
+    case "ratio":
+      return `≥ ${target.atLeast.toFixed(2)}`;
+    case "slowdown":
+      return `≤ ${target.atMost.toFixed(2)}`;
+    case "value":
+      return `≤ ${formatNumber(target.atMost)} ${unit}`;
+  }
 }
 
 function formatNumber(value: number): string {

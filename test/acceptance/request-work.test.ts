@@ -129,7 +129,7 @@ t.test(
     await client.exchange("fast", request("ping", "fast"));
     const before = client.texts.length;
     client.raw(
-      '{"method":"recvack","params":{"messageSeq":1,"messageId":1}}{"id":5,"method":"ping"}',
+      '{"method":"recvack","params":{"messageSeq":1,"messageId":1}}{"id":true,"method":"ping"}',
     );
     for (const [id, text] of [
       ["plain", '{"id":"plain","method":"ping"}'],

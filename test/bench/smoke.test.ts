@@ -27,6 +27,7 @@ const ROWS = {
   connections: 8,
   "user-groups": 18,
   beside: 4,
+  attacks: 64,
   growth: 12,
   idle: 2,
   start: 3,

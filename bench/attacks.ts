@@ -1,0 +1,274 @@
+// How long do users who do nothing wrong wait beside an attack? For each attack of docs/SECURITY.md
+// the same node is measured alone and beside the attack, in alternation. All limits have their
+// defaults. The attackers run in a process of their own with the lowest priority, since they would
+// run on other machines.
+
+import { setPriority } from "node:os";
+import { setTimeout } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import type { AttackCounts } from "./support/attackers.ts";
+import {
+  ARCHIVE,
+  ATTACKER_UIDS,
+  ATTACKS,
+  CROWD,
+  SHOW,
+  TALK,
+  TALKS,
+  VICTIM,
+} from "./support/attacks.ts";
+import { Backend, TOKEN } from "./support/backend.ts";
+import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
+import { startRedis } from "./support/clusters.ts";
+import { inParallel, processorMs } from "./support/cost.ts";
+import {
+  CONNECTION_NUMBER,
+  connectFrame,
+  connectionNumber,
+  NATIVE_UPGRADE,
+  upgradeRequest,
+  wkprotoConnect,
+} from "./support/frames.ts";
+import { GOOD_GROUP, GoodUsers, RECEIVER, SENDER, VISITORS } from "./support/good-users.ts";
+import { compileLoad, type HeldConnections, type Latency, LoadClient } from "./support/load.ts";
+import { type Server, startBroker } from "./support/servers.ts";
+import { row } from "./support/stats.ts";
+import type { Child } from "./support/workbench.ts";
+
+type Build = Extract<Subject, { kind: "broker" }>;
+const STORES = ["embedded", "Redis"] as const;
+type Store = (typeof STORES)[number];
+
+/** A user's messages and connects may take this many times as long beside an attack. */
+const MAX_SLOWDOWN = 3;
+const LOWEST_PRIORITY = 19;
+const MEMBERS = 2000;
+const QUICK_MEMBERS = 20;
+const ARCHIVED = 1000;
+const QUICK_ARCHIVED = 10;
+const ARCHIVED_BYTES = 1000;
+const STREAM_BYTES = 60_000;
+const CONCURRENCY = 32;
+/** The node is idle if it uses less than this share of a core during `IDLE_CHECK_MS`. */
+const IDLE_SHARE = 0.05;
+const IDLE_CHECK_MS = 200;
+const MAX_IDLE_CHECKS = 50;
+
+/** Limits that startBroker removes. */
+const DEFAULT_LIMITS = {
+  JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "500",
+  JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "1048576",
+  JINDOU_SOCKETS_MAX_UNAUTHENTICATED_PER_ADDRESS: "256",
+};
+
+const PROCESS = fileURLToPath(new URL("./support/attack-process.ts", import.meta.url));
+
+interface World {
+  readonly servers: readonly Server[];
+  readonly load: LoadClient;
+  readonly attackers: Child;
+  readonly users: GoodUsers;
+}
+
+interface Measured {
+  readonly messages: Sample;
+  readonly connects: Sample;
+}
+
+export const attacks: Benchmark = {
+  name: "attacks",
+  question: "messages and connects of other users beside each attack",
+
+  async run(bench) {
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    const [base, ours] = bench.subjects;
+    if (ours.kind === "raw") throw new Error("the bench measures builds only");
+    const builds = base.kind === "raw" ? [ours] : [base, ours];
+    const rows: Row[] = [];
+    for (const store of STORES) {
+      const worlds: World[] = [];
+      for (const build of builds) worlds.push(await createWorld(bench, build, { load, store }));
+      for (const [name, { stores }] of Object.entries(ATTACKS))
+        if (stores.includes(store) && isSelected(name))
+          rows.push(...(await rowsOf(bench, worlds, { store, name })));
+      for (const { servers } of worlds) for (const server of servers) await server.stop();
+    }
+    return rows;
+  },
+};
+
+/** BENCH_ATTACKS selects attacks by their names, with commas between them. */
+function isSelected(name: string): boolean {
+  const { BENCH_ATTACKS: names = "" } = process.env;
+  return names === "" || names.split(",").includes(name);
+}
+
+/** With one build, the baseline is the node alone. */
+async function rowsOf(
+  bench: Bench,
+  worlds: readonly World[],
+  attack: { readonly store: Store; readonly name: string },
+): Promise<readonly Row[]> {
+  const { store, name } = attack;
+  const { title, crowd } = ATTACKS[name] ?? { title: name };
+  const alone = worlds.map((): Measured[] => []);
+  const beside = worlds.map((): Measured[] => []);
+  for (let round = 0; round < bench.plan.rounds; round++)
+    for (const [at, world] of worlds.entries()) {
+      const members = crowd && (await holdCrowd(bench, world, crowd));
+      alone[at]?.push(await measure(bench, world, undefined));
+      beside[at]?.push(await measure(bench, world, name));
+      await members?.release();
+    }
+  const isComparison = worlds.length > 1;
+  const subjects = isComparison
+    ? bench.subjects
+    : ([{ name: "alone" }, { name: "beside" }] as const);
+  const samples = isComparison ? [beside[0], beside[1]] : [alone[0], beside[0]];
+  const of = (kind: keyof Measured) =>
+    row(
+      {
+        title: `${store}: ${title}: ${kind}, p99`,
+        unit: "ms",
+        target: { kind: "slowdown", atMost: MAX_SLOWDOWN },
+      },
+      subjects,
+      [(samples[0] ?? []).map((all) => all[kind]), (samples[1] ?? []).map((all) => all[kind])],
+    );
+  return [of("messages"), of("connects")];
+}
+
+let measurements = 0;
+
+async function measure(
+  { plan }: Bench,
+  { servers, attackers, users }: World,
+  name: string | undefined,
+): Promise<Measured> {
+  if (!plan.isQuick) await waitUntilIdle(servers);
+  const number = measurements++;
+  if (name !== undefined) {
+    attackers.write(`start ${number} ${name}\n`);
+    await attackers.line(`${number} at work`);
+    await setTimeout(plan.warmupS * 1000);
+  }
+  const startMs = performance.now();
+  const startCpuMs = cpuMs(servers);
+  const { messages, connects, count, refusals } = await users.measure(plan.seconds);
+  const usedMs = cpuMs(servers) - startCpuMs;
+  const cores = usedMs / (performance.now() - startMs);
+  if (name !== undefined) {
+    attackers.write(`stop ${number}\n`);
+    const line = await attackers.line(`${number} {`);
+    if (refusals.length > 0)
+      process.stdout.write(`${name}: ${refusals.length} messages of others: ${refusals[0]}\n`);
+    print(name, cores, JSON.parse(line.slice(line.indexOf("{"))) as AttackCounts);
+  }
+  const cpuUs = (usedMs * 1000) / count;
+  return { messages: sampleOf(messages, cpuUs), connects: sampleOf(connects, cpuUs) };
+}
+
+function sampleOf(latency: Latency, cpuUs: number): Sample {
+  return { value: latency.p99 / 1000, latency, cpuUs };
+}
+
+function cpuMs(servers: readonly Server[]): number {
+  return servers.reduce((sum, { pid }) => sum + processorMs(pid), 0);
+}
+
+function print(name: string, cores: number, counts: AttackCounts): void {
+  const { connections, sentBytes, receivedBytes } = counts;
+  const megabytes = (bytes: number) => (bytes / 1e6).toFixed(1);
+  process.stdout.write(
+    `${name}: ${connections} connections, ${megabytes(sentBytes)} MB sent, ${megabytes(receivedBytes)} MB received, nodes ${(cores * 100).toFixed(0)} % of a core\n`,
+  );
+}
+
+async function waitUntilIdle(servers: readonly Server[]): Promise<void> {
+  for (let check = 0; check < MAX_IDLE_CHECKS; check++) {
+    const before = cpuMs(servers);
+    await setTimeout(IDLE_CHECK_MS);
+    if (cpuMs(servers) - before < IDLE_CHECK_MS * IDLE_SHARE) return;
+  }
+}
+
+const memberName = (at: number) => `member-${connectionNumber(at)}`;
+
+async function holdCrowd(
+  { plan }: Bench,
+  { load, servers }: World,
+  format: "native" | "wkproto",
+): Promise<HeldConnections> {
+  const uid = `member-${CONNECTION_NUMBER}`;
+  const opening =
+    format === "native"
+      ? { upgrade: NATIVE_UPGRADE, open: connectFrame(uid, TOKEN) }
+      : { upgrade: upgradeRequest(), open: wkprotoConnect(uid, TOKEN) };
+  const members = await load.hold({
+    port: servers.map(({ clientPort }) => clientPort),
+    connections: plan.isQuick ? QUICK_MEMBERS : MEMBERS,
+    opening,
+  });
+  setPriority(members.pid, LOWEST_PRIORITY);
+  return members;
+}
+
+async function createWorld(
+  bench: Bench,
+  build: Build,
+  { load, store }: { readonly load: LoadClient; readonly store: Store },
+): Promise<World> {
+  const { workbench } = bench;
+  const redis = store === "Redis" ? await startRedis(bench) : undefined;
+  const start = () =>
+    startBroker(workbench, build, redis && { url: redis.url, prefix: "attacks" }, DEFAULT_LIMITS);
+  const servers = redis === undefined ? [await start()] : [await start(), await start()];
+  const clientPorts = servers.map(({ clientPort }) => clientPort);
+  const apiPort = servers[0]?.apiPort ?? 0;
+  await fill(bench, apiPort);
+  const attackers = workbench.spawn({
+    name: "The attackers",
+    command: process.execPath,
+    args: [...process.execArgv, PROCESS, ...[apiPort, ...clientPorts].map(String)],
+  });
+  setPriority(attackers.pid, LOWEST_PRIORITY);
+  return { servers, load, attackers, users: await GoodUsers.connect(clientPorts) };
+}
+
+/** Creates the users, groups and messages of all attacks. */
+async function fill({ plan }: Bench, apiPort: number): Promise<void> {
+  const backend = new Backend(apiPort);
+  const members = Array.from({ length: plan.isQuick ? QUICK_MEMBERS : MEMBERS }, (_, at) =>
+    memberName(at),
+  );
+  const good = [SENDER, RECEIVER];
+  await backend.registerUsers([...ATTACKER_UIDS, VICTIM, ...good, ...VISITORS, ...members]);
+  await backend.createGroup(GOOD_GROUP, good);
+  await backend.createGroup(CROWD, [...ATTACKER_UIDS, ...members]);
+  await backend.createGroup(ARCHIVE, ATTACKER_UIDS);
+  await backend.createGroup(SHOW.group, ATTACKER_UIDS);
+  const [sender = ""] = ATTACKER_UIDS;
+  const send = (group: string, bytes: number) =>
+    backend.post("/message/send", {
+      ...{ channel_id: group, channel_type: 2, from_uid: sender },
+      payload: Buffer.from(JSON.stringify({ type: 1, content: "x".repeat(bytes) })).toString(
+        "base64",
+      ),
+    });
+  const numbers = (count: number) => Array.from({ length: count }, (_, at) => at);
+  await inParallel(numbers(plan.isQuick ? QUICK_ARCHIVED : ARCHIVED), CONCURRENCY, () =>
+    send(ARCHIVE, ARCHIVED_BYTES),
+  );
+  await inParallel(numbers(plan.isQuick ? QUICK_ARCHIVED : TALKS), CONCURRENCY, async (at) => {
+    await backend.createGroup(`${TALK}${at}`, ATTACKER_UIDS);
+    await send(`${TALK}${at}`, 100);
+  });
+  const event = (type: string, data: string) =>
+    backend.post("/event", {
+      ...{ channel_id: SHOW.group, channel_type: 2, client_msg_no: SHOW.stream },
+      event: { type, data },
+    });
+  await event("___TextMessageStart", "");
+  await event("___TextMessageContent", "x".repeat(STREAM_BYTES));
+  backend.close();
+}
