@@ -54,10 +54,10 @@ for (const [configuration, settings] of [
   ["beyond loopback with managers", { ...EVERYWHERE, ...MANAGERS }],
 ] as const)
   t.test(
-    `every endpoint except login, healthz and readyz needs a credential if the node listens ${configuration} [decisions: Who needs it; decisions: Other statuses 401]`,
+    `every endpoint except /, login, healthz and readyz needs a credential if the node listens ${configuration} [decisions: Who needs it; decisions: Other statuses 401]`,
     async (t) => {
       const world = await startWorld(t, settings);
-      const publicPaths = ["/manager/login", "/healthz", "/readyz"];
+      const publicPaths = ["/", "/manager/login", "/healthz", "/readyz"];
       for (const { method, path } of await endpoints(open)) {
         const body = method === "post" ? {} : undefined;
         const response = await world.call(path, body);

@@ -166,6 +166,7 @@ export const DECISION_ROWS = [
   "tag_key",
   "stream_no",
   "Event id",
+  "As WuKongIM's clients see it",
   "Reserved types",
   "Stream start again",
   "End of a closed stream",
