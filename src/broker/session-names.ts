@@ -15,14 +15,20 @@ interface NamedSession {
   readonly endsSinceMs: number;
 }
 
-const ORDER_DIGITS = 10;
+const HALF_DIGITS = 5;
+const HALF = 36 ** HALF_DIGITS;
 const NAME = /(?::([0-9a-z]{1,11}):([0-9a-z]{1,11}))?~([0-9a-z]{10})$/;
 /** Lowest order of a login: 2024-01-01 in microseconds. */
 const FIRST_ORDER = 1_704_067_200_000_000;
 
 export function sessionName({ sessionId, order, connectedMs, endsSinceMs }: NamedSession): string {
-  const times = `${connectedMs.toString(36)}:${endsSinceMs.toString(36)}`;
-  return `${sessionId}:${times}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
+  return `${sessionId}:${digitsOf(connectedMs)}:${digitsOf(endsSinceMs)}~${digitsOf(order)}`;
+}
+
+/** Returns ten digits in base 36. V8 formats a number below 2^31 many times faster than others. */
+function digitsOf(value: number): string {
+  const halves = [Math.floor(value / HALF), value % HALF];
+  return halves.map((half) => half.toString(36).padStart(HALF_DIGITS, "0")).join("");
 }
 
 /** Returns `undefined` for "", with which a client claims no session. */

@@ -11,6 +11,7 @@ import {
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
 import { sessionName } from "../broker/session-names.ts";
+import type { Deadlines } from "../lib/deadlines.ts";
 import { networkOf } from "../lib/network.ts";
 import {
   type Codec,
@@ -47,10 +48,11 @@ import { type Session, sendFrames } from "./session.ts";
 export interface ClientContext {
   /** All open clients of the node. Each client adds and removes itself. */
   readonly clients: Set<Client>;
+  /** Ends clients that do not log in in time. */
+  readonly loginDeadlines: Deadlines<Client>;
   readonly opening: OpeningContext;
   readonly operations: OperationPorts;
   readonly limits: {
-    readonly authTimeoutMs: number;
     readonly maxInFlightOperations: number;
   };
   readonly rates: UserRates;
@@ -84,9 +86,8 @@ export class Client implements ConnectionHandler {
   #codec: Codec | CodecSelector;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
-  readonly #admission: Admission;
+  #admission: Admission | undefined;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
-  #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
   /** `undefined` before the login and after the removal of the session from the store has begun. */
   #record: SessionRecord | undefined;
@@ -99,14 +100,11 @@ export class Client implements ConnectionHandler {
   #finishing: CloseReason | undefined;
 
   constructor(connection: Connection, codec: Codec | CodecSelector, context: ClientContext) {
-    const { authTimeoutMs } = context.limits;
     this.#connection = connection;
     this.#codec = codec;
     this.#context = context;
-    const { rates } = context;
-    this.#rate = new ConnectionRate(rates.limits, now);
-    this.#admission = new Admission(this.#rate);
-    this.#deadline = setTimeout(() => this.end("auth_timeout"), authTimeoutMs);
+    this.#rate = new ConnectionRate(context.rates.limits, now);
+    context.loginDeadlines.add(this, now());
     context.clients.add(this);
     this.#metrics().connectionOpened();
   }
@@ -159,10 +157,12 @@ export class Client implements ConnectionHandler {
           : this.#receiveConnect(codec, data, isText, nowMs);
       const refusal = isLarge ? codec.refuseLarge(data, this.#maxFrameBytes) : undefined;
       if (refusal !== undefined) return this.#rejectFrame(refusal);
-      this.#admission.begin(waitMs, nowMs);
-      for (const request of codec.decode(data, isText, this.#admission.admit)) {
+      this.#admission ??= new Admission(this.#rate);
+      const admission = this.#admission;
+      admission.begin(waitMs, nowMs);
+      for (const request of codec.decode(data, isText, admission.admit)) {
         if (request instanceof FrameError) this.#rejectFrame(request);
-        else this.#handle(request, this.#admission.bytes, nowMs);
+        else this.#handle(request, admission.bytes, nowMs);
         if (this.#isOver()) return;
       }
     } catch (error) {
@@ -220,7 +220,7 @@ export class Client implements ConnectionHandler {
 
   closed(code: number): void {
     this.#status = "closed";
-    clearTimeout(this.#deadline);
+    this.#context.loginDeadlines.delete(this);
     this.#context.clients.delete(this);
     this.#metrics().connectionClosed();
     const cause = this.#session?.ended;
@@ -316,8 +316,7 @@ export class Client implements ConnectionHandler {
         { address: this.#connection.remoteAddress, uid: connect.uid },
         () => opening.inTurn(() => admit(session, connect, opening)),
       );
-      clearTimeout(this.#deadline);
-      this.#deadline = undefined;
+      this.#context.loginDeadlines.delete(this);
       if (opened.kind === "ended") return this.end(opened.reason);
       const { record, order, groups, newestId } = opened;
       this.#record = record;
@@ -395,7 +394,7 @@ export class Client implements ConnectionHandler {
       return this.end("protocol_error");
     }
     const { code, ref, message } = error;
-    const waitMs = code === "rate_limited" ? this.#admission.waitMs : 0;
+    const waitMs = code === "rate_limited" ? (this.#admission?.waitMs ?? 0) : 0;
     this.#error(ref, code, { waitMs, message });
     if (waitMs > 0 && this.#rate.isExhausted(now())) return this.end("rate_limited");
     if (error.fatal || this.#status !== "open") this.end("protocol_error");

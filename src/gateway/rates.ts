@@ -90,15 +90,26 @@ const SWEPT_AT_ONCE = 4;
 
 class UserRate {
   readonly work: TokenBucket;
-  /** Budget for refused work of all connections of the user. */
-  readonly refused: TokenBucket;
+  readonly #limit: RateLimit;
+  /** Budget for refused work of all connections of the user. Created by the first refusal. */
+  #refused: TokenBucket | undefined;
   #stored: TokenBucket | undefined;
   #pages: TokenBucket | undefined;
   sessions = 0;
 
   constructor(limits: WorkLimits, nowMs: number) {
+    this.#limit = limits.user;
     this.work = new TokenBucket(limits.user, nowMs);
-    this.refused = new TokenBucket(limits.user, nowMs);
+  }
+
+  refuse(nowMs: number, cost: number): void {
+    this.#refused ??= new TokenBucket(this.#limit, nowMs);
+    this.#refused.take(nowMs, cost);
+  }
+
+  /** True if the user's connections together keep sending although they are refused. */
+  isRefusedTooOften(nowMs: number): boolean {
+    return this.#refused !== undefined && this.#refused.waitMs(nowMs) > 0;
   }
 
   stored(limit: RateLimit, nowMs: number): TokenBucket {
@@ -113,7 +124,7 @@ class UserRate {
   }
 
   isFull(nowMs: number): boolean {
-    const buckets = [this.work, this.refused, this.#stored, this.#pages];
+    const buckets = [this.work, this.#refused, this.#stored, this.#pages];
     return buckets.every((bucket) => bucket?.isFull(nowMs) ?? true);
   }
 }
@@ -152,7 +163,7 @@ export class ConnectionRate implements Rate {
       if (waitMs === 0) user.work.charge(cost);
       else this.#own.refuse(cost);
     }
-    if (waitMs > 0) user?.refused.take(nowMs, cost);
+    if (waitMs > 0) user?.refuse(nowMs, cost);
     return waitMs;
   }
 
@@ -216,7 +227,7 @@ export class ConnectionRate implements Rate {
 
   /** True if the client, or the user's clients together, keep sending although they are refused. */
   isExhausted(nowMs: number): boolean {
-    return this.#own.exhausted || (this.#user?.refused.waitMs(nowMs) ?? 0) > 0;
+    return this.#own.exhausted || (this.#user?.isRefusedTooOften(nowMs) ?? false);
   }
 
   /** True if the user has spent so much lately that the user's frames must not delay others. */

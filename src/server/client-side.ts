@@ -17,6 +17,7 @@ import { GreetingBytes } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
+import { Deadlines } from "../lib/deadlines.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
@@ -147,6 +148,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
   let sessionCount = 0;
   return {
     clients: new Set(),
+    loginDeadlines: new Deadlines(client.authTimeoutMs, (waiting) => waiting.end("auth_timeout")),
     opening: {
       hub,
       groups,
@@ -192,7 +194,6 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       maxHistoryBytes: maxPageBytes(client),
     },
     limits: {
-      authTimeoutMs: client.authTimeoutMs,
       maxInFlightOperations: client.maxInFlightSends,
     },
     rates: node.rates,

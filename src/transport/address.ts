@@ -7,7 +7,10 @@ const HEXTETS = 8;
 
 /** Returns an address as text, IPv6 as in RFC 5952. Returns `""` unless there are 4 or 16 bytes. */
 export function addressText(bytes: ArrayBuffer): string {
-  if (bytes.byteLength === 4) return new Uint8Array(bytes).join(".");
+  if (bytes.byteLength === 4) {
+    const [a, b, c, d] = new Uint8Array(bytes);
+    return `${a}.${b}.${c}.${d}`;
+  }
   if (bytes.byteLength !== 16) return "";
   const view = new DataView(bytes);
   const hextets = Array.from({ length: HEXTETS }, (_, i) => view.getUint16(i * 2));

@@ -3,7 +3,7 @@
 // anyway.
 
 import { networkOf } from "../lib/network.ts";
-import { addressText, networkText } from "./address.ts";
+import { addressText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
 import { type ConnectionContext, SocketConnection, type SocketData } from "./connection.ts";
 import type { DriverServer } from "./driver.ts";
@@ -83,7 +83,9 @@ export function serveSockets(
     maxUnreadBytes: driverLimit(maxBufferedBytes),
     idleTimeoutS: endpoint.idleTimeoutS,
     upgrade(res, req, upgradeContext) {
-      limits.requested(networkText(res.getRemoteAddress()));
+      const peer = addressText(res.getRemoteAddress());
+      const network = networkOf(peer);
+      limits.requested(network);
       const problem = head.problem(req);
       if (problem !== undefined) {
         spec.onHeadRefused("malformed");
@@ -93,14 +95,14 @@ export function serveSockets(
         path: req.getUrl(),
         origin: head.value("origin"),
         subprotocols: namesOf(head.value("sec-websocket-protocol")),
-        remoteAddress:
-          addresses?.of(res, head.value(FORWARDED_FOR)) ?? addressText(res.getRemoteAddress()),
+        remoteAddress: addresses?.of(res, head.value(FORWARDED_FOR)) ?? peer,
       };
       const answer = decide(upgrade, head.value("sec-websocket-version"));
       if (typeof answer !== "string") return refusalWriter(res, addresses)(res, answer);
       const { remoteAddress } = upgrade;
       const connection = new SocketConnection(remoteAddress, context);
-      if (!connection.enter(networkOf(remoteAddress))) return void res.close();
+      const clientNetwork = remoteAddress === peer ? network : networkOf(remoteAddress);
+      if (!connection.enter(clientNetwork)) return void res.close();
       const key = head.value("sec-websocket-key");
       upgrading = upgrade;
       res.upgrade<SocketData>({ connection }, key, answer, "", upgradeContext);

@@ -10,6 +10,7 @@ import {
   UserRates,
   type WorkLimits,
 } from "../../src/gateway/rates.ts";
+import { Deadlines } from "../../src/lib/deadlines.ts";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
 import type { Codec, Operation } from "../../src/protocol/protocol.ts";
@@ -114,7 +115,8 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
         nextSessionId: () => "s",
       },
       operations,
-      limits: { authTimeoutMs: 60_000, maxInFlightOperations: 10_000 },
+      loginDeadlines: new Deadlines(60_000, (waiting) => waiting.end("auth_timeout")),
+      limits: { maxInFlightOperations: 10_000 },
       rates,
       greetings: new GreetingBytes(),
       turns: new FrameTurns(),

@@ -55,6 +55,7 @@ export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Oper
 }
 
 const nothing = () => undefined;
+const NO_POINTS: readonly ResumePoint[] = [];
 
 /** Does not read bytes after the known fields. `accept` decodes a copy of the whole frame. */
 export function createConnectDecoder(
@@ -68,9 +69,12 @@ export function createConnectDecoder(
     if (op !== CLIENT_OPS.connect) throw reader.refusal("not_connected", "");
     const context = { reader, limits, copier, ref };
     const fields = readCredential(context);
-    if (!reader.absent())
-      reader.list("resume", limits.maxResumePoints, () => reader.tuple("resume point", nothing));
+    const points = reader.absent()
+      ? 0
+      : reader.list("resume", limits.maxResumePoints, () => reader.tuple("resume point", nothing))
+          .length;
     const session = readSession(reader);
+    if (points === 0) return { ...fields, session, accept: () => NO_POINTS };
     const frame = new Uint8Array(data); // a copy, because the frame's memory is reused
     const accept = () => {
       const connect = decode(frame);

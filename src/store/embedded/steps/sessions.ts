@@ -28,6 +28,7 @@ import { andThen, type MaybePromise } from "../../../lib/maybe-promise.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import { persist } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
+import type { EmbeddedChannels } from "./channels.ts";
 import { decideLogin, type LoginDecision } from "./session-rules.ts";
 import { type DeviceTable, type NewestLogins, userLock } from "./users.ts";
 
@@ -37,7 +38,7 @@ type EnteredDecision = Extract<LoginDecision, { readonly kind: "entered" }>;
 interface SessionPorts {
   readonly tables: Tables;
   readonly devices: DeviceTable;
-  readonly channels: { groupsNow(uid: string): MaybePromise<readonly string[]> };
+  readonly channels: Pick<EmbeddedChannels, "groupsNow">;
   readonly appends: { readonly newestId: number };
   readonly logins: NewestLogins;
   readonly lock: KeyedLock;
