@@ -16,6 +16,7 @@ import {
 } from "./store-fixture.ts";
 import { history, time } from "./store-history.ts";
 import { commandOf, inbox, inboxTime } from "./store-inbox.ts";
+import { joins } from "./store-joins.ts";
 import { limits, limitsOfStreams } from "./store-limits.ts";
 import { members } from "./store-members.ts";
 import { appending, retries } from "./store-messages.ts";
@@ -52,6 +53,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: stored messages can be read`, (t) => history(t, createFixture));
   t.test(`${driver.name}: commands stay in the inbox until they are acknowledged`, (t) =>
     inbox(t, createFixture),
+  );
+  t.test(`${driver.name}: a session joins with the state of its user`, (t) =>
+    joins(t, createFixture),
   );
   t.test(`${driver.name}: every stream call has the specified outcome in every state`, (t) =>
     streamStates(t, createFixture),
