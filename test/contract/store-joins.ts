@@ -15,8 +15,7 @@ const BOBS: SessionRecord = {
 export async function joins(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a session is entered from its login until it is removed", async (t) => {
     const { store } = await createFixture(t);
-    const isEntered = async () =>
-      (await joinStateOf(store, "bob", { sessionId: "s1" })).isEntered;
+    const isEntered = async () => (await joinStateOf(store, "bob", { sessionId: "s1" })).isEntered;
     t.equal(await isEntered(), false);
     await store.login(BOBS, "n:1");
     t.equal(await isEntered(), true);
