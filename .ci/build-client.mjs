@@ -1,7 +1,7 @@
 // Builds the package `jindou-client` from src/client into dist-client/: one module with its source
-// map, and its types. Part of `npm run build` and `npm run pack:client`. The
-// client of `ws` is bundled as a separate minified module, which only a Node.js without WebSocket
-// loads. As a dependency, `ws` alone would take half of the maximum size of this package.
+// map, the same as CommonJS, and one file of types. Part of `npm run build` and `npm run
+// pack:client`. The client of `ws` is bundled as a separate minified module, which only Node.js and
+// Deno load. As a dependency, `ws` alone would take half of the maximum size of this package.
 
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -13,7 +13,11 @@ import { build } from "esbuild";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, "dist-client");
-const ENTRY = "client/index.d.ts";
+/** Folder of the declarations that tsc makes for this build. */
+const TYPES = mkdtempSync(join(tmpdir(), "jindou-types-"));
+/** Entries of the package, the main one first. */
+const ENTRIES = ["index", "tab", "wechat"];
+const MODULES = ["index", "find-socket", "no-socket"];
 const COMMON = {
   absWorkingDir: ROOT,
   bundle: true,
@@ -28,39 +32,66 @@ const COMMON = {
 async function bundleClient() {
   const { outputFiles } = await build({
     ...COMMON,
-    entryPoints: ["index", "find-socket", "no-socket"].map((name) => `src/client/${name}.ts`),
+    entryPoints: MODULES.map(sourceOf),
     outdir: OUT,
     sourcemap: "linked",
-    plugins: [SOCKETS, NUMBERS],
+    plugins: [separateFiles("js"), SMALLER],
     pure: ["Date.UTC"],
   });
   for (const { path, text } of outputFiles)
     put(basename(path), path.endsWith(".map") ? smallMap(JSON.parse(text)) : text);
 }
 
-/**
- * Keeps `find-socket` and `ws` in files of their own. The field `browser` of the package replaces
- * whole files, so a browser bundler could not leave them out otherwise.
- */
-const SOCKETS = {
-  name: "sockets",
-  setup(building) {
-    building.onResolve({ filter: /^ws$|find-socket/ }, ({ kind, path }) => {
-      if (kind === "entry-point") return undefined;
-      return {
-        path: path === "ws" ? "./ws.js" : "./find-socket.js",
-        external: true,
-      };
-    });
-  },
-};
+async function bundleOtherEntries() {
+  const entryPoints = ENTRIES.slice(1).map(sourceOf);
+  const { outputFiles } = await build({ ...COMMON, entryPoints, outdir: OUT, plugins: [SMALLER] });
+  for (const { path, text } of outputFiles) put(basename(path), text);
+}
+
+/** Node.js loads it with `require`, and so do Jest and other programs that know no modules. */
+async function bundleCommonJs() {
+  const { outputFiles } = await build({
+    ...COMMON,
+    format: "cjs",
+    supported: { "dynamic-import": false }, // Jest has no `import()`
+    entryPoints: [...MODULES, ...ENTRIES.slice(1)].map(sourceOf),
+    outdir: OUT,
+    outExtension: { ".js": ".cjs" },
+    plugins: [separateFiles("cjs"), SMALLER],
+    pure: ["Date.UTC"],
+  });
+  for (const { path, text } of outputFiles) put(basename(path), text);
+}
+
+function sourceOf(name) {
+  return `src/client/${name}.ts`;
+}
 
 /**
- * Replaces numeric constants with their values. esbuild inlines constants only in modules without
- * imports.
+ * Keeps `find-socket` and `ws` in files of their own. The field `browser` of the package replaces
+ * whole files, so a browser bundler could not leave them out otherwise. `ws` stays CommonJS, which
+ * every bundler and Node.js can load from both forms of the package.
  */
-const NUMBERS = {
-  name: "numbers",
+function separateFiles(extension) {
+  return {
+    name: "separate files",
+    setup(building) {
+      building.onResolve({ filter: /^ws$|find-socket/ }, ({ kind, path }) => {
+        if (kind === "entry-point") return undefined;
+        const file = path === "ws" ? "ws.cjs" : `find-socket.${extension}`;
+        return { path: `./${file}`, external: true };
+      });
+    },
+  };
+}
+
+/**
+ * Replaces numeric constants with their values, because esbuild inlines constants only in modules
+ * without imports. Removes the names of fields from the decoder, where they are only part of the
+ * texts of errors in frames of the server.
+ */
+const SMALLER = {
+  name: "smaller",
   setup(building) {
     building.onLoad({ filter: /\/src\/.*\.ts$/ }, ({ path }) => {
       let contents = readFileSync(path, "utf8");
@@ -69,6 +100,10 @@ const NUMBERS = {
         contents = contents
           .replace(line, "")
           .replaceAll(new RegExp(`\\b${name}\\b`, "g"), `(${value})`);
+      contents = contents.replaceAll(
+        /(reader\.(?:uint|text|bool|bin|list|tuple))\("[^"]*"/g,
+        '$1(""',
+      );
       return { contents, loader: "ts" };
     });
   },
@@ -78,24 +113,20 @@ async function bundleSocket() {
   const client = join(ROOT, "node_modules/ws/lib/websocket.js");
   const { outputFiles } = await build({
     ...COMMON,
+    format: "cjs",
     stdin: {
-      contents: `export { default as WebSocket } from ${JSON.stringify(client)};`,
+      contents: `exports.WebSocket = require(${JSON.stringify(client)});`,
       resolveDir: ROOT,
     },
-    banner: {
-      js: `/* The client of ws ${version("ws")}, MIT: see LICENSE. */\n${REQUIRE}`,
-    },
+    banner: { js: `/* The client of ws ${version("ws")}, MIT: see LICENSE. */` },
   });
-  put("ws.js", outputFiles[0].text);
+  put("ws.cjs", outputFiles[0].text);
 }
 
-/** Defines `require`, because `ws` is CommonJS and requires modules of Node.js. */
-const REQUIRE =
-  'import { createRequire } from "node:module";const require = createRequire(import.meta.url);';
-
 /**
- * Returns a source map with a third of the size of esbuild's. It maps only to lines, not to
- * columns, and its sources have no comments. The numbers of the lines do not change.
+ * Returns a source map with a quarter of the size of esbuild's. It maps only to lines, not to
+ * columns. It contains the sources in src/client, without comments. The numbers of the lines do not
+ * change.
  */
 function smallMap({ version, sources: paths, mappings }) {
   const sources = paths.map((path) => path.replace(/^(\.\.\/)+/, ""));
@@ -109,7 +140,9 @@ function smallMap({ version, sources: paths, mappings }) {
   return JSON.stringify({
     version,
     sources,
-    sourcesContent: sources.map((path) => withoutComments(read(path))),
+    sourcesContent: sources.map((path) =>
+      path.startsWith("src/client/") ? withoutComments(read(path)) : null,
+    ),
     names: [],
     mappings: encode(lines),
   });
@@ -121,32 +154,92 @@ function withoutComments(source) {
 }
 
 function buildTypes() {
-  const folder = mkdtempSync(join(tmpdir(), "jindou-types-"));
   try {
     const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
-    const args = ["-p", "tsconfig.types.json", "--outDir", folder];
+    const args = ["-p", "tsconfig.types.json", "--outDir", TYPES];
     execFileSync(process.execPath, [tsc, ...args], { cwd: ROOT, stdio: "inherit" });
-    copyTypes(folder);
+    for (const entry of ENTRIES) writeTypes(entry);
   } finally {
-    rmSync(folder, { recursive: true });
+    rmSync(TYPES, { recursive: true });
   }
 }
 
 /**
- * Copies the declaration files that the entry imports, directly or indirectly. Imports end in
- * `.js`, because TypeScript before 5.7 does not resolve `.ts` in declaration files.
+ * Writes the declarations that an entry exports, and those that they use, as one file. Notes in
+ * square brackets name the server's specification and are left out of comments.
  */
-function copyTypes(folder) {
-  const files = new Set([ENTRY]);
-  for (const file of files) {
-    const text = readFileSync(join(folder, file), "utf8");
-    for (const [, path] of text.matchAll(/ from "(\..*?)\.ts"/g))
-      files.add(join(dirname(file), `${path}.d.ts`));
-    const declarations = text
-      .replaceAll(/( from "\..*?)\.ts"/g, '$1.js"')
-      .replaceAll(/^(?: {4})+/gm, (indent) => "\t".repeat(indent.length / 4)); // smaller
-    put(join("types", file), declarations);
+function writeTypes(entry) {
+  const declarations = new Map();
+  const exported = new Set();
+  const unions = [];
+  readDeclarations(`client/${entry}.d.ts`, { declarations, exported, unions });
+  for (const [name, table] of unions) {
+    const keys = declarations.get(table).matchAll(/^ {4}readonly (\w+):/gm);
+    const values = Array.from(keys, ([, key]) => JSON.stringify(key)).join(" | ");
+    const declaration = declarations.get(name).replace(/keyof typeof \w+/, () => values);
+    declarations.set(name, declaration);
   }
+  const used = new Set(exported);
+  for (const name of used)
+    for (const [word] of declarations.get(name)?.matchAll(/[A-Za-z_]\w*/g) ?? [])
+      if (declarations.has(word)) used.add(word);
+  const text = [...used]
+    .map((name) => {
+      const declaration = declarations.get(name);
+      if (declaration === undefined)
+        throw new Error(`${entry} exports ${name}, which is not found`);
+      const keyword = exported.has(name) ? "export " : "";
+      return declaration.replace(/^(export )?(declare )?(?=\w)/m, (_, _export, declare = "") =>
+        keyword === "" && declare === "" && /^\w*const/.test(declaration)
+          ? "declare "
+          : keyword + declare,
+      );
+    })
+    .join("")
+    .replaceAll(/ \[(?:spec|decisions|issue|DESIGN|WKProto)\b[^\]]*\]/g, "")
+    .replaceAll(/^(?: {4})+/gm, (indent) => "\t".repeat(indent.length / 4)); // smaller
+  put(`${entry}.d.cts`, `${text}export {};\n`);
+  // modules can import CommonJS, but not the other way round
+  put(`${entry}.d.ts`, `export * from "./${entry}.cjs";\n`);
+}
+
+/**
+ * Collects the declarations of a file and of the files it imports, with their comments. `exported`
+ * gets the names that the entry exports, `unions` the types that list the names of a table.
+ */
+function readDeclarations(file, { declarations, exported, unions }, seen = new Set()) {
+  if (seen.has(file)) return;
+  seen.add(file);
+  const source = readFileSync(join(TYPES, file), "utf8");
+  for (const [statement] of source.matchAll(STATEMENT)) {
+    const [, path] = / from "(\..*?)\.ts"/.exec(statement) ?? [];
+    const imported = path && join(dirname(file), `${path}.d.ts`);
+    if (imported) readDeclarations(imported, { declarations, unions }, seen);
+    const isReexport = /^export [^=]*? from /.test(statement);
+    if (exported && isReexport && statement.includes("*"))
+      for (const name of namesIn(imported)) exported.add(name);
+    else if (exported && isReexport)
+      for (const [, name] of statement.matchAll(/(\w+)\s*[,}]/g)) exported.add(name);
+    const [, name] = DECLARED.exec(statement) ?? [];
+    if (name === undefined || imported) continue;
+    declarations.set(name, statement);
+    const [, table] = /= keyof typeof (\w+);$/m.exec(statement) ?? [];
+    if (table) unions.push([name, table]);
+    if (exported && /^export /m.test(statement)) exported.add(name);
+  }
+}
+
+/** Matches a statement with the comment before it. tsc indents all lines inside of a statement. */
+const STATEMENT =
+  /(?:^\/\*\*(?:(?!\*\/)[\s\S])*\*\/\n)?^(?:export|import|declare|interface|type|const)\b[\s\S]*?\n(?=[/a-z]|$(?![\s\S]))/gm;
+const DECLARED =
+  /^(?:export )?(?:declare )?(?:abstract )?(?:interface|type|const|class|function) (\w+)/m;
+
+function namesIn(file) {
+  const source = readFileSync(join(TYPES, file), "utf8");
+  return [...source.matchAll(/^export (?:interface|type|declare \w+) (\w+)/gm)].map(
+    ([, name]) => name,
+  );
 }
 
 function manifest() {
@@ -159,21 +252,38 @@ function manifest() {
     type: "module",
     engines: { node: ">=20" },
     exports: {
-      ".": { types: `./types/${ENTRY}`, default: "./index.js" },
+      ...Object.fromEntries(ENTRIES.map(conditionsOf)),
       "./package.json": "./package.json",
     },
-    types: `./types/${ENTRY}`,
-    browser: { "./find-socket.js": "./no-socket.js" },
+    main: "./index.cjs",
+    module: "./index.js",
+    types: "./index.d.ts",
+    browser: {
+      "./find-socket.js": "./no-socket.js",
+      "./find-socket.cjs": "./no-socket.cjs",
+    },
     sideEffects: false,
     files: readdirSync(OUT),
   };
+}
+
+/** Returns the path of an entry in `exports`, and its files for each condition. */
+function conditionsOf(entry) {
+  return [
+    entry === "index" ? "." : `./${entry}`,
+    {
+      import: { types: `./${entry}.d.ts`, default: `./${entry}.js` },
+      require: { types: `./${entry}.d.cts`, default: `./${entry}.cjs` },
+      default: `./${entry}.js`,
+    },
+  ];
 }
 
 function licence() {
   return `jindou-client is licensed under the Apache License, Version 2.0:
 https://www.apache.org/licenses/LICENSE-2.0
 
-ws.js is the client of ws ${version("ws")}, with this licence:
+ws.cjs is the client of ws ${version("ws")}, with this licence:
 
 ${read("node_modules/ws/LICENSE")}`;
 }
@@ -194,6 +304,8 @@ function put(path, text) {
 
 rmSync(OUT, { recursive: true, force: true });
 await bundleClient();
+await bundleOtherEntries();
+await bundleCommonJs();
 await bundleSocket();
 buildTypes();
 put("README.md", read("src/client/README.md"));

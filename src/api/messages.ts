@@ -3,7 +3,7 @@
 
 import { type Static, Type } from "typebox";
 import type { Messages, SendInput, SendResult } from "../broker/messages.ts";
-import { channelSeenBy, type Message, PERSON_CHANNEL } from "../broker/model.ts";
+import { channelSeenBy, historyRange, type Message, PERSON_CHANNEL } from "../broker/model.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import {
@@ -117,6 +117,20 @@ export const historyQuery = Type.Object({
       description: "Last sequence number, inclusive. 0 or absent means the newest",
     }),
   ),
+  before: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: MAX_SEQ,
+      description: "Only messages before this sequence number, newest first unless order is set",
+    }),
+  ),
+  after: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_SEQ,
+      description: "Only messages after this sequence number, oldest first unless order is set",
+    }),
+  ),
   limit: Type.Optional(
     Type.Integer({
       minimum: 1,
@@ -188,11 +202,13 @@ export function toHeader(flags: Static<typeof header> | undefined) {
 }
 
 function toRange(query: HistoryQuery): Parameters<Messages["history"]>[1] {
+  const { before, after, from_seq: fromSeq, to_seq: toSeq, order } = query;
+  const range = historyRange({ before, after, fromSeq, toSeq });
   return {
-    fromSeq: query.from_seq ?? 1,
-    toSeq: query.to_seq || Number.MAX_SAFE_INTEGER,
+    fromSeq: range.fromSeq,
+    toSeq: range.toSeq || Number.MAX_SAFE_INTEGER,
     limit: query.limit ?? HISTORY_LIMIT,
-    reverse: query.order === "desc",
+    reverse: order === undefined ? range.reverse : order === "desc",
     maxBytes: MAX_HISTORY_BYTES,
   };
 }

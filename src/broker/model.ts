@@ -1,6 +1,8 @@
 // The nouns of the domain: devices, sessions, channels, messages, streams, and the keys and topics
 // that are derived from them. Only values: no state and no I/O.
 
+import { encodeUtf8 } from "../lib/utf8.ts";
+
 export const PERSON_CHANNEL = 1;
 export const GROUP_CHANNEL = 2;
 /** Type of a channel: `1` personal, `2` group [spec: Channel types]. */
@@ -207,10 +209,8 @@ export interface StreamSnapshot {
   readonly notes: readonly StreamNote[];
 }
 
-const UTF8 = new TextEncoder();
-
 export function streamPayload(text: string): Uint8Array {
-  return UTF8.encode(JSON.stringify({ type: 1, content: text }));
+  return encodeUtf8(JSON.stringify({ type: 1, content: text }));
 }
 
 // --- Commands and conversations ------------------------------------------------------------------
@@ -253,6 +253,32 @@ export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): 
   return message.expireS === 0
     ? Number.POSITIVE_INFINITY
     : message.timestampMs + message.expireS * 1000;
+}
+
+/**
+ * Returns the range of history between two seqs. `before` and `after` exclude their message and take
+ * precedence over `fromSeq` and `toSeq`; a `toSeq` of 0 means the newest message. `reverse` is the
+ * default order: newest first with `before`, oldest first with `after` and with neither.
+ */
+export function historyRange({
+  before,
+  after,
+  fromSeq = 1,
+  toSeq = 0,
+}: {
+  readonly before?: number | undefined;
+  readonly after?: number | undefined;
+  readonly fromSeq?: number | undefined;
+  readonly toSeq?: number | undefined;
+}): { readonly fromSeq: number; readonly toSeq: number; readonly reverse: boolean } {
+  const reverse = before !== undefined && after === undefined;
+  // there is no message before the first one
+  if (before !== undefined && before <= 1) return { fromSeq: 2, toSeq: 1, reverse };
+  return {
+    fromSeq: after === undefined ? fromSeq : after + 1,
+    toSeq: before === undefined ? toSeq : before - 1,
+    reverse,
+  };
 }
 
 /** A device of a user, registered by `/user/token`. The token itself is never stored. */

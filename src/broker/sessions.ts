@@ -4,15 +4,17 @@
 import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
 import {
+  DEVICE_FLAGS,
   type DeviceFlag,
   type DeviceLevel,
   isId,
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
+import type { UserStore } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 import { claimIn } from "./session-names.ts";
-import { hashToken, tokenTag } from "./tokens.ts";
+import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 export interface Login {
   readonly sessionId: string;
@@ -55,10 +57,48 @@ export interface Sessions {
   open(login: Login): Promise<OpenResult>;
 }
 
+/** A login with a valid token of the user that is registered for another device flag. */
+interface WrongFlag {
+  readonly uid: string;
+  readonly flag: DeviceFlag;
+  readonly registeredFlag: DeviceFlag;
+}
+
+interface WrongFlagPorts {
+  readonly store: Pick<UserStore, "device">;
+  /** True in protected mode: the refusal then names the flag of the token. */
+  readonly isNamedToClient: boolean;
+  report(login: WrongFlag): void;
+}
+
+const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFlag, string>;
+
 export function createSessions(
   directory: Pick<SessionDirectory, "login">,
   clientAuth: "token" | "none",
+  wrongFlags?: WrongFlagPorts,
 ): Sessions {
+  /** Returns the error of a refused login. Reports a token of another device flag. */
+  async function unauthorized(
+    { uid, flag }: Login,
+    tokenHash: Uint8Array | undefined,
+  ): Promise<BrokerError> {
+    const message = "uid, device flag and token do not match";
+    if (wrongFlags === undefined || tokenHash === undefined)
+      return new BrokerError("unauthorized", { message });
+    const { store, isNamedToClient, report } = wrongFlags;
+    const otherFlags = DEVICE_FLAGS.filter((other) => other !== flag);
+    const devices = await Promise.all(otherFlags.map((other) => store.device(uid, other)));
+    const device = devices.find((other) => other && hashesEqual(other.tokenHash, tokenHash));
+    if (device === undefined) return new BrokerError("unauthorized", { message });
+    const registeredFlag = device.flag;
+    report({ uid, flag, registeredFlag });
+    const detail = `the token is registered for device flag ${nameOf(registeredFlag)}, but CONNECT has device flag ${nameOf(flag)}`;
+    return new BrokerError("unauthorized", {
+      message: isNamedToClient ? `${message}: ${detail}` : message,
+    });
+  }
+
   return {
     async open(login) {
       const { token, level, continues } = login;
@@ -83,9 +123,7 @@ export function createSessions(
       const result = await directory.login(requested, { claim, tokenHash });
       switch (result.kind) {
         case "unauthorized":
-          throw new BrokerError("unauthorized", {
-            message: "uid, device flag and token do not match",
-          });
+          throw await unauthorized(login, tokenHash);
         case "refused":
           if (result.reason === "banned") throw new BrokerError("banned");
           return { kind: "ended", reason: result.reason };
@@ -96,4 +134,8 @@ export function createSessions(
       }
     },
   };
+}
+
+function nameOf(flag: DeviceFlag): string {
+  return `${flag} (${FLAG_NAMES[flag]})`;
 }

@@ -2,7 +2,7 @@
 // printed until the process is stopped.
 
 import { readFileSync } from "node:fs";
-import type { Client, ReceivedEvent, ReceivedMessage, Stream } from "../client/api.ts";
+import type { Client, LiveStream, ReceivedEvent, ReceivedMessage, Stream } from "../client/api.ts";
 import { connect } from "../client/index.ts";
 import { cleanText, sentence } from "../config/setting-text.ts";
 import { USER_TOKEN_ENV } from "../config/sources.ts";
@@ -135,11 +135,12 @@ function printReceived(
   client: Client,
   { count, ended, output }: Watching & { readonly count: number | undefined },
 ): void {
-  const followed = new WeakSet<Stream>();
+  const followed = new WeakSet<LiveStream>();
   const follow = (stream: Stream): void => {
-    if (followed.has(stream)) return;
-    followed.add(stream);
-    void printStream(stream, output).catch(() => undefined); // the client was closed, or is kicked
+    const live = client.stream(stream);
+    if (followed.has(live)) return;
+    followed.add(live);
+    void printStream(live, output).catch(() => undefined); // the client was closed, or is kicked
   };
   let messages = 0;
   client.on("message", (message) => {
@@ -197,23 +198,25 @@ function eventJson({ channel, ...event }: ReceivedEvent): string {
 }
 
 /** Prints each piece of the text as it arrives, and the end of the stream. */
-async function printStream(stream: Stream, { isJson, print }: Output): Promise<void> {
-  const { channel, clientMsgNo } = stream;
+async function printStream(live: LiveStream, { isJson, print }: Output): Promise<void> {
+  const { channel, clientMsgNo } = live.snapshot();
   const place = channelName({ channelId: channel.id, channelType: channel.type });
   const common = {
     client_msg_no: clientMsgNo,
     channel_id: channel.id,
     channel_type: channel.type,
   };
-  const line = (text: string) =>
-    `${timeOf(Date.now())} ${place} #${stream.messageSeq} ${printable(stream.fromUid)} ${text}`;
-  for await (const text of stream)
+  const line = (text: string) => {
+    const { messageSeq, fromUid } = live.snapshot();
+    return `${timeOf(Date.now())} ${place} #${messageSeq} ${printable(fromUid)} ${text}`;
+  };
+  for await (const text of live)
     print(
       isJson
         ? JSON.stringify({ event: "stream_text", ...common, text })
         : line(`writes: ${printable(text)}`),
     );
-  const { state } = stream;
+  const { state } = live.snapshot();
   print(
     isJson ? JSON.stringify({ event: "stream_end", ...common, state }) : line(`stream ${state}`),
   );

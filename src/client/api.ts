@@ -20,22 +20,28 @@ export interface Content {
   readonly [field: string]: unknown;
 }
 
+/**
+ * What `send` sends: a string as a text message, an object with an integer `type` as JSON, and bytes
+ * unchanged.
+ */
+export type Sendable = string | Content | { readonly type: number } | ArrayBuffer | ArrayBufferView;
+
 export interface SendOptions {
   /** Idempotency key: a message sent again with the same key is stored once. Default: random. */
-  readonly clientMsgNo?: string;
+  readonly clientMsgNo?: string | undefined;
   /** Whether the message counts as unread for its receivers. Default: true. */
-  readonly redDot?: boolean;
+  readonly redDot?: boolean | undefined;
   /** Number of seconds after which the message is removed from history. Default: 0, never. */
-  readonly expireS?: number;
+  readonly expireS?: number | undefined;
   /** If true, the message is not stored and reaches only users who are online. Default: false. */
-  readonly noPersist?: boolean;
+  readonly noPersist?: boolean | undefined;
   /**
    * If true, the message is a command: it stays in each receiver's inbox until it is acknowledged,
    * and is not part of the channel's history. Default: false.
    */
-  readonly syncOnce?: boolean;
+  readonly syncOnce?: boolean | undefined;
   /** Label that is stored and returned with the message. */
-  readonly tagKey?: string;
+  readonly tagKey?: string | undefined;
 }
 
 /** Acknowledgement of a message. A stored message is durable by then. */
@@ -44,9 +50,14 @@ export interface Sent {
   /** Sequence number in the channel, 0 for `noPersist` messages and commands. */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
+  /** Time at which the server accepted the message, in Unix milliseconds. */
+  readonly timestampMs: number;
 }
 
-/** A message as the app receives it, live or from history. */
+/**
+ * A message as the app receives it, live or from history. It is plain data: it can be stored,
+ * cloned, compared and made reactive. Its bytes are shared with no other message.
+ */
 export interface ReceivedMessage {
   /** Channel of the message. The id of a personal channel is the other user's uid. */
   readonly channel: ChannelRef;
@@ -71,21 +82,18 @@ export interface ReceivedMessage {
    * For a stream's message, it holds the text that was known on receipt.
    */
   readonly content: Content | undefined;
-  /** Stream that the message started, if any. The client follows it while it is active. */
+  /**
+   * The stream that the message started, if any, as it was known on receipt. `client.stream(message)`
+   * follows it.
+   */
   readonly stream: Stream | undefined;
 }
 
-export interface StreamEnd {
-  readonly state: Exclude<StreamState, "active">;
-  readonly text: string;
-}
-
 /**
- * A text that is received while it is being written. The client follows it across lost connections,
- * and `text` is always a prefix of the complete text. Iterating yields the text in pieces, from its
- * beginning until the stream ends.
+ * A stream, a text that is received while it is being written, as it was known at one moment. It is
+ * plain data. `text` is always a prefix of the complete text.
  */
-export interface Stream extends AsyncIterable<string> {
+export interface Stream {
   readonly channel: ChannelRef;
   /** Key of the stream, unique in its channel. */
   readonly clientMsgNo: string;
@@ -96,23 +104,49 @@ export interface Stream extends AsyncIterable<string> {
   /** `active`, or how the stream ended: `closed`, `cancelled` or `interrupted`. */
   readonly state: StreamState;
   readonly text: string;
+  /** Index of the next event of the stream. After the end, the number of its events. */
+  readonly nextIndex: number;
   /** Data of the event that started the stream. */
   readonly startData: string;
   /** Data of the event that ended the stream, `undefined` while the stream is active. */
   readonly endData: string | undefined;
   readonly notes: readonly StreamNote[];
+}
+
+/** Names a stream: its message, an event of it, its data, or its channel and key. */
+export interface StreamTarget {
+  readonly channel: ChannelRef;
+  readonly clientMsgNo: string;
+  readonly stream?: Stream | undefined;
+}
+
+/**
+ * A stream that the client follows across lost connections. Iterating yields the text in pieces,
+ * from its beginning until the stream ends.
+ */
+export interface LiveStream extends AsyncIterable<string> {
   /**
-   * Resolves when the stream ends. Rejects if the client can no longer follow it, for example with
-   * `closed` when the client is closed.
+   * Returns the stream as it is known now, or an empty active stream before the first answer. The
+   * same object is returned until the stream changes.
    */
-  readonly finished: Promise<StreamEnd>;
+  readonly snapshot: () => Stream;
+  /**
+   * Resolves with the stream when its state is known. Rejects with the error of `finished`, for
+   * example with `stream_unknown`.
+   */
+  ready(): Promise<Stream>;
+  /** Calls `listener` after each change. Returns a function that ends this. */
+  readonly subscribe: (listener: () => unknown) => () => void;
+  /**
+   * Resolves when the stream ends. Rejects if the client cannot follow it, for example with `closed`
+   * when the client is closed.
+   */
+  readonly finished: Promise<Stream>;
   /**
    * Yields the text in pieces: all of it (`start`, the default), or only text received after this
    * call (`now`). Throws the error with which `finished` rejects.
    */
-  pieces(from?: "start" | "now"): AsyncIterable<string>;
-  /** Stops the stream. Resolves with its final state: `cancelled`, unless it had already ended. */
-  cancel(): Promise<StreamState>;
+  pieces(from?: "start" | "now"): AsyncIterableIterator<string>;
 }
 
 /** A custom event or a tool-call event of a producer. */
@@ -125,7 +159,7 @@ export interface ReceivedEvent {
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** Stream of a tool-call event. */
+  /** Stream of a tool-call event, as it is known after the event. */
   readonly stream: Stream | undefined;
 }
 
@@ -164,17 +198,21 @@ export interface ConversationPage {
 }
 
 export interface HistoryOptions {
+  /** Returns messages before this seq, newest first. */
+  readonly before?: number | undefined;
+  /** Returns messages after this seq, oldest first. */
+  readonly after?: number | undefined;
   /** First seq of the range. Default: 1. */
-  readonly fromSeq?: number;
+  readonly fromSeq?: number | undefined;
   /** Last seq of the range. Default: the newest one. */
-  readonly toSeq?: number;
+  readonly toSeq?: number | undefined;
   /** Maximum number of messages to return. Default: 50. */
-  readonly limit?: number;
+  readonly limit?: number | undefined;
   /**
    * If true, the newest messages of the range are returned, newest first. If false, the oldest are
-   * returned, oldest first. Default: true, or false if `fromSeq` is set.
+   * returned, oldest first. Default: false if `after` or `fromSeq` is set, otherwise true.
    */
-  readonly newestFirst?: boolean;
+  readonly newestFirst?: boolean | undefined;
 }
 
 export interface HistoryResult {
@@ -192,15 +230,17 @@ export interface Cursor {
    * Highest `messageId` in the channel that the app has, 0 or `undefined` if unknown. With it, the
    * client detects seqs that were reused because a fail-over lost messages.
    */
-  readonly lastId?: number;
+  readonly lastId?: number | undefined;
 }
 
 export interface ClientEvents {
   /**
    * A message from one of the user's channels. The messages of a channel are delivered in order,
-   * each once. Messages that this client sent are not delivered; `send` resolves for them.
+   * each once. Messages that this client sent are `sent` events instead.
    */
   readonly message: ReceivedMessage;
+  /** The server acknowledged a message that this client sent. */
+  readonly sent: ReceivedMessage;
   readonly event: ReceivedEvent;
   /**
    * An active stream in the user's channels, including one that started before this client
@@ -247,30 +287,26 @@ export interface Client {
   ready(): Promise<void>;
   /**
    * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
-   * server acknowledges the message. Messages wait while the client is offline, and are sent again
+   * server has acknowledged the message. Messages wait while the client is offline, and are sent again
    * after a lost connection without creating a duplicate. Messages to one channel keep their order.
    * Rejects with an error such as `queue_full` or the server's refusal.
    */
-  send(
-    channel: ChannelRef,
-    content: string | Content | Uint8Array,
-    options?: SendOptions,
-  ): Promise<Sent>;
+  send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
   /** Returns messages of a channel's history: the newest 50 by default. */
-  history(channel: ChannelRef, options?: HistoryOptions): Promise<HistoryResult>;
-  /**
-   * Returns a stream of the channel, active or ended. Rejects with `stream_unknown` if there is
-   * none.
-   */
-  streamOf(channel: ChannelRef, clientMsgNo: string): Promise<Stream>;
+  history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
+  /** Follows a stream, active or ended. The client asks the server for a stream it does not know. */
+  stream(target: StreamTarget): LiveStream;
+  /** Stops a stream. Resolves with its final state: `cancelled`, unless it had already ended. */
+  cancel(target: StreamTarget): Promise<StreamState>;
   /**
    * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100); `cursor`
    * is that of the previous page.
    */
-  conversations(page?: {
-    readonly limit?: number;
-    readonly cursor?: string | undefined;
-  }): Promise<ConversationPage>;
+  conversations(
+    page?:
+      | { readonly limit?: number | undefined; readonly cursor?: string | undefined }
+      | undefined,
+  ): Promise<ConversationPage>;
   /**
    * Marks the messages up to `seq` as read. If `seq` is lower than before, later messages become
    * unread.
@@ -296,7 +332,9 @@ export interface Client {
    */
   cursors(): readonly Cursor[];
   /**
-   * Ends the session and closes the client permanently. Waiting calls are rejected with `closed`.
+   * Ends the session and closes the client permanently. Nothing is delivered after this call, and
+   * waiting calls are rejected with `closed`. Resolves when the socket is closed, after three
+   * seconds at the latest.
    */
   close(): Promise<void>;
 }

@@ -43,7 +43,8 @@ export class Channels {
   }
 
   resume(limit: number): readonly ResumePoint[] {
-    return [...this.cursors()].reverse().slice(0, limit);
+    const cursors = [...this.cursors()].reverse().slice(0, limit);
+    return cursors.map(({ lastId = 0, ...cursor }) => ({ ...cursor, lastId }));
   }
 
   cursors(): readonly Cursor[] {
@@ -70,6 +71,11 @@ export class Channels {
     this.#epoch += 1;
     this.#isCatchingUp = false;
     for (const sequencer of this.#sequencers.values()) sequencer.lost();
+  }
+
+  close(): void {
+    this.lost();
+    for (const sequencer of this.#sequencers.values()) sequencer.close();
   }
 
   message(channel: ChannelRef, message: Message): void {

@@ -6,7 +6,7 @@ import type { ChannelRef, Message } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { Command } from "./api.ts";
 import type { RequestFunction } from "./connection.ts";
-import { asJindouError, isConnectionLost, type JindouError } from "./errors.ts";
+import { isConnectionLost, type JindouError } from "./errors.ts";
 import type { Handler } from "./events.ts";
 import { receivedCommand } from "./messages.ts";
 
@@ -14,6 +14,8 @@ interface CommandsPorts {
   readonly ask: RequestFunction;
   handlers(): readonly Handler<Command>[];
   onError(error: JindouError): void;
+  /** Called with the error of a handler. */
+  handlerFailed(error: unknown): void;
 }
 
 interface PendingCommand {
@@ -89,9 +91,12 @@ export class Commands {
   async #handle(pending: PendingCommand): Promise<void> {
     const { command } = pending;
     try {
-      for (const handler of this.#ports.handlers()) await handler(command);
+      for (const handler of this.#ports.handlers()) {
+        if (this.#isClosed) return; // another handler closed the client
+        await handler(command);
+      }
     } catch (error) {
-      this.#ports.onError(asJindouError(error, "handler_failed"));
+      this.#ports.handlerFailed(error);
       return this.#retryLater(pending);
     }
     this.#open.delete(command.messageId);

@@ -7,8 +7,10 @@ import { decodeServerFrame, type ServerFrame } from "../protocol/native/client-d
 import { encodeOperation } from "../protocol/native/client-encode.ts";
 import { MAX_UINT32 } from "../protocol/native/ops.ts";
 import type { Operation, Push, Reply } from "../protocol/protocol.ts";
+import { bytesOf } from "./bytes.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { drop, type SocketLike } from "./socket.ts";
+import { now, timeLimit } from "./waiting.ts";
 
 interface ReplyKinds {
   readonly send: "sendack";
@@ -51,6 +53,10 @@ export interface ConnectionEnd {
    */
   readonly error: JindouError | undefined;
   readonly isConnectSent: boolean;
+  /** Text of the socket's error event, "" if it has none. */
+  readonly cause: string;
+  /** True if an error event came without a close event before the socket was open. */
+  readonly isBlocked: boolean;
 }
 
 export interface ConnectionPorts {
@@ -69,8 +75,11 @@ export interface ConnectionPorts {
 }
 
 const ABNORMAL_CLOSURE = 1006;
-const DISCONNECT_MS = 1000;
-const MIN_HEARTBEAT_MS = 10;
+/** Maximum duration of `disconnect`. */
+const DISCONNECT_MS = 3000;
+/** Time for the close event of an open socket after its error event. */
+const CLOSE_EVENT_MS = 1000;
+const MIN_SILENCE_MS = 10;
 
 export class Connection {
   readonly #ports: ConnectionPorts;
@@ -79,24 +88,26 @@ export class Connection {
   #maxFrameBytes = Number.POSITIVE_INFINITY;
   #refusal: JindouError | undefined;
   #isConnectSent = false;
-  #timer: ReturnType<typeof setTimeout>;
+  #cause = "";
+  /** Stops the time limit of CONNECT or of a ping, or the timer of the next ping. */
+  #stopTimer: () => void;
   #pingMs = 0;
   #lastFrameAt = 0;
-  #pingedAt: number | undefined;
+  #isPinged = false;
 
   constructor(ports: ConnectionPorts) {
     const { socket, timeouts } = ports;
     this.#ports = ports;
     this.#requests = new OpenRequests(timeouts.requestMs);
-    this.#timer = setTimeout(() => this.fail(new JindouError("timeout")), timeouts.connectMs);
+    this.#stopTimer = timeLimit(timeouts.connectMs, () => this.#timedOut());
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
       this.#isConnectSent = true;
-      socket.send(ports.connectFrame);
+      this.#write(ports.connectFrame);
     };
     socket.onmessage = ({ data }) => this.#receive(data);
     socket.onclose = ({ code }) => this.#end({ code });
-    socket.onerror = () => undefined; // a close event always follows
+    socket.onerror = (event) => this.#socketFailed(event);
   }
 
   async request<K extends RequestKind>(
@@ -109,32 +120,76 @@ export class Connection {
     // type
     const frame = this.#encode({ ...request, ref } as unknown as Operation);
     const answer = this.#requests.expect<K>(request.kind, ref, seen);
-    this.#ports.socket.send(frame);
+    this.#write(frame);
     return answer;
   }
 
-  /** Sends a ping at once, to detect a dead connection after a change of network. */
-  probe(): void {
-    if (this.#status === "open") this.#heartbeat(0);
+  /**
+   * Sends a ping at once, to detect a dead connection after a change of network. With `limitMs`, the
+   * connection is assumed to be dead: it must answer within this time, and a connection that is not
+   * yet open ends.
+   */
+  probe(limitMs?: number): void {
+    if (this.#status === "open" && (limitMs !== undefined || !this.#isPinged)) this.#ping(limitMs);
+    else if (this.#status === "opening" && limitMs !== undefined) this.#timedOut();
   }
 
   fail(error: JindouError): void {
     this.#end({ code: ABNORMAL_CLOSURE, error });
   }
 
+  /**
+   * Resolves when the socket is closed, after three seconds at the latest. An unanswered CONNECT is
+   * answered first, because the server could otherwise log the client in after a later client.
+   */
   async disconnect(): Promise<void> {
-    if (this.#status !== "open") return this.#end({ code: ABNORMAL_CLOSURE });
     const { socket } = this.#ports;
+    const isOpen = this.#status === "open";
+    if (this.#status === "closed") return;
     this.#end({ code: ABNORMAL_CLOSURE }, () => undefined);
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, DISCONNECT_MS);
-      socket.onclose = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-      socket.send(encodeOperation({ kind: "disconnect", ref: 0 }));
-    });
+    if (this.#isConnectSent)
+      await new Promise<void>((resolve) => {
+        const stop = timeLimit(DISCONNECT_MS, resolve);
+        const leave = () => {
+          socket.onmessage = null;
+          this.#write(encodeOperation({ kind: "disconnect", ref: 0 }));
+        };
+        socket.onerror = () => undefined;
+        socket.onclose = () => {
+          stop();
+          resolve();
+        };
+        if (isOpen) leave();
+        else socket.onmessage = leave;
+      });
     drop(socket);
+  }
+
+  /** An exception of the socket's class must not reach the caller, which may be a timer. */
+  #write(frame: Uint8Array): void {
+    try {
+      this.#ports.socket.send(frame);
+    } catch (cause) {
+      this.fail(new JindouError("connection_lost", { cause }));
+    }
+  }
+
+  #timedOut(): void {
+    this.fail(new JindouError("timeout"));
+  }
+
+  /**
+   * Usually a close event follows in the same turn. It does not in Node.js 22 if the connection was
+   * refused, nor in Chromium if the policy of the page blocks the address.
+   */
+  #socketFailed(event: unknown): void {
+    const { message } = event as { readonly message?: unknown };
+    if (typeof message === "string") this.#cause = message;
+    const isBlocked = !this.#isConnectSent;
+    setTimeout(
+      () => this.#end({ code: ABNORMAL_CLOSURE, isBlocked }),
+      isBlocked ? 0 : CLOSE_EVENT_MS,
+    );
   }
 
   #encode(operation: Operation): Uint8Array {
@@ -146,20 +201,23 @@ export class Connection {
       throw new JindouError("bad_request", { message: cause.message, cause });
     }
     // the server would close the connection because of a larger frame
-    if (frame.length > this.#maxFrameBytes) throw new JindouError("too_large");
-    return frame;
+    if (frame.length <= this.#maxFrameBytes) return frame;
+    const message = `The request has ${frame.length} bytes, the server accepts ${this.#maxFrameBytes}`;
+    throw new JindouError("too_large", { message });
   }
 
   #receive(data: unknown): void {
     if (this.#status === "closed") return; // `disconnect` was called
-    this.#lastFrameAt = performance.now();
-    this.#pingedAt = undefined;
+    this.#lastFrameAt = now();
+    if (this.#isPinged) this.#awaitSilence();
     try {
-      if (!(data instanceof ArrayBuffer)) throw new TypeError("Not a binary frame");
-      this.#dispatch(decodeServerFrame(new Uint8Array(data), this.#ports.uid));
-    } catch (error) {
-      if (isUnknownFrame(error)) return;
-      this.fail(new JindouError("malformed_frame", { cause: error }));
+      const bytes = bytesOf(data);
+      if (bytes === undefined) throw new TypeError("Not a binary frame");
+      this.#dispatch(decodeServerFrame(bytes, this.#ports.uid));
+    } catch (cause) {
+      if (isUnknownFrame(cause)) return;
+      const message = "The server sent a frame that cannot be read";
+      this.fail(new JindouError("malformed_frame", { message, cause }));
     }
   }
 
@@ -181,7 +239,7 @@ export class Connection {
     this.#pingMs = Math.min(pingMs, (idleTimeoutS * 1000) / 2);
     this.#status = "open";
     this.#maxFrameBytes = maxFrameBytes;
-    this.#heartbeat(this.#pingMs);
+    this.#awaitSilence();
     this.#ports.opened(connack);
   }
 
@@ -189,24 +247,25 @@ export class Connection {
    * Only an unanswered ping ends the connection, never silence, because browsers delay the timers
    * of background pages.
    */
-  #heartbeat(silenceMs: number): void {
-    const { pongMs } = this.#ports.timeouts;
-    const now = performance.now();
-    const isLate = this.#pingedAt !== undefined && now - this.#pingedAt >= pongMs;
-    if (isLate) return this.fail(new JindouError("timeout"));
-    if (this.#pingedAt === undefined && now - this.#lastFrameAt >= silenceMs) {
-      this.#pingedAt = now;
-      this.#ports.socket.send(encodeOperation({ kind: "ping", ref: 0 }));
-    }
-    const next =
-      this.#pingedAt === undefined
-        ? this.#lastFrameAt + this.#pingMs
-        : Math.min(this.#pingedAt + pongMs, now + this.#pingMs);
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(
-      () => this.#heartbeat(this.#pingMs),
-      Math.max(next - now, MIN_HEARTBEAT_MS),
+  #awaitSilence(): void {
+    this.#stopTimer();
+    this.#isPinged = false;
+    const waitMs = this.#lastFrameAt + this.#pingMs - now();
+    const timer = setTimeout(
+      () => {
+        if (now() - this.#lastFrameAt < this.#pingMs) this.#awaitSilence();
+        else this.#ping();
+      },
+      Math.max(waitMs, MIN_SILENCE_MS),
     );
+    this.#stopTimer = () => clearTimeout(timer);
+  }
+
+  #ping(limitMs = this.#ports.timeouts.pongMs): void {
+    this.#stopTimer();
+    this.#isPinged = true;
+    this.#stopTimer = timeLimit(limitMs, () => this.#timedOut());
+    this.#write(encodeOperation({ kind: "ping", ref: 0 }));
   }
 
   #end(
@@ -215,11 +274,12 @@ export class Connection {
   ): void {
     if (this.#status === "closed") return;
     this.#status = "closed";
-    clearTimeout(this.#timer);
+    this.#stopTimer();
     release(this.#ports.socket);
-    const { code, error = this.#refusal } = end;
+    const { code, error = this.#refusal, isBlocked = false } = end;
     this.#requests.fail(new JindouError("connection_lost"));
-    this.#ports.ended({ code, error, isConnectSent: this.#isConnectSent });
+    const isConnectSent = this.#isConnectSent;
+    this.#ports.ended({ code, error, isConnectSent, isBlocked, cause: this.#cause });
   }
 }
 
@@ -244,12 +304,12 @@ class OpenRequests {
     seen: ((reply: ReplyTo<K>) => void) | undefined,
   ): Promise<ReplyTo<K>> {
     const answer = deferred<Reply>();
-    const timer = setTimeout(() => {
+    const stop = timeLimit(this.#timeoutMs, () => {
       this.#open.delete(ref);
       answer.reject(new JindouError("timeout"));
-    }, this.#timeoutMs);
+    });
     const expected: Reply["kind"] = kind === "send" ? "sendack" : kind;
-    this.#open.set(ref, { kind: expected, seen, answer, timer });
+    this.#open.set(ref, { kind: expected, seen, answer, stop });
     return answer.promise as Promise<ReplyTo<K>>; // `settle` rejects every other kind of reply
   }
 
@@ -257,15 +317,15 @@ class OpenRequests {
     const open = this.#open.get(reply.ref);
     if (open === undefined) return; // the request timed out
     this.#open.delete(reply.ref);
-    clearTimeout(open.timer);
+    open.stop();
     if (reply.kind !== open.kind) return open.answer.reject(refusal(reply));
     open.seen?.(reply as never); // the kind was compared above
     open.answer.resolve(reply);
   }
 
   fail(error: JindouError): void {
-    for (const { answer, timer } of this.#open.values()) {
-      clearTimeout(timer);
+    for (const { answer, stop } of this.#open.values()) {
+      stop();
       answer.reject(error);
     }
     this.#open.clear();
@@ -276,7 +336,7 @@ interface OpenRequest {
   readonly kind: Reply["kind"];
   readonly seen: ((reply: never) => void) | undefined;
   readonly answer: Deferred<Reply>;
-  readonly timer: ReturnType<typeof setTimeout>;
+  readonly stop: () => void;
 }
 
 function refusal(reply: Reply): JindouError {

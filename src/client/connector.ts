@@ -2,9 +2,10 @@
 // server forbids reconnecting. Does not handle messages.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
+import { deferred } from "../lib/deferred.ts";
+import { encodeUtf8 } from "../lib/utf8.ts";
 import { encodeOperation } from "../protocol/native/client-encode.ts";
 import { NATIVE_VERSION } from "../protocol/native/ops.ts";
-import { utf8 } from "../protocol/native/writer.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 import type { ClientEvents, Status } from "./api.ts";
 import {
@@ -16,6 +17,7 @@ import {
 import { asJindouError, JindouError, kickedEventOf } from "./errors.ts";
 import { randomId, type Settings } from "./options.ts";
 import { drop, openSocket } from "./socket.ts";
+import { now } from "./waiting.ts";
 
 interface ConnectorPorts {
   readonly settings: Settings;
@@ -40,6 +42,13 @@ const MAX_FRAME_BYTES = 128 * 1024;
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;
+/** Maximum time for the answer to a ping after the platform reported that it was offline. */
+const SUSPECT_MS = 1000;
+/** Codes after which the token function is called once more. */
+const TOKEN_REFUSALS: readonly number[] = [
+  CLOSE_REASONS.auth_failed.code,
+  CLOSE_REASONS.token_changed.code,
+];
 
 // Close codes 4000–4099: reconnect at once. 4200–4299: never reconnect. Other codes: reconnect
 // after a delay.
@@ -47,6 +56,12 @@ const AT_ONCE_FROM = 4000;
 const PAUSE_FROM = 4100;
 const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
+
+/**
+ * Sessions that this process is closing, by address, user and device flag. A new client waits for
+ * them: the server could otherwise log in the old client after the new one, and end the new one.
+ */
+const closing = new Map<string, Promise<unknown>>();
 
 interface Attempt {
   readonly connectFrame: Uint8Array;
@@ -68,8 +83,9 @@ export class Connector {
   #resumeLimit = MAX_RESUME_CHANNELS;
   #maxFrameBytes = MAX_FRAME_BYTES;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Number of the current attempt. A lower number belongs to an abandoned attempt. */
-  #round = 0;
+  /** True while an attempt has no connection yet, for example while its token is requested. */
+  #isStarting = false;
+  #closed: Promise<void> | undefined;
   /**
    * Id of the session to continue. It is random until the server has named the session, so that
    * repeating an attempt whose CONNACK was lost does not count as a second login.
@@ -77,6 +93,8 @@ export class Connector {
   #session = randomId();
   /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
+  /** The last refusal of a token that a function returned. It is forgotten when a session opens. */
+  #refused: { readonly token: string; readonly end: ConnectionEnd } | undefined;
 
   constructor(ports: ConnectorPorts) {
     this.#ports = ports;
@@ -86,30 +104,52 @@ export class Connector {
     return this.#status;
   }
 
-  connectNow(): void {
-    if (this.#status === "closed") return;
-    if (this.#connection !== undefined) return this.#connection.probe();
+  /**
+   * Ends a pause. If there is a connection, checks it with a ping; `wasOffline` means that it is
+   * probably dead.
+   */
+  connectNow(wasOffline = false): void {
+    this.#connection?.probe(wasOffline ? SUSPECT_MS : undefined);
+    if (this.#status === "closed" || this.#connection !== undefined || this.#isStarting) return;
     clearTimeout(this.#timer);
     this.#setStatus("connecting");
-    this.#round += 1;
-    void this.#connect(this.#round);
+    void this.#connect();
   }
 
-  async close(): Promise<void> {
+  /** Resolves when the socket is closed. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
     const connection = this.#connection;
+    const key = this.#closingKey();
+    const done = deferred();
+    const all = Promise.all([closing.get(key), done.promise]);
+    closing.set(key, all);
     this.#finish(new JindouError("closed"));
     await connection?.disconnect();
+    done.resolve();
+    if (closing.get(key) === all) closing.delete(key);
   }
 
-  async #connect(round: number): Promise<void> {
+  #closingKey(): string {
+    const { url, uid, deviceFlag } = this.#ports.settings;
+    return [url, uid, deviceFlag].join("\n");
+  }
+
+  async #connect(): Promise<void> {
     const { settings } = this.#ports;
-    const isAbandoned = () => round !== this.#round || this.#status === "closed";
+    this.#isStarting = true;
     try {
+      await closing.get(this.#closingKey());
       const token = await settings.token();
-      if (isAbandoned()) return;
+      if (this.#isClosed()) return;
+      if (this.#refused?.token === token) return this.#kicked(this.#refused.end);
       const attempt = this.#attemptWith(token);
       const socket = await openSocket(settings.url, settings.webSocket);
-      if (isAbandoned()) return drop(socket);
+      if (this.#isClosed()) return drop(socket);
       const connection: Connection = new Connection({
         socket,
         uid: settings.uid,
@@ -120,9 +160,15 @@ export class Connector {
         ended: (end) => this.#ended(end, attempt),
       });
       this.#connection = connection;
+      this.#isStarting = false;
     } catch (error) {
-      if (!isAbandoned()) this.#attemptFailed(asJindouError(error, "bad_option"));
+      this.#isStarting = false;
+      if (!this.#isClosed()) this.#attemptFailed(asJindouError(error, "bad_option"));
     }
+  }
+
+  #isClosed(): boolean {
+    return this.#status === "closed";
   }
 
   #attemptWith(token: string): Attempt {
@@ -153,8 +199,9 @@ export class Connector {
   }
 
   #opened(connection: Connection, connack: Connack): void {
-    this.#openedAt = performance.now();
+    this.#openedAt = now();
     this.#refusals = 0;
+    this.#refused = undefined;
     this.#session = connack.sessionId;
     this.#maxFrameBytes = connack.limits.maxFrameBytes;
     this.#setStatus("online");
@@ -168,7 +215,7 @@ export class Connector {
     if (this.#status === "closed") return;
     if (wasOpen) {
       this.#ports.lost();
-      const durationMs = performance.now() - this.#openedAt;
+      const durationMs = now() - this.#openedAt;
       if (durationMs >= STABLE_MS) this.#failures = 0;
     } else if (resumed > 0) {
       if (end.error?.code === "too_large") {
@@ -180,7 +227,7 @@ export class Connector {
     }
     if (wasOpen || (end.isConnectSent && this.#sessionToken === undefined))
       this.#sessionToken = token;
-    if (!wasOpen && this.#adoptNewToken(end.code, token)) {
+    if ((!wasOpen && this.#adoptNewToken(end.code, token)) || this.#asksAgain(end, token)) {
       this.#session = randomId(); // an unused session id makes the next CONNECT a login
       return this.#connectAfter(0);
     }
@@ -188,10 +235,10 @@ export class Connector {
     // a draining node is not a failure, because the next attempt reaches another node
     const isGoingAway = end.code === CLOSE_REASONS.draining.code;
     const isFailed = !wasOpen && !isGoingAway && timing !== "never";
-    const error = end.error ?? (isFailed ? connectFailure(end) : undefined);
+    if (timing === "never") return this.#kicked(end);
+    const error = end.error ?? (isFailed ? this.#connectFailure(end) : undefined);
     if (error !== undefined) this.#ports.emit("error", error);
-    if (timing === "never") this.#kicked(end);
-    else if (!end.isConnectSent) this.#retryRefused();
+    if (!end.isConnectSent) this.#retryRefused();
     else this.#reconnect(timing);
   }
 
@@ -203,10 +250,34 @@ export class Connector {
     return sessionToken !== undefined && sessionToken !== token;
   }
 
-  #kicked(end: ConnectionEnd): void {
-    const kicked = kickedEventOf(end.code);
-    this.#finish(end.error ?? new JindouError(kicked.reason, kicked));
-    this.#ports.emit("kicked", kicked);
+  /** Returns true if the token function must be called once more before the client gives up. */
+  #asksAgain(end: ConnectionEnd, token: string): boolean {
+    const { hasTokenFunction } = this.#ports.settings;
+    if (!TOKEN_REFUSALS.includes(end.code) || !hasTokenFunction || this.#refused !== undefined)
+      return false;
+    this.#refused = { token, end };
+    return true;
+  }
+
+  /** The error has the code of the `kicked` event and the text of the refused CONNECT, if any. */
+  #kicked({ code, error: refusal }: ConnectionEnd): void {
+    const kicked = kickedEventOf(code);
+    const { message } = refusal ?? kicked;
+    const error = new JindouError(kicked.reason, { message, cause: refusal });
+    if (refusal !== undefined) this.#ports.emit("error", error);
+    this.#finish(error);
+    this.#ports.emit("kicked", { ...kicked, message });
+  }
+
+  #connectFailure({ code, isConnectSent, isBlocked, cause }: ConnectionEnd): JindouError {
+    const { url } = this.#ports.settings;
+    const policy = isBlocked && "document" in globalThis;
+    const message = isConnectSent
+      ? `Closed with code ${code} before a session was open`
+      : `No WebSocket opened at ${url}${cause && ` (${cause})`}. Check that it is the address of the broker's client listener, not of its API${
+          policy ? ", and that the page's Content-Security-Policy (connect-src) allows it" : ""
+        }`;
+    return new JindouError("connection_lost", { message });
   }
 
   #reconnect(when: "at_once" | "pause"): void {
@@ -248,14 +319,9 @@ export class Connector {
 function pointsWithin(points: readonly ResumePoint[], maxBytes: number): readonly ResumePoint[] {
   let bytes = 0;
   return points.filter(({ channel }) => {
-    bytes += RESUME_POINT_BYTES + utf8.encode(channel.id).length;
+    bytes += RESUME_POINT_BYTES + encodeUtf8(channel.id).length;
     return bytes <= maxBytes;
   });
-}
-
-function connectFailure({ code }: ConnectionEnd): JindouError {
-  const message = `Closed with code ${code} before a session was open`;
-  return new JindouError("connection_lost", { message });
 }
 
 export function reconnectTiming(code: number): "at_once" | "pause" | "never" {

@@ -9,8 +9,8 @@ export const CLIENT_MESSAGES = {
   closed: "The client is closed",
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
-  no_websocket: "No WebSocket: pass the option webSocket",
-  queue_full: "maxQueued calls are waiting",
+  no_websocket: "The platform has no WebSocket: pass the option webSocket",
+  queue_full: "Too many calls wait (maxQueued)",
   timeout: "The server did not respond in time",
   token_failed: "The token function failed",
 } as const;

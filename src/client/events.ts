@@ -10,9 +10,12 @@ export type Handler<T> = (value: T) => unknown;
 
 type EventName = keyof ClientEvents;
 
+const FINAL_EVENTS: readonly (EventName | undefined)[] = ["status", "kicked", "error"];
+
 export class Events {
   readonly #handlers: { [E in EventName]: Handler<ClientEvents[E]>[] } = {
     message: [],
+    sent: [],
     event: [],
     stream: [],
     command: [],
@@ -22,6 +25,7 @@ export class Events {
     kicked: [],
     error: [],
   };
+  #isClosed = false;
 
   /** A handler added twice is called twice. Throws `bad_option`. */
   on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
@@ -45,8 +49,14 @@ export class Events {
     for (const handler of this.handlers(event)) this.call(handler, value, event);
   }
 
+  /** From now on only `status`, `kicked` and `error` events are delivered. */
+  close(): void {
+    this.#isClosed = true;
+  }
+
   call<T>(handler: Handler<T>, value: T, event?: EventName): void {
-    const report = (error: unknown) => this.#report(error, event);
+    if (this.#isClosed && !FINAL_EVENTS.includes(event)) return;
+    const report = (error: unknown) => this.report(error, event);
     try {
       // a handler may return anything; a promise is recognised by its `then`
       const result = handler(value) as Partial<PromiseLike<unknown>> | undefined;
@@ -56,7 +66,8 @@ export class Events {
     }
   }
 
-  #report(thrown: unknown, event: EventName | undefined): void {
+  /** Reports the error of a handler. */
+  report(thrown: unknown, event: EventName | undefined): void {
     if (event === "error" || this.#handlers.error.length === 0)
       queueMicrotask(() => {
         throw thrown;

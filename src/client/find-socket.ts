@@ -1,5 +1,5 @@
-// Loads the WebSocket class of the package `ws`, for Node versions without a global one. Bundles
-// for browsers contain no-socket.ts instead (`browser` in the package.json of `jindou-client`).
+// Loads the WebSocket class of the package `ws`. Bundles for browsers contain no-socket.ts instead
+// (`browser` in the package.json of `jindou-client`).
 
 export async function findSocket(): Promise<unknown> {
   const { WebSocket } = await import("ws");

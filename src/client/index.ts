@@ -1,7 +1,7 @@
 // The client SDK for browsers and Node (`jindou-client`). The exports of this file are its public
 // interface; docs/sdk.md is its guide.
 
-import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, historyRange, PERSON_CHANNEL } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
 import type { Client, ConversationView } from "./api.ts";
 import { Channels } from "./channels.ts";
@@ -10,8 +10,15 @@ import type { Request, RequestFunction } from "./connection.ts";
 import { Connector } from "./connector.ts";
 import type { JindouError } from "./errors.ts";
 import { Events } from "./events.ts";
-import { createReceiver, draftOf, type Receiver } from "./messages.ts";
-import { type ConnectOptions, checkNames, type Settings, settingsFrom } from "./options.ts";
+import { createReceiver, draftOf, type Receiver, sentMessage } from "./messages.ts";
+import {
+  badOption,
+  type ConnectOptions,
+  checkedChannel,
+  checkNames,
+  type Settings,
+  settingsFrom,
+} from "./options.ts";
 import { Outbox } from "./outbox.ts";
 import { PresenceWatches } from "./presence.ts";
 import { Background, Calls } from "./requests.ts";
@@ -30,7 +37,7 @@ export { JindouError, type JindouErrorCode } from "./errors.ts";
 export type { ConnectOptions, Timeouts } from "./options.ts";
 export type { SocketConstructor, SocketLike } from "./socket.ts";
 
-const HISTORY_OPTIONS = "fromSeq toSeq limit newestFirst";
+const HISTORY_OPTIONS = "before after fromSeq toSeq limit newestFirst";
 const PAGE_OPTIONS = "limit cursor";
 const HISTORY_LIMIT = 50;
 const CONVERSATION_LIMIT = 100;
@@ -55,7 +62,7 @@ export function connect(options: ConnectOptions): Client {
   const components = createComponents(settings);
   const { events, calls, outbox, streams, channels, commands, presence } = components;
   const connector = createConnector(settings, components);
-  const stopListening = onNetworkReturn(() => connector.connectNow());
+  const stopListening = onReturn((wasOffline) => connector.connectNow(wasOffline));
   events.on("status", (status) => {
     if (status === "closed") stopListening();
   });
@@ -72,9 +79,15 @@ export function connect(options: ConnectOptions): Client {
       return removeHandler;
     },
     ready: () => calls.connected(),
-    send: async (channel, content, options = {}) => outbox.send(draftOf(channel, content, options)),
+    send(channel, content, options) {
+      try {
+        return outbox.send(draftOf(channel, content, options));
+      } catch (error) {
+        return Promise.reject(error);
+      }
+    },
     ...createQueries(calls.call, components.receiver),
-    streamOf: (channel, clientMsgNo) => streams.find(channel, clientMsgNo),
+    stream: (target) => streams.open(target),
     watchPresence: (uids, handler) => presence.watch(uids, handler),
     cursors: () => channels.cursors(),
     close: () => connector.close(),
@@ -94,7 +107,10 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     uid,
     maxQueued,
     sendMs,
-    acked: (channel, ack) => channels.acked(channel, ack),
+    acked(draft, ack) {
+      channels.acked(draft.channel, ack);
+      events.emit("sent", sentMessage(uid, draft, ack));
+    },
   });
   const streams = new Streams({
     uid,
@@ -102,6 +118,7 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     ask,
     onStream: (stream) => events.emit("stream", stream),
     onEvent: (event) => events.emit("event", event),
+    callListener: (listener) => events.call(listener, undefined),
   });
   const receiver = createReceiver(uid, streams.startedBy);
   const channels: Channels = new Channels({
@@ -118,6 +135,7 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     ask,
     onError,
     handlers: () => events.handlers("command"),
+    handlerFailed: (error) => events.report(error, "command"),
   });
   const presence = new PresenceWatches({
     ask,
@@ -158,8 +176,8 @@ function createConnector(settings: Settings, components: Components): Connector 
     },
     closed(error) {
       background.lost();
-      channels.lost();
-      for (const component of [calls, outbox, streams, commands]) component.close(error);
+      for (const component of [events, channels, calls, outbox, streams, commands])
+        component.close(error);
     },
     emit: (event, value) => events.emit(event, value),
   });
@@ -191,7 +209,13 @@ function route(push: Push, components: Components): void {
 
 type Queries = Pick<
   Client,
-  "history" | "conversations" | "markRead" | "setUnread" | "deleteConversation" | "presence"
+  | "history"
+  | "cancel"
+  | "conversations"
+  | "markRead"
+  | "setUnread"
+  | "deleteConversation"
+  | "presence"
 >;
 
 /** Returns the methods that are idempotent and can be repeated after a lost connection. */
@@ -200,23 +224,28 @@ function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
     channel: ChannelRef,
     change: Request<"conversation">["change"],
   ): Promise<ConversationView> => {
-    const request = { kind: "conversation", channel, change } as const;
+    const request = { kind: "conversation", channel: checkedChannel(channel), change } as const;
     const { conversation } = await ask(request);
     return receiver.conversation(conversation);
   };
   return {
     async history(channel, options = {}) {
       checkNames("history", options, HISTORY_OPTIONS);
-      const { fromSeq, toSeq = 0, limit = HISTORY_LIMIT } = options;
+      const { fromSeq, after, newestFirst, limit = HISTORY_LIMIT } = options;
+      const isForward = (after ?? fromSeq) !== undefined;
       const { messages, headSeq, more } = await ask({
         kind: "history",
-        channel,
-        fromSeq: fromSeq ?? 1,
-        toSeq,
+        channel: checkedChannel(channel),
+        ...historyRange(options),
         limit,
-        reverse: options.newestFirst ?? fromSeq === undefined,
+        reverse: newestFirst ?? !isForward,
       });
       return { messages: messages.map(receiver.message), headSeq, more };
+    },
+
+    async cancel({ channel, clientMsgNo }) {
+      const request = { kind: "cancel", channel: checkedChannel(channel), clientMsgNo } as const;
+      return (await ask(request)).state;
     },
 
     async conversations(options = {}) {
@@ -232,15 +261,35 @@ function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
     deleteConversation: (channel) => changeConversation(channel, { kind: "delete" }),
 
     async presence(uids) {
-      const { presence } = await ask({ kind: "presence", uids });
+      if (!Array.isArray(uids)) throw badOption("presence: uids must be a list");
+      const { presence } = await ask({ kind: "presence", uids: [...uids] });
       return presence;
     },
   };
 }
 
-function onNetworkReturn(listener: () => void): () => void {
+const RETURN_EVENTS = ["online", "offline", "visibilitychange", "pageshow", "resume", "focus"];
+
+/** Listens for the end of a time in which the page was hidden, frozen or without a network. */
+function onReturn(listener: (wasOffline: boolean) => void): () => void {
   // in Node the global object is not an EventTarget
-  const page = globalThis as Partial<EventTarget>;
-  page.addEventListener?.("online", listener);
-  return () => page.removeEventListener?.("online", listener);
+  const page = globalThis as Partial<EventTarget> & { readonly document?: { hidden?: boolean } };
+  let wasOffline = false;
+  const handle = ({ type, target }: Event) => {
+    if (type === "offline") wasOffline = true;
+    // an element that gets the focus is no return
+    if (
+      type === "offline" ||
+      page.document?.hidden ||
+      (target as { readonly nodeType?: number } | null)?.nodeType === 1
+    )
+      return;
+    listener(wasOffline && type === "online");
+    if (type === "online") wasOffline = false;
+  };
+  // the capture phase, because not all of these events bubble to the global object
+  for (const type of RETURN_EVENTS) page.addEventListener?.(type, handle, true);
+  return () => {
+    for (const type of RETURN_EVENTS) page.removeEventListener?.(type, handle, true);
+  };
 }

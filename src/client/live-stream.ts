@@ -4,108 +4,120 @@
 import type {
   ChannelEvent,
   ChannelRef,
-  Message,
   StreamNote,
   StreamPlace,
   StreamSnapshot,
-  StreamState,
 } from "../broker/model.ts";
 import { STREAM_CONTENT, STREAM_END } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
-import type { Stream, StreamEnd } from "./api.ts";
+import type { LiveStream, Stream } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 
-export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
+type StreamFields = Omit<Stream, "channel" | "clientMsgNo">;
 
-type StreamFields = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;
+const DONE = { done: true, value: undefined } as const;
 
-const EMPTY: StreamFields = {
-  fromUid: "",
-  messageId: 0,
-  messageSeq: 0,
-  state: "active",
-  text: "",
-  nextIndex: 0,
-  startData: "",
-  endData: undefined,
-  notes: [],
-};
+/** Calls a listener of the app. Must not throw. */
+type CallListener = (listener: () => unknown) => void;
 
-export class LiveStream implements Stream {
-  readonly channel: ChannelRef;
-  readonly clientMsgNo: string;
-  readonly cancel: () => Promise<StreamState>;
-  readonly #finished = deferred<StreamEnd>();
-  #fields: StreamFields = EMPTY;
+export class FollowedText implements LiveStream {
+  readonly #finished = deferred<Stream>();
+  readonly #firstState = deferred<Stream>();
+  readonly #call: CallListener;
+  readonly #listeners = new Set<() => unknown>();
+  #stream: Stream;
+  /** True if the state of the stream has been received. */
+  #isKnown = false;
   #error: JindouError | undefined;
   #change: Deferred<void> | undefined;
 
-  constructor(channel: ChannelRef, clientMsgNo: string, cancel: () => Promise<StreamState>) {
-    this.channel = { id: channel.id, type: channel.type };
-    this.clientMsgNo = clientMsgNo;
-    this.cancel = cancel;
+  constructor({ id, type }: ChannelRef, clientMsgNo: string, call: CallListener) {
+    this.#call = call;
+    this.#stream = {
+      channel: { id, type },
+      clientMsgNo,
+      fromUid: "",
+      messageId: 0,
+      messageSeq: 0,
+      state: "active",
+      text: "",
+      nextIndex: 0,
+      startData: "",
+      endData: undefined,
+      notes: [],
+    };
   }
 
-  get fromUid(): string {
-    return this.#fields.fromUid;
+  readonly snapshot = (): Stream => this.#stream;
+
+  readonly subscribe = (listener: () => unknown): (() => void) => {
+    const registered = () => listener();
+    this.#listeners.add(registered);
+    return () => void this.#listeners.delete(registered);
+  };
+
+  ready(): Promise<Stream> {
+    return this.#firstState.promise;
   }
 
-  get messageId(): number {
-    return this.#fields.messageId;
-  }
-
-  get messageSeq(): number {
-    return this.#fields.messageSeq;
-  }
-
-  get state(): StreamState {
-    return this.#fields.state;
-  }
-
-  get text(): string {
-    return this.#fields.text;
-  }
-
-  get startData(): string {
-    return this.#fields.startData;
-  }
-
-  get endData(): string | undefined {
-    return this.#fields.endData;
-  }
-
-  get notes(): readonly StreamNote[] {
-    return this.#fields.notes;
-  }
-
-  get finished(): Promise<StreamEnd> {
+  get finished(): Promise<Stream> {
     return this.#finished.promise;
   }
 
-  [Symbol.asyncIterator](): AsyncGenerator<string, void> {
+  [Symbol.asyncIterator](): AsyncIterableIterator<string> {
     return this.pieces();
   }
 
-  pieces(from: "start" | "now" = "start"): AsyncGenerator<string, void> {
-    return this.#read(from === "now" ? this.text.length : 0);
+  /** Not a generator: the `return` of a generator waits for the pending `next`. */
+  pieces(from: "start" | "now" = "start"): AsyncIterableIterator<string> {
+    const returned = deferred();
+    let isReturned = false;
+    // -1 until the state is known
+    let offset = from === "start" ? 0 : -1;
+    if (offset < 0 && this.#isKnown) offset = this.#stream.text.length;
+    const iterator: AsyncIterableIterator<string> = {
+      next: async () => {
+        while (!isReturned) {
+          const { text, state } = this.#stream;
+          if (offset < 0 && this.#isKnown) offset = text.length;
+          if (offset >= 0 && offset < text.length) {
+            const value = text.slice(offset); // a slow reader gets all that it has not read
+            offset = text.length;
+            return { done: false, value };
+          }
+          if (state !== "active") break;
+          if (this.#error !== undefined) throw this.#error;
+          this.#change ??= deferred();
+          await Promise.race([this.#change.promise, returned.promise]);
+        }
+        return DONE;
+      },
+      return: async () => {
+        isReturned = true;
+        returned.resolve();
+        return DONE;
+      },
+      [Symbol.asyncIterator]: () => iterator,
+    };
+    return iterator;
   }
 
-  replace(snapshot: StreamFields): readonly StreamNote[] {
-    const { nextIndex } = this.#fields;
+  replace(snapshot: StreamSnapshot | Stream): readonly StreamNote[] {
+    const { nextIndex } = this.#stream;
     if (snapshot.nextIndex < nextIndex) return [];
-    this.#set(snapshot);
+    const { key: _, channel: __, ...fields } = snapshot as StreamSnapshot;
+    this.#set(fields);
     return snapshot.notes.filter(({ index }) => index >= nextIndex);
   }
 
   append(event: ChannelEvent): "applied" | "old" | "gap" {
-    const { nextIndex, text } = this.#fields;
+    const { nextIndex, text } = this.#stream;
     const position = event.stream;
     if (position === undefined || position.nextIndex <= nextIndex) return "old";
     if (position.index > nextIndex || position.textOffset > text.length) return "gap";
     const { state } = position;
     this.#set({
-      ...this.#fields,
-      ...fieldsChangedBy(event, position, this.#fields),
+      ...fieldsChangedBy(event, position, this.#stream),
       nextIndex: position.nextIndex,
       state,
     });
@@ -113,47 +125,32 @@ export class LiveStream implements Stream {
   }
 
   fail(error: JindouError): void {
-    if (this.state !== "active" || this.#error !== undefined) return;
+    if (this.#stream.state !== "active" || this.#error !== undefined) return;
     this.#error = error;
     this.#finished.reject(error);
+    this.#firstState.reject(error);
     this.#wake();
   }
 
-  #set(fields: StreamFields): void {
-    this.#fields = fields;
-    const { state, text } = fields;
-    if (state !== "active") this.#finished.resolve({ state, text });
+  #set(fields: Partial<StreamFields>): void {
+    this.#stream = { ...this.#stream, ...fields };
+    this.#isKnown = true;
+    this.#firstState.resolve(this.#stream);
+    if (this.#stream.state !== "active") this.#finished.resolve(this.#stream);
     this.#wake();
+    for (const listener of [...this.#listeners]) this.#call(listener);
   }
 
   #wake(): void {
     this.#change?.resolve();
     this.#change = undefined;
   }
-
-  /** A slow reader's next piece is all text it has not read. */
-  async *#read(from: number): AsyncGenerator<string, void> {
-    let offset = from;
-    for (;;) {
-      const { text } = this;
-      if (offset < text.length) {
-        const piece = text.slice(offset);
-        offset = text.length;
-        yield piece;
-      } else if (this.state !== "active") return;
-      else if (this.#error !== undefined) throw this.#error;
-      else {
-        this.#change ??= deferred();
-        await this.#change.promise;
-      }
-    }
-  }
 }
 
 function fieldsChangedBy(
   { type, data, fromUid, eventId, timestampMs }: ChannelEvent,
   { index, textOffset, messageSeq }: StreamPlace,
-  { text, notes }: StreamFields,
+  { text, notes }: Stream,
 ): Partial<StreamFields> {
   if (index === 0) return { fromUid, messageSeq, startData: data };
   if (type === STREAM_END) return { endData: data };

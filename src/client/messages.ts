@@ -7,28 +7,35 @@ import {
   channelSeenBy,
   type Message,
 } from "../broker/model.ts";
-import { utf8 } from "../protocol/native/writer.ts";
-import type { Command, Content, ConversationView, ReceivedMessage, SendOptions } from "./api.ts";
+import { decodeUtf8, encodeUtf8 } from "../lib/utf8.ts";
+import type {
+  Command,
+  Content,
+  ConversationView,
+  ReceivedMessage,
+  Sendable,
+  SendOptions,
+  Sent,
+  Stream,
+} from "./api.ts";
+import { bytesOf } from "./bytes.ts";
 import type { Request } from "./connection.ts";
 import { JindouError } from "./errors.ts";
-import type { StreamFor } from "./live-stream.ts";
-import { checkNames, randomId } from "./options.ts";
+import { checkedChannel, checkNames, randomId } from "./options.ts";
 
 const SEND_OPTIONS = "clientMsgNo redDot expireS noPersist syncOnce tagKey";
 
-/** Throws `bad_option` or `bad_request`. */
-export function draftOf(
-  { id, type }: ChannelRef,
-  content: string | Content | Uint8Array,
-  options: SendOptions,
-): Request<"send"> {
+type Draft = Request<"send">;
+
+/** Throws `bad_option`, `bad_payload` or `bad_request`. */
+export function draftOf(channel: ChannelRef, content: Sendable, options: SendOptions = {}): Draft {
   checkNames("send", options, SEND_OPTIONS);
   const { expireS = 0 } = options;
   if (!Number.isSafeInteger(expireS) || expireS < 0)
     throw new JindouError("bad_request", { message: "expireS must be an integer from 0" });
   return {
     kind: "send",
-    channel: { id, type },
+    channel: checkedChannel(channel),
     clientMsgNo: options.clientMsgNo || randomId(),
     header: {
       noPersist: options.noPersist ?? false,
@@ -43,15 +50,25 @@ export function draftOf(
 }
 
 /** Copies bytes, because the app may change them while the message is queued. */
-function payloadOf(content: string | Content | Uint8Array): Uint8Array {
-  if (content instanceof Uint8Array) return content.slice();
+function payloadOf(content: Sendable): Uint8Array {
+  const bytes = bytesOf(content);
+  if (bytes !== undefined) return bytes.slice();
   const body = typeof content === "string" ? { type: 1, content } : content;
-  return utf8.encode(JSON.stringify(body));
+  try {
+    const text: string | undefined = JSON.stringify(body);
+    if (text === undefined) throw new TypeError(`${typeof body} has no JSON`);
+    return encodeUtf8(text);
+  } catch (cause) {
+    const message = `The content cannot be sent as JSON: ${cause}`;
+    throw new JindouError("bad_payload", { message, cause });
+  }
 }
 
 export function messageKey(uid: string, channel: ChannelRef, clientMsgNo: string): string {
   return `${channelKey(channel, uid)}\n${clientMsgNo}`;
 }
+
+export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
 export interface Receiver {
   message(message: Message): ReceivedMessage;
@@ -64,7 +81,7 @@ export function createReceiver(uid: string, streamFor: StreamFor): Receiver {
     const channel = channelSeenBy(uid, received);
     const content = contentOf(received.payload);
     const stream = streamFor(channel, received);
-    return { ...fields, ...header, channel, content, stream };
+    return { ...fields, ...header, payload: received.payload.slice(), channel, content, stream };
   };
   return {
     message,
@@ -83,20 +100,26 @@ export function receivedCommand(channel: ChannelRef, message: Message): Command 
     fromUid,
     clientMsgNo,
     timestampMs,
-    payload,
+    payload: payload.slice(),
     content: contentOf(payload),
   };
 }
 
-const UTF8 = new TextDecoder();
+/** Returns a message that this client has sent, as other clients receive it. */
+export function sentMessage(uid: string, draft: Draft, ack: Sent): ReceivedMessage {
+  const { kind: _, header, ...fields } = draft;
+  const { noPersist, redDot } = header;
+  const content = contentOf(draft.payload);
+  return { ...fields, ...ack, noPersist, redDot, content, fromUid: uid, stream: undefined };
+}
 
 /** Returns the content, `undefined` for any other payload. Some servers accept any bytes. */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {
-    const value: unknown = JSON.parse(UTF8.decode(payload));
+    const value: unknown = JSON.parse(decodeUtf8(payload).replace(/^\ufeff/, ""));
     return isContent(value) ? value : undefined;
   } catch {
-    return undefined; // not JSON
+    return undefined; // not JSON, or not UTF-8
   }
 }
 

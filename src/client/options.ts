@@ -1,7 +1,13 @@
 // Checks the options of `connect` and fills in their defaults. Also checks the names and ids that
 // an app passes to other calls, because types do not enforce them in JavaScript.
 
-import { type DeviceFlag, GROUP_CHANNEL, isId, PERSON_CHANNEL } from "../broker/model.ts";
+import {
+  type ChannelRef,
+  type DeviceFlag,
+  GROUP_CHANNEL,
+  isId,
+  PERSON_CHANNEL,
+} from "../broker/model.ts";
 import type { Cursor } from "./api.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import type { SocketConstructor } from "./socket.ts";
@@ -13,34 +19,36 @@ export interface ConnectOptions {
   readonly uid: string;
   /**
    * Token of the user for `deviceFlag`, or a function that returns it and is called before each
-   * connection attempt. Default: "".
+   * connection attempt, and once more if the server refuses its token. Default: "".
    */
-  readonly token?: string | (() => string | Promise<string>);
+  readonly token?: string | (() => string | Promise<string>) | undefined;
   /** Class of the device: 0 app, 1 web, 2 desktop. Default: 1. */
-  readonly deviceFlag?: DeviceFlag;
+  readonly deviceFlag?: DeviceFlag | undefined;
   /** Id of the device. A new session with the same id replaces this one. Default: a random id. */
-  readonly deviceId?: string;
+  readonly deviceId?: string | undefined;
   /**
    * The app's position in each channel, least recently used first. Later messages are delivered. In
    * other channels, delivery starts with live messages.
    */
-  readonly cursors?: Iterable<Cursor>;
+  readonly cursors?: Iterable<Cursor> | undefined;
   /**
-   * WebSocket class. Default: the class of the platform, or in Node.js below 22 the class of the
+   * WebSocket class. Default: the class of the platform, and in Node.js and Deno the class of the
    * package `ws`, which is part of the SDK.
    */
-  readonly webSocket?: SocketConstructor;
+  readonly webSocket?: SocketConstructor | undefined;
   /**
    * Usual delay before a reconnect in milliseconds. It grows from about `minMs` (default 500) to
    * about `maxMs` (default 30,000).
    */
-  readonly reconnect?: { readonly minMs?: number; readonly maxMs?: number };
+  readonly reconnect?:
+    | { readonly minMs?: number | undefined; readonly maxMs?: number | undefined }
+    | undefined;
   /**
    * Maximum number of unacknowledged messages, and of other calls without a reply. Further calls
    * are rejected with `queue_full`. Default: 1000.
    */
-  readonly maxQueued?: number;
-  readonly timeouts?: Partial<Timeouts>;
+  readonly maxQueued?: number | undefined;
+  readonly timeouts?: { readonly [K in keyof Timeouts]?: Timeouts[K] | undefined } | undefined;
 }
 
 /** Time limits of a client, in milliseconds. */
@@ -61,6 +69,7 @@ export interface Settings {
   readonly url: string;
   readonly uid: string;
   readonly token: () => Promise<string>;
+  readonly hasTokenFunction: boolean;
   readonly deviceFlag: DeviceFlag;
   readonly deviceId: string;
   readonly cursors: readonly Cursor[];
@@ -99,6 +108,7 @@ export function settingsFrom(options: ConnectOptions): Settings {
     uid: options.uid,
     url: socketUrl(options.url),
     token: () => tokenWithin(timeouts.connectMs, token),
+    hasTokenFunction: typeof token === "function",
     deviceFlag: deviceFlagOf(options.deviceFlag ?? 1),
     deviceId,
     cursors: Array.from(options.cursors ?? [], checkedCursor),
@@ -109,7 +119,7 @@ export function settingsFrom(options: ConnectOptions): Settings {
   };
 }
 
-function timeoutsOf(options: Partial<Timeouts>): Timeouts {
+function timeoutsOf(options: NonNullable<ConnectOptions["timeouts"]>): Timeouts {
   // `DEFAULT_TIMEOUTS` has no other keys
   const names = Object.keys(DEFAULT_TIMEOUTS) as (keyof Timeouts)[];
   checkNames("timeouts", options, names.join(" "));
@@ -152,7 +162,8 @@ function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
   const isPosition = [lastSeq, lastId].every(
     (position) => Number.isSafeInteger(position) && position >= 0,
   );
-  if (isChannel && isPosition) return { channel, lastSeq, lastId };
+  if (isChannel && isPosition)
+    return { channel: { id: channel.id, type: channel.type }, lastSeq, lastId };
   throw badOption("cursors must be values that cursors() returned");
 }
 
@@ -160,6 +171,16 @@ function socketUrl(url: string): string {
   const address = String(url).replace(/^http/, "ws");
   if (/^wss?:\/\//.test(address)) return address;
   throw badOption("url must begin with wss://, ws://, https:// or http://");
+}
+
+/** Returns a copy of the channel. Throws `bad_option` if the value is not a channel. */
+export function checkedChannel(channel: ChannelRef): ChannelRef {
+  const { id, type } = (channel ?? {}) as Partial<ChannelRef>;
+  if (typeof id === "string" && typeof type === "number") return { id, type };
+  const example = typeof channel === "string" ? channel : "lobby";
+  throw badOption(
+    `channel must be group("${example}") or person("${example}"), not ${typeof channel}`,
+  );
 }
 
 /** Throws `bad_option` unless `value` is an object whose keys are all in `allowed`. */
@@ -186,10 +207,13 @@ export function badId(name: string): JindouError {
 
 const RANDOM_BYTES = 12;
 
-/** Returns 24 hex digits. `crypto.randomUUID` would need a secure context. */
+/**
+ * Returns 24 hex digits. `crypto.randomUUID` would need a secure context, and React Native and
+ * mini programs have no `crypto` at all.
+ */
 export function randomId(): string {
-  let name = "";
-  for (const byte of crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)))
-    name += byte.toString(16).padStart(2, "0");
-  return name;
+  const bytes = new Uint8Array(RANDOM_BYTES);
+  if (typeof crypto === "undefined") for (const n of bytes.keys()) bytes[n] = Math.random() * 256;
+  else crypto.getRandomValues(bytes);
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -2,13 +2,13 @@
 // calls. At most one message per channel is in flight, so that neither a refusal nor a lost
 // connection can reorder them.
 
-import { type ChannelKey, type ChannelRef, channelKey } from "../broker/model.ts";
+import { type ChannelKey, type ChannelRef, channelKey, messageTimeMs } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Sent } from "./api.ts";
 import type { Connection, Request } from "./connection.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { messageKey } from "./messages.ts";
-import { Timer } from "./waiting.ts";
+import { Timer, timeLimit } from "./waiting.ts";
 
 type Draft = Request<"send">;
 
@@ -16,7 +16,7 @@ interface OutboxPorts {
   readonly uid: string;
   readonly maxQueued: number;
   readonly sendMs: number;
-  acked(channel: ChannelRef, ack: Sent): void;
+  acked(draft: Draft, ack: Sent): void;
 }
 
 interface QueuedMessage {
@@ -24,7 +24,8 @@ interface QueuedMessage {
   readonly key: ChannelKey;
   readonly draft: Draft;
   readonly answer: Deferred<Sent>;
-  timer?: ReturnType<typeof setTimeout>;
+  readonly sent: Promise<Sent>;
+  stopTimeout?: () => void;
 }
 
 /** Maximum number of messages in flight, over all channels. Below a server's default limit. */
@@ -46,18 +47,23 @@ export class Outbox {
     this.#ports = ports;
   }
 
-  async send(draft: Draft): Promise<Sent> {
+  /** Throws if the message cannot be queued. */
+  send(draft: Draft): Promise<Sent> {
     const { uid, maxQueued, sendMs } = this.#ports;
     if (this.#closed !== undefined) throw this.#closed;
     const id = messageKey(uid, draft.channel, draft.clientMsgNo);
     const duplicate = this.#entries.get(id);
-    if (duplicate !== undefined) return duplicate.answer.promise;
+    if (duplicate !== undefined) return duplicate.sent;
     if (this.#entries.size >= maxQueued) throw new JindouError("queue_full");
     const key = channelKey(draft.channel, uid);
     const answer = deferred<Sent>();
-    const queued: QueuedMessage = { id, key, draft, answer };
+    // unlike `answer.promise`, a refusal that the app does not handle is an unhandled rejection
+    const sent = answer.promise.then((ack) => ack);
+    const queued: QueuedMessage = { id, key, draft, answer, sent };
     if (sendMs > 0)
-      queued.timer = setTimeout(() => this.#reject(queued, new JindouError("timeout")), sendMs);
+      queued.stopTimeout = timeLimit(sendMs, () =>
+        this.#reject(queued, new JindouError("timeout")),
+      );
     this.#entries.set(id, queued);
     const queue = this.#queues.get(key);
     if (queue !== undefined) queue.push(queued);
@@ -66,7 +72,7 @@ export class Outbox {
       this.#ready.add(key);
     }
     this.#sendReady();
-    return answer.promise;
+    return sent;
   }
 
   has(channel: ChannelRef, clientMsgNo: string): boolean {
@@ -92,7 +98,11 @@ export class Outbox {
   close(error: JindouError): void {
     this.lost();
     this.#closed = error;
-    for (const queued of this.#entries.values()) this.#reject(queued, error);
+    for (const queued of this.#entries.values()) {
+      // a message that nobody waits for must not end a Node.js process
+      queued.sent.catch(() => undefined);
+      this.#reject(queued, error);
+    }
   }
 
   #sendReady(): void {
@@ -113,9 +123,10 @@ export class Outbox {
     try {
       await connection.request(draft, (ack) => {
         this.#remove(queued);
-        this.#ports.acked(draft.channel, ack);
         const { messageId, messageSeq, clientMsgNo } = ack;
-        answer.resolve({ messageId, messageSeq, clientMsgNo });
+        const sent = { messageId, messageSeq, clientMsgNo, timestampMs: messageTimeMs(messageId) };
+        answer.resolve(sent);
+        this.#ports.acked(draft, sent);
       });
     } catch (error) {
       const refusal = asJindouError(error, "connection_lost");
@@ -142,8 +153,8 @@ export class Outbox {
   }
 
   #remove(queued: QueuedMessage): void {
-    const { id, key, timer } = queued;
-    clearTimeout(timer);
+    const { id, key, stopTimeout } = queued;
+    stopTimeout?.();
     if (this.#entries.get(id) === queued) this.#entries.delete(id);
     const remaining = (this.#queues.get(key) ?? []).filter((message) => message !== queued);
     if (remaining.length > 0) this.#queues.set(key, remaining);

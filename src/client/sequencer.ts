@@ -51,6 +51,7 @@ export class Sequencer {
   /** True while messages are only buffered, because the seq at which delivery starts is unknown. */
   #isHeld = false;
   #isFilling = false;
+  #isClosed = false;
   #epoch = 0;
 
   constructor(channel: ChannelRef, ports: SequencerPorts, cursor?: Cursor) {
@@ -74,7 +75,7 @@ export class Sequencer {
   receive(message: Message): void {
     const { messageSeq } = message;
     // a message that is not stored has no order
-    if (messageSeq === 0) return this.#ports.deliver(message);
+    if (messageSeq === 0) return this.#isClosed ? undefined : this.#ports.deliver(message);
     if (this.#checkDelivered(message)) return;
     this.#headSeq = Math.max(this.#headSeq, messageSeq);
     if (this.#buffer.size < MAX_BUFFERED) this.#buffer.set(messageSeq, message);
@@ -137,6 +138,12 @@ export class Sequencer {
     this.#isHeld = false;
   }
 
+  /** Delivers nothing and moves no cursor any more, even within a loop that calls a handler. */
+  close(): void {
+    this.lost();
+    this.#isClosed = true;
+  }
+
   #isCovered({ messageSeq, messageId }: Position): boolean {
     if (messageSeq > (this.#cursor ?? 0)) return false;
     return this.#lastId === 0 || messageId <= this.#lastId;
@@ -156,11 +163,11 @@ export class Sequencer {
   }
 
   #drain(): void {
-    if (this.#isHeld) return;
+    if (this.#isHeld || this.#isClosed) return;
     this.#cursor ??= this.#startSeq();
     if (this.#cursor === undefined) return;
     let next = this.#nextInOrder();
-    while (next !== undefined) {
+    while (next !== undefined && !this.#isClosed) {
       this.#buffer.delete(this.#cursor + 1);
       if (next === "own") this.#moveTo(this.#cursor + 1);
       else this.#deliver(next);
@@ -181,7 +188,7 @@ export class Sequencer {
   }
 
   #deliver(message: Message): void {
-    if (this.#checkDelivered(message)) return;
+    if (this.#isClosed || this.#checkDelivered(message)) return;
     const { messageSeq, messageId } = message;
     const isOwn = this.#ownIds.get(messageSeq) === messageId || this.#ports.isOwn(message);
     this.#lastId = Math.max(this.#lastId, messageId);
@@ -190,7 +197,7 @@ export class Sequencer {
   }
 
   #moveTo(seq: number): void {
-    if (seq <= (this.#cursor ?? -1)) return;
+    if (this.#isClosed || seq <= (this.#cursor ?? -1)) return;
     this.#cursor = seq;
     this.#lastId = Math.max(this.#lastId, this.#ownIds.get(seq) ?? 0);
     // ids grow with seqs: a sent message with a later seq and a lower id was lost by the server

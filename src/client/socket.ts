@@ -1,5 +1,5 @@
-// Opens a WebSocket with the class that the app passed, the class of the platform, or the class of
-// the package `ws`.
+// Opens a WebSocket with the class that the app passed, the class of the package `ws` in Node.js
+// and Deno, or the class of the platform.
 
 import { NATIVE_SUBPROTOCOL } from "../protocol/native/ops.ts";
 import { asJindouError, JindouError } from "./errors.ts";
@@ -23,14 +23,17 @@ type SocketHandler<T> = { handle(event: T): void }["handle"];
 
 export type SocketConstructor = new (url: string, protocols: string[]) => SocketLike;
 
+interface Platform {
+  readonly WebSocket?: SocketConstructor;
+  readonly process?: { readonly versions?: Readonly<Record<string, string | undefined>> };
+}
+
 /** Rejects with `no_websocket`, or with `bad_option` if the address is invalid. */
 export async function openSocket(
   url: string,
   socketClass: SocketConstructor | undefined,
 ): Promise<SocketLike> {
-  // Node 20 has no global WebSocket, and its types declare none
-  const platform = globalThis as { WebSocket?: SocketConstructor };
-  const Socket = socketClass ?? platform.WebSocket ?? (await loadSocketClass());
+  const Socket = socketClass ?? (await socketClassOfPlatform());
   try {
     return new Socket(url, [NATIVE_SUBPROTOCOL]);
   } catch (error) {
@@ -38,13 +41,24 @@ export async function openSocket(
   }
 }
 
-async function loadSocketClass(): Promise<SocketConstructor> {
+/**
+ * The global classes of Node.js and Deno have no `terminate`: a socket whose peer does not answer
+ * the close frame stays open, and keeps the process alive. Node 22 also reports a refused
+ * connection without a close event.
+ */
+async function socketClassOfPlatform(): Promise<SocketConstructor> {
+  // Node 20 has no global WebSocket, and its types declare none
+  const platform = globalThis as Platform;
+  const { node, bun } = platform.process?.versions ?? {};
+  let cause: unknown;
   try {
     // the class of `ws` has wider event types and a narrower `binaryType` than SocketLike
-    return (await findSocket()) as SocketConstructor;
-  } catch (cause) {
-    throw new JindouError("no_websocket", { cause });
+    if (node && !bun) return (await findSocket()) as SocketConstructor;
+  } catch (error) {
+    cause = error; // the app was bundled without `ws`
   }
+  if (platform.WebSocket !== undefined) return platform.WebSocket;
+  throw new JindouError("no_websocket", { cause });
 }
 
 /** Closes a socket at once. None of its handlers is called afterwards. */

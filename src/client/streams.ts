@@ -9,12 +9,12 @@ import {
   STREAM_END,
   type StreamSnapshot,
 } from "../broker/model.ts";
-import { deferred } from "../lib/deferred.ts";
-import type { ReceivedEvent, Stream } from "./api.ts";
+import type { LiveStream, ReceivedEvent, Stream, StreamTarget } from "./api.ts";
 import type { RequestFunction } from "./connection.ts";
 import { isConnectionLost, JindouError } from "./errors.ts";
-import { LiveStream, type StreamFor } from "./live-stream.ts";
-import { messageKey } from "./messages.ts";
+import { FollowedText } from "./live-stream.ts";
+import { messageKey, type StreamFor } from "./messages.ts";
+import { checkedChannel } from "./options.ts";
 import { Timer } from "./waiting.ts";
 
 interface StreamsPorts {
@@ -23,10 +23,11 @@ interface StreamsPorts {
   readonly ask: RequestFunction;
   onStream(stream: Stream): void;
   onEvent(event: ReceivedEvent): void;
+  callListener(listener: () => unknown): void;
 }
 
 interface FollowedStream {
-  readonly stream: LiveStream;
+  readonly stream: FollowedText;
   isAnnounced: boolean;
   isFresh: boolean;
   buffer: ChannelEvent[] | undefined;
@@ -40,7 +41,6 @@ const SWEEP_MS = 30_000;
 export class Streams {
   readonly #ports: StreamsPorts;
   readonly #followed = new Map<string, FollowedStream>();
-  readonly #lookups = new Map<string, Promise<Stream>>();
   readonly #sweep = new Timer(() => this.#sweepNow());
 
   constructor(ports: StreamsPorts) {
@@ -56,7 +56,7 @@ export class Streams {
     if (state === "active") return this.#replace(this.#follow(channel, clientMsgNo), snapshot);
     const ended = this.#create(channel, clientMsgNo);
     ended.replace(snapshot);
-    return ended;
+    return ended.snapshot();
   }
 
   event(channel: ChannelRef, event: ChannelEvent): void {
@@ -68,17 +68,19 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  async find(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
-    const key = this.#keyOf(channel, clientMsgNo);
-    const followed = this.#followed.get(key);
-    if (followed?.isAnnounced) return followed.stream;
-    const lookup = this.#lookups.get(key) ?? this.#lookUp(channel, clientMsgNo);
-    this.#lookups.set(key, lookup);
-    try {
-      return await lookup;
-    } finally {
-      this.#lookups.delete(key);
+  /** An ended stream whose data the target has is not requested. Throws `bad_option`. */
+  open(target: StreamTarget): LiveStream {
+    const { clientMsgNo } = target;
+    const channel = checkedChannel(target.channel);
+    const followed = this.#followed.get(this.#keyOf(channel, clientMsgNo));
+    if (followed !== undefined) return followed.stream;
+    const data = target.stream ?? (target as Partial<Stream>);
+    if ((data.state ?? "active") !== "active") {
+      const ended = this.#create(channel, clientMsgNo);
+      ended.replace(data as Stream); // only streams have a state
+      return ended;
     }
+    return this.#lookUp(channel, clientMsgNo);
   }
 
   opened(): void {
@@ -105,14 +107,15 @@ export class Streams {
     this.#sweep.start(SWEEP_MS * (1 + Math.random() / 4));
   }
 
-  #lookUp(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
-    const { promise, resolve, reject } = deferred<Stream>();
+  #lookUp(channel: ChannelRef, clientMsgNo: string): LiveStream {
+    const followed = this.#follow(channel, clientMsgNo);
+    followed.buffer = [];
     this.#ports
       .call({ kind: "stream", channel, clientMsgNo }, ({ snapshot }) =>
-        resolve(this.snapshot(channel, snapshot)),
+        this.#resynced(followed, snapshot),
       )
-      .catch(reject);
-    return promise;
+      .catch((error: JindouError) => this.#fail(followed, error));
+    return followed.stream;
   }
 
   #apply(followed: FollowedStream, event: ChannelEvent): void {
@@ -122,18 +125,18 @@ export class Streams {
       if (buffer.length <= MAX_BUFFERED) buffer.push(event);
       return;
     }
-    const { notes } = stream;
+    const { notes, channel } = stream.snapshot();
     const applied = stream.append(event);
     if (applied === "gap") return void this.#resync(followed, event);
     if (applied === "old") return;
     this.#announce(followed);
-    if (stream.notes !== notes) this.#emit(stream.channel, event, stream);
+    if (stream.snapshot().notes !== notes) this.#emit(channel, event, stream.snapshot());
     this.#forgetEnded(followed);
   }
 
   /** `first` is the event that revealed the gap. */
   async #resync(followed: FollowedStream, first?: ChannelEvent): Promise<void> {
-    const { channel, clientMsgNo } = followed.stream;
+    const { channel, clientMsgNo } = followed.stream.snapshot();
     followed.buffer = first === undefined ? [] : [first];
     try {
       const request = { kind: "stream", channel, clientMsgNo } as const;
@@ -154,9 +157,9 @@ export class Streams {
   }
 
   #replace(followed: FollowedStream, snapshot: StreamSnapshot): Stream {
-    const { stream } = followed;
+    const notes = followed.stream.replace(snapshot);
+    const stream = followed.stream.snapshot();
     const { channel, fromUid, clientMsgNo } = stream;
-    const notes = stream.replace(snapshot);
     if (followed.isAnnounced)
       for (const note of notes) this.#emit(channel, { fromUid, clientMsgNo, ...note }, stream);
     this.#announce(followed);
@@ -167,7 +170,8 @@ export class Streams {
   #announce(followed: FollowedStream): void {
     if (followed.isAnnounced) return;
     followed.isAnnounced = true;
-    if (followed.stream.state === "active") this.#ports.onStream(followed.stream);
+    const stream = followed.stream.snapshot();
+    if (stream.state === "active") this.#ports.onStream(stream);
   }
 
   #emit(
@@ -191,7 +195,10 @@ export class Streams {
   #follow(channel: ChannelRef, clientMsgNo: string): FollowedStream {
     const [oldest] = this.#followed.values();
     if (oldest !== undefined && this.#followed.size >= MAX_FOLLOWED)
-      this.#fail(oldest, new JindouError("overloaded"));
+      this.#fail(
+        oldest,
+        new JindouError("overloaded", { message: `More than ${MAX_FOLLOWED} streams are active` }),
+      );
     const followed: FollowedStream = {
       stream: this.#create(channel, clientMsgNo),
       isAnnounced: false,
@@ -202,12 +209,8 @@ export class Streams {
     return followed;
   }
 
-  #create(channel: ChannelRef, clientMsgNo: string): LiveStream {
-    return new LiveStream(channel, clientMsgNo, async () => {
-      const request = { kind: "cancel", channel, clientMsgNo } as const;
-      const { state } = await this.#ports.call(request);
-      return state;
-    });
+  #create(channel: ChannelRef, clientMsgNo: string): FollowedText {
+    return new FollowedText(channel, clientMsgNo, this.#ports.callListener);
   }
 
   #fail(followed: FollowedStream, error: JindouError): void {
@@ -216,11 +219,11 @@ export class Streams {
   }
 
   #forgetEnded(followed: FollowedStream): void {
-    if (followed.stream.state !== "active") this.#forget(followed);
+    if (followed.stream.snapshot().state !== "active") this.#forget(followed);
   }
 
   #forget(followed: FollowedStream): void {
-    const { channel, clientMsgNo } = followed.stream;
+    const { channel, clientMsgNo } = followed.stream.snapshot();
     const key = this.#keyOf(channel, clientMsgNo);
     if (this.#followed.get(key) === followed) this.#followed.delete(key);
   }

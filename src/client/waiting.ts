@@ -1,7 +1,27 @@
-// Helpers for promises and timers: timeout, restartable timer, sleep.
+// Helpers for promises and timers: time limit, restartable timer, sleep.
 
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
+
+/** Lateness of a timer from which on the process is assumed to have slept, and its grace period. */
+const LATE_MS = 250;
+
+/** Returns a monotonic time in milliseconds, or the wall clock where there is none. */
+export function now(): number {
+  return typeof performance === "undefined" ? Date.now() : performance.now();
+}
+
+/**
+ * Calls `expired` after `ms`, unless the returned function is called before. Answers that already
+ * wait in the socket are handled first: after a sleep of the machine, timers run before them.
+ */
+export function timeLimit(ms: number, expired: () => void): () => void {
+  const dueAt = now() + ms;
+  let timer = setTimeout(() => {
+    timer = setTimeout(expired, now() - dueAt > LATE_MS ? LATE_MS : 0);
+  }, ms);
+  return () => clearTimeout(timer);
+}
 
 export async function within<T>(
   ms: number,
@@ -9,11 +29,11 @@ export async function within<T>(
   work: T | Promise<T>,
 ): Promise<T> {
   const late = deferred<never>();
-  const timer = setTimeout(() => late.reject(new JindouError(code)), ms);
+  const stop = timeLimit(ms, () => late.reject(new JindouError(code)));
   try {
     return await Promise.race([work, late.promise]);
   } finally {
-    clearTimeout(timer);
+    stop();
   }
 }
 

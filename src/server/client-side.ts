@@ -2,7 +2,7 @@
 // accepts client connections. Keeps no state.
 
 import type { LocalSession } from "../api/connections.ts";
-import { MAX_ID_LENGTH } from "../broker/model.ts";
+import { type DeviceFlag, MAX_ID_LENGTH } from "../broker/model.ts";
 import { createSessions } from "../broker/sessions.ts";
 import { JSONRPC_FORMS } from "../compat/wukongim/jsonrpc-view.ts";
 import { createWkproto } from "../compat/wukongim/wkproto/wkproto.ts";
@@ -17,12 +17,14 @@ import { GreetingBytes } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
 import { Deadlines } from "../lib/deadlines.ts";
 import { Semaphore } from "../lib/semaphore.ts";
+import { roomLogger } from "../observe/logger.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
 import type { TopicPublisher } from "../transport/types.ts";
-import type { LocalFacts } from "./control-plane.ts";
+import { type LocalFacts, requiresCredential } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
 import { errorLog, hasData, type Node } from "./node.ts";
 
@@ -37,6 +39,7 @@ const MESSAGE_OVERHEAD_BYTES = 256;
 const MAX_PRESENCE_UIDS = 1000;
 const MAX_WATCHED_UIDS = 200;
 const MAX_COMMAND_ACKS = 1000;
+const MAX_LOGGED_LOGINS = 1000;
 
 /** The login time of a session (`since`) is in microseconds. */
 const US_PER_MS = 1000;
@@ -140,6 +143,18 @@ export function createNodeGateway(
   return { ...gateway, endpoint, facts };
 }
 
+/** Logs each user and device flag once, because a client may repeat its login. */
+function wrongFlagLog({ logger }: Node) {
+  const log = roomLogger(logger, "broker");
+  const logged = new BoundedMap<string, true>(MAX_LOGGED_LOGINS);
+  return (login: { readonly uid: string; readonly flag: DeviceFlag }) => {
+    const key = `${login.uid} ${login.flag}`;
+    if (logged.get(key)) return;
+    logged.set(key, true);
+    log.info(login, "Refused a login: the token is registered for another device flag");
+  };
+}
+
 function clientContext(node: Node, delivery: Delivery): ClientContext {
   const { config, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
@@ -158,7 +173,11 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       store,
       cluster,
       directory,
-      sessions: createSessions(directory, auth.clients),
+      sessions: createSessions(directory, auth.clients, {
+        store,
+        isNamedToClient: !requiresCredential(config),
+        report: wrongFlagLog(node),
+      }),
       tokens: node.tokens,
       nodeId: cluster.nodeId,
       clock: drivers.clock,

@@ -56,6 +56,15 @@ export interface LocalFacts {
   vitals(): { readonly connections: number; readonly deliveries: number };
 }
 
+/** Returns false in protected mode. */
+export function requiresCredential({ api, auth }: Node["config"]): boolean {
+  return credentialRule({
+    listensBeyondLoopback: listensBeyondLoopback([api.listen, api.compatListen]),
+    staticToken: api.token,
+    authApi: auth.api,
+  });
+}
+
 export function createApi(node: Node, managers: Managers, local: LocalFacts): HttpEndpoint {
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
@@ -95,11 +104,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     log: apiLog(node),
     observe: metrics.api.request,
     settings: {
-      requiresCredential: credentialRule({
-        listensBeyondLoopback: listensBeyondLoopback([config.api.listen, config.api.compatListen]),
-        staticToken: config.api.token,
-        authApi: config.auth.api,
-      }),
+      requiresCredential: requiresCredential(config),
       staticToken: config.api.token,
       guessLimits: { attempts: config.auth.tokenAttempts, windowS: config.auth.tokenWindowS },
       maxBodyBytes: config.api.maxBodyBytes,

@@ -49,3 +49,48 @@ for (const name of NAMES)
     );
     for (const [description, actual, expected] of facts) t.same(actual, expected, description);
   });
+
+const ENTRY = fileURLToPath(new URL("../../src/client/index.ts", import.meta.url));
+const TAB = fileURLToPath(new URL("../../src/client/tab.ts", import.meta.url));
+
+t.test("an address that the page's policy blocks is told at once, with the reason", async (t) => {
+  const page = await openPage(t, await browser, ENTRY);
+  const policy = `<meta http-equiv="Content-Security-Policy" content="connect-src 'none'">`;
+  await page.evaluate(`document.head.append(...new DOMParser()
+    .parseFromString(${JSON.stringify(policy)}, "text/html").head.children)`);
+  const message = await page.evaluate((url) => {
+    const { bundled } = globalThis as unknown as {
+      bundled: typeof import("../../src/client/index.ts");
+    };
+    const client = bundled.connect({ url, uid: "amy", timeouts: { connectMs: 600_000 } });
+    return new Promise<string>((resolve) => client.on("error", ({ message }) => resolve(message)));
+  }, world.url);
+  t.match(message, /Content-Security-Policy \(connect-src\)/);
+});
+
+t.test("the device id of a tab is kept over a reload and not copied to another tab", async (t) => {
+  const page = await openPage(t, await browser, TAB);
+  const idOf = (tab: typeof page): Promise<string> =>
+    tab.evaluate(() => {
+      const { bundled } = globalThis as unknown as {
+        bundled: typeof import("../../src/client/tab.ts");
+      };
+      return bundled.tabDeviceId();
+    });
+  const id = await idOf(page);
+  t.match(id, /^[0-9a-f]{24}$/);
+  await page.reload();
+  t.equal(await idOf(page), id, "a reload keeps the id");
+  // like a duplicated tab, a page that is opened by another one gets a copy of its sessionStorage
+  const [copy] = await Promise.all([
+    page.waitForEvent("popup"),
+    page.evaluate("void window.open(location.href)"),
+  ]);
+  await copy.waitForLoadState();
+  t.equal(await copy.evaluate('sessionStorage.getItem("jindou-device")'), id);
+  const copyId = await idOf(copy);
+  t.match(copyId, /^[0-9a-f]{24}$/);
+  t.not(copyId, id, "a duplicated tab takes another id");
+  await copy.reload();
+  t.equal(await idOf(copy), copyId);
+});

@@ -220,10 +220,10 @@ t.test(
       code: "bad_request",
     });
     for (const text of ["half \ud83d", "half \ud83c", "\udc00"]) {
-      const calls = [
+      const calls: readonly (() => Promise<unknown>)[] = [
         () => client.send(TEAM, "x", { clientMsgNo: text }),
         () => client.send(TEAM, "x", { tagKey: text }),
-        () => client.streamOf(TEAM, text),
+        () => client.stream({ channel: TEAM, clientMsgNo: text }).ready(),
       ];
       for (const call of calls) await t.rejects(call(), { code: "bad_request" });
     }

@@ -94,9 +94,9 @@ async function follow(world: World): Promise<readonly Fact[]> {
   await createGroup(world, "show", ["early", "late"]);
   const early = await login(world, "early");
   const textFromStart = new Promise<string>((resolve) => {
-    early.on("message", async ({ stream }) => {
+    early.on("message", async (message) => {
       let text = "";
-      for await (const piece of stream ?? []) text += piece;
+      for await (const piece of early.stream(message)) text += piece;
       resolve(text);
     });
   });
@@ -104,12 +104,12 @@ async function follow(world: World): Promise<readonly Fact[]> {
   await stream.start();
   await stream.write(0, 20);
   const late = await login(world, "late");
-  const lateStream = await late.streamOf(group("show"), "s1");
+  const lateStream = late.stream({ channel: group("show"), clientMsgNo: "s1" });
+  const { text: textAtJoin } = await lateStream.ready();
   const laterPieces: string[] = [];
   const reading = (async () => {
     for await (const piece of lateStream.pieces("now")) laterPieces.push(piece);
   })();
-  const textAtJoin = lateStream.text;
   await stream.write(20, 40);
   await stream.end();
   await reading;
@@ -119,8 +119,8 @@ async function follow(world: World): Promise<readonly Fact[]> {
   return [
     ["the text read from the beginning", await textFromStart, text],
     ["the text read from the middle", textAtJoin + laterPieces.join(""), text],
-    ["the text of the stream", lateStream.text, text],
-    ["the final state", await lateStream.finished, { state: "closed", text }],
+    ["the text of the stream", lateStream.snapshot().text, text],
+    ["the final state", (await lateStream.finished).state, "closed"],
     ["the message in history", messages[0]?.content, { type: 1, content: text }],
     ["the state of the stream in history", messages[0]?.stream?.state, "closed"],
   ];
@@ -265,7 +265,8 @@ async function restartStream(world: World): Promise<readonly Fact[]> {
   const vera = await login(world, "vera");
   const stream = producer(world, "scene", "s2");
   await stream.start();
-  const watched = await vera.streamOf(group("scene"), "s2");
+  const target = { channel: group("scene"), clientMsgNo: "s2" };
+  const watched = vera.stream(target);
   const pieces: string[] = [];
   const reading = (async () => {
     for await (const piece of watched) pieces.push(piece);
@@ -277,11 +278,11 @@ async function restartStream(world: World): Promise<readonly Fact[]> {
   await writing;
   await stream.end();
   await reading;
-  const reread = await vera.streamOf(group("scene"), "s2");
+  const reread = await vera.stream(target).finished;
   await vera.close();
   return [
     ["the text read in pieces", pieces.join(""), stream.text()],
-    ["the final state", watched.state, "closed"],
+    ["the final state", watched.snapshot().state, "closed"],
     ["the stored text", reread.text, stream.text()],
   ];
 }

@@ -5,7 +5,7 @@ import { mock } from "node:test";
 import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";
 import type { ChannelEvent, StreamSnapshot } from "../../src/broker/model.ts";
-import type { Client, ReceivedEvent, Stream } from "../../src/client/index.ts";
+import type { Client, LiveStream, ReceivedEvent } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 import { messageOf, SampleStream, TEAM } from "./messages.ts";
@@ -26,7 +26,7 @@ const snapshot = (nextIndex: number) =>
 interface StreamFixture {
   readonly server: ScriptedServer;
   readonly client: Client;
-  readonly streams: Stream[];
+  readonly streams: LiveStream[];
   readonly events: ReceivedEvent[];
   readonly socket: ScriptedSocket;
 }
@@ -60,9 +60,9 @@ async function start(
       });
   });
   const client = connectTo(t, server);
-  const streams: Stream[] = [];
+  const streams: LiveStream[] = [];
   const events: ReceivedEvent[] = [];
-  client.on("stream", (stream) => streams.push(stream));
+  client.on("stream", (stream) => streams.push(client.stream(stream)));
   client.on("event", (event) => events.push(event));
   await client.ready();
   return { server, client, streams, events, socket: await server.socket() };
@@ -76,33 +76,34 @@ async function read(stream: AsyncIterable<string> | undefined): Promise<string> 
 }
 
 /** Waits for the first stream that the client emits. */
-async function firstStream({ server, streams }: StreamFixture): Promise<Stream> {
+async function firstStream({ server, streams }: StreamFixture): Promise<LiveStream> {
   await server.until("a stream", () => streams.length > 0);
-  return streams[0] as Stream; // the stream exists after `until`
+  return streams[0] as LiveStream; // the stream exists after `until`
 }
 
 t.test("a stream read from its start has its message, text, tool calls and end", async (t) => {
   const fixture = await start(t);
   const { client, socket, events } = fixture;
-  const inMessage = new Promise<Stream | undefined>((resolve) =>
-    client.on("message", ({ stream }) => resolve(stream)),
+  const inMessage = new Promise<LiveStream>((resolve) =>
+    client.on("message", (message) => resolve(client.stream(message))),
   );
   const first = messageOf(SAMPLE.snapshot(0));
   socket.push({ kind: "message", channel: TEAM, message: first });
   for (const event of SAMPLE.events) socket.push(eventPush(event));
   const stream = await firstStream(fixture);
-  t.equal(await inMessage, stream, "message and stream event have the same object");
+  t.equal(await inMessage, stream, "message and stream event name the same stream");
   t.equal(await read(stream), SAMPLE.text());
-  t.same(await stream.finished, { state: "closed", text: SAMPLE.text() });
-  t.match(stream, { startData: "begin", endData: "end", fromUid: "bot" });
-  t.match(stream, { messageId: 77, messageSeq: 7, clientMsgNo: "s" });
+  const ended = await stream.finished;
+  t.match(ended, { state: "closed", text: SAMPLE.text(), nextIndex: EVENT_COUNT });
+  t.match(ended, { startData: "begin", endData: "end", fromUid: "bot" });
+  t.match(ended, { messageId: 77, messageSeq: 7, clientMsgNo: "s" });
   t.same(
-    stream.notes.map((note) => note.data),
+    ended.notes.map((note) => note.data),
     ["tool 2"],
   );
   t.same(
-    events.map((event) => [event.data, event.stream === stream]),
-    [["tool 2", true]],
+    events.map(({ data, stream }) => [data, stream?.text, stream?.nextIndex]),
+    [["tool 2", SAMPLE.text(4), 4]],
   );
   t.equal(await read(stream), SAMPLE.text(), "the text can be read again");
   t.equal(await read(stream.pieces("now")), "", "no text follows the end");
@@ -127,7 +128,7 @@ t.test("a late viewer receives the text so far, then the rest", async (t) => {
   const fixture = await start(t);
   fixture.socket.push(snapshot(4));
   const stream = await firstStream(fixture);
-  t.equal(stream.text, SAMPLE.text(4));
+  t.equal(stream.snapshot().text, SAMPLE.text(4));
   const later = read(stream.pieces("now"));
   const all = read(stream);
   for (let n = 4; n < EVENT_COUNT; n++) fixture.socket.push(eventPush(SAMPLE.at(n)));
@@ -162,7 +163,7 @@ t.test(
     socket.push(eventPush(SAMPLE.at(6)));
     const stream = await firstStream(fixture);
     t.equal(await read(stream), SAMPLE.text());
-    t.equal(stream.state, "closed");
+    t.equal(stream.snapshot().state, "closed");
     t.equal(socket.all("stream").length, 1);
     t.equal(fixture.events.length, 1, "the tool call in the gap is emitted");
   },
@@ -179,7 +180,7 @@ t.test(
     nextIndex = EVENT_COUNT;
     fixture.socket.end(1006);
     t.equal(await text, SAMPLE.text());
-    t.same(await stream.finished, { state: "closed", text: SAMPLE.text() });
+    t.match(await stream.finished, { state: "closed", text: SAMPLE.text() });
     t.equal(fixture.events.length, 1, "the missed tool call is emitted");
     fixture.server.sockets[1]?.end(1006);
     await fixture.server.received("connect", 0, 2);
@@ -192,39 +193,42 @@ t.test(
   },
 );
 
+const TARGET = { channel: TEAM, clientMsgNo: "s" };
+
 t.test(
-  "streamOf returns active and ended streams, and simultaneous calls share one request",
+  "client.stream returns active and ended streams, and simultaneous calls share one request",
   async (t) => {
     let nextIndex = 2;
     const { client, socket } = await start(t, () => SAMPLE.snapshot(nextIndex));
-    const [stream, same] = await Promise.all([
-      client.streamOf(TEAM, "s"),
-      client.streamOf(TEAM, "s"),
-    ]);
-    t.equal(stream, same);
-    t.equal(stream.text, SAMPLE.text(2));
+    const stream = client.stream(TARGET);
+    t.equal(client.stream(TARGET), stream);
+    t.match(stream.snapshot(), { state: "active", text: "" }, "it is empty before the answer");
+    t.equal((await stream.ready()).text, SAMPLE.text(2));
     t.equal(socket.all("stream").length, 1);
-    t.equal(
-      await client.streamOf(TEAM, "s"),
-      stream,
-      "a followed stream is returned without a request",
-    );
-    t.equal(await stream.cancel(), "cancelled");
+    t.equal(client.stream(TARGET), stream, "a followed stream is returned without a request");
+    t.equal(await client.cancel(TARGET), "cancelled");
     nextIndex = EVENT_COUNT;
     socket.push(snapshot(EVENT_COUNT));
     await stream.finished;
-    const ended = await client.streamOf(TEAM, "s");
-    t.equal(await read(ended), SAMPLE.text());
+    t.equal(await read(client.stream(TARGET)), SAMPLE.text());
+    t.equal(socket.all("stream").length, 2);
+    const reopened = client.stream(stream.snapshot());
+    t.equal(await read(reopened), SAMPLE.text());
+    t.equal(socket.all("stream").length, 2, "the data of an ended stream is not requested");
   },
 );
 
 t.test(
-  "streamOf rejects for an unknown or forbidden stream, and a second call asks the server again",
+  "an unknown or forbidden stream rejects with the reason, and a second call asks the server again",
   async (t) => {
     for (const code of ["stream_unknown", "not_in_channel"] as const) {
       const { client } = await start(t, () => code);
-      await t.rejects(client.streamOf(TEAM, "s"), { code });
-      await t.rejects(client.streamOf(TEAM, "s"), { code });
+      for (let n = 0; n < 2; n++) {
+        const stream = client.stream(TARGET);
+        await t.rejects(stream.ready(), { code });
+        await t.rejects(stream.finished, { code });
+        await t.rejects(read(stream), { code });
+      }
     }
   },
 );
@@ -237,7 +241,7 @@ t.test("reading a stream that can no longer be followed rejects with the reason"
   fixture.socket.push(eventPush(SAMPLE.at(5)));
   await reading;
   await t.rejects(stream.finished, { code: "not_in_channel" });
-  t.equal(stream.text, SAMPLE.text(2), "the received text stays");
+  t.equal(stream.snapshot().text, SAMPLE.text(2), "the received text stays");
 });
 
 /** Advances the timers, and waits until all replies have arrived. */
@@ -352,7 +356,9 @@ t.test(
       let connection = 0;
       const toolCalls: string[] = [];
       client.on("event", ({ data }) => toolCalls.push(data));
-      const firstEmitted = new Promise<Stream>((resolve) => client.on("stream", resolve));
+      const firstEmitted = new Promise<LiveStream>((resolve) =>
+        client.on("stream", (stream) => resolve(client.stream(stream))),
+      );
       const text = firstEmitted.then(read);
       while (sent < end) {
         const socket = await server.socket(connection);
@@ -383,7 +389,7 @@ t.test(
         if (random.flip()) await new Promise(setImmediate);
       }
       t.equal(await text, sample.text(), `the text is complete with seed ${seed}`);
-      const calls = (await firstEmitted).notes.map((note) => note.data);
+      const calls = (await firstEmitted).snapshot().notes.map((note) => note.data);
       const inSample = chunks.flatMap((chunk, n) => (chunk === undefined ? [`tool ${n}`] : []));
       t.same(calls, inSample);
       t.same(
@@ -395,3 +401,52 @@ t.test(
     }
   },
 );
+
+t.test("readers of a quiet stream that stop are done at once", async (t) => {
+  const fixture = await start(t);
+  fixture.socket.push(snapshot(2));
+  const stream = await firstStream(fixture);
+  const iterator = stream.pieces("now");
+  const waiting = iterator.next();
+  await iterator.return?.();
+  t.same(await waiting, { done: true, value: undefined });
+  const readable = ReadableStream.from(stream);
+  const reader = readable.getReader();
+  t.equal((await reader.read()).value, SAMPLE.text(2));
+  const pending = reader.read();
+  await reader.cancel();
+  t.equal((await pending).done, true);
+  const piped = new AbortController();
+  const pipe = ReadableStream.from(stream.pieces("now")).pipeTo(new WritableStream(), {
+    signal: piped.signal,
+  });
+  piped.abort();
+  await t.rejects(pipe, { name: "AbortError" });
+});
+
+t.test("a stream has a stable snapshot and tells its subscribers each change", async (t) => {
+  const fixture = await start(t);
+  const { socket, server, client } = fixture;
+  socket.push(snapshot(2));
+  const stream = await firstStream(fixture);
+  const { snapshot: current, subscribe } = stream; // as useSyncExternalStore calls them
+  const seen: string[] = [];
+  const errors: string[] = [];
+  client.on("error", ({ code }) => errors.push(code));
+  subscribe(() => {
+    throw new Error("a bug");
+  });
+  const unsubscribe = subscribe(() => seen.push(current().text));
+  const before = current();
+  t.equal(current(), before, "the same object without a change");
+  socket.push(eventPush(SAMPLE.at(2)));
+  await server.until("a change", () => seen.length === 1);
+  t.same(seen, [SAMPLE.text(3)]);
+  t.equal(before.text, SAMPLE.text(2), "an earlier snapshot never changes");
+  t.same(errors, ["handler_failed"]);
+  unsubscribe();
+  socket.push(eventPush(SAMPLE.at(3)));
+  await server.until("the second change", () => current().nextIndex === 4);
+  t.equal(seen.length, 1);
+  await client.close();
+});

@@ -60,7 +60,7 @@ t.test(
   "the program in docs/sdk.md compiles with the types of the SDK in a browser app",
   async (t) => {
     const folder = await tempFolder(t);
-    const types = join(ROOT, "dist-client/types/client/index.d.ts");
+    const types = join(ROOT, "dist-client/index.d.ts");
     const compilerOptions = {
       strict: true,
       noEmit: true,
@@ -173,8 +173,9 @@ function bodyOf(source: string, opening: RegExp, end: string): string {
 function fieldsOf(body: string): readonly string[] {
   const fields = body.matchAll(/^ +readonly (\w+)(\??): ([^;]+);$/gm);
   return [...fields].map(([, name, optional, type = ""]) => {
-    const written = type.replace(" | undefined", "?").replaceAll(" | ", " or ");
-    return `${name}: \`${written}${optional}\``;
+    const isOptional = optional !== "" || type.endsWith(" | undefined");
+    const written = type.replace(" | undefined", "").replaceAll(" | ", " or ");
+    return `${name}: \`${written}${isOptional ? "?" : ""}\``;
   });
 }
 

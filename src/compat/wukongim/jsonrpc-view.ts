@@ -67,7 +67,7 @@ function readSend({ params, ref, limits }: MethodInput): Operation {
   return {
     kind: "send",
     ref,
-    ...readMessage(params, limits),
+    ...readMessage(params, limits, { redDot: false }),
     expireS: params.uint("expire", MAX_UINT32, 0),
     tagKey: undefined,
     passthrough: readPassthrough(params),

@@ -5,6 +5,7 @@ import {
   DEVICE_FLAGS,
   type DeviceFlag,
   type DeviceLevel,
+  historyRange,
   MAIN_DEVICE,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
@@ -103,21 +104,25 @@ function readSend({ params, ref, limits }: MethodInput): Operation {
   return {
     kind: "send",
     ref,
-    ...readMessage(params, limits),
+    ...readMessage(params, limits, { redDot: true }),
     expireS: params.uint("expireS", MAX_UINT32, 0),
     tagKey: params.label("tagKey"),
   };
 }
 
-/** Reads the fields of a send that both forms have. */
-export function readMessage(params: Params, limits: MethodInput["limits"]) {
+/** Reads the fields of a send that both forms have. `absent` has the value of an absent `redDot`. */
+export function readMessage(
+  params: Params,
+  limits: MethodInput["limits"],
+  absent: { readonly redDot: boolean },
+) {
   const header = params.object("header");
   return {
     channel: params.channel(),
     clientMsgNo: params.label("clientMsgNo") ?? "",
     header: {
       noPersist: header.bool("noPersist"),
-      redDot: header.bool("redDot"),
+      redDot: header.bool("redDot", absent.redDot),
       syncOnce: header.bool("syncOnce"),
     },
     streamNo: params.label("streamNo"),
@@ -136,14 +141,18 @@ function readDisconnect(): Operation {
 }
 
 function readHistory({ params, ref }: MethodInput): Operation {
+  const seq = (name: string) =>
+    params.has(name) ? params.uint(name, Number.MAX_SAFE_INTEGER) : undefined;
+  const bounds = { before: seq("before"), after: seq("after"), toSeq: seq("toSeq") };
+  const { fromSeq, toSeq, reverse } = historyRange({ ...bounds, fromSeq: seq("fromSeq") ?? 0 });
   return {
     kind: "history",
     ref,
     channel: params.channel(),
-    fromSeq: params.uint("fromSeq", Number.MAX_SAFE_INTEGER, 0),
-    toSeq: params.uint("toSeq", Number.MAX_SAFE_INTEGER, 0),
+    fromSeq,
+    toSeq,
     limit: params.limit(MAX_UINT32),
-    reverse: params.bool("reverse"),
+    reverse: params.bool("reverse", reverse),
   };
 }
 

@@ -50,8 +50,8 @@ export class Params {
     throw this.#mismatch(name, `an integer from 0 to ${max}`);
   }
 
-  bool(name: string): boolean {
-    const value = this.#value(name) ?? false;
+  bool(name: string, absent = false): boolean {
+    const value = this.#value(name) ?? absent;
     if (typeof value === "boolean") return value;
     throw this.#mismatch(name, "true or false");
   }

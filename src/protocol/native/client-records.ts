@@ -16,6 +16,7 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "../../broker/model.ts";
+import { decodeUtf8 } from "../../lib/utf8.ts";
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
@@ -27,8 +28,6 @@ export interface ServerFrameContext {
   readonly ref: number;
   readonly uid: string;
 }
-
-const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** The returned `channel` is the receiver's name for it, `message.channel` the sender's. */
 export function readMessage({ reader, uid }: ServerFrameContext): {
@@ -162,7 +161,7 @@ function readStreamOf(message: Omit<Message, "stream">, reader: FrameReader): St
 
 function textOf(payload: Uint8Array): string | undefined {
   try {
-    const { content } = JSON.parse(utf8.decode(payload));
+    const { content } = JSON.parse(decodeUtf8(payload));
     return typeof content === "string" ? content : undefined;
   } catch {
     return undefined;

@@ -4,14 +4,12 @@
 // Never recurses, and never allocates memory for bytes that the frame does not have. Browser-safe.
 
 import type { ErrorCode } from "../../broker/errors.ts";
+import { decodeUtf8 } from "../../lib/utf8.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
 /** Maximum bytes decoded in a loop. For longer texts, the platform's decoder is faster. */
 const MAX_LOOP_BYTES = 32;
 const NIL = 0xc0;
-
-/** Decoder that rejects invalid UTF-8 and treats a leading U+FEFF as an ordinary character. */
-const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 export class FrameReader {
   readonly #bytes: Uint8Array;
@@ -193,7 +191,7 @@ export class FrameReader {
       if (text !== undefined) return text;
     }
     try {
-      return utf8.decode(this.#bytes.subarray(start, end));
+      return decodeUtf8(this.#bytes.subarray(start, end));
     } catch {
       throw this.refusal("bad_request", `${field} must be valid UTF-8`);
     }

@@ -3,13 +3,13 @@
 // a frame may be kept. Browser-safe.
 
 import { charCode } from "../../lib/char-code.ts";
+import { encodeUtf8Into } from "../../lib/utf8.ts";
 
 const SLAB_BYTES = 16 * 1024;
 /** Maximum characters encoded in a loop. For longer texts the platform's encoder is faster. */
 const MAX_LOOP_LENGTH = 32;
 
 const NO_BYTES = new Uint8Array(0);
-export const utf8 = new TextEncoder();
 
 export function textBytes(text: string): number {
   return text.length * 3 + 5;
@@ -135,7 +135,7 @@ export class FrameWriter {
     const bytes = this.#bytes;
     const start = this.#offset;
     const assumedStart = start + textHeaderBytes(value.length);
-    const { read, written } = utf8.encodeInto(value, bytes.subarray(assumedStart));
+    const { read, written } = encodeUtf8Into(value, bytes.subarray(assumedStart));
     const textStart = start + textHeaderBytes(written);
     if (textStart !== assumedStart)
       bytes.copyWithin(textStart, assumedStart, assumedStart + written);

@@ -1,0 +1,50 @@
+// Entry `jindou-client/tab`: a device id for each tab of a browser. Bundles that do not import it do
+// not contain it.
+
+import { randomId } from "./options.ts";
+
+interface Locks {
+  request(
+    name: string,
+    options: { readonly ifAvailable: true },
+    callback: (lock: unknown) => unknown,
+  ): Promise<unknown>;
+}
+
+interface Browser {
+  readonly sessionStorage?: Pick<Storage, "getItem" | "setItem">;
+  readonly navigator?: { readonly locks?: Locks };
+}
+
+interface Storage {
+  getItem(key: string): string | null;
+  setItem(key: string, value: string): void;
+}
+
+/**
+ * Returns an id for the option `deviceId` that belongs to this tab alone: it is kept over a reload,
+ * and a duplicated tab gets another one. Without Web Locks (in an insecure context) or without
+ * `sessionStorage`, each call returns a new id. `key` is the name under which the id is stored.
+ */
+export async function tabDeviceId(key = "jindou-device"): Promise<string> {
+  const { sessionStorage, navigator } = globalThis as Browser;
+  const locks = navigator?.locks;
+  if (locks === undefined || sessionStorage === undefined) return randomId();
+  const stored = sessionStorage.getItem(key);
+  if (stored !== null && (await holdLock(locks, `${key} ${stored}`))) return stored;
+  const id = randomId();
+  sessionStorage.setItem(key, id);
+  await holdLock(locks, `${key} ${id}`);
+  return id;
+}
+
+/** Holds a lock as long as the page lives. Returns false if another page holds it. */
+function holdLock(locks: Locks, name: string): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const held = locks.request(name, { ifAvailable: true }, (lock) => {
+      resolve(lock !== null);
+      return lock === null ? undefined : new Promise(() => undefined);
+    });
+    held.catch(reject);
+  });
+}

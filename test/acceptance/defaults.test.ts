@@ -1,0 +1,109 @@
+// Defaults that are the same at every door: the red dot of a message, the order of history, and
+// what a client hears that connects with another device flag than that of its token.
+
+import { connect, group } from "../../src/client/index.ts";
+import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";
+import { openJsonRpc } from "../support/jsonrpc-client.ts";
+import { t } from "../support/suite.ts";
+
+const TEAM = { channelId: "team", channelType: 2 };
+
+async function prepare({ call }: ChildBroker): Promise<void> {
+  await call("/user/token", { uid: "amy", token: "amy-token", device_flag: 1 });
+  await call("/user/token", { uid: "ben", token: "ben-token", device_flag: 0 });
+  await call("/channel", { channel_id: "team", channel_type: 2, subscribers: ["amy", "ben"] });
+}
+
+const broker = await spawnBroker(t);
+await prepare(broker);
+
+t.test("a message without red_dot has one from the SDK and JSON, and none over HTTP", async (t) => {
+  const { clientPort: port } = broker;
+  const amy = connect({ url: `ws://127.0.0.1:${port}`, uid: "amy", token: "amy-token" });
+  t.teardown(() => amy.close());
+  const ben = await openJsonRpc(t, { port });
+  await ben.request("connect", { protocol: 1, uid: "ben", token: "ben-token" });
+  const payload = textPayload("x");
+  const unread = async () => (await amy.conversations()).conversations[0]?.unread;
+  await ben.request("send", { ...TEAM, payload });
+  t.equal(await unread(), 1, "JSON");
+  await ben.request("send", { ...TEAM, payload, header: { redDot: false } });
+  t.equal(await unread(), 1, "JSON without a red dot");
+  const sample = { from_uid: "ben", channel_id: "team", channel_type: 2, payload };
+  await broker.call("/message/send", sample);
+  t.equal(await unread(), 1, "HTTP");
+  await amy.send(group("team"), "x");
+  const { messages } = await amy.history(group("team"), { limit: 1 });
+  t.equal(messages[0]?.redDot, true, "SDK");
+});
+
+t.test("history is newest first with `before`, and oldest first with `after`", async (t) => {
+  const { clientPort: port, call } = broker;
+  const url = `ws://127.0.0.1:${port}`;
+  const channel = { channel_id: "pages", channel_type: 2 };
+  await call("/channel", { ...channel, subscribers: ["amy", "ben"] });
+  for (let n = 1; n <= 6; n++)
+    await call("/message/send", { ...channel, from_uid: "ben", payload: textPayload(`${n}`) });
+  const amy = connect({ url, uid: "amy", token: "amy-token" });
+  t.teardown(() => amy.close());
+  const ben = await openJsonRpc(t, { port });
+  await ben.request("connect", { protocol: 1, uid: "ben", token: "ben-token" });
+  const doors = {
+    SDK: async (bounds: object) =>
+      (await amy.history(group("pages"), { limit: 2, ...bounds })).messages.map(
+        ({ messageSeq }) => messageSeq,
+      ),
+    JSON: async (bounds: object) => {
+      const params = { channelId: "pages", channelType: 2, limit: 2, ...bounds };
+      const { messages } = await ben.request("history", params);
+      return messages.map(({ messageSeq }: { messageSeq: number }) => messageSeq);
+    },
+    HTTP: async (bounds: object) => {
+      const fields = { ...channel, limit: 2, ...bounds };
+      const query = Object.entries(fields).map(([name, value]) => `${name}=${value}`);
+      const { body } = await call(`/channel/messages?${query.join("&")}`);
+      return body.messages.map(({ message_seq }: { message_seq: number }) => message_seq);
+    },
+  };
+  for (const [door, read] of Object.entries(doors)) {
+    t.same(await read({ before: 5 }), [4, 3], `${door}: before`);
+    t.same(await read({ after: 2 }), [3, 4], `${door}: after`);
+    t.same(await read({ before: 1 }), [], `${door}: before the first`);
+    t.same(await read({ after: 6 }), [], `${door}: after the last`);
+    t.same(await read({ after: 1, before: 3 }), [2], `${door}: between`);
+  }
+});
+
+t.test(
+  "a refused login names the device flag of its token in the log and, in protected mode, to the client",
+  async (t) => {
+    const open = await spawnBroker(t, { JINDOU_API_TOKEN: "0123456789abcdef" });
+    const headers = { token: "0123456789abcdef" };
+    const user = { uid: "amy", token: "amy-token", device_flag: 1 };
+    await open.call("/user/token", user, headers);
+    const detail =
+      "the token is registered for device flag 1 (web), but CONNECT has device flag 0 (app)";
+    for (const node of [broker, open]) {
+      const isNamed = node === broker;
+      const refusal = { code: "auth_failed", message: "uid, device flag and token do not match" };
+      const url = `ws://127.0.0.1:${node.clientPort}`;
+      const client = connect({ url, uid: "amy", token: "amy-token", deviceFlag: 0 });
+      const message = isNamed ? `${refusal.message}: ${detail}` : refusal.message;
+      await t.rejects(client.ready(), { ...refusal, message }, "SDK");
+      const json = await openJsonRpc(t, { port: node.clientPort });
+      const login = json.request("connect", { protocol: 1, uid: "amy", token: "amy-token" });
+      const error = await login.catch((error: Error) => error);
+      t.match(error.message, message, "JSON");
+      const guess = connect({ url, uid: "amy", token: "guess", deviceFlag: 0 });
+      await t.rejects(guess.ready(), refusal, "a wrong token learns nothing");
+      while (!node.output().includes("registered for another device flag"))
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      const line = node
+        .output()
+        .split("\n")
+        .find((text) => text.includes("another device flag"));
+      t.match(JSON.parse(line ?? ""), { uid: "amy", flag: 0, registeredFlag: 1, level: "info" });
+      t.notMatch(node.output(), "amy-token");
+    }
+  },
+);

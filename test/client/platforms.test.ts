@@ -1,0 +1,55 @@
+// The built package in programs that lack parts of the platform or are bundled, against a real
+// broker. `npm test` builds the package first; test/runtimes runs it in other runtimes.
+
+import { join } from "node:path";
+import { build } from "esbuild";
+import { spawnBroker } from "../support/broker.ts";
+import { run } from "../support/run.ts";
+import { t } from "../support/suite.ts";
+import { CLIENT_PACKAGE, registerTalkers, TALK } from "./talk.ts";
+
+const broker = await spawnBroker(t);
+await registerTalkers(broker);
+const url = `ws://127.0.0.1:${broker.clientPort}`;
+
+t.test(
+  "text is sent and read without TextEncoder, TextDecoder, crypto and performance",
+  async (t) => {
+    const program = `
+for (const name of ["TextEncoder", "TextDecoder", "crypto", "performance"])
+  Object.defineProperty(globalThis, name, { value: undefined });
+const { connect, group } = await import("${CLIENT_PACKAGE}/index.js");
+${TALK}`;
+    const { output, errors } = await run(t, "bare.mjs", program, [url]);
+    t.equal(errors, "");
+    t.equal(output, "works\n");
+  },
+);
+
+t.test("a bundle for Node.js finds its WebSocket, as a module and as CommonJS", async (t) => {
+  for (const format of ["cjs", "esm"] as const)
+    for (const syntax of ["import", "require"]) {
+      const load =
+        syntax === "import"
+          ? `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`
+          : `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
+      if (format === "esm" && syntax === "require") continue; // a bundler cannot load \`net\` so
+      const { outputFiles } = await build({
+        stdin: { contents: `${load}\n(async () => {${TALK}})();`, resolveDir: CLIENT_PACKAGE },
+        bundle: true,
+        platform: "node",
+        target: "node20",
+        format,
+        write: false,
+        ...(format === "esm" && { banner: { js: REQUIRE } }),
+      });
+      const name = format === "esm" ? "bundle.mjs" : "bundle.cjs";
+      const { output, errors } = await run(t, name, outputFiles[0]?.text ?? "", [url]);
+      t.equal(errors, "");
+      t.equal(output, "works\n", join(format, syntax));
+    }
+});
+
+/** What every bundle of CommonJS packages for Node.js needs as a module. */
+const REQUIRE =
+  'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';

@@ -1,0 +1,103 @@
+// The built package of the SDK in other runtimes and in test runners, against a real broker. Only
+// `npm run test:full` runs these tests; .ci/runtimes installs what they need.
+
+import { execFileSync } from "node:child_process";
+import { cp, mkdir, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import { CLIENT_PACKAGE, registerTalkers, TALK } from "../client/talk.ts";
+import { spawnBroker, tempFolder } from "../support/broker.ts";
+import { run } from "../support/run.ts";
+
+const SCRIPT = fileURLToPath(new URL("../../.ci/runtimes", import.meta.url));
+const skip =
+  process.env.JINDOU_TEST_VOLUME === "full"
+    ? false
+    : "only npm run test:full installs the runtimes";
+const LONG = { skip, timeout: 300_000 };
+
+const packages = execFileSync(SCRIPT, ["--print"], { encoding: "utf8" }).trim();
+const RUNTIMES: Readonly<Record<string, readonly string[]>> = {
+  "Node.js 22": [join(packages, "node22/bin/node")],
+  "Node.js 24": [join(packages, "node24/bin/node")],
+  "Node.js 26": [join(packages, "node26/bin/node")],
+  Bun: [join(packages, "bun/bin/bun"), "run"],
+  Deno: [join(packages, "deno/deno"), "run", "--allow-all", "--quiet"],
+};
+
+/** A refused address, which the runtime must report at once, and a fixed time limit of an attempt. */
+const REFUSED = `
+const refused = connect({ url: "ws://127.0.0.1:1", uid: "amy", timeouts: { connectMs: 600000 } });
+const errors = [];
+await new Promise((resolve) => refused.on("error", (error) => errors.push(error) === 3 && resolve()));
+await refused.close();
+if (errors.some(({ code }) => code !== "connection_lost")) console.log(errors);
+`;
+
+for (const [name, command] of Object.entries(RUNTIMES))
+  t.test(`the SDK talks, reports a refused address and lets ${name} end`, LONG, async (t) => {
+    const broker = await spawnBroker(t);
+    await registerTalkers(broker);
+    const url = `ws://127.0.0.1:${broker.clientPort}`;
+    const load = `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`;
+    const program = `${load}\n${REFUSED}\n${TALK}`;
+    const module = await run(t, "talk.mjs", program, [url], command);
+    t.equal(module.output, "works\n", module.errors);
+    t.equal(module.exitCode, 0);
+    if (name === "Deno") return; // its programs are modules
+    const require = `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
+    const common = `${require}\n(async () => {${REFUSED}${TALK}})();`;
+    const { output, errors } = await run(t, "talk.cjs", common, [url], command);
+    t.equal(output, "works\n", errors);
+  });
+
+t.test(
+  "the SDK talks in vitest and Jest, each with jsdom and with its own environment",
+  LONG,
+  async (t) => {
+    const broker = await spawnBroker(t);
+    await registerTalkers(broker);
+    const url = `ws://127.0.0.1:${broker.clientPort}`;
+    const folder = await tempFolder(t);
+    await mkdir(join(folder, "node_modules"));
+    await cp(CLIENT_PACKAGE, join(folder, "node_modules/jindou-client"), { recursive: true });
+    for (const name of ["jest", "jest-environment-jsdom", "vitest", "jsdom"])
+      await symlink(join(packages, name), join(folder, "node_modules", name));
+    const body = TALK.replace(/const url = .*;/, `const url = "${url}";`).replace(
+      "console.log(",
+      "if (!works) throw new Error(",
+    );
+    const test = `test("talk", async () => {${body}}, 60000);`;
+    const node = join(packages, "node24/bin/node");
+    const programs = {
+      vitest: `import { test } from "vitest";\nimport { connect, group } from "jindou-client";\n${test}`,
+      jest: `const { connect, group } = require("jindou-client");\n${test}`,
+    };
+    await writeFile(join(folder, "package.json"), '{"private":true}');
+    await writeFile(join(folder, "vitest.test.mjs"), programs.vitest);
+    await writeFile(join(folder, "jest.test.js"), programs.jest);
+    const start = (args: readonly string[]) =>
+      run(
+        t,
+        "start.mjs",
+        `
+import { spawnSync } from "node:child_process";
+const { stdout, stderr, status } = spawnSync(process.execPath, ${JSON.stringify(args)}, {
+  cwd: ${JSON.stringify(folder)}, encoding: "utf8" });
+console.log(status);
+if (status !== 0) console.error(stdout, stderr);
+`,
+        [],
+        [node],
+      );
+    for (const environment of ["node", "jsdom"]) {
+      const vitest = [join(packages, "vitest/vitest.mjs"), "run", "--environment", environment];
+      const inVitest = await start([...vitest, "vitest.test.mjs"]);
+      t.equal(inVitest.output, "0\n", `vitest ${environment} ${inVitest.errors}`);
+      const jest = [join(packages, "jest/bin/jest.js"), "--env", environment, "jest.test.js"];
+      const inJest = await start(jest);
+      t.equal(inJest.output, "0\n", `jest ${environment} ${inJest.errors}`);
+    }
+  },
+);

@@ -1,0 +1,34 @@
+// Runs a program of a few lines in a process of its own.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { Test } from "tap";
+import { tempFolder } from "./broker.ts";
+import { tieToParent } from "./child.ts";
+
+/** Writes the program to a file with this name, and returns what it printed and its exit code. */
+export async function run(
+  t: Test,
+  name: string,
+  program: string,
+  args: readonly string[] = [],
+  command: readonly string[] = [process.execPath],
+) {
+  const path = join(await tempFolder(t), name);
+  await writeFile(path, program);
+  const [executable = "", ...options] = command;
+  const env = { PATH: process.env.PATH, HOME: process.env.HOME };
+  const child = spawn(...tieToParent(executable, [...options, path, ...args]), { env });
+  let output = "";
+  let errors = "";
+  child.stdout.setEncoding("utf8").on("data", (chunk: string) => {
+    output += chunk;
+  });
+  child.stderr.setEncoding("utf8").on("data", (chunk: string) => {
+    errors += chunk;
+  });
+  const [exitCode] = await once(child, "close");
+  return { output, errors, exitCode };
+}
