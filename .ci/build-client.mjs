@@ -29,13 +29,29 @@ const COMMON = {
   write: false,
 };
 
+/**
+ * Names of properties that only the SDK's own objects have. They are shortened, which saves the
+ * bundle 300 bytes. A name that also occurs in the public types, in a string, or in an object of the
+ * platform must not be in this list.
+ */
+const INTERNAL_NAMES =
+  "absent acked append bool broken callListener connectFrame connectNow deliver draft emit " +
+  "expect failures finish handlerFailed hasCursor hasTokenFunction hold inboxSeqs isAnnounced " +
+  "isBlocked isConnectSent isFresh isOwn isRunning isSending nextRef notified onError onEvent " +
+  "onStream optionalText probe receive receiveRange renew resumed seen sentAt setHead " +
+  "settings settle sinceId startedBy stop stopTimeout timer tuple uint";
+const SHORT_NAMES = {
+  mangleProps: new RegExp(`^(${INTERNAL_NAMES.replaceAll(" ", "|")})$`),
+};
+
 async function bundleClient() {
   const { outputFiles } = await build({
     ...COMMON,
+    ...SHORT_NAMES,
     entryPoints: MODULES.map(sourceOf),
     outdir: OUT,
     sourcemap: "linked",
-    plugins: [separateFiles("js"), SMALLER],
+    plugins: [separateFiles("js"), PLATFORM_UTF8, SMALLER],
     pure: ["Date.UTC"],
   });
   for (const { path, text } of outputFiles)
@@ -52,6 +68,7 @@ async function bundleOtherEntries() {
 async function bundleCommonJs() {
   const { outputFiles } = await build({
     ...COMMON,
+    ...SHORT_NAMES,
     format: "cjs",
     supported: { "dynamic-import": false }, // Jest has no `import()`
     entryPoints: [...MODULES, ...ENTRIES.slice(1)].map(sourceOf),
@@ -84,6 +101,22 @@ function separateFiles(extension) {
     },
   };
 }
+
+/**
+ * Leaves the replacement for TextEncoder and TextDecoder out of the ES module, which is for browsers
+ * and other platforms that have them. The CommonJS form, which React Native, mini programs and Jest
+ * load, keeps it.
+ */
+const PLATFORM_UTF8 = {
+  name: "platform utf8",
+  setup(building) {
+    building.onLoad({ filter: /\/src\/lib\/utf8\.ts$/ }, ({ path }) => {
+      const source = readFileSync(path, "utf8");
+      const contents = source.replaceAll(/typeof Text\w+ !== "undefined"/g, "true");
+      return { contents, loader: "ts" };
+    });
+  },
+};
 
 /**
  * Replaces numeric constants with their values, because esbuild inlines constants only in modules
@@ -272,6 +305,8 @@ function conditionsOf(entry) {
   return [
     entry === "index" ? "." : `./${entry}`,
     {
+      // React Native may lack TextEncoder and TextDecoder, which the CommonJS form replaces
+      "react-native": { types: `./${entry}.d.cts`, default: `./${entry}.cjs` },
       import: { types: `./${entry}.d.ts`, default: `./${entry}.js` },
       require: { types: `./${entry}.d.cts`, default: `./${entry}.cjs` },
       default: `./${entry}.js`,

@@ -22,6 +22,7 @@ interface ReplyKinds {
   readonly conversation: "conversation";
   readonly commandack: "commandack";
   readonly watch: "watch";
+  readonly ping: "pong";
 }
 
 export type RequestKind = keyof ReplyKinds;
@@ -283,6 +284,9 @@ export class Connection {
   }
 }
 
+/** Kinds of replies that differ from their requests. */
+const REPLY_KINDS: Partial<ReplyKinds> = { send: "sendack", ping: "pong" };
+
 class OpenRequests {
   readonly #open = new Map<number, OpenRequest>();
   readonly #timeoutMs: number;
@@ -308,7 +312,7 @@ class OpenRequests {
       this.#open.delete(ref);
       answer.reject(new JindouError("timeout"));
     });
-    const expected: Reply["kind"] = kind === "send" ? "sendack" : kind;
+    const expected = (REPLY_KINDS[kind as "send"] ?? kind) as Reply["kind"];
     this.#open.set(ref, { kind: expected, seen, answer, stop });
     return answer.promise as Promise<ReplyTo<K>>; // `settle` rejects every other kind of reply
   }

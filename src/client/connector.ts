@@ -25,7 +25,7 @@ interface ConnectorPorts {
   resume(limit: number): readonly ResumePoint[];
   opened(connection: Connection, connack: Connack): void;
   readonly pushed: ConnectionPorts["pushed"];
-  lost(): void;
+  lost(end: ConnectionEnd): void;
   closed(error: JindouError): void;
   emit<E extends "status" | "kicked" | "error">(event: E, value: ClientEvents[E]): void;
 }
@@ -214,7 +214,7 @@ export class Connector {
     this.#connection = undefined;
     if (this.#status === "closed") return;
     if (wasOpen) {
-      this.#ports.lost();
+      this.#ports.lost(end);
       const durationMs = now() - this.#openedAt;
       if (durationMs >= STABLE_MS) this.#failures = 0;
     } else if (resumed > 0) {
@@ -274,8 +274,8 @@ export class Connector {
     const policy = isBlocked && "document" in globalThis;
     const message = isConnectSent
       ? `Closed with code ${code} before a session was open`
-      : `No WebSocket opened at ${url}${cause && ` (${cause})`}. Check that it is the address of the broker's client listener, not of its API${
-          policy ? ", and that the page's Content-Security-Policy (connect-src) allows it" : ""
+      : `No WebSocket opened at ${url}${cause && ` (${cause})`}. It must be the address of the client listener, not of the API${
+          policy ? ", and the page's Content-Security-Policy (connect-src) must allow it" : ""
         }`;
     return new JindouError("connection_lost", { message });
   }

@@ -2,13 +2,14 @@
 // permanent close, or a code of the SDK itself.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
-import { closeReasonOf } from "../protocol/native/errors.ts";
+import { closeReasonOf, RETRYABLE_NAMES } from "../protocol/native/errors.ts";
 
 export const CLIENT_MESSAGES = {
   bad_option: "An option is invalid",
   closed: "The client is closed",
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
+  not_delivered: "The connection ended twice right after the message was sent",
   no_websocket: "The platform has no WebSocket: pass the option webSocket",
   queue_full: "Too many calls wait (maxQueued)",
   timeout: "The server did not respond in time",
@@ -20,19 +21,13 @@ export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 /** Code of a JindouError. `docs/sdk.md` explains each code. */
 export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
-/** Copies the server's codes, whose table would be a tenth of the SDK. */
-export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
+export const RETRYABLE: ReadonlySet<string> = new Set([
   "connection_lost",
+  "not_delivered",
   "queue_full",
   "timeout",
   "token_failed",
-  "too_many_attempts",
-  "rate_limited",
-  "overloaded",
-  "unavailable",
-  "too_late",
-  "disk_full",
-  "internal",
+  ...RETRYABLE_NAMES,
 ]);
 
 /** Class of all errors that the SDK throws or reports. */

@@ -171,8 +171,9 @@ function createConnector(settings: Settings, components: Components): Connector 
       channels.opened(connack); // last, because it may call the app's handlers
     },
     pushed: (push) => route(push, components),
-    lost() {
-      for (const component of [background, channels, calls, outbox, streams]) component.lost();
+    lost(end) {
+      outbox.lost(end);
+      for (const component of [background, channels, calls, streams]) component.lost();
     },
     closed(error) {
       background.lost();

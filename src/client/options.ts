@@ -8,6 +8,7 @@ import {
   isId,
   PERSON_CHANNEL,
 } from "../broker/model.ts";
+import { decodeUtf8 } from "../lib/utf8.ts";
 import type { Cursor } from "./api.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import type { SocketConstructor } from "./socket.ts";
@@ -96,6 +97,7 @@ const MAX_INTEGER = 2 ** 31 - 1;
 /** Returns the settings for these options. Throws `bad_option` or `bad_id` if one is invalid. */
 export function settingsFrom(options: ConnectOptions): Settings {
   checkNames("connect", options, CONNECT_OPTIONS);
+  decodeUtf8(new Uint8Array()); // throws where TextDecoder is missing and not replaced
   const { token = "", reconnect = {} } = options;
   checkNames("reconnect", reconnect, RECONNECT_OPTIONS);
   const deviceId = options.deviceId ?? randomId();

@@ -5,10 +5,10 @@
 import { type ChannelKey, type ChannelRef, channelKey, messageTimeMs } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Sent } from "./api.ts";
-import type { Connection, Request } from "./connection.ts";
+import type { Connection, ConnectionEnd, Request } from "./connection.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { messageKey } from "./messages.ts";
-import { Timer, timeLimit } from "./waiting.ts";
+import { now, Timer, timeLimit } from "./waiting.ts";
 
 type Draft = Request<"send">;
 
@@ -26,11 +26,19 @@ interface QueuedMessage {
   readonly answer: Deferred<Sent>;
   readonly sent: Promise<Sent>;
   stopTimeout?: () => void;
+  /** Time at which the message was sent on this connection, 0 if it was not. */
+  sentAt: number;
 }
 
 /** Maximum number of messages in flight, over all channels. Below a server's default limit. */
 const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
+/**
+ * A message is suspect if the connection ends with one of these codes within this time after the
+ * message was sent, without an answer: a server or a proxy may reject the frame.
+ */
+const SUSPECT_CODES: readonly number[] = [1002, 1006, 1007, 1009];
+const SUSPECT_MS = 2000;
 
 export class Outbox {
   readonly #ports: OutboxPorts;
@@ -38,6 +46,8 @@ export class Outbox {
   readonly #entries = new Map<string, QueuedMessage>();
   readonly #ready = new Set<ChannelKey>();
   readonly #sending = new Set<ChannelKey>();
+  /** Suspect messages. Each is sent again alone, on a connection that has just answered a ping. */
+  readonly #suspects = new Set<QueuedMessage>();
   #connection: Connection | undefined;
   #closed: JindouError | undefined;
   /** Runs after a `rate_limited` refusal. Nothing is sent while it runs. */
@@ -59,7 +69,7 @@ export class Outbox {
     const answer = deferred<Sent>();
     // unlike `answer.promise`, a refusal that the app does not handle is an unhandled rejection
     const sent = answer.promise.then((ack) => ack);
-    const queued: QueuedMessage = { id, key, draft, answer, sent };
+    const queued: QueuedMessage = { id, key, draft, answer, sent, sentAt: 0 };
     if (sendMs > 0)
       queued.stopTimeout = timeLimit(sendMs, () =>
         this.#reject(queued, new JindouError("timeout")),
@@ -89,14 +99,26 @@ export class Outbox {
     this.#sendReady();
   }
 
-  lost(): void {
+  lost({ code, error }: Pick<ConnectionEnd, "code" | "error">): void {
     this.#connection = undefined;
+    const { navigator } = globalThis as { readonly navigator?: { readonly onLine?: boolean } };
+    const isSuspect =
+      error === undefined && SUSPECT_CODES.includes(code) && navigator?.onLine !== false;
+    for (const key of this.#sending) {
+      const queued = this.#queues.get(key)?.[0];
+      if (queued === undefined) continue;
+      const isRecent = queued.sentAt > 0 && now() - queued.sentAt <= SUSPECT_MS;
+      queued.sentAt = 0;
+      if (!isSuspect || !isRecent) continue;
+      if (this.#suspects.has(queued)) this.#reject(queued, new JindouError("not_delivered"));
+      else this.#suspects.add(queued);
+    }
     this.#sending.clear();
     this.#rateLimit.stop();
   }
 
   close(error: JindouError): void {
-    this.lost();
+    this.lost({ code: 0, error });
     this.#closed = error;
     for (const queued of this.#entries.values()) {
       // a message that nobody waits for must not end a Node.js process
@@ -106,6 +128,8 @@ export class Outbox {
   }
 
   #sendReady(): void {
+    const [suspect] = this.#suspects;
+    if (suspect !== undefined) return void this.#sendAlone(suspect);
     for (const key of this.#ready) {
       const isFull = this.#sending.size >= MAX_IN_FLIGHT;
       if (this.#connection === undefined || this.#rateLimit.isRunning || isFull) return;
@@ -117,9 +141,24 @@ export class Outbox {
     }
   }
 
+  async #sendAlone(queued: QueuedMessage): Promise<void> {
+    const connection = this.#connection;
+    if (connection === undefined || this.#rateLimit.isRunning || this.#sending.size > 0) return;
+    this.#sending.add(queued.key);
+    try {
+      await connection.request({ kind: "ping" });
+    } catch (error) {
+      return connection.fail(asJindouError(error, "connection_lost"));
+    }
+    if (connection !== this.#connection) return;
+    if (this.#suspects.has(queued)) await this.#transmit(queued, connection);
+    else this.#release(queued.key, connection); // it was rejected meanwhile
+  }
+
   async #transmit(queued: QueuedMessage, connection: Connection): Promise<void> {
     const { key, draft, answer } = queued;
     let waitMs = 0;
+    queued.sentAt = now();
     try {
       await connection.request(draft, (ack) => {
         this.#remove(queued);
@@ -132,6 +171,7 @@ export class Outbox {
       const refusal = asJindouError(error, "connection_lost");
       if (connection !== this.#connection) return; // the next connection sends the message again
       if (refusal.code === "timeout") return connection.fail(refusal);
+      this.#suspects.delete(queued); // the server has answered
       if (!refusal.retry) this.#reject(queued, refusal);
       else waitMs = refusal.retryAfterMs || RETRY_MS;
       if (refusal.code === "rate_limited") this.#rateLimit.start(waitMs);
@@ -155,6 +195,7 @@ export class Outbox {
   #remove(queued: QueuedMessage): void {
     const { id, key, stopTimeout } = queued;
     stopTimeout?.();
+    this.#suspects.delete(queued);
     if (this.#entries.get(id) === queued) this.#entries.delete(id);
     const remaining = (this.#queues.get(key) ?? []).filter((message) => message !== queued);
     if (remaining.length > 0) this.#queues.set(key, remaining);

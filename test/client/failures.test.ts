@@ -112,7 +112,7 @@ t.test("a refused address is named after the first failure", async (t) => {
   t.teardown(() => client.close());
   const error = await new Promise<JindouError>((resolve) => client.on("error", resolve));
   t.equal(error.code, "connection_lost");
-  t.match(error.message, /ws:\/\/127\.0\.0\.1:1.*ECONNREFUSED.*client listener, not of its API/);
+  t.match(error.message, /ws:\/\/127\.0\.0\.1:1.*ECONNREFUSED.*client listener, not of the API/);
 });
 
 t.test("own messages are `sent` events with the time of the server", async (t) => {

@@ -41,6 +41,7 @@ const handlingSends =
   (onSend: (send: Send, socket: ScriptedSocket) => void): Script =>
   (operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
+    if (operation.kind === "ping") socket.reply(operation, { kind: "pong", serverTimeMs: 1 });
     if (operation.kind === "send") onSend(operation, socket);
   };
 
@@ -247,10 +248,10 @@ async function trial(t: Test, seed: number): Promise<void> {
   const server = new ScriptedServer(
     handlingSends((send, socket) => {
       const outcome = random.below(8);
-      if (outcome === 0) return socket.end(1006);
+      if (outcome === 0) return socket.end(4000);
       if (outcome === 1) return refuse(socket, send, "rate_limited");
       if (!stored.includes(send.clientMsgNo)) stored.push(send.clientMsgNo);
-      if (outcome === 2) return socket.end(1006);
+      if (outcome === 2) return socket.end(4000);
       acknowledgeSend(socket, send, stored.indexOf(send.clientMsgNo) + 1);
     }),
   );

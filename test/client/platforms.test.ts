@@ -18,13 +18,26 @@ t.test(
     const program = `
 for (const name of ["TextEncoder", "TextDecoder", "crypto", "performance"])
   Object.defineProperty(globalThis, name, { value: undefined });
-const { connect, group } = await import("${CLIENT_PACKAGE}/index.js");
+const { connect, group } = (await import("${CLIENT_PACKAGE}/index.cjs")).default;
 ${TALK}`;
     const { output, errors } = await run(t, "bare.mjs", program, [url]);
     t.equal(errors, "");
     t.equal(output, "works\n");
   },
 );
+
+t.test("the ES module names a missing TextDecoder", async (t) => {
+  const program = `
+globalThis.TextDecoder = undefined;
+const { connect } = await import("${CLIENT_PACKAGE}/index.js");
+try {
+  connect({ url: process.argv[2], uid: "amy" });
+} catch (error) {
+  console.log(error.message);
+}`;
+  const { output } = await run(t, "missing.mjs", program, [url]);
+  t.match(output, /TextDecoder/);
+});
 
 t.test("a bundle for Node.js finds its WebSocket, as a module and as CommonJS", async (t) => {
   for (const format of ["cjs", "esm"] as const)

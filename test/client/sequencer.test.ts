@@ -190,7 +190,7 @@ t.test(
 
     const lost = client.send(TEAM, "mine too", { clientMsgNo: "own2" });
     await server.received("send", 1);
-    socket.end(1006);
+    socket.end(4000);
     const second = await server.socket(1);
     const repeated = await server.received("send", 0, 1);
     t.equal(repeated.clientMsgNo, "own2");

@@ -131,5 +131,5 @@ t.test("the API's port is named as a wrong address", async (t) => {
   const error = await new Promise<JindouError>((resolve) => client.on("error", resolve));
   t.match(error, { code: "connection_lost" });
   t.ok(error.message.includes(url), error.message);
-  t.match(error.message, /404.*not of its API/);
+  t.match(error.message, /404.*not of the API/);
 });

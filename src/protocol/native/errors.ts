@@ -3,7 +3,7 @@
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 
-/** Name of each error code. 0 means the code itself, which keeps the table small in bundles. */
+/** Name of each error code. 0 means the code itself. */
 const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   bad_request: 0,
   bad_id: 0,
@@ -58,17 +58,30 @@ export const WIRE_REASONS = {
   banned: "banned",
 } as const satisfies Record<CloseReason, string>;
 
-const CODES: ReadonlyMap<string, ErrorCode> = new Map(
-  keysOf(NAMES).map((code) => [wireCodeOf(code), code]),
-);
+/**
+ * Names of the errors after which a retry may help. The SDK has only this list, because the names of
+ * all errors would be a fiftieth of its size.
+ */
+export const RETRYABLE_NAMES: readonly string[] = [
+  "too_many_attempts",
+  "rate_limited",
+  "overloaded",
+  "unavailable",
+  "too_late",
+  "disk_full",
+  "internal",
+];
 
 export function wireCodeOf(code: ErrorCode): string {
   return NAMES[code] || code;
 }
 
-/** Returns the code of a name. An unknown name becomes a code with the same `retry`. */
+/**
+ * Returns the code of a name. An unknown name after which a retry may help becomes `unavailable`,
+ * another unknown name is returned as it is.
+ */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
-  return CODES.get(name) ?? (retry ? "unavailable" : "bad_request");
+  return retry && !RETRYABLE_NAMES.includes(name) ? "unavailable" : (name as ErrorCode);
 }
 
 /** Returns the reason of a close code. An unknown code becomes a reason of the same range. */
