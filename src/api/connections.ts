@@ -34,9 +34,15 @@ type Sort = (typeof SORTS)[number];
 export const kickBody = Type.Object(
   {
     uid: id("User of the session"),
-    conn_id: Type.Union([Type.String({ pattern: LABEL_PATTERN }), Type.Integer({ minimum: 0 })], {
-      description: "Id of the session, from /user/devices or /connz, or its `conn_id` in /connz",
-    }),
+    conn_id: Type.Union(
+      [
+        Type.String({ pattern: LABEL_PATTERN }),
+        Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+      ],
+      {
+        description: "Id of the session, from /user/devices or /connz, or its `conn_id` in /connz",
+      },
+    ),
   },
   {
     title: "KickRequest",

@@ -72,6 +72,7 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
     message_ids: [1],
     client_msg_nos: ["c"],
   },
+  "/message": { login_uid: "a", channel_id: "g", channel_type: 2, client_msg_no: "c" },
   "/message/sync": { uid: "a", limit: 10 },
   "/message/syncack": { uid: "a", last_message_seq: 1 },
   "/message/send": {
@@ -101,6 +102,12 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
     exclude_channel_types: [1],
     page: 1,
     page_size: 10,
+  },
+  "/conversation/channels": { uid: "a" },
+  "/conversation/syncByChannels": {
+    uid: "a",
+    channels: [{ channel_id: "g", channel_type: 2 }],
+    msg_count: 1,
   },
   "/conversations/clearUnread": { uid: "a", channel_id: "g", channel_type: 2 },
   "/conversations/setUnread": {
@@ -134,6 +141,7 @@ export const ID_FIELDS: readonly (readonly [string, (id: string) => unknown])[] 
   ["/channel/blacklist_add", (uid) => group({ uids: [uid] })],
   ["/channel/messagesync", (id) => group({ channel_id: id })],
   ["/messages", (id) => group({ channel_id: id })],
+  ["/message", (id) => group({ channel_id: id, client_msg_no: "c" })],
   ["/message/sync", (uid) => ({ uid })],
   ["/message/syncack", (uid) => ({ uid, last_message_seq: 1 })],
   ["/message/sendbatch", (uid) => ({ ...batch(), from_uid: uid })],
@@ -144,6 +152,8 @@ export const ID_FIELDS: readonly (readonly [string, (id: string) => unknown])[] 
   ["/event", (uid) => ({ ...event(), from_uid: uid || "@" })],
   ["/event", (id) => ({ ...event(), channel_id: id })],
   ["/conversation/sync", (uid) => ({ uid })],
+  ["/conversation/channels", (uid) => ({ uid })],
+  ["/conversation/syncByChannels", (id) => ({ uid: "a", channels: [group({ channel_id: id })] })],
   ["/conversations/clearUnread", (uid) => conversation({ uid })],
   ["/conversations/delete", (id) => conversation({ channel_id: id })],
   ["/conversations/setUnread", (uid) => conversation({ uid, channel_type: 1, unread: 0 })],
