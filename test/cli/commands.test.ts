@@ -104,7 +104,7 @@ for (const [place, start] of Object.entries(WORLDS))
     const earlier = await shell.run(["history", "--group=lobby", "--before=1"]);
     t.match(earlier, { code: 0, stdout: "" });
 
-    const refused = await shell.run(["send", "--from=mallory", "--group=lobby", "hello"]);
+    const refused = await shell.run(["send", "--from=bob", "--group=no@group", "hello"]);
     t.match(refused, { code: 1, stdout: "", stderr: /^jindou: [^\n]+\.\n$/ });
   });
 

@@ -8,11 +8,15 @@ import { prose, ROOT, readPage } from "./pages.ts";
 
 const NOT_TESTED = "not tested";
 
-/** Returns the last cell of each row of the tables, without the header rows. */
+/** Matches the header of a table whose last column names tests. */
+const SHOWN_BY = /\| Shown by \|$/m;
+
+/** Returns the last cell of each row of the tables that name tests. */
 function lastCells(page: string): readonly string[] {
-  const rows = prose(page).match(/^\|.*\|$/gm) ?? [];
-  return rows
-    .filter((row) => !/^\|-/.test(row) && !row.includes("| Shown by |"))
+  const tables = prose(page).match(/(?:^\|.*\|\n?)+/gm) ?? [];
+  return tables
+    .filter((table) => SHOWN_BY.test(table))
+    .flatMap((table) => table.trim().split("\n").slice(2))
     .map((row) => row.slice(1, -1).split("|").at(-1)?.trim() ?? "");
 }
 

@@ -116,6 +116,8 @@ t.test("a connection that receives no replies to WAIT is replaced", async (t) =>
   const primary = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
   const replica = await startRedis(t, ["--replicaof", `127.0.0.1 ${primary.port}`]);
   await waitForReplication(primary.client(), replica.client());
+  await primary.client()?.set("first", "1");
+  await primary.client()?.wait(1, WAIT_LIMIT_MS); // the replica has begun to confirm writes
   const proxy = await startProxy(t, primary);
   const settings = { ...SHORT_TIMEOUT, minReplicas: 1 };
   const node = await openStore(t, proxy.url, { settings });

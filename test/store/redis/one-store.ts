@@ -34,6 +34,7 @@ export async function openStore(
   const link = new RedisLink(redisSettings(url, { prefix, ...options.settings }), {
     name: "test",
     onError,
+    onWarning: (warning) => problems.push(warning),
   });
   const time = { nowMs: Date.UTC(2040, 0, 1) };
   const store = createRedisStore({
