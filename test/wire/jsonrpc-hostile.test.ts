@@ -125,8 +125,9 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
     [-32700, ""],
     [-32700, " \r\n\t"],
     [-32700, "{nope"],
-    [-32700, "[".repeat(65_536)],
-    [-32700, `{"a":${"{".repeat(65_536)}`],
+    [-32700, "[".repeat(10_000)],
+    [-32700, `{"a":${"{".repeat(10_000)}`],
+    [-32600, "[".repeat(65_536)],
     [-32700, '{"method":"ping","id":"1"} trailing'],
     [-32600, nested(60_000)],
     [-32600, []],
@@ -158,7 +159,7 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
     [-32602, { id: "1", method: "ping", params: "x" }],
     [
       -32602,
-      `{"id":"1","method":"send","params":{"channelId":"ben","channelType":1,"payload":{"a":${nested(60_000)}}}}`,
+      `{"id":"1","method":"send","params":{"channelId":"ben","channelType":1,"payload":{"a":${nested(10_000)}}}}`,
     ],
     [-32602, { id: "1", method: "send" }],
   ];
