@@ -114,17 +114,20 @@ t.test(
 t.test(
   "GET /readyz responds with 503 and Retry-After during the drain, and sessions are closed with code 4000 [issue: readyz; decisions: Other statuses 503]",
   async (t) => {
-    const node = await startWorld(t, { JINDOU_DRAIN_TIMEOUT_MS: "2000" });
+    const node = await startWorld(t, {
+      JINDOU_DRAIN_NOTICE_MS: "1000", // the calls below are served before the listeners close
+      JINDOU_DRAIN_TIMEOUT_MS: "2000",
+    });
     const clients = await Promise.all(["a", "b", "c", "d"].map((uid) => node.join(t, uid)));
     const closing = node.close();
     const { status, body, headers } = await node.call("/readyz");
     t.match({ status, body }, { status: 503, body: { code: "unavailable" } });
     t.ok(Number(headers.get("retry-after")) >= 1);
     t.equal((await node.call("/healthz")).status, 200, "the node is healthy");
+    for (const client of clients) t.equal(await endingOf(client), "draining 4000");
     const late = connectNative(t, { port: node.clientPort, uid: "a" });
     // A node without a successor closes its listeners soon.
     await t.rejects(late, { code: /^(http_503|closed_1006)$/ });
-    for (const client of clients) t.equal(await endingOf(client), "draining 4000");
     await closing;
   },
 );
