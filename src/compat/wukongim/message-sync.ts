@@ -31,7 +31,7 @@ const MAX_PAGE_SIZE = 10_000;
 const COMMANDS = 200;
 const MAX_COMMANDS = 1000;
 const MAX_LOOKUPS = 100;
-const MAX_PAGE_BYTES = 8 * 1024 * 1024;
+export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 /** Value of `pull_mode` that reads towards older messages. */
 const OLDER = 0;
 

@@ -2,50 +2,38 @@
 // `client_msg_no`. A missing message is answered with HTTP 200 and the status 404 in the body.
 
 import { type Static, Type } from "typebox";
-import {
-  channelType,
-  id,
-  LABEL_PATTERN,
-  LOBBY,
-  OPTIONAL_ID_PATTERN,
-  OPTIONAL_LABEL_PATTERN,
-} from "../../api/fields.ts";
+import { LABEL_PATTERN, LOBBY, OPTIONAL_LABEL_PATTERN } from "../../api/fields.ts";
 import { jsonReply } from "../../api/reply.ts";
 import { BrokerError } from "../../broker/errors.ts";
 import type { ChannelView } from "../../broker/ids.ts";
 import type { Messages } from "../../broker/messages.ts";
 import { type Message, PERSON_CHANNEL } from "../../broker/model.ts";
-import { digits, possibleNumbers, type SyncedJson, viewOf } from "./message-sync.ts";
+import {
+  digits,
+  MAX_PAGE_BYTES,
+  maxSeqQuery,
+  possibleNumbers,
+  type SyncedJson,
+  viewOf,
+} from "./message-sync.ts";
 import { usersOf } from "./stored-id.ts";
 
-const MAX_BYTES = 8 * 1024 * 1024;
 const NOTHING = jsonReply('{"status":404}');
 
 /** An id, or two ids joined by `@`. */
 const STORED_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}(@[^@#&\\p{Cc}\\p{Cs}]{1,128})?$";
 
-const loginUid = Type.Optional(
-  Type.String({
-    pattern: OPTIONAL_ID_PATTERN,
-    description: "User whose conversation is read; required for a personal channel",
-  }),
-);
-const target = {
-  login_uid: loginUid,
-  channel_id: id("Channel id; for a personal channel, the uid of the user"),
-  channel_type: channelType,
-};
+const target = maxSeqQuery.properties;
 
 export const singleMessageQueries = {
   newest: Type.Object(target),
   named: Type.Object({
-    login_uid: loginUid,
+    ...target,
     channel_id: Type.String({
       pattern: STORED_ID_PATTERN,
       description:
         "Channel id. For a personal channel, both uids joined by @, or the uid of the other user if login_uid is set",
     }),
-    channel_type: channelType,
     client_msg_no: Type.String({
       pattern: LABEL_PATTERN,
       description: "client_msg_no of the message",
@@ -78,14 +66,14 @@ export function createSingleMessageCalls(messages: Messages, toJson: SyncedJson)
     message === undefined ? NOTHING : jsonReply(JSON.stringify(toJson(message)));
 
   async function find(view: ChannelView, { ids = [], clientMsgNos = [] }: Names) {
-    const query = { seqs: [], ids, clientMsgNos, maxBytes: MAX_BYTES };
+    const query = { seqs: [], ids, clientMsgNos, maxBytes: MAX_PAGE_BYTES };
     return reply((await messages.find(view, query)).messages[0]);
   }
 
   return {
     async newest(query: Static<typeof singleMessageQueries.newest>) {
       const newest = { fromSeq: 1, toSeq: Number.MAX_SAFE_INTEGER, limit: 1, reverse: true };
-      const page = await messages.history(viewOf(query), { ...newest, maxBytes: MAX_BYTES });
+      const page = await messages.history(viewOf(query), { ...newest, maxBytes: MAX_PAGE_BYTES });
       return reply(page.messages[0]);
     },
 
