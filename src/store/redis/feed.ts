@@ -1,4 +1,4 @@
-// Functions that read what a node needs to catch up with publications it missed. No state.
+// Reads what a node needs to catch up with publications that it missed.
 
 import type { ChannelKey } from "../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition, DeliveredMark } from "../../redis/channel-feed.ts";

@@ -144,7 +144,6 @@ export interface RedisStorePorts {
   readonly unreadable: UnreadableRecords;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */
   readonly waitForReplicas: (key: string) => Promise<void> | undefined;
-  /** See `ReplicationBarrier.observe`. */
   readonly observeReplicas: () => () => Promise<void>;
 }
 

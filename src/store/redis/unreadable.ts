@@ -21,7 +21,10 @@ export class UnreadableRecords {
     return this.#count;
   }
 
-  /** Leaves out the items for which `decode` throws `internal`. Rethrows other errors. */
+  /**
+   * Decodes items. Leaves out those for which `decode` throws `internal`, and rethrows other
+   * errors.
+   */
   decodeReadable<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];
     for (const item of items) {

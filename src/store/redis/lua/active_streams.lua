@@ -6,7 +6,7 @@
 local positions, before, at = {}, 0, 1
 for _, bucket in ipairs(KEYS) do
   local count = tonumber(ARGV[at])
-  -- Most buckets have no active stream at all.
+  -- Most buckets have no active stream. This check saves one call for each of their channels.
   if redis.call('EXISTS', bucket .. 'activeStreams') == 1 then
     for n = 1, count do
       if redis.call('EXISTS', bucket .. 'activeStream:' .. ARGV[at + n]) == 1 then positions[#positions + 1] = before + n end

@@ -1,4 +1,4 @@
--- Reads where a new reader of channels starts: behind everything that was published so far.
+-- Reads where a new reader of channels starts: after everything that was published so far.
 -- Read-only.
 --
 -- KEYS   1  counter of message ids

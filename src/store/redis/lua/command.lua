@@ -43,7 +43,7 @@ redis.call('XLEN', KEYS[3]) -- fails if the key has the wrong type, before anyth
 local users = { first = 16, last = 15 + 2 * tonumber(ARGV[15]) }
 local is_single = users.last == users.first + 1 and pending_uids == ''
 if is_single and ARGV[14] ~= '1' then
-  -- An inbox that cannot be read is reported when the copy is put into it.
+  -- If the inbox cannot be read, `put_copy` reports the error.
   local is_read, has = pcall(has_room, inbox_at(5), ARGV[16])
   if is_read and not has then return { 2 } end
 end

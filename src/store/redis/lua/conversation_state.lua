@@ -16,7 +16,7 @@ local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
 -- many expired entries.
 local MAX_PASSED = 1000
 
--- `counts` is 1 if the message has a red dot and does not expire, else 0.
+-- Decodes a log entry. `counts` is 1 if the message has a red dot and does not expire, else 0.
 local function entry_of(raw_entry)
   local entry = log_entry(raw_entry)
   local client_msg_no, accepted_ms, flags = record_facts(entry)
@@ -36,7 +36,8 @@ local function entry_from(seq)
   return raw_entry and entry_of(raw_entry)
 end
 
--- A binary search is possible: messages reach the retention time in the order of their seqs.
+-- Returns the first entry at or after `seq` that is not past the retention time. A binary search is
+-- possible, because messages reach the retention time in the order of their seqs.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end
@@ -101,7 +102,7 @@ local function lasting_count(state, first)
   return state.red - first.counted + first.counts
 end
 
--- `last` is the newest shown entry, nil if it was not found.
+-- Returns the number of unread messages. `last` is the newest shown entry, nil if none was found.
 local function unread(state, last)
   if state.large or state.read >= state.head then return 0 end
   local first = last and last.seq == state.read + 1 and last or first_kept(state.read + 1, state.head)
@@ -111,8 +112,8 @@ local function unread(state, last)
   return count + #expiring(first.seq)
 end
 
--- The second value is the seq at which the next call continues the search, 0 if the search is
--- complete.
+-- Searches for the newest shown entry up to the seq `to`. Returns the entry, or nil, and the seq at
+-- which the next call continues the search, 0 if the search is complete.
 local function newest(state, to)
   local count, passed = 1, 0
   while to > state.deleted do

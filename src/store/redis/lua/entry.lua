@@ -21,14 +21,15 @@ local function log_entry(raw_entry)
   }
 end
 
--- If the record is unreadable, returns '', the time in the message id, and 0.
+-- Returns the clientMsgNo, the Unix ms of acceptance and the flags of a message. If the record is
+-- unreadable, returns '', the time in the message id, and 0.
 local function record_facts(entry)
   local is_read, _, _, _, _, _, client_msg_no, accepted_ms, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(client_msg_no) == 'string' and type(accepted_ms) == 'number' and type(flags) == 'number' then return client_msg_no, accepted_ms, flags end
   return '', message_ms(entry.id), 0
 end
 
--- Returns the size of the whole record if the record is unreadable.
+-- Returns the number of payload bytes, or the size of the whole record if it is unreadable.
 local function payload_bytes(record)
   local is_read, payload_at = pcall(cmsgpack.unpack_limit, record, 10, 1)
   if not is_read or payload_at < 0 then return #record end

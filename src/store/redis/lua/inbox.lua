@@ -18,7 +18,7 @@ local function order_member(sender, seq)
   return order_prefix(sender) .. string.rep('0', SEQ_DIGITS - #seq) .. seq
 end
 
--- Forgets whose copy it was, after the copy was removed.
+-- Removes what is stored about the sender of a copy that was removed.
 local function forget_sender(inbox, seq)
   local sender = redis.call('HGET', inbox.senders, seq) or ''
   redis.call('ZREM', inbox.order, order_member(sender, seq))
@@ -88,9 +88,10 @@ local function drop_backend(inbox, victim)
   return drop_oldest(inbox, has_listed and '' or victim)
 end
 
--- Drops copies until fewer than `max_copies` remain: the oldest copy of the sender with the most
--- copies, repeatedly. Stops if only copies of backends could be dropped for a copy of the user `by`;
--- by is '' for a backend. Returns the number of dropped copies, and true unless it stopped.
+-- Drops copies until fewer than `max_copies` remain. Each time, drops the oldest copy of the sender
+-- with the most copies. A copy from the user `by` never displaces a copy from a backend: the
+-- function then stops. `by` is '' for a backend. Returns the number of dropped copies, and true
+-- unless it stopped.
 local function make_room(inbox, max_copies, by)
   local dropped, has_users = 0, has_senders(inbox)
   while true do
@@ -166,7 +167,8 @@ local function put_copy(id, keys, uid, topic)
   redis.call('XADD', inbox.copies, int(seq) .. '-0', 'x', ARGV[2], 'i', int(id), 'n', ARGV[5], 'r', ARGV[6])
   extend_ttl(inbox.copies, ttl_ms)
   if sender ~= '' then
-    -- The first copy of a user is newer than the copies of backends, which need not be listed.
+    -- This is the first copy from a user. All older copies are from backends and need not be
+    -- listed.
     if not has_senders(inbox) then redis.call('UNLINK', inbox.order) end
     redis.call('HSET', inbox.senders, int(seq), sender)
     redis.call('ZINCRBY', inbox.shares, 1, sender)

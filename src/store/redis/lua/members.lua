@@ -23,7 +23,8 @@ local function in_pieces(list, step)
   end
 end
 
--- Returns the positions (from 1) of the items for which `step` returns `value`.
+-- `step` returns one value for each item of a piece of the list. Returns the positions (from 1) of
+-- the items whose value is `value`.
 local function positions(list, value, step)
   local result = {}
   in_pieces(list, function(piece, before)
@@ -78,7 +79,8 @@ local function initialize_members(uids)
   end)
 end
 
--- `uids` is false if any member may have been removed.
+-- Maximum number of uids in a published removal. A removal without uids means that any member may
+-- have been removed.
 local MAX_NAMED = 1000
 local function publish_removal(uids)
   if uids and #uids > MAX_NAMED then uids = false end

@@ -33,7 +33,8 @@ local EXEMPT = 3 -- the sender is a system account
 local OPEN = 4 -- the receiver is a system account
 local NAMED = 5 -- a backend sends in a user's name: the user need not be a member
 
--- `info` and `lists` are fields of the group's head.
+-- Returns the number of the refusal, 0 if the user may send. `info` and `lists` are fields of the
+-- group's head.
 local function group_refusal(info, lists, base, key, uid, check)
   local record = bits_of(info)
   local bits = record == NO_RECORD and 0 or bit.band(record, GROUP_BITS)

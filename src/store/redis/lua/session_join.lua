@@ -35,7 +35,7 @@ if ARGV[2] ~= '' then
 end
 for _ = 1, tonumber(ARGV[7]) do
   local bucket, count = KEYS[key], tonumber(ARGV[at])
-  -- Most buckets have no active stream at all.
+  -- Most buckets have no active stream. This check saves one call for each of their channels.
   local has_streams = redis.call('EXISTS', bucket .. 'activeStreams') == 1
   for n = 1, count do
     local group = ARGV[at + n]

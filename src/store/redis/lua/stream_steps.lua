@@ -48,7 +48,8 @@ local function publish_frame(call, frame)
   end
 end
 
--- Like `isRetry` in `store/event-ids.ts`. A mark is 12 bytes and, if given, the timestamp.
+-- Applies the rule of `isRetry` in `store/event-ids.ts`. A mark has 12 bytes, followed by the
+-- timestamp if the producer set one.
 local function is_retry(stream, id, mark)
   local remembered = mark ~= '' and redis.call('HGET', stream.keys.event_ids, id)
   if not remembered or remembered == '' then return false end
@@ -91,16 +92,18 @@ local function add_event(call, stream, event)
   publish_frame(call, frame)
 end
 
--- Adds an end to a key `endedStreams`, from which clients that were away get it.
+-- Adds the end of a stream to a key `endedStreams`, from which clients read the ends that they
+-- missed.
 local function remember_end(ends, stream, name, ended_ms)
   redis.call('ZADD', ends, int(ended_ms), int(stream.seq) .. ':' .. name)
   redis.call('ZREMRANGEBYRANK', ends, 0, -1 - MAX_ENDS)
 end
 
--- The event ids are kept for another `ids_ms` milliseconds, because retries may arrive.
+-- Marks a stream as ended. Its event ids are kept for another `ids_ms` ms, because retries may
+-- arrive.
 local function close_stream(call, stream, ids_ms)
   redis.call('DEL', stream.keys.active)
-  -- Not before the time in the message id, in case the clock was set back since.
+  -- Not lower than the time in the message id, even if the clock was set back since.
   local ended_ms = math.max(call.now, message_ms(tonumber(redis.call('HGET', stream.keys.stream, 'i'))))
   if string.sub(call.channel, 1, 2) == '2:' then remember_end(stream.keys.ends, stream, stream.no, ended_ms) end
   for _, index in ipairs(call.indexes) do
@@ -111,7 +114,7 @@ local function close_stream(call, stream, ids_ms)
   if ARGV[call.topics] then
     redis.call('ZREM', stream.keys.streams, stream.keys.name)
   else
-    -- Stays in `activeStreams` until its users have been notified.
+    -- The caller removes the stream from `activeStreams` after it has notified the users.
     call.ended, call.ended_seq = stream.keys.name, stream.seq
   end
 end
@@ -150,7 +153,8 @@ local function step_reply(call, verdict, state)
   return reply
 end
 
--- The verdict is `done` for an end event and for a retry of an event that is already in the stream.
+-- Returns the reply to an event of a stream that has ended. The verdict is `done` for an end event
+-- and for a retry of an event that is already in the stream.
 local function late_reply(call, stream, kind, id, mark)
   if kind == 's' then return step_reply(call, 'closed', stream.state) end
   if kind == 'e' or is_retry(stream, id, mark) then

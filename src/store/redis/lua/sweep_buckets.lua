@@ -1,4 +1,4 @@
--- Finds the keys of a sweep that have work. Reads only.
+-- Finds the keys of a sweep that have work. Read-only.
 --
 -- KEYS   one key per bucket, all of them sorted sets or all of them streams
 -- ARGV   pairs of scores: a sorted set has work if one of its scores is in one of these ranges.

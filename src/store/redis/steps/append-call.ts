@@ -1,5 +1,4 @@
-// One call of `append`: encodes a message for the append script (`lua/append.lua`) and decodes its
-// result from the script's reply. No state.
+// Encodes a message for `lua/append.lua` and decodes its result from the script's reply. No state.
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -93,7 +92,10 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /** Returns false if the script failed for this message. The caller must then call `fail`. */
+  /**
+   * Resolves `outcome` with the result of the script. Returns false if the script failed for this
+   * message. The caller must then call `fail`.
+   */
   settle(
     { results, idsBefore }: AppendReply,
     at: number,
@@ -128,7 +130,7 @@ export class AppendCall {
 
 export interface AppendReply {
   readonly results: Buffer;
-  /** Id of the previous message (f64) for each message, or empty if no channel needs these ids. */
+  /** Id (f64) of the channel's message before each message. Empty if no channel needs these ids. */
   readonly idsBefore: Buffer;
   readonly errors: readonly BrokerError[];
 }
@@ -138,7 +140,6 @@ export function readReply(
   messages: number,
   errorOf: (text: string) => BrokerError,
 ): AppendReply {
-  // See the header of `append.lua`.
   const [bytes = NOTHING, ...texts] = (Array.isArray(reply) ? reply : [reply]) as Buffer[];
   const errors = texts.map((text) => errorOf(String(text)));
   const end = messages * RESULT_BYTES;

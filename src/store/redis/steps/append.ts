@@ -202,7 +202,10 @@ export class Appends {
   }
 }
 
-/** Groups calls by channel. Compares key names: a channel may have several `ChannelNames`. */
+/**
+ * Groups calls by channel. Key names are compared, because a channel may have several
+ * `ChannelNames`.
+ */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {
@@ -215,8 +218,8 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
 }
 
 /**
- * While a batch is in flight, only a full batch is sent, because running the script costs more than
- * the messages in it.
+ * Takes the next batch from the queue. While another batch is in flight, only a full batch is
+ * taken, because running the script costs more than the messages in it.
  */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, inFlight } = queue;
@@ -251,7 +254,10 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/** Queued calls of these `orders` must not be stored before the failed call is repeated. */
+/**
+ * Takes from the queue the calls with these orders. They must not be stored before the failed call
+ * is repeated.
+ */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);

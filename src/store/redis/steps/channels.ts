@@ -177,7 +177,6 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
       const args = [...groupArgs(channel), JSON.stringify(unique)];
       const reply = await link.run(REMOVE, keys, args);
       await waitForChannel(channel);
-      // See the header of `members_remove.lua`.
       const [verdict, positions] = reply as readonly [number, unknown];
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
       if (verdict === DISBANDED) return { kind: "disbanded" };
@@ -199,7 +198,6 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     async channelSizes(channel) {
       const keys = keysOf(channel, ...FACTS_KEYS).slice(1);
       const reply = await link.run(SIZES, keys, []);
-      // See the header of `channel_sizes.lua`.
       const [members, denylist, allowlist] = reply as [number, number, number];
       return { members, denylist, allowlist };
     },
@@ -260,7 +258,10 @@ function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/** A uid that is added, removed or moved meanwhile may be missing. */
+/**
+ * Returns the uids in the sets `keys`. A uid that is added, removed or moved meanwhile may be
+ * missing.
+ */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],

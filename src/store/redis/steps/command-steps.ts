@@ -30,7 +30,7 @@ export interface Command {
   readonly recipients: readonly string[];
   readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
-  /** User whose share of the inboxes the copies use, or `BACKEND`. */
+  /** User to whose share of an inbox the copies count, or `BACKEND`. */
   readonly sender: string;
 }
 
@@ -88,7 +88,10 @@ export function mayBeRefused({ sender, recipients }: Command): boolean {
   return sender !== BACKEND && recipients.length === 1;
 }
 
-/** The script is sent synchronously, so that commands of one channel get their ids in order. */
+/**
+ * Runs the script that accepts a command. It is sent synchronously, so that the commands of a
+ * channel get their ids in the order of the calls.
+ */
 export async function accept(
   ports: CommandPorts,
   command: Command,
@@ -139,7 +142,7 @@ type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/** Returns whether the inbox of the only recipient takes a copy. Calls its server. */
+/** Asks the recipient's server whether the inbox of the only recipient has room for a copy. */
 export async function hasRoom(ports: CommandPorts, command: Command): Promise<boolean> {
   const { keys } = ports.link;
   const [uid = ""] = command.recipients;
@@ -158,7 +161,6 @@ export async function put(
     ...[...copyArgs(ports, command), command.messageId],
     ...usersOf(keys, uids),
   ]);
-  // See the header of `command_put.lua`.
   const [dropped, cause] = reply as [number, Buffer];
   return { dropped, failure: failureOf(ports.link, PUT, cause) };
 }
@@ -195,7 +197,10 @@ interface SweepRange {
   readonly untilId: number;
 }
 
-/** The page is empty while another node sweeps the bucket. A page that is not full is the last. */
+/**
+ * Reads a page of the bucket's pending copies. The page is empty while another node sweeps the
+ * bucket. A page that is not full is the last.
+ */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,
   bucket: number,

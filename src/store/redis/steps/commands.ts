@@ -122,8 +122,8 @@ export class Commands {
     const send = (isRefused = false) =>
       markHandled(accept(this.#ports, command, { draft, count, isRefused }));
     // On a Cluster the first script puts no copies into inboxes. It is sent at once, even if copies
-    // of the channel's earlier commands are still in progress, unless the inbox must be asked
-    // first, which lies on another server.
+    // of the channel's earlier commands are still in progress. Only if the inbox may lack room, the
+    // server of the inbox is asked first.
     const asksFirst = isCluster && mayBeRefused(command);
     const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
@@ -274,7 +274,10 @@ export class Commands {
     await Promise.all(sweeps);
   }
 
-  /** If some commands could not be completed, no node tries again for a minute. */
+  /**
+   * Completes the stale commands of a bucket. If some commands could not be completed, no node
+   * tries again for a minute.
+   */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
     const { link, clock, limits, observeReplicas } = this.#ports;
     const pendingKey = link.keys.bucket("commands", bucket);

@@ -34,7 +34,9 @@ const DROP = loadScript(lua("drop_peer"));
 
 /** Maximum number of channels per script, which then takes about half a millisecond. */
 const ORDER_PER_CALL = 400;
-/** Maximum number of peers without a message that one list removes, each with several calls. */
+/**
+ * Maximum number of peers without messages that one list removes. Each removal needs several calls.
+ */
 const REMOVED_PEERS = 20;
 const HEADS_PER_CALL = 40;
 /** Maximum number of scripts in flight for one list, so that other calls are not delayed. */
@@ -99,8 +101,8 @@ export function createConversationLists(
   }
 
   /**
-   * Splits channels into one piece per call. The channels of each part of a piece have the same
-   * base. On a Redis Cluster a piece has one part.
+   * Splits channels into one piece per call. Each part of a piece has channels with the same base.
+   * On a Redis Cluster a piece has a single part.
    */
   async function piecesOf(
     keys: readonly ChannelKey[],
@@ -126,8 +128,8 @@ export function createConversationLists(
   }
 
   /**
-   * Reads the newest messages of channels, without those of which the filter certainly accepts no
-   * conversation. `newestId` is a bound of the ids of changes as `newestChangeMs` describes it.
+   * Reads the newest message of each channel. Omits channels whose conversations the filter
+   * certainly excludes. `newestId` bounds the ids of changes as `newestChangeMs` describes it.
    */
   async function readOrder(
     uid: string,
@@ -147,7 +149,6 @@ export function createConversationLists(
       const args: Arg[] = [uid, sinceMs, onlyUnread ? 1 : 0];
       for (const { base, keys } of piece) args.push(base, keys.join("\n"));
       const reply = await link.run(ORDER, [idCounterOf(link, bucketOf(first)).key], args);
-      // See the header of `conversation_order.lua`.
       const [counter, order] = reply as readonly [Buffer, Buffer];
       counters.push(Number(counter));
       const ids = order.toString("latin1").split(" ");
@@ -156,7 +157,8 @@ export function createConversationLists(
         for (const key of keys) {
           const last = ids[at++] ?? "";
           const id = last === "0" ? 0 : Number(last.slice(last.indexOf("-") + 1));
-          // Other channels are read, so that empty ones are removed from the user's peers.
+          // Personal channels are read even if all their messages are past retention, so that empty
+          // ones are removed from the user's peers.
           const isPast = isGroup(key) && messageTimeMs(id) + retentionMs <= nowMs;
           if (id > 0 && !isPast) newest.push({ key, id });
           if (id === 0 && !isFiltered && !isGroup(key)) unused.push(key);
@@ -183,7 +185,6 @@ export function createConversationLists(
         const args: Arg[] = [uid, clock(), limits.retentionS * 1000];
         for (const { base, key } of rest) args.push(base, key);
         const head = link.keys.channel("head", rest[0]?.key ?? "");
-        // See the header of `conversation_heads.lua`.
         const replies = (await link.run(HEADS, [head], args)) as readonly (StateReply | null)[];
         for (const [at, reply] of replies.entries()) {
           const { key = "" } = rest[at] ?? {};
@@ -232,7 +233,10 @@ export function createConversationLists(
     return heads;
   }
 
-  /** Removes a peer whose channel is empty. Only reports errors: an unnecessary peer may remain. */
+  /**
+   * Removes a peer whose channel is empty. Errors are only reported: an unnecessary peer may
+   * remain.
+   */
   async function removePeer(uid: string, peer: string): Promise<void> {
     const index = link.keys.user("peers", uid);
     const key = channelKey({ id: peer, type: PERSON_CHANNEL }, uid);

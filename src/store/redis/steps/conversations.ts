@@ -38,7 +38,9 @@ const STATE = loadScript(
 /** Maximum number of whole conversations read at once, because their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
-/** Keys of `conversation.lua` before and after the counter of message ids, in their order. */
+/**
+ * Channel keys of `conversation.lua`, in their order. The counter of message ids is between them.
+ */
 const CHANNEL_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];
 
@@ -46,7 +48,7 @@ const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];
 const HEAD_SEQ = 0;
 const LOOK_ON = 6;
 
-/** The caller limits the number of lists that are read at once. */
+/** Creates the conversation store. The caller limits the number of lists that are read at once. */
 export function createRedisConversations(
   ports: RedisStorePorts,
   groups: GroupIndex,
@@ -72,7 +74,6 @@ export function createRedisConversations(
       if (rawReply === null) return undefined;
       const reply = rawReply as StateReply; // see the header of `conversation.lua`
       const row = reply.slice(FACT_COUNT);
-      // See the header of `conversation.lua`.
       const rows = row.length > 0 ? [row as unknown as MessageRow] : [];
       const [last] = unreadable.decodeReadable(rows, messageOf);
       if (last !== undefined) return { reply, last };

@@ -24,7 +24,7 @@ interface WrittenEntry extends IndexEntry {
 
 /**
  * Time for which entries are remembered. A primary that the other servers cannot reach stops
- * accepting writes earlier.
+ * accepting writes before that.
  */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
@@ -42,7 +42,10 @@ export class IndexRepairs {
     this.#isNeeded = link.isCluster && link.settings.minReplicas === 0;
   }
 
-  /** An entry without a connection is always written again: its loss would not be noticed. */
+  /**
+   * Returns the connection on which entries are written, `undefined` if there is none. An entry
+   * without a connection is always written again, because its loss would not be noticed.
+   */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
   }
@@ -53,7 +56,10 @@ export class IndexRepairs {
     this.#entries.set({ ...entry, slot }, this.#ports.clock());
   }
 
-  /** Ends after a transient error, so that it does not wait for an unreachable server again. */
+  /**
+   * Writes lost entries again. Ends after a transient error, so that it does not wait for an
+   * unreachable server again.
+   */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
     for (let at = 0; at < lost.length && !isStopped(); at += REPAIRS_AT_ONCE) {
@@ -63,7 +69,7 @@ export class IndexRepairs {
     }
   }
 
-  /** An entry may have been lost if its slot has another connection now. */
+  /** Returns the entries that may have been lost, because their slot has another connection now. */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();

@@ -1,6 +1,5 @@
-// Reads what a session joins with: on one server with one script, or with several if the user has
-// many groups, and on a Redis Cluster with one script for each slot. No state but the calls in
-// flight.
+// Reads what a session joins with. A single server runs one script, or several if the user has many
+// groups. A Redis Cluster runs one script per slot.
 
 import {
   type ChannelKey,
@@ -116,7 +115,6 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
         ...[groups.tags.length, ...groups.args, ...positions.flatMap(positionArgs)],
       ],
     );
-    // See the header of `session_join.lua`.
     const [others, active, seqs, isEntered = 0, index, copies = [], streams = []] =
       reply as readonly [
         ...[others: readonly number[], active: readonly number[], seqs: readonly number[]],
@@ -136,7 +134,10 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
     for (const key of streams) into.streamKeys.push(String(key));
   }
 
-  /** A page must not be empty while the inbox has further copies. */
+  /**
+   * Decodes the copies in a reply. If none can be decoded, reads on, because a page must not be
+   * empty while the inbox has further copies.
+   */
   async function commandsOf(
     { session: { uid }, inboxPage }: JoinRequest,
     reply: readonly Buffer[],

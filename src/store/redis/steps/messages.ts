@@ -72,8 +72,8 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     counts,
 
     /**
-     * Must not await anything before the message is queued or its rules are requested. Otherwise
-     * messages could be stored in an order other than that in which they were sent.
+     * Awaits nothing before the message is queued or its rules are requested, so that messages are
+     * stored in the order in which they were sent.
      */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);

@@ -29,8 +29,7 @@ const BY_CODE = new Map<number, SendRefusal>(
   ]),
 );
 
-// ALLOW_STRANGER occurs only in personal channels and MEMBER only in groups, so both use the same
-// bit.
+// ALLOW_STRANGER applies only to personal channels and MEMBER only to groups, so they share a bit.
 const BAN = 1;
 const DISBAND = 2;
 const SEND_BAN = 4;

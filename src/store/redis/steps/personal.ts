@@ -1,6 +1,6 @@
 // Publishes to the users of a personal channel in a Redis Cluster, where the users are in other
-// slots than the channel. Runs one script per user, after the script that stored the published
-// message or event. No state.
+// slots than the channel. One script per user runs after the script that stored the message or
+// event.
 
 import { type ChannelKey, messageTimeMs, userTopic } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -16,9 +16,9 @@ type PersonalPorts = Pick<RedisStorePorts, "link" | "waitForReplicas">;
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * If `keptAtMs` is set (the time in the id of a stored message), also updates `peers` and waits for
- * its replicas. The calls ignore the maximum number of calls in flight, because the channel's
- * script has already run.
+ * Publishes a frame to the users of a channel. If `keptAtMs` is set (the time in the id of a stored
+ * message), also updates `peers` and waits for its replicas. The calls ignore the maximum number of
+ * calls in flight, because the channel's script has already run.
  */
 export async function publishToUsers(
   { link, waitForReplicas }: PersonalPorts,
@@ -38,7 +38,10 @@ export async function publishToUsers(
     if (result.status === "rejected") throw result.reason;
 }
 
-/** Publishes nothing if the message is no longer in the log or belongs to a stream. */
+/**
+ * Publishes a stored message again. Does nothing if the message is no longer in the log or belongs
+ * to a stream.
+ */
 export async function publishAgain(
   ports: PersonalPorts,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,
@@ -48,7 +51,6 @@ export async function publishAgain(
   const log = link.keys.channel("log", key);
   const entryId = `${place.messageSeq}-${place.messageId}`;
   const entries = await link.call("xrange", log, entryId, entryId);
-  // The reply of XRANGE.
   const [entry] = entries as readonly (readonly [Buffer, readonly Buffer[]])[];
   const fields = entry?.[1] ?? [];
   const isName = (name: string) => (field: Buffer, index: number) =>

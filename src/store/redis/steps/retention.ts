@@ -41,8 +41,9 @@ export class Sweep {
   }
 
   /**
-   * If a sweep is in progress, returns the result of that sweep. Throws the first error after all
-   * buckets and tasks have been processed.
+   * Sweeps all buckets, runs the tasks, and returns the number of removed messages. If a sweep is
+   * in progress, returns the result of that sweep. Throws the first error after all buckets and
+   * tasks have been processed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
@@ -73,8 +74,8 @@ export class Sweep {
   }
 
   /**
-   * Throws if the store's clock is more than `MAX_AHEAD_MS` ahead of the server's clock, because a
-   * wrong clock must not remove data.
+   * Returns the store's time. Throws if it is more than `MAX_AHEAD_MS` ahead of the server's clock,
+   * because a wrong clock must not remove data.
    */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
@@ -130,8 +131,8 @@ export class Sweep {
   }
 
   /**
-   * The second range has channels whose times do not follow from the present limits: they were
-   * added under other limits, or `maxChannelMessages` has not applied to them yet.
+   * Returns the ranges of scores in `due` whose channels are swept. The second range has channels
+   * that were added under other limits, or to which `maxChannelMessages` has not been applied yet.
    */
   #rangesAt(nowMs: number): readonly ScoreRange[] {
     const { retentionS, maxChannelMessages } = this.#ports.limits;

@@ -72,7 +72,8 @@ export function createRedisSessions({
       const order = claim !== undefined && "order" in claim ? claim.order : "";
       const label = claim !== undefined && "label" in claim ? claim.label : "";
       const token = Buffer.from(tokenHash ?? []);
-      // On a Redis Cluster the counters of ids are in other slots.
+      // On a Redis Cluster the script cannot read the counters of ids, because they are in other
+      // slots.
       const oldestId = link.isCluster ? firstMessageId(clock() - COUNTERS_APART_MS) : 0;
       const [kind, ...fields] = (await link.run(
         LOGIN,

@@ -40,7 +40,7 @@ interface VersionedSnapshot {
   readonly snapshot: StreamSnapshot | undefined;
 }
 
-/** Throws `internal` if the reply of `stream_snapshot` has a newer format. */
+/** Decodes a reply of `stream_snapshot`. Throws `internal` if it has a newer format. */
 export function decodeVersioned(reply: unknown): VersionedSnapshot {
   const fields = reply as readonly Buffer[]; // as `stream_snapshot` specifies
   const version = String(fields[0]);

@@ -20,8 +20,8 @@ const MAX_AHEAD_MS = 1000;
 const PAGE = 64;
 
 /**
- * A write that rejects with `unavailable` may have taken effect. Repeating it is safe, except for
- * content and tool-call events without an event id of their own.
+ * Creates the stream store. A write that rejects with `unavailable` may have taken effect.
+ * Repeating it is safe, except for content and tool-call events without an event id of their own.
  */
 export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   const { link, clock, steadyClock = clock, waitForReplicas, onError } = ports;
@@ -38,7 +38,10 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     mayBeInFuture ||= stepMs < 0;
   });
 
-  /** If the users are in other slots, first waits until the indexes for a start are written. */
+  /**
+   * Runs a step in the order of the calls for the channel. If the users are in other slots, first
+   * waits until the indexes for a start are written.
+   */
   async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
@@ -81,7 +84,10 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     return { verdict, state: STREAM_STATES[state] };
   }
 
-  /** Keeps the time of an end that an earlier call added before it failed. */
+  /**
+   * Adds an end to `endedStreams` of the channel's users. Keeps the time of an end that an earlier
+   * call added before it failed.
+   */
   async function addEnd(key: ChannelKey, member: string): Promise<void> {
     const added = usersOf(key).map(async (uid) => {
       const ends = keys.user("endedStreams", uid);
@@ -126,7 +132,10 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     }
   }
 
-  /** After Redis' clock was set back, times in the future would keep streams active. */
+  /**
+   * Lowers times that are in the future. They would keep streams active after Redis' clock was set
+   * back.
+   */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
     try {

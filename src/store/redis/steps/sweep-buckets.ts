@@ -9,7 +9,10 @@ export type ScoreRange = readonly [from: string, to: string];
 
 const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
 
-/** On a Redis Cluster, each bucket needs its own call, so a sweep processes all of them. */
+/**
+ * All buckets. A sweep of a Redis Cluster processes all of them, because each bucket needs its own
+ * call.
+ */
 export const ALL_BUCKETS = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
 
 /**

@@ -21,12 +21,15 @@ const GROUP_PREFIX = "2:";
 const ADDS_IN_FLIGHT = 256;
 /** Maximum number of users per call of `groups_add.lua`. On a Cluster it is one user per call. */
 const USERS_PER_ADD = 500;
-/** A call then takes 0.3 ms. */
+/** Maximum number of groups per call, which then takes 0.3 ms. */
 const GROUPS_PER_CALL = 200;
 /** Maximum number of calls in flight for long lists, so that other calls have room. */
 const LONG_LISTS_IN_FLIGHT = 2;
 const MIN_REMOVE_AGE_S = 300;
-/** Duration of a script after which entries are added again: a reader may have removed them. */
+/**
+ * Duration of a script after which the group is added again, because a reader may have removed the
+ * entries.
+ */
 const MAX_ADD_MS = 60_000;
 
 /** Access of other steps to the group index of each user. */
@@ -99,7 +102,7 @@ export class UserGroups {
     return (reply as readonly Buffer[]).map((id) => id.toString());
   }
 
-  /** Removes groups of which the user is not a member from the index. */
+  /** Removes the groups `ids`, of which the user is not a member, from the index. */
   async removeWrong(uid: string, ids: readonly string[]): Promise<void> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hmget", key, ...ids);
@@ -110,8 +113,8 @@ export class UserGroups {
   }
 
   /**
-   * Removes groups of which the user is not a member from the index, in the background. `groups`
-   * are those of `ids` of which the user is a member.
+   * Removes the groups of which the user is not a member from the index, in the background.
+   * `groups` are those of `ids` of which the user is a member.
    */
   dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
     this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
@@ -128,7 +131,7 @@ export class UserGroups {
     return new Map(entries.map(([id, entered]) => [id, String(entered)]));
   }
 
-  /** Removes wrong entries of `ids` from the index. `groups` are those of `ids` that are right. */
+  /** Removes the entries of those `ids` that are not in `groups` from the index. */
   async #removeAmong(
     uid: string,
     ids: ReadonlySet<string>,
@@ -141,7 +144,7 @@ export class UserGroups {
   async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
     if (groups.length === index.size) return;
     const members = new Set(groups);
-    // A first selection by the store's clock. The script decides by the server's clock.
+    // Preselects entries by the store's clock. The script decides by the server's clock.
     const oldS = this.#ports.clock() / 1000 - MIN_REMOVE_AGE_S;
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,

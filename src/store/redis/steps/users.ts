@@ -18,7 +18,10 @@ const STATES = loadScript(lua("user_states"));
 
 /** Maximum number of users per script, so that it delays other calls by less than a millisecond. */
 const STATES_PER_CALL = 50;
-/** States of all users, read after a lost connection, must not delay the sending of messages. */
+/**
+ * Maximum number of calls in flight. After a lost connection the states of all users are read,
+ * which must not delay the sending of messages.
+ */
 const STATES_IN_FLIGHT = 256;
 
 export function createRedisUsers({
@@ -34,7 +37,6 @@ export function createRedisUsers({
       ["groups", "inbox"].map((part) => link.keys.user(part, uid)),
     );
     const reply = await link.run(STATES, keys, []);
-    // See the header of `user_states.lua`.
     const states = reply as readonly (readonly [readonly Buffer[], number])[];
     return states.map(([groups, inboxSeq]) => ({
       groups: groups.map(String),
