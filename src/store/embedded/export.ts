@@ -50,9 +50,9 @@ export interface SourceStream {
 }
 
 /**
- * Throws `unavailable` if there is no data, or if the folder contains files of another program, is
- * in use by another process or cannot be written. Throws `disk_full` if the disk is full, and
- * `internal` if the data cannot be read.
+ * Opens the source of a migration. Throws `unavailable` if there is no data, or if the folder
+ * contains files of another program, is in use by another process or cannot be written. Throws
+ * `disk_full` if the disk is full, and `internal` if the data cannot be read.
  */
 export async function openMoveSource(
   options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS" | "maxChannelMessages">,
@@ -123,7 +123,10 @@ export interface SourceSummary {
   readonly tokens: ReadonlyMap<string, ReturnType<typeof ownerOf>>;
 }
 
-/** Works even if another process uses the folder. Throws the errors of `checkDatabase`. */
+/**
+ * Reads a folder even if another process uses it. Returns `undefined` if it has no database. Throws
+ * the errors of `assertKinds` and `checkDatabase`.
+ */
 export async function readSourceSummary(
   path: string,
   ports: Parameters<typeof checkDatabase>[1],
@@ -331,7 +334,10 @@ export interface FirstRow {
   readonly timestampMs: number;
 }
 
-/** Returns `undefined` if the other table has a newer entry with the same key. */
+/**
+ * Decodes an entry of a dedupe table. Returns `undefined` if the other table has a newer entry with
+ * the same key.
+ */
 export function firstOf(
   { key, value }: BinaryRow,
   { dedupe: [even, odd] }: Tables,

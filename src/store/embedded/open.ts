@@ -101,21 +101,24 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * A longer time makes a restart slower. A shorter time stores fewer messages of a channel in one
- * row. Must be at most half of the shortest dedupe window (1 s), so that a message is in the
- * database before its window ends.
+ * Time between checkpoints. A longer time makes a restart slower. A shorter time stores fewer
+ * messages of a channel in one row. Must be at most half of the shortest dedupe window (1 s), so
+ * that a message is in the database before its window ends.
  */
 const CHECKPOINT_MS = 200;
-/** Each record also uses hundreds of bytes that `maxMemtableBytes` does not count. */
+/**
+ * Maximum number of records in the memtable. Each record also uses hundreds of bytes that
+ * `maxMemtableBytes` does not count.
+ */
 const MAX_MEMTABLE_RECORDS = 500_000;
 /** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 
 /**
- * Throws `internal` if the data cannot be read, `unavailable` if the folder is in use, cannot be
- * written, contains files of another program or has lost its database, and `disk_full` if the disk
- * is full. An abort of `signal` ends the check of the database and the waits for another process,
- * and `openStore` then rejects with the reason.
+ * Opens the data folder. Throws `internal` if the data cannot be read, `unavailable` if the folder
+ * is in use, cannot be written, contains files of another program or has lost its database, and
+ * `disk_full` if the disk is full. An abort of `signal` ends the check of the database and the
+ * waits for another process, and `openStore` then rejects with the reason.
  */
 export async function openStore(
   options: EmbeddedOptions,
@@ -192,7 +195,10 @@ function rollsBackOnKill(): boolean {
   return process.platform === "linux" && bootId() === undefined;
 }
 
-/** If the release fails, the next start ignores the owner's row once this process has ended. */
+/**
+ * Releases the folder. If that fails, the next start ignores the owner's row once this process has
+ * ended.
+ */
 async function releaseFolder(
   { path, onError }: EmbeddedOptions,
   tables: Tables,
@@ -202,7 +208,6 @@ async function releaseFolder(
     try {
       return step();
     } catch (error) {
-      // lmdb and the file system throw only `Error` objects.
       onError(error as Error, "The data folder could not be released");
       return undefined;
     }
@@ -388,14 +393,16 @@ async function openOwned(
     },
   };
 
-  /** If the checkpoint fails, the WAL segments remain and are replayed at the next start. */
+  /**
+   * Runs the last checkpoint. If it fails, the WAL segments remain and are replayed at the next
+   * start.
+   */
   async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
     try {
       await checkpoint.runLast();
       await wal.deleteBefore({ segment: end, offset: 0 });
     } catch (error) {
-      // A BrokerError or a file system error.
       onError(error as Error, "The last checkpoint before the shutdown failed");
     } finally {
       wal.close();

@@ -30,9 +30,12 @@ export interface EmbeddedStats {
 export interface EmbeddedStore extends Store {
   /** All figures are 0 while the store is not running. */
   stats(): EmbeddedStats;
-  /** Resolves to the number of removed messages. Runs by itself every `sweepIntervalMs`. */
+  /**
+   * Removes expired data and resolves to the number of removed messages. Also runs every
+   * `sweepIntervalMs`.
+   */
   sweep(): Promise<number>;
-  /** Reports a failed checkpoint to `onError` and does not throw it. */
+  /** Runs a checkpoint. A failure is reported to `onError` and not thrown. */
   checkpoint(): Promise<void>;
 }
 

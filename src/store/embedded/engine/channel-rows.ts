@@ -46,8 +46,8 @@ export class ChannelRows {
   }
 
   /**
-   * `storeCounter` must have completed before a row uses the number. Otherwise, the number could be
-   * assigned again after a restart.
+   * Returns the number for a new channel. `storeCounter` must have completed before a row uses the
+   * number. Otherwise, it could be assigned again after a restart.
    */
   nextNumber(): number {
     return this.#next++;

@@ -23,7 +23,10 @@ const STATE = "journal";
 const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;
 const PUTS_PER_CLOCK_READ = 16;
-/** With more open transactions, LMDB blocks the event loop for tens of milliseconds. */
+/**
+ * Maximum number of open transactions. With more, LMDB blocks the event loop for tens of
+ * milliseconds.
+ */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 /** Minimum time between two checks while the memtable is empty. Its first record ends the wait. */
@@ -102,12 +105,12 @@ export class Checkpoint {
     return this.#count;
   }
 
-  /** Writes the replayed records. */
+  /** Runs the first checkpoint, which writes the replayed records. */
   async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
   }
 
-  /** Must be called after the last write to the WAL. */
+  /** Runs the last checkpoint. Must be called after the last write to the WAL. */
   async runLast(): Promise<void> {
     await this.#flushMemtable(false);
     const { tables, wal, ids } = this.#ports;
@@ -146,7 +149,10 @@ export class Checkpoint {
     this.#checkAfter(memtable.records > 0 ? this.#checkMs : Math.max(REST_MS, intervalMs));
   }
 
-  /** Does not throw: a failure is reported, and the timer starts another checkpoint later. */
+  /**
+   * Runs a checkpoint. Never throws: a failure is reported, and the timer starts another checkpoint
+   * later.
+   */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
     this.#running = this.#attempt();
@@ -203,7 +209,7 @@ export class Checkpoint {
   }
 
   /**
-   * Reads the state back after the commit, because on a full disk lmdb has reported commits as done
+   * Writes the state and reads it back, because on a full disk lmdb has reported commits as done
    * although their rows were missing.
    */
   async #putState(state: CheckpointState): Promise<void> {

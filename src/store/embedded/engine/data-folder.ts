@@ -1,6 +1,6 @@
 // Defines the layout of the data folder, and checks a folder before a store is opened in it. The
 // folder must not contain files of other programs, and must not have lost its database [decisions:
-// A used folder]. What a symbolic link leads to counts as if it were in the folder.
+// A used folder]. The target of a symbolic link counts as if it were in the folder.
 
 import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -17,7 +17,10 @@ export const FOLDERS = [WAL_FOLDER, DATABASE_FOLDER];
 /** Names of the folders that `setAside` creates. */
 const FORMER = /^old-\d{8}T\d{9}Z$/;
 
-/** A folder that does not exist is accepted. */
+/**
+ * Throws `unavailable` if no store may be opened in the folder. A folder that does not exist is
+ * accepted.
+ */
 export function assertUsable(path: string): void {
   assertKinds(path);
   if (hasDatabase(path)) return;
@@ -62,7 +65,10 @@ function folderAt(path: string): Stats | undefined {
   });
 }
 
-/** Opening a named pipe would block the process. */
+/**
+ * Returns the stats of a file, `undefined` if it does not exist. Throws `unavailable` if it is not
+ * a regular file, because opening a named pipe would block the process.
+ */
 export function fileAt(path: string): Stats | undefined {
   const stats = targetOf(path);
   if (stats === undefined || stats.isFile()) return stats;

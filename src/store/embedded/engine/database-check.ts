@@ -51,8 +51,8 @@ const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
 /**
- * More than any transaction allocates, and less than the largest file of the usual file systems,
- * which is 16 TiB for ext4.
+ * Maximum number of bytes that may be missing at the end of the file. This is more than any
+ * transaction allocates, and less than the largest file of common file systems (16 TiB for ext4).
  */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
@@ -98,7 +98,10 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
   await walk(path, ports);
 }
 
-/** Returns "" if the first two pages of the database are not valid. */
+/**
+ * Returns a text that changes with each commit, "" if the first two pages of the database are not
+ * valid.
+ */
 export function databaseState(path: string): string {
   return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
 }
@@ -249,7 +252,7 @@ interface EndedWalk {
   readonly signal: NodeJS.Signals | null;
   /** `undefined` if the process ended before it had printed its report. */
   readonly report: WalkReport | undefined;
-  /** What the process wrote to standard error. */
+  /** Text that the process wrote to standard error. */
   readonly output: string;
 }
 
@@ -269,8 +272,9 @@ interface WalkPorts {
 }
 
 /**
- * Rejects if the process cannot be started, or when `signal` is aborted, which kills the process. A
- * process that waits for a hanging disk then ends later, but is not waited for.
+ * Runs the program that reads the database. Rejects if the process cannot be started, or when
+ * `signal` is aborted. The abort kills the process but does not wait for its end, which a hanging
+ * disk may delay.
  */
 async function runWalk(path: string, { signal, onProgress }: WalkPorts): Promise<EndedWalk> {
   const child = spawn(process.execPath, [...process.execArgv, WALK, path], {

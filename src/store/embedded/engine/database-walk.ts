@@ -27,13 +27,16 @@ export interface WalkReport extends WalkProgress {
 
 interface ReaderData {
   readonly path: string;
-  /** Number of rows that the reading thread has read, which the main thread reads at any time. */
+  /**
+   * Number of rows read so far. The reading thread writes it, and the main thread reads it at any
+   * time.
+   */
   readonly rows: Float64Array;
 }
 
 const PROGRESS_MS = 500;
 const STANDARD_OUTPUT = 1;
-/** These rows need new pages, so lmdb reads its lists of free pages. */
+/** Number of rows written on trial. They need new pages, so lmdb reads its lists of free pages. */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 

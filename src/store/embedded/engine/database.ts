@@ -21,7 +21,10 @@ export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, followed by its fields. */
 export type Stored = readonly unknown[];
 
-/** Resolves to false, and writes nothing, if another process owns the folder. */
+/**
+ * Runs `steps` in a transaction. Resolves to false, and writes nothing, if another process owns the
+ * folder.
+ */
 type RunTransaction = (steps: () => void) => Promise<boolean>;
 
 /** Database calls that tests replace to simulate failures. */
@@ -47,7 +50,10 @@ class Fence {
     this.#table = table;
   }
 
-  /** Once the surrounding transaction is committed, no earlier owner can write. */
+  /**
+   * Stores and returns a new incarnation. Once the surrounding transaction is committed, no earlier
+   * owner can write.
+   */
   next(): number {
     const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
     this.#table.putSync(FENCE, [1], incarnation);
@@ -99,7 +105,7 @@ export interface DatabaseOptions {
   readonly writes?: DatabaseWrites | undefined;
 }
 
-/** Some failures end the process (see database-check.ts). */
+/** Opens the database. Some failures end the process (see database-check.ts). */
 export function openEnvironment(folder: string): RootDatabase {
   return open({
     path: folder,
@@ -211,8 +217,8 @@ function isFailedWrite(cause: unknown): boolean {
 }
 
 /**
- * An error of lmdb may hold a promise that rejects with the cause. The promise must be awaited.
- * Otherwise, Node.js reports an unhandled rejection.
+ * Returns the cause of an error of lmdb. The error may hold a promise that rejects with the cause.
+ * The promise must be awaited, because otherwise Node.js reports an unhandled rejection.
  */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
@@ -289,7 +295,10 @@ export function endOfPrefix<Part extends string | number>(prefix: readonly Part[
   return [...prefix, END_OF_STRINGS] as unknown as Part[];
 }
 
-/** Rows are read in pages, so the caller may await other work between two rows. */
+/**
+ * Yields the rows whose key begins with `first`. Reads them in pages, so the caller may await other
+ * work between two rows.
+ */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,
   first: string,

@@ -110,7 +110,7 @@ export class DiskSpace {
     }, delayMs).unref();
   }
 
-  /** Measures the disk before the records of the call that ended the rest are flushed. */
+  /** Ends the rest. The disk is measured before the records of the current call are flushed. */
   #wake(): void {
     this.#isResting = false;
     clearTimeout(this.#timer);
@@ -143,7 +143,10 @@ export class DiskSpace {
     this.#looksWithoutProgress = 0;
   }
 
-  /** Every later write is rejected with the first error, and `onFatal` ends the process. */
+  /**
+   * Records a failure and returns the first one. Every later write is rejected with the first
+   * failure, and `onFatal` ends the process.
+   */
   fail(error: BrokerError): BrokerError {
     if (this.#failure !== undefined) return this.#failure;
     this.#failure = error;
@@ -199,7 +202,10 @@ export class DiskSpace {
     if (this.#fd !== undefined) this.#measure(this.#fd);
   }
 
-  /** lmdb may never settle a transaction that met a full disk. */
+  /**
+   * Fails if an open transaction makes no progress: lmdb may never settle a transaction that met a
+   * full disk.
+   */
   #checkProgress(): void {
     if (this.#openTransactions === 0) return;
     this.#looksWithoutProgress++;

@@ -40,12 +40,18 @@ interface Flush {
   readonly streams: StreamFlush;
 }
 
-/** After a failed checkpoint, the next call returns its records and events again. */
+/**
+ * Returns the committed records and events to write. After a failed checkpoint, the next call
+ * returns them again.
+ */
 export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/** Must be called after the database has committed the records and events. */
+/**
+ * Drops the written records and events from memory. Must be called after the database has committed
+ * them.
+ */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,
@@ -56,9 +62,9 @@ export function* finishFlush(
 }
 
 /**
- * All puts of a phase must be committed before the next phase begins. Each generator must be
- * advanced inside `commit`. `isFirst` is true for the first checkpoint after a start. The database
- * may then already have some of the replayed records.
+ * Returns the phases of a checkpoint. All puts of a phase must be committed before the next phase
+ * begins. Each generator must be advanced inside `commit`. `isFirst` is true for the first
+ * checkpoint after a start, when the database may already have some of the replayed records.
  */
 export function phases(
   ports: FlushPorts,
@@ -73,7 +79,10 @@ export function phases(
   ];
 }
 
-/** Without these rows, records could not be found and seqs could be assigned twice. */
+/**
+ * Puts the rows of channels. Without them, records could not be found and seqs could be assigned
+ * twice.
+ */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted, newestId } of channels) {
     const { key, number } = channel;
@@ -84,9 +93,9 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 }
 
 /**
- * The expiry rows of a message are put in the same transaction as the message, because a sweep may
- * run before the next phase. A checkpoint after a failed one starts with the same records, so it
- * overwrites their rows with equal or longer ones.
+ * Puts messages. Their expiry rows are put in the same transaction, because a sweep may run before
+ * the next phase. A checkpoint after a failed one starts with the same records, so it overwrites
+ * their rows with equal or longer ones.
  */
 function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = ports;

@@ -88,8 +88,8 @@ export class FolderLock {
   }
 
   /**
-   * If the pid of the previous owner cannot be checked, calls `onWait` and then takes several
-   * seconds.
+   * Acquires the folder. If the pid of the previous owner cannot be checked, calls `onWait` and
+   * then takes several seconds.
    */
   async acquire(signal?: AbortSignal, onWait = () => {}): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
@@ -166,9 +166,9 @@ export class FolderLock {
   }
 
   /**
-   * The order matters: first the heartbeat, then the read of the owner's row. A process that
-   * acquires the folder does the opposite: it commits the row and then reads the heartbeat. So at
-   * least one of the two notices the other.
+   * Confirms the ownership. The order matters: first the heartbeat, then the read of the owner's
+   * row. A process that acquires the folder does the opposite: it commits the row and then reads
+   * the heartbeat. So at least one of the two notices the other.
    */
   #confirm(): void {
     if (this.#lost !== undefined) throw this.#lost;
@@ -189,8 +189,8 @@ export class FolderLock {
   }
 
   /**
-   * Does not end the process if the file was deleted, because the operator can copy the open file
-   * from /proc only while the process runs.
+   * Throws if the database file is missing or was replaced. A missing file does not end the
+   * process, because the operator can copy the open file from /proc only while the process runs.
    */
   #assertFileInPlace(): void {
     let id: string;
@@ -240,7 +240,8 @@ export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefine
 }
 
 /**
- * A process that was just killed needs a moment to end, and a restart must not fail because of it.
+ * Returns whether the owner's process is running. Waits up to `EXIT_WAIT_MS` for its end, because a
+ * process that was just killed must not make a restart fail.
  */
 export async function livenessOf(owner: Owner, scope: string): Promise<Liveness> {
   if (owner.scope !== scope) return "unknown";

@@ -4,7 +4,10 @@
 
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
-/** A buffer holds many frames, because each buffer also needs an object on the heap. */
+/**
+ * Size of a buffer. A buffer holds many frames, because each buffer also needs an object on the
+ * heap.
+ */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;
 
@@ -24,14 +27,14 @@ export class Frame {
     this.#end = this.#start + FRAME_HEADER_BYTES;
   }
 
-  /** Returns the offset of the record in `bytes`. */
+  /** Makes room for a record and returns its offset in `bytes`. */
   reserve(maxBytes: number): number {
     const needed = LENGTH_BYTES + maxBytes;
     if (this.#end + needed > this.#bytes.length) this.#move(2 * (this.#end - this.#start + needed));
     return this.#end + LENGTH_BYTES;
   }
 
-  /** Records in the old buffer stay valid. */
+  /** Moves the frame to a new buffer. Records in the old buffer stay valid. */
   #move(bytes: number): void {
     const size = Math.max(BUFFER_BYTES, FRAME_HEADER_BYTES + bytes);
     const buffer = Buffer.allocUnsafeSlow(size);

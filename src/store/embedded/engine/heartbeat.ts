@@ -37,7 +37,10 @@ export class Heartbeat {
     return readHeartbeat(this.#path);
   }
 
-  /** Resolves to false when the text is not `text`, and to true if that does not happen for `ms`. */
+  /**
+   * Watches the text for `ms`. Resolves to false when it is not `text`, and to true if it stays the
+   * same.
+   */
   async stays(text: string, ms: number, signal?: AbortSignal): Promise<boolean> {
     for (const endMs = performance.now() + ms; performance.now() < endMs; ) {
       await pause(WATCH_MS, undefined, { signal });

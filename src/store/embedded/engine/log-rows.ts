@@ -56,7 +56,10 @@ export class LogRows {
     void this.#log.remove(logKey(number, first));
   }
 
-  /** The bytes of the record are valid only until the next read. */
+  /**
+   * Returns the first record from `seq` to before `endSeq`, `undefined` if there is none. Its bytes
+   * are valid only until the next read.
+   */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;
     const row = this.#rowWith(number, seq) ?? this.#rowAfter(number, seq);
@@ -124,7 +127,10 @@ export class LogRows {
   }
 }
 
-/** The records must have consecutive seqs, and none of them may need its own row. */
+/**
+ * Returns the number of records that fit in one row. The records must have consecutive seqs, and
+ * none of them may need its own row.
+ */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
   start: number,
@@ -156,8 +162,8 @@ export function countIn(value: Uint8Array): number {
 }
 
 /**
- * `fast` may be lmdb's shared buffer. Its `length` property is then the size of the value, but the
- * buffer itself is larger.
+ * Decodes a row. `fast` may be lmdb's shared buffer. Its `length` property is then the size of the
+ * value, but the buffer itself is larger.
  */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);

@@ -19,8 +19,8 @@ const MAX_IDLE_CHANNELS = 100_000;
 /** Maximum number of channels whose newest message is kept for lists. */
 const MAX_NEWEST = 500_000;
 /**
- * Shorter record lists are copied instead of extended, so that they have no spare capacity: most
- * channels have few records at a time.
+ * Length from which a list of records is extended in place. A shorter list is copied, so that it
+ * has no spare capacity: most channels have few records at a time.
  */
 const MAX_IMMUTABLE_LENGTH = 8;
 
@@ -184,7 +184,7 @@ export class Memtable {
     return record;
   }
 
-  /** Reads see the record only after `commit`. */
+  /** Adds a record. Reads see it only after `commit`. */
   assign(
     channel: MemtableChannel,
     { message, dedupe, counted }: StoredRecord,
@@ -213,7 +213,10 @@ export class Memtable {
     return record;
   }
 
-  /** All other uncommitted records of the channel must be rolled back too. */
+  /**
+   * Removes an uncommitted record. All other uncommitted records of the channel must be rolled back
+   * too.
+   */
   rollBack(record: MemtableRecord): void {
     this.#drop(record);
     const { channel } = record;
@@ -303,7 +306,7 @@ function hashOf({ key, fromUid, clientMsgNo }: DedupeKey): number {
   return hashText(clientMsgNo, hashText(fromUid, hashText(key))) || 1;
 }
 
-/** Two different keys may have the same hash. */
+/** Compares the keys themselves, because two different keys may have the same hash. */
 function hasDedupeKey(
   { bytes, start }: EncodedRecord,
   { fromUid, clientMsgNo }: DedupeKey,

@@ -31,7 +31,10 @@ function isShared({ mode, uid }: Stats): boolean {
   return (mode & SETGID) !== 0 || uid !== process.geteuid?.();
 }
 
-/** With the option `recursive`, Node.js never returns in some folders below /proc. */
+/**
+ * Creates a folder and its parents. Does not use the option `recursive`, with which Node.js never
+ * returns in some folders below /proc.
+ */
 export function makeFolder(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
   const parent = dirname(path);
@@ -53,7 +56,10 @@ export function createFile(path: string, flag: "w" | "wx"): number {
   return fd;
 }
 
-/** Returns the first error if a mode could not be changed. */
+/**
+ * Sets the modes of the data folder and its files. Returns the first error if a mode could not be
+ * changed.
+ */
 export function restrictAccess(
   folder: string,
   names: { readonly folders: readonly string[]; readonly file: string },

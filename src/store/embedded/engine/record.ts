@@ -93,7 +93,7 @@ export function countsPermanently(redDot: boolean, { expireS }: Pick<Message, "e
   return redDot && expireS === 0;
 }
 
-/** A UTF-16 unit takes at most 3 bytes in UTF-8. */
+/** Returns an upper bound of the size of a record. A UTF-16 unit takes at most 3 bytes in UTF-8. */
 export function maxRecordBytes(message: Message): number {
   const units =
     message.key.length +
@@ -106,7 +106,7 @@ export function maxRecordBytes(message: Message): number {
   return FIXED_BYTES + 15 + units * 3 + message.payload.length;
 }
 
-/** The target must have room for `maxRecordBytes`. */
+/** Encodes a record at `at` and returns its end. The target must have room for `maxRecordBytes`. */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream } = record;
   const { streamNo, tagKey, passthrough, payload } = message;

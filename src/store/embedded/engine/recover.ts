@@ -121,7 +121,7 @@ function readSegment(path: string): SegmentFile {
   return { path, bytes, header: undefined };
 }
 
-/** Returns where the valid frames end. */
+/** Passes the records of the valid frames to the target. Returns where the valid frames end. */
 function replaySegment(
   { bytes, header }: SegmentFile,
   from: number,

@@ -108,7 +108,7 @@ export function readSegmentHeader(bytes: Buffer): SegmentHeader {
   };
 }
 
-/** The body of the frame must be complete. */
+/** Fills in the header of a frame, whose body must be complete. */
 export function sealFrame(frame: Buffer, salt: number): void {
   frame.set(FRAME_MAGIC, 0);
   frame.writeUInt32LE(frame.length - FRAME_HEADER_BYTES, 8);

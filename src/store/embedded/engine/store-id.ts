@@ -17,7 +17,7 @@ import {
 const STORE = "store";
 const VERSION = 1;
 
-/** Returns the id in hexadecimal digits, which a new database gets here. */
+/** Returns the id of the store in hexadecimal digits. A new database gets its id here. */
 export async function ensureStoreId(database: Database): Promise<string> {
   const stored = database.meta.get(STORE);
   if (stored !== undefined) return String(fieldsOf(stored, VERSION)[0]);

@@ -19,7 +19,10 @@ interface QueuedCall {
 }
 
 interface TurnSteps<Call> {
-  /** Returns the frame to write, `undefined` if there is none. */
+  /**
+   * Assigns ids and seqs to the calls of a batch. `bytes` is their approximate size. Returns the
+   * frame to write, `undefined` if there is none.
+   */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** Called after the call is durable. */
   commit(call: Call): void;

@@ -51,7 +51,7 @@ const PROBE = Buffer.alloc(4096);
 /** Number of bytes between two attempts to open a new segment. */
 const ROLL_RETRY_BYTES = 1024 * 1024;
 const SHORT_SEGMENT_BYTES = 1024 * 1024;
-/** At this size writes fail if no new segment can be opened. */
+/** Size of a segment at which writes fail if no new segment can be opened. */
 const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
 export class Wal {
@@ -115,8 +115,9 @@ export class Wal {
   }
 
   /**
-   * No frame may be written meanwhile. A failure breaks the WAL permanently: the kernel drops pages
-   * that it failed to write, so a second fdatasync would succeed without them.
+   * Waits until the disk has all frames. No frame may be written meanwhile. A failure breaks the
+   * WAL permanently: the kernel drops pages that it failed to write, so a second fdatasync would
+   * succeed without them.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
@@ -176,8 +177,8 @@ export class Wal {
   }
 
   /**
-   * If the next segment cannot be opened, for example because no file descriptor is free, the
-   * writes continue in the current segment until it has MAX_SEGMENT_BYTES.
+   * Opens the next segment. If it cannot be opened, for example because no file descriptor is free,
+   * the writes continue in the current segment until it has MAX_SEGMENT_BYTES.
    */
   #roll(): void {
     const previous = this.#current;
@@ -187,7 +188,6 @@ export class Wal {
       if (previous.end >= MAX_SEGMENT_BYTES) throw error;
       this.#retryAt = Math.min(previous.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
       this.#rollAt = Math.max(this.#rollAt, this.#retryAt);
-      // A file system error.
       this.#onError(error as Error, "The next WAL segment could not be opened");
       return;
     }

@@ -34,7 +34,7 @@ export interface QueuedStep {
   reject(error: BrokerError): void;
 }
 
-/** Has the same shape for messages and other calls, so that property access is fast. */
+/** A queued call. Messages and other calls have the same shape, so that property access is fast. */
 interface PendingCall {
   /** `undefined` if the call is a message. */
   readonly step: QueuedStep | undefined;
@@ -117,7 +117,7 @@ export class Appends {
     });
   }
 
-  /** The step answers the call itself. */
+  /** Queues a step, which answers its call itself. */
   enqueue(step: QueuedStep, bytes: number): void {
     this.turn.enqueue({
       step,
@@ -131,7 +131,10 @@ export class Appends {
     });
   }
 
-  /** Resolves to `undefined` if the message is not a retry or the first one could not be stored. */
+  /**
+   * Returns the result of the first message if `message` is a retry. Resolves to `undefined` if it
+   * is not a retry, or if the first message could not be stored.
+   */
   async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<AppendResult | undefined> {
@@ -160,7 +163,7 @@ export class Appends {
     return assigner.frame();
   }
 
-  /** If the channel's data cannot be read, only this call fails. */
+  /** Assigns the message of a call. If the channel's data cannot be read, only this call fails. */
   #assign(call: PendingCall, nowMs: number): void {
     try {
       if (this.#answerRetryOf(call, nowMs) || this.#answerRefusal(call)) return;
@@ -172,7 +175,10 @@ export class Appends {
     }
   }
 
-  /** Answers a retry now, or when the original is committed. */
+  /**
+   * Answers a retry now, or when the original is committed. Returns false if the call is not a
+   * retry.
+   */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findFirst(call.draft, nowMs);
     if (first === undefined) return false;
@@ -183,7 +189,9 @@ export class Appends {
     return true;
   }
 
-  /** If the command could not be stored, the call is appended again. */
+  /**
+   * Answers a retry of a command. If the command could not be stored, the call is appended again.
+   */
   async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
     const command = await outcome;
     if (command !== undefined) this.#answerRetry(call, command);
@@ -258,7 +266,10 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   return { messageId, messageSeq };
 }
 
-/** Only a valid draft may reach a batch. Otherwise, other calls of the batch would fail. */
+/**
+ * Returns the error of a draft that is not valid. Such a draft must not reach a batch, because
+ * other calls of the batch would fail.
+ */
 function draftError(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||

@@ -25,7 +25,7 @@ import {
 } from "../engine/record.ts";
 import type { DedupeIndex, FirstMessage, PendingCommand } from "./dedupe.ts";
 
-/** Number of ids that a reservation in the WAL covers: those of about one second. */
+/** Number of ids that a reservation in the WAL covers, enough for about one second. */
 const IDS_PER_RESERVATION = 4_096_000;
 const NO_PAYLOAD = new Uint8Array(0);
 const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
@@ -127,7 +127,10 @@ export class Assigner {
     return { message, record };
   }
 
-  /** The payload of the message is empty, because the events of the stream contain the text. */
+  /**
+   * Assigns the message of a stream. Its payload is empty, because the events of the stream contain
+   * the text.
+   */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -176,7 +179,10 @@ export class Assigner {
     return this.#ports.frame.finish();
   }
 
-  /** Ids of messages without a record could otherwise be reused after a restart. */
+  /**
+   * Reserves the id of a message without a record. Otherwise, the id could be reused after a
+   * restart.
+   */
   #addReservation(message: Message): void {
     const { ids } = this.#ports;
     const reservation = ids.reservationFor(message.messageId);
@@ -194,7 +200,7 @@ export class Assigner {
   }
 }
 
-/** Every id must be higher than all ids before it. */
+/** Assigns message ids. Every id must be higher than all ids before it. */
 export class MessageIds {
   #last: number;
   #reserved: number;
@@ -217,7 +223,10 @@ export class MessageIds {
     return id;
   }
 
-  /** Returns `undefined` if an earlier reservation covers `id`. */
+  /**
+   * Returns the id up to which ids must be reserved, `undefined` if an earlier reservation covers
+   * `id`.
+   */
   reservationFor(id: number): number | undefined {
     if (id <= this.#reserved) return undefined;
     return Math.min(id + IDS_PER_RESERVATION, MAX_MESSAGE_ID);

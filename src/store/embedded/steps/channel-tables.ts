@@ -233,8 +233,8 @@ export class ChannelTables {
   }
 
   /**
-   * In a group, a new member has no unread messages up to `headSeq`, and the read position of a
-   * removed member is deleted.
+   * Stores changed memberships. In a group, a new member has no unread messages up to `headSeq`,
+   * and the read position of a removed member is deleted.
    */
   putMembers(
     { type, id }: ChannelRef,
@@ -267,12 +267,18 @@ export class ChannelTables {
     return { groups: ids.filter((id) => this.#isOpen(id)), isAll: ids.length < limit };
   }
 
-  /** Includes disbanded groups. The caller may await other work between two groups. */
+  /**
+   * Yields the ids of the user's groups, including disbanded ones. The caller may await other work
+   * between two groups.
+   */
   *groupIdsOf(uid: string): Generator<string> {
     for (const { second } of rowsOf(this.#tables.groups, uid)) yield second;
   }
 
-  /** Skips disbanded groups. The caller may await other work between two groups. */
+  /**
+   * Yields the user's groups without disbanded ones. The caller may await other work between two
+   * groups.
+   */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };

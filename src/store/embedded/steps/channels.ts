@@ -28,7 +28,10 @@ const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
 /** Maximum length of a uid or channel id, in UTF-16 units. */
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
-/** Reads of longer lists take turns, because many may be requested in one event-loop iteration. */
+/**
+ * Length up to which a list of groups is read at once. Longer lists take turns, because many may be
+ * requested in one event-loop iteration.
+ */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
@@ -49,7 +52,10 @@ export function createChannels({
 }: ChannelPorts): EmbeddedChannels {
   const longLists = new Turns();
 
-  /** Returns the uids that are no longer members. Must be called inside `change`. */
+  /**
+   * Stores changed memberships and returns the uids that are no longer members. Must be called
+   * inside `change`.
+   */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,
@@ -67,7 +73,7 @@ export function createChannels({
     return removed;
   }
 
-  /** Must be called inside `change`. */
+  /** Returns the uids that a change concerns, with their bits. Must be called inside `change`. */
   function changesOf(
     table: "members" | "lists",
     channel: ChannelRef,
@@ -106,7 +112,7 @@ export function createChannels({
     });
   }
 
-  /** Must be called after the removal is durable. */
+  /** Publishes a removal of members. Must be called after the removal is durable. */
   function publishRemoval({ id: channelId, type }: ChannelRef, uids: readonly string[] = []): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
     publisher.publish({ kind: "removal", channelId, uids });

@@ -29,7 +29,10 @@ interface QueueStep {
   /** Number of copies that the step adds or removes, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /** Called again with another batch if a step of the first batch cannot be decided. */
+  /**
+   * Adds the changes of the step to the batch. Called again with another batch if a step of the
+   * first batch cannot be decided.
+   */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
@@ -57,7 +60,10 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/** Must be called in the order in which the steps are queued, because it assigns the message id. */
+/**
+ * Creates the step of a command and assigns its message id. Must be called in the order in which
+ * the steps are queued.
+ */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -113,7 +119,8 @@ export function appendStep(
 }
 
 /**
- * The promise resolves to the number of copies that were still in the inbox and had not expired.
+ * Creates a step that removes acknowledged copies. The promise resolves to the number of copies
+ * that were still in the inbox and had not expired.
  */
 export function acknowledgeStep(
   uid: string,
@@ -167,7 +174,10 @@ export function lastCommandId(tables: Pick<Tables, "meta">): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** Must be called inside the transaction that stores the commands. */
+/**
+ * Stores the facts about commands that must survive a restart. Must be called inside the
+ * transaction that stores the commands.
+ */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,

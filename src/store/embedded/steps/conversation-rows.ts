@@ -73,7 +73,7 @@ export class ConversationRows {
     this.#onNewPeer = callback;
   }
 
-  /** Called when a channel without a row is loaded into memory. */
+  /** Lists a personal channel that has no row. Called when the channel is loaded into memory. */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
@@ -86,7 +86,10 @@ export class ConversationRows {
     }
   }
 
-  /** Must be called inside `commit`, together with the channel's row in `heads`. */
+  /**
+   * Puts the missing rows of a personal channel. Must be called inside `commit`, together with the
+   * channel's row in `heads`.
+   */
   putChannel(key: ChannelKey): void {
     if (this.#unstoredKeys.has(key)) this.#putPeers(key);
   }
@@ -111,7 +114,10 @@ export class ConversationRows {
     }
   }
 
-  /** Must be called in the transaction that puts the message. */
+  /**
+   * Puts the row of a message that has a red dot and expires. Must be called in the transaction
+   * that puts the message.
+   */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));
@@ -119,8 +125,8 @@ export class ConversationRows {
   }
 
   /**
-   * Must be advanced inside `commit`. At the first checkpoint after a power loss, the database may
-   * have newer rows than the replayed WAL. Such rows are kept.
+   * Puts the newest seq of each sender. Must be advanced inside `commit`. At the first checkpoint
+   * after a power loss, the database may have newer rows than the replayed WAL. Such rows are kept.
    */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
@@ -133,7 +139,10 @@ export class ConversationRows {
     }
   }
 
-  /** Includes peers without messages. The caller may await other work between two peers. */
+  /**
+   * Yields the user's peers, including those without messages. The caller may await other work
+   * between two peers.
+   */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
     yield* unstored;
@@ -173,7 +182,10 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/** Returns `undefined` if the channel is not personal. Uids contain no `@`. */
+/**
+ * Returns the uids of a personal channel, `undefined` if the channel is not personal. Uids contain
+ * no `@`.
+ */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");
@@ -246,7 +258,7 @@ function positionIn(stored: Stored): Position {
   };
 }
 
-/** Message ids that are assigned later must be higher than this id. */
+/** Returns the id of the last change. Message ids that are assigned later must be higher. */
 export function lastChangeId(tables: Pick<Tables, "meta">): number {
   const stored = tables.meta.get(LAST_CHANGE_ID);
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);

@@ -166,7 +166,7 @@ export class Conversations implements ConversationStore {
     return ref && this.#states.view(ref);
   }
 
-  /** Returns true if unread messages are added. */
+  /** Stores a changed position. Returns true if messages become unread again. */
   #put(ref: ConversationRef, change: ConversationChange): boolean {
     const { tables, clock, ids } = this.#ports;
     const state = this.#states.stateOf(ref);

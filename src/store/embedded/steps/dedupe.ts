@@ -39,7 +39,7 @@ export interface FirstMessage {
   readonly messageSeq: number;
 }
 
-/** `outcome` resolves to `undefined` if the command failed. */
+/** A command that is being stored. `outcome` resolves to `undefined` if the command failed. */
 export interface PendingCommand {
   readonly outcome: Promise<FirstMessage | undefined>;
 }
@@ -72,25 +72,36 @@ export class DedupeIndex {
     this.#startedAtMs = Number(startedAtMs);
   }
 
-  /** If the clock was set back, the message still counts as within the window. */
+  /**
+   * True if the message is within the dedupe window. If the clock was set back, it still counts as
+   * within the window.
+   */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }
 
-  /** A true result may be wrong. */
+  /**
+   * Returns false if there is no entry for the clientMsgNo of this sender. A true result may be
+   * wrong.
+   */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
     const [even, odd] = this.#filters;
     return even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo);
   }
 
-  /** Must be called for every entry before the entry can be looked up. */
+  /**
+   * Adds an entry to the filter. Must be called for every entry before the entry can be looked up.
+   */
   addToFilter({ fromUid, clientMsgNo }: SenderKey): void {
     this.#filters[slotOf(this.#generation)].add(fromUid, clientMsgNo);
     if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
-  /** Ends early after `close`. Until all entries are added, `mayContain` returns true. */
+  /**
+   * Adds the stored entries to the filters. Ends early after `close`. Until all entries are added,
+   * `mayContain` returns true.
+   */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
       let start: Buffer | undefined = Buffer.alloc(1);
@@ -202,7 +213,10 @@ export class DedupeIndex {
     void this.#table(this.#generation).put(key, value);
   }
 
-  /** If the command is stored, its entry must be in the database before `outcome` resolves. */
+  /**
+   * Tracks a command that is being stored. If it is stored, its entry must be in the database
+   * before `outcome` resolves.
+   */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
     this.addToFilter(command);

@@ -18,7 +18,7 @@ interface HistoryPorts {
   readonly retentionMs: number;
 }
 
-/** Both ends are included. */
+/** A range of seqs that includes both ends. */
 interface SeqRange {
   readonly from: number;
   readonly to: number;
@@ -48,7 +48,10 @@ export class History {
     return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
-  /** A binary search finds the seq, because ids grow with seqs. */
+  /**
+   * Returns the highest seq, at most `lastSeq`, through which no message has an id above `lastId`.
+   * A binary search finds it, because ids grow with seqs.
+   */
   #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const hasCommonIds = (seq: number) => this.#newestId(key, seq) <= lastId;
     if (hasCommonIds(lastSeq)) return lastSeq;

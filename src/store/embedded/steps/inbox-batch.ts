@@ -101,8 +101,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns true if the inbox takes a copy of the sender without dropping one of the sender's own
-   * copies or of a backend's.
+   * Returns true if the inbox has room for a copy of the sender without dropping one of the
+   * sender's own copies or of a backend's.
    */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
@@ -112,9 +112,9 @@ export class InboxBatch {
   }
 
   /**
-   * Adds a copy. A sender who has a full share loses the oldest own copy. A full inbox loses the
-   * oldest copy of the sender with the most copies. Returns `undefined` if only copies of backends
-   * could be dropped for a user's copy, which is then not added.
+   * Adds a copy. If the sender has a full share, the sender's oldest copy is dropped. If the inbox
+   * is full, the oldest copy of the sender with the most copies is dropped. Returns `undefined` if
+   * only copies of backends could be dropped for a user's copy, which is then not added.
    */
   add(uid: string, command: NewCommand): Buffer | undefined {
     const inbox = this.#open(uid);
@@ -134,7 +134,7 @@ export class InboxBatch {
     return key;
   }
 
-  /** Returns the expiry time of the copy's command, `undefined` if nothing was removed. */
+  /** Removes a copy. Returns the expiry time of its command, `undefined` if nothing was removed. */
   remove(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ) return undefined;
     const inbox = this.#open(uid);
@@ -161,7 +161,9 @@ export class InboxBatch {
     this.#remaining.set(mapKeyOf(command), { command, hasRow: true, count: 0 });
   }
 
-  /** Must be called once, after all changes and before `write`. */
+  /**
+   * Collects the writes of the batch. Must be called once, after all changes and before `write`.
+   */
   async seal(slice: TimeSlice): Promise<void> {
     for (const inbox of this.#inboxes.values()) {
       if (slice.shouldYield()) await slice.yield();
@@ -176,7 +178,7 @@ export class InboxBatch {
     if (this.#writes.length > FEW_WRITES) await slice.yield();
   }
 
-  /** Must be called inside `commit`. */
+  /** Issues the writes of the batch. Must be called inside `commit`. */
   write(): void {
     for (const { table, key, value } of this.#writes)
       if (value === undefined) void this.#tables[table].remove(key);
@@ -261,7 +263,10 @@ export class InboxBatch {
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /** The sender must have a copy. It may have been added by this batch. */
+  /**
+   * Drops the oldest copy of the sender, which this batch may have added. The sender must have a
+   * copy.
+   */
   #dropOldest(inbox: OpenInbox, sender: string): void {
     const { before, added, removed } = inbox;
     const copies = this.#copiesOf(inbox, sender);

@@ -51,7 +51,10 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /** One user can fill at most half of the queue. */
+  /**
+   * True if the queue accepts no further step of the user. One user can fill at most half of the
+   * queue.
+   */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }
@@ -61,7 +64,7 @@ export class InboxQueue {
     return this.#unpublishedIds.has(messageId);
   }
 
-  /** `uid` is "" for a step of the store itself. */
+  /** Queues a step. `uid` is "" for a step of the store itself. */
   add(uid: string, step: InboxStep): void {
     if (this.#isRefusing) return step.fail(new BrokerError("unavailable"));
     this.#queue.push(uid, step);
@@ -127,7 +130,7 @@ export class InboxQueue {
     for (const step of steps) this.#finish(step, failure);
   }
 
-  /** Small steps that arrive meanwhile are added to `steps`. */
+  /** Decides the steps in a new batch. Small steps that arrive meanwhile are added to `steps`. */
   async #decide(steps: InboxStep[]): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#ports;
     const batch = new InboxBatch(tables, maxInbox);
@@ -157,7 +160,7 @@ export class InboxQueue {
     this.#dropped += batch.dropped;
   }
 
-  /** `failure` is set if the commit must be on the disk but may not be there. */
+  /** Answers a step. `failure` is set if the commit must be on the disk but may not be there. */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (isStored(step)) {
       this.#commands++;

@@ -134,7 +134,9 @@ export function readState(value: Buffer | undefined): InboxState {
   };
 }
 
-/** Without an id, returns the start of the keys with this expiry time. */
+/**
+ * Returns the key of a command. Without an id, returns the start of the keys with this expiry time.
+ */
 export function commandKey(expiresAtMs: number, messageId?: number): Buffer {
   const key = Buffer.alloc(messageId === undefined ? SEQ_BYTES : SEQ_BYTES + ID_BYTES);
   key.writeUIntBE(Math.min(expiresAtMs, MAX_TIME), 0, SEQ_BYTES);

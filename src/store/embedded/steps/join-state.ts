@@ -1,4 +1,4 @@
-// Reads what a session joins with: everything at once, because this process has no other state.
+// Reads what a session joins with, at once unless a list is long.
 
 import { channelKey, GROUP_CHANNEL } from "../../../broker/model.ts";
 import type {
@@ -24,7 +24,10 @@ interface JoinPorts {
   readonly live: Pick<LiveStreams, "visibleActive" | "personalOf">;
 }
 
-/** Further positions are read in slices of the event loop. */
+/**
+ * Maximum number of positions that are read at once. More positions are read in slices of the event
+ * loop.
+ */
 const POSITIONS_AT_ONCE = 100;
 
 export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
@@ -62,7 +65,10 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
   };
 }
 
-/** The login returns the kept list, which is usually still the current one. */
+/**
+ * Returns the requested groups that the user still has. The login returns the kept list, which is
+ * usually still the current one.
+ */
 function among(
   requested: readonly string[],
   current: readonly string[],

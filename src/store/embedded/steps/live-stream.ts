@@ -121,7 +121,7 @@ export class LiveStream {
     return id?.sharedIndex === undefined ? id?.mark : SHARED_ID;
   }
 
-  /** `nowMs` is the time at which the event was accepted, in Unix milliseconds. */
+  /** Adds an event. `nowMs` is the time at which the event was accepted, in Unix milliseconds. */
   assign(event: StreamEvent, nowMs: number): void {
     const { index, type, data, eventId, timestampMs } = event;
     const textOffset = this.#text.length;
@@ -141,7 +141,7 @@ export class LiveStream {
     this.#memory += eventBytes(event);
   }
 
-  /** `event` must be the newest event and must be uncommitted. */
+  /** Removes an event, which must be the newest event and must be uncommitted. */
   rollBack(event: StreamEvent): void {
     const { type } = event;
     const textOffset = this.#offsets.pop() ?? 0;

@@ -51,7 +51,7 @@ export class LiveStreams {
     return count;
   }
 
-  /** Finds active, ended and uncommitted streams in memory. */
+  /** Returns the active, ended or uncommitted stream with this name, if it is in memory. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
@@ -80,8 +80,8 @@ export class LiveStreams {
   }
 
   /**
-   * An end without data is always accepted. An end is never rejected with `overloaded`, because it
-   * frees memory.
+   * Throws `too_large` or `overloaded` if there is no room for the event. An end without data is
+   * always accepted. An end is never rejected with `overloaded`, because it frees memory.
    */
   assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
     const { maxStreamBytes, maxActiveBytes } = this.#limits;
@@ -132,7 +132,10 @@ export class LiveStreams {
     this.#dirty.add(stream);
   }
 
-  /** Must be called before the WAL is replayed. The streams count as silent from this call on. */
+  /**
+   * Loads the active streams from the database. Must be called before the WAL is replayed. The
+   * streams count as silent from this call on.
+   */
   load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
       const stream = this.add(this.#memtable.channel(head.key), head);
@@ -168,8 +171,8 @@ export class LiveStreams {
   }
 
   /**
-   * If the producer gave the time of an event, the time at which the event was accepted is not
-   * stored. An end then counts as one of now.
+   * Adds a stored event. If the producer set the time of an event, the time at which the event was
+   * accepted is not stored. An end then counts as one of now.
    */
   #replay(stream: LiveStream, event: StreamEvent): void {
     const acceptedMs = event.isTimed ? this.#limits.clock() : event.timestampMs;
@@ -182,7 +185,7 @@ export class LiveStreams {
     for (const stream of streams) stream.flushing = stream.shown;
     const rows = this.#rows;
     return {
-      /** Yields after each stream and must be advanced inside `commit`. */
+      /** Puts the streams. Yields after each stream and must be advanced inside `commit`. */
       *puts(): Generator<void> {
         for (const stream of streams) {
           rows.put(stream);

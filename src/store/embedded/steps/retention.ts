@@ -58,7 +58,7 @@ export class Sweep {
     this.#timer.unref();
   }
 
-  /** Joins a run that is in progress. */
+  /** Starts a run, or joins one that is in progress. */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
       this.#running = undefined;
@@ -66,7 +66,7 @@ export class Sweep {
     return this.#running;
   }
 
-  /** A run in progress ends early. */
+  /** Stops the timer. A run in progress ends early. */
   stop(): void {
     this.#isClosed = true;
     clearInterval(this.#timer);
@@ -164,7 +164,7 @@ async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean
   return removed;
 }
 
-/** No cursor stays open between two pages. */
+/** Yields the keys of all channels in pages. No cursor stays open between two pages. */
 function* allChannels({ heads }: Tables): Generator<readonly ChannelKey[]> {
   let after: string | undefined;
   let keys: readonly ChannelKey[];
@@ -265,7 +265,10 @@ function newestMs(row: LogRow): number {
   return newest;
 }
 
-/** After a start, all channels are examined, because the limit may have changed. */
+/**
+ * Channels that may be above their limit. After a start, all channels are examined, because the
+ * limit may have changed.
+ */
 export class TrimQueue {
   readonly maxMessages: number;
   readonly #step: number;
@@ -277,7 +280,10 @@ export class TrimQueue {
     this.#step = Math.min(MAX_TRIM_STEP, Math.ceil(maxMessages / 10));
   }
 
-  /** Must be called before the memtable drops the records of the channel. */
+  /**
+   * Adds a channel above the limit each time it has grown by a step. Must be called before the
+   * memtable drops the records of the channel.
+   */
   addIfGrown({ channel, head, log }: ChannelFlush): void {
     if (this.maxMessages === 0 || head <= this.maxMessages) return;
     const before = head - log.length;

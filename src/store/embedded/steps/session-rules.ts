@@ -76,7 +76,10 @@ export function decideLogin(
   };
 }
 
-/** Returns 0 for a label older than that of `newest`, because the order of its login is unknown. */
+/**
+ * Returns the order of the claimed login, `undefined` if the login is not known. A label older than
+ * that of `newest` has the order 0, because the order of its login is not stored.
+ */
 function claimedOrder(
   claim: Claim | undefined,
   newest: NewestLogin | undefined,

@@ -60,7 +60,10 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
 
   let lastUs = 0;
 
-  /** Two logins must not get the same time, and the clock may be set back. */
+  /**
+   * Returns the time in microseconds. Two logins never get the same time, even if the clock is set
+   * back.
+   */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
     return lastUs;
@@ -122,7 +125,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     remove(session, reason);
   }
 
-  /** A session that is not in memory was ended. */
+  /** Confirms a session. A session that is not in memory was ended. */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = devices.get(session.uid, session.flag);
     const isBanned = devices.isBanned(session.uid);
@@ -138,7 +141,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     };
   }
 
-  /** Only a login of a main session waits: for the commit of the newest login. */
+  /** Enters a session. Only a login of a main session waits: for the commit of the newest login. */
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,

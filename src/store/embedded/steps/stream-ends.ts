@@ -30,7 +30,7 @@ export class StreamEnds {
     this.#rows = rows;
   }
 
-  /** Must be called when the end of the stream becomes visible. */
+  /** Records the end of a stream. Must be called when the end becomes visible. */
   add({ head, endedMs }: LiveStream): void {
     for (const scope of scopesOf(head.key)) {
       const newestMs = this.#newestMs.get(scope);
@@ -71,7 +71,10 @@ export class StreamEnds {
     return newestMs;
   }
 
-  /** A stream can be in memory and already in the database. */
+  /**
+   * Returns the ends of a scope. A stream that is both in memory and in the database is returned
+   * once.
+   */
   #endsIn({ name, live }: Scope, sinceMs: number, limit: number): readonly StreamEnd[] {
     const ends: StreamEnd[] = [];
     for (const { head, endedMs, isShownEnded } of live) {

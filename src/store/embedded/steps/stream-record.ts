@@ -35,12 +35,12 @@ import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 const RECORD_HEADER_BYTES = 12;
 const BODY_HEADER_BYTES = 16;
 const HAS_ID = 1;
-/** The producer gave the timestamp. */
+/** Set if the producer set the timestamp. */
 const HAS_TIME = 2;
 
 /**
- * `stopped` means that a viewer cancelled the stream. `replaced` means that the forced start of
- * another stream cancelled it.
+ * How a stream ended. `stopped` means that a viewer cancelled it. `replaced` means that the forced
+ * start of another stream cancelled it.
  */
 export type Ending = "closed" | "stopped" | "replaced" | "interrupted";
 
@@ -123,7 +123,7 @@ export function maxStreamRecordBytes({ key }: StreamName, { eventId, data }: Str
   return RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 4 + units * 3;
 }
 
-/** The target must have room for `maxStreamRecordBytes`. */
+/** Encodes the record of an event. The target must have room for `maxStreamRecordBytes`. */
 export function encodeStreamRecord(
   target: Buffer,
   at: number,

@@ -43,7 +43,10 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /** Must be called inside `commit`. Putting the events twice changes nothing. */
+  /**
+   * Puts the new events of a stream. Must be called inside `commit`. Putting the events twice
+   * changes nothing.
+   */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
@@ -84,7 +87,10 @@ export class StreamRows {
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /** `record` is the record of the message. Must be called inside `commit`. */
+  /**
+   * Removes the rows of a stream. `record` is the record of its message. Must be called inside
+   * `commit`.
+   */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames, streamEnds } = this.#tables;
     const { key: channel, messageSeq, clientMsgNo } = decodeRecord(record).message;
@@ -253,7 +259,7 @@ function isPersonal(key: ChannelKey): boolean {
   return key.startsWith("1:");
 }
 
-/** Returns an empty set if the channel is not personal. Uids contain no `@`. */
+/** Returns the users of a personal channel, an empty set for a group. Uids contain no `@`. */
 export function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(isPersonal(key) ? key.slice(2).split("@") : []);
 }

@@ -65,7 +65,10 @@ export function createStreams(ports: StreamPorts): StreamStore {
   };
 }
 
-/** Only a valid event may reach a batch. Otherwise, other calls of the batch would fail. */
+/**
+ * Returns the error of an event that is not valid. Such an event must not reach a batch, because
+ * other calls of the batch would fail.
+ */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs } = draft;

@@ -73,7 +73,8 @@ export class UnreadCounter {
   }
 
   /**
-   * Messages reach the retention time in the order of seqs, so a binary search finds the record.
+   * Returns the first record from `seq` on that is not past the retention time. A binary search
+   * finds it, because messages reach the retention time in the order of seqs.
    */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
@@ -119,7 +120,6 @@ export class UnreadCounter {
 interface CountedRecord {
   readonly seq: number;
   readonly acceptedMs: number;
-  /** See `StoredRecord.counted`. */
   readonly counted: number;
   readonly isCounted: boolean;
 }

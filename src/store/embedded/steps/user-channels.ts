@@ -59,12 +59,15 @@ export class UserChannels {
     return this.#lists.get(uid, () => this.#read(uid));
   }
 
-  /** Like `of`. */
+  /** Returns the same channels as `of`, and whether the user has read them. */
   async readOf(uid: string): Promise<readonly ReadChannel[]> {
     return this.#readLists.get(uid, () => this.#readPositions(uid));
   }
 
-  /** Must be called after a position of the user has moved back. */
+  /**
+   * Forgets which channels the user has read. Must be called after a position of the user has moved
+   * back.
+   */
   forgetRead(uid: string): void {
     this.#readLists.forget(uid);
   }
