@@ -248,9 +248,9 @@ interface ListContent {
 }
 
 /**
- * While a stream in the reply is active, no version in the reply is higher than the time of the
- * stream's message. The next call with such a version then returns the message again, with the text
- * that was added.
+ * Returns conversations as JSON. While a stream in the reply is active, no version in the reply is
+ * higher than the time of the stream's message. The next call with such a version then returns the
+ * message again, with the text that was added.
  */
 async function writeList(
   messages: Pick<Messages, "history">,

@@ -47,7 +47,7 @@ interface Bounds {
   readonly maximum: number;
 }
 
-/** `schema` is the schema of the bodies of the call. */
+/** Creates the adapter of a call. `schema` is the schema of its bodies. */
 export function createBodyAdapter(path: string, schema: TSchema | undefined): Adapt {
   const bounds = boundsIn(schema);
   const withDefaults = DEFAULTS.get(path);

@@ -64,7 +64,7 @@ function statusOf(code: ErrorCode): number {
   return KEPT_STATUSES.has(status) ? status : 400;
 }
 
-/** Errors that exist only in HTTP, such as 404, keep their status in this dialect. */
+/** Converts an error reply. Errors that exist only in HTTP, such as 404, keep their status. */
 function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
   const { error, code } = JSON.parse(String(body)); // written by errors.ts
   if (code === "unauthorized") return { status, headers, body: "" };
@@ -108,8 +108,9 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
 ]);
 
 /**
- * The result is at the top level, and the result of a single message also under `data`, because
- * public backends read either. They would read a result of several messages in `data` as a message.
+ * Converts the reply to a send. The result is at the top level, and the result of a single message
+ * also under `data`, because public backends read either. They would read a result of several
+ * messages in `data` as a message.
  */
 function sentReply(reply: HttpReply): HttpReply {
   const json = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
@@ -264,7 +265,9 @@ function channelRows(
     { title: "ChannelRequest", description: "Channel to create or to change" },
   );
 
-  /** `ban` of a personal channel also bans the account of its owner. */
+  /**
+   * Creates or changes a channel. `ban` of a personal channel also bans the account of its owner.
+   */
   async function upsert(body: Static<typeof create>): Promise<RouteReply> {
     const { channel_id: id, channel_type: type } = body;
     const isNew = await isCreated(body);
@@ -289,7 +292,10 @@ function channelRows(
     }
   }
 
-  /** A repeated ban ends sessions again, which an earlier call may have failed to end. */
+  /**
+   * Sets or ends a ban. A repeated ban ends sessions again, which an earlier call may have failed
+   * to end.
+   */
   async function updateBan(uid: string, isBanned: boolean): Promise<void> {
     if (isBanned || (await users.isBanned(uid))) await users.setBan(uid, isBanned);
   }

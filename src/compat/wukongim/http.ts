@@ -7,7 +7,6 @@ import { createWukongimDialect, type WukongimPorts } from "./dialect.ts";
 import { createSyncRoutes, type SyncPorts } from "./sync-routes.ts";
 
 interface HttpSettings {
-  /** Value of `api.dialect`. */
   readonly dialect: "jindou" | "wukongim";
   readonly maxSubscribersPerCall: number;
 }

@@ -24,7 +24,7 @@ const MAX_UINT32 = 0xffff_ffff;
 /** Codes of a failed send that become an error. All other codes become a result. */
 const BAD_REQUESTS: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["bad_request", "malformed_frame"]);
 
-/** Used for a request that could not be read. */
+/** Fields that are echoed for a request that could not be read. */
 const NO_ECHO: EchoedFields = { header: undefined, clientTimestamp: 0 };
 
 const WUKONGIM_JSONRPC: View = {
@@ -82,7 +82,7 @@ function readPassthrough(params: Params): Passthrough | undefined {
   return setting === 0 && topic === "" ? undefined : { setting, topic };
 }
 
-/** The recvack of a command has the inboxSeq as `messageSeq`. */
+/** Reads a recvack. The recvack of a command has the inboxSeq as `messageSeq`. */
 function readRecvack({ params, ref }: MethodInput): Operation | undefined {
   const messageSeq = params.uint("messageSeq");
   const messageId = params.messageId();

@@ -15,7 +15,7 @@ const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 /** Returns the seq of the last message that the caller has in a channel, 0 if it has none. */
 export type LastSeqs = (channel: ChannelRef) => number;
 
-/** Entries of channels that are not in `channels` are ignored. */
+/** Parses the entries. Those of channels that are not in `channels` are ignored. */
 export async function readLastSeqs(
   text: string,
   channels: readonly ChannelRef[],
@@ -57,7 +57,7 @@ async function endsIn(text: string, slice: TimeSlice): Promise<readonly EntryEnd
   return ends;
 }
 
-/** Most candidates are rejected by the lengths of their ids. */
+/** Names of channels. Most candidates are rejected by the lengths of their ids alone. */
 class ChannelNames {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;
@@ -79,7 +79,10 @@ class ChannelNames {
   }
 }
 
-/** `firstEnd` is the index of the first end after `at`. */
+/**
+ * Returns the longest entry at `at` that names a known channel. `firstEnd` is the index of the
+ * first end after `at`.
+ */
 function longestEntry(
   input: {
     readonly text: string;

@@ -267,7 +267,6 @@ const FAILED = 2;
 /** Returns a message in WuKongIM's shape. A personal channel has the id of the recipient. */
 export type SyncedJson = (message: Message) => ReturnType<typeof syncedJson>;
 
-/** `isEndDataError` is that of the dialect. */
 export function syncedJsonWith(isEndDataError: boolean): SyncedJson {
   return (message) => syncedJson(message, isEndDataError);
 }

@@ -24,7 +24,6 @@ const REASONS = {
 export const SUCCESS_REASON = REASONS.success;
 /** Reason code of a disconnect after which the client must not reconnect. */
 export const KICKED_REASON = REASONS.kicked;
-/** Reason code of a disconnect of a banned account. The client must not reconnect. */
 export const BANNED_REASON = REASONS.banned;
 
 /** Reason of each error code. The system error, which clients may retry, is used if none fits. */

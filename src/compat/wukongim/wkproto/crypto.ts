@@ -27,7 +27,7 @@ export interface ServerKeys {
   readonly salt: string;
 }
 
-/** Computes nothing with the key. */
+/** Checks the form of a key. Computes nothing with it. */
 export function isPublicKey(base64: string): boolean {
   if (base64.length !== 44 || !BASE64.test(base64)) return false;
   return Buffer.from(base64, "base64").length === KEY_BYTES;

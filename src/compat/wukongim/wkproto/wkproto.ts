@@ -134,7 +134,7 @@ interface CachedRecv {
   readonly recv: EncryptedRecv;
 }
 
-/** By protocol version. */
+/** Newest encrypted message of each protocol version. */
 type CachedRecvs = Map<number, CachedRecv>;
 
 class WkprotoCodec implements Codec {
@@ -190,7 +190,7 @@ class WkprotoCodec implements Codec {
     }
   }
 
-  /** A message may have many packets, whose sizes are limited one by one. */
+  /** Refuses nothing: a message may have many packets, whose sizes are limited one by one. */
   refuseLarge(): undefined {
     return undefined;
   }
@@ -211,7 +211,10 @@ class WkprotoCodec implements Codec {
     return [];
   }
 
-  /** Before the login the error gets the ref of the CONNECT, so that CONNACK reports it. */
+  /**
+   * Returns the error to report. Before the login it gets the ref of the CONNECT, so that CONNACK
+   * reports it.
+   */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
     if (this.#status === "connected") return error;
