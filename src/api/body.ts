@@ -14,7 +14,10 @@ import {
   WELL_FORMED_PATTERN,
 } from "./fields.ts";
 
-/** `ignored` is a header value that lists the fields outside the schema. */
+/**
+ * Result of reading a request. `ignored` is a header value that lists the fields outside the
+ * schema.
+ */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refusal: HttpReply };
@@ -135,7 +138,7 @@ function collectIgnored(fields: Fields, value: object, path: string, ignored: st
   }
 }
 
-/** Never quotes the body, as the message of the parser does. */
+/** Returns a message that, unlike the parser's, does not quote the body. */
 function notJson(error: unknown): string {
   const [, position] = / at position (\d{1,9})\b/.exec(String(error)) ?? [];
   const place = position === undefined ? "" : `: the error is at character ${Number(position) + 1}`;
@@ -160,7 +163,7 @@ const NO_VALUES: OverridingValues = () => ({});
 /** Shared empty list, which saves an allocation in `POST /event`, a hot path. */
 const NO_PAIRS: readonly string[] = [];
 
-/** The last value of a repeated parameter is used. */
+/** Creates a reader of query strings. The last value of a repeated parameter is used. */
 export function queryReader<S extends Type.TObject>(
   schema: S,
   overridingValues = NO_VALUES,
@@ -213,7 +216,10 @@ function refuse(message: string): ReadResult<never> {
   return { refusal: errorReply("bad_request", { message }) };
 }
 
-/** Must be called before `explain`, which takes a second for 500,000 invalid items. */
+/**
+ * Returns the error of a list that is too long. Must be called before `explain`, which takes a
+ * second for 500,000 invalid items.
+ */
 function arrayOverLimit(
   schema: TSchema,
   value: unknown,
@@ -244,7 +250,7 @@ const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [WELL_FORMED_PATTERN, "must be well-formed Unicode"],
 ]);
 
-/** Never quotes the value in the request. */
+/** Returns the problems of a value. Never quotes the value in the request. */
 function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   const details = new Map<string, string>();
   const addDetail = (path: string, message: string) => {

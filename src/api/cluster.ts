@@ -63,12 +63,18 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/** Smaller differences between nodes are ignored: the figures can be one heartbeat interval old. */
+/**
+ * Differences between nodes up to these values are ignored: the figures can be one heartbeat
+ * interval old.
+ */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/** Nodes without an address are considered only if no node that accepts sessions has one. */
+/**
+ * Chooses the node for a client. Nodes without an address are considered only if no node that
+ * accepts sessions has one.
+ */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
   const reachable = accepting.filter((node) => node.clientAddress !== "");
@@ -76,7 +82,10 @@ export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | 
   return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
 
-/** Sorted by id, so that every node of the cluster makes the same choice. */
+/**
+ * Returns the least loaded nodes, sorted by id, so that every node of the cluster makes the same
+ * choice.
+ */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));
   const idle = nodes.filter((node) => node.load <= minLoad + LOAD_TOLERANCE);

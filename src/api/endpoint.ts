@@ -29,13 +29,12 @@ export interface ApiSettings {
 export interface ApiPorts extends RoutePorts {
   readonly settings: ApiSettings;
   readonly dialect: Dialect;
-  /** Rows of other rooms. */
   readonly moreRows: readonly ApiRoute[];
   readonly log: ApiLog;
   readonly observe?: ApiMetrics["request"];
 }
 
-/** The managers must be started before the listener. */
+/** Creates the endpoint of the control plane. The managers must be started before the listener. */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const { settings, dialect, moreRows, managers, log, observe } = ports;
   const guard = createGuard({ ...settings, managers });
@@ -104,7 +103,10 @@ const PREFLIGHT: HttpReply = Object.freeze({
   body: "",
 });
 
-/** Without the preflight reply, a browser does not send a viewer's token in a header. */
+/**
+ * Rejects a method, except a preflight request for a stream. Without a reply to it, a browser does
+ * not send a viewer's token in a header.
+ */
 function refuseMethod(request: HttpRequest, allow: string): HttpReply {
   const isStream = request.path.startsWith("/stream/");
   if (request.method === "OPTIONS" && isStream) return PREFLIGHT;

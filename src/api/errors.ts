@@ -5,7 +5,7 @@ import { BrokerError, ERRORS, type ErrorCode, type ErrorDetail } from "../broker
 import type { HttpReply } from "../transport/types.ts";
 import { JSON_HEADERS } from "./reply.ts";
 
-/** `too_large` is 413 only if the HTTP body itself is too large. */
+/** HTTP status of each error code. `too_large` is 413 only if the HTTP body itself is too large. */
 export const HTTP_STATUS = {
   bad_request: 400,
   bad_id: 400,
@@ -93,7 +93,7 @@ interface ErrorReplyOptions {
   readonly message?: string | undefined;
   readonly details?: readonly ErrorDetail[] | undefined;
   readonly retryAfterS?: number | undefined;
-  /** Replaces the status of the code. */
+  /** Status to use instead of that of the code. */
   readonly status?: number | undefined;
 }
 

@@ -19,7 +19,7 @@ import { jsonReply, OK_REPLY } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 import type { ExplainRefusal } from "./send-refusals.ts";
 
-/** The broker checks reserved types and the size of `data`. */
+/** Schema of an event. The broker checks reserved types and the size of `data`. */
 const event = Type.Object(
   {
     type: Type.String({

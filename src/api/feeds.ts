@@ -146,7 +146,9 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 }
 
-/** Caches the last text, because an event is usually sent to many readers. */
+/**
+ * Returns a function that caches its last text, because an event is usually sent to many readers.
+ */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";
@@ -159,7 +161,10 @@ function createEventText(): (event: ChannelEvent) => string {
   };
 }
 
-/** The `id` line has the index from which a reader continues with Last-Event-ID. */
+/**
+ * Returns the text of an event. Its `id` line has the index from which a reader continues with
+ * Last-Event-ID.
+ */
 function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";
   const body = {

@@ -18,7 +18,7 @@ export const MAX_TIME_MS = 8_640_000_000_000_000;
 export const LOBBY = { channel_id: "lobby", channel_type: 2 };
 
 export const id = (description: string) => Type.String({ pattern: ID_PATTERN, description });
-/** Generators of clients name the values of an enumeration of integers by `x-enum-varnames`. */
+/** Client generators name the values of an integer enumeration by `x-enum-varnames`. */
 export const flag = (description: string) =>
   Type.Enum([0, 1], {
     type: "integer",

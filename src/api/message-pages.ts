@@ -1,11 +1,11 @@
-// Reads pages of messages for HTTP calls, which may have megabytes. Few are read at once, and each
-// is written in slices of the event loop, so that they do not delay other clients.
+// Reads pages of messages for HTTP calls. A page may have megabytes, so few are read at once, and
+// each is written in slices of the event loop.
 
 import type { Message } from "../broker/model.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 
-/** Each page may have 8 MiB of payloads. */
+/** Maximum number of pages that are read at once. Each may have 8 MiB of payloads. */
 const PAGES_AT_ONCE = 2;
 
 interface Page {

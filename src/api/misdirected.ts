@@ -3,15 +3,12 @@
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { edgeReply } from "./errors.ts";
 
-/** Headers that `wantsWebSocket` reads. */
 export const UPGRADE_HEADERS = ["upgrade"];
 
-/** Returns true for the handshake of a WebSocket client. */
 export function wantsWebSocket({ headers }: HttpRequest): boolean {
   return headers.upgrade?.toLowerCase() === "websocket";
 }
 
-/** Returns the reply of the API to a WebSocket client. */
 export function notWebSocket(clientsConnectTo: string): HttpReply {
   return edgeReply(
     "not_websocket",

@@ -1,7 +1,7 @@
 // Protected mode: decides whether calls need a credential, and whether the process may start. Only
 // pure functions.
 
-/** Manager accounts alone do not make a credential necessary. */
+/** Returns true if calls need a credential. Manager accounts alone do not make one necessary. */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly staticToken: string;

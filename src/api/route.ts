@@ -23,7 +23,6 @@ interface Success {
   readonly nothing?: string;
 }
 
-/** Success of a call that returns no data. */
 export const DONE: Success = { description: "Success", body: statusBody };
 
 interface RowDocs {
@@ -67,7 +66,6 @@ export function postRoute<S extends TSchema>(
   return { ...docs, method: "POST", query: undefined, run };
 }
 
-/** Creates a row with a body and a query string. `precheck` runs before the schema is validated. */
 export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   row: RowDocs & {
     readonly body: S;

@@ -49,9 +49,6 @@ const SEND_REFUSALS = [
   "channel_disbanded",
 ] as const;
 
-/**
- * Creates the rows of the specification and of this product. `/openapi.json` is made from all rows.
- */
 export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
   return [
     ...userRoutes(ports),

@@ -27,7 +27,6 @@ export class StaticToken {
   /** Networks from which the correct token came while wrong ones were remembered. */
   readonly #verified = new BoundedMap<string, true>(MAX_NETWORKS);
   readonly #turns = new SlowTurns();
-  /** No failure is remembered after this time. */
   #failuresEndAtMs = 0;
 
   /** An empty token means that there is none. */
@@ -64,7 +63,8 @@ export class StaticToken {
 
   async #inTurn(network: string, isRight: boolean): Promise<void> {
     await this.#turns.wait(network);
-    // Not earlier, because a guesser could send each token twice and see which one need not wait.
+    // Not set before the wait. Otherwise, a guesser could send each token twice and see which one
+    // need not wait.
     if (isRight) this.#verified.set(network, true);
   }
 

@@ -64,10 +64,12 @@ export interface Viewer {
   readonly tokenHash: Uint8Array;
 }
 
-/** Headers of which a form with `*` has its value in the form of RFC 8187, and replaces them. */
+/** Headers that may also be sent with `*` in the form of RFC 8187, which takes precedence. */
 const EXTENDED_HEADERS = ["x-uid", "x-token"] as const;
 
-/** With `all`, only a caller with a client token is a viewer. */
+/**
+ * Creates a reader of stream requests. With `all`, only a caller with a client token is a viewer.
+ */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   const read = queryReader(streamQuery, valuesOf);
   return (request) => {

@@ -25,7 +25,6 @@ export interface StreamRoutePorts extends AdmissionPorts {
   readonly keepAliveMs?: number;
 }
 
-/** Approximate size of a tool call's event without its data. */
 const NOTE_OVERHEAD_BYTES = 200;
 
 export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): ApiRoute {

@@ -13,7 +13,6 @@ interface MigrationResult {
   readonly tryCount: number;
 }
 
-/** Readiness of the node. If the node is not ready, `reason` explains to the operator why. */
 interface Readiness {
   readonly ready: boolean;
   readonly reason: string;

@@ -18,7 +18,6 @@ import {
 import { jsonReply, OK_REPLY, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** Value of `device_flag` that means all device flags. */
 const ALL_FLAGS = -1;
 
 export const userBodies = {
@@ -89,7 +88,6 @@ const OK_WITH_WARNING: HttpReply = Object.freeze({
   }),
 });
 
-/** Returns the reply to a call that has set the token. */
 export function tokenReply(token: string): HttpReply {
   return fitsHeader(token) ? OK_REPLY : OK_WITH_WARNING;
 }

@@ -21,7 +21,6 @@ export interface Viewers {
    * checks of an open feed pass no `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
-  /** See `ReadBudget`. */
   beginRead: ReadBudget["begin"];
 }
 
