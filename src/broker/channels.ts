@@ -47,9 +47,9 @@ export interface Page {
  */
 export interface Channels {
   /**
-   * If the channel already exists, it is disbanded if `info.disband` is true [decisions: Create
-   * again]. If `info.disband` is false, the call throws `channel_exists`, after it has notified
-   * those of `subscribers` who are members.
+   * Creates a channel. If it already exists and `info.disband` is true, it is disbanded [decisions:
+   * Create again]. If it already exists and `info.disband` is false, throws `channel_exists`, after
+   * it has notified those of `subscribers` who are members.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
@@ -60,8 +60,9 @@ export interface Channels {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
   /**
-   * A uid without this membership causes `not_in_channel`, or is ignored if `others` is `skip`.
-   * Also throws `channel_not_found`, `channel_disbanded`, or `bad_request` if `uids` is empty.
+   * Removes members. A uid without this membership causes `not_in_channel`, or is ignored if
+   * `others` is `skip`. Also throws `channel_not_found`, `channel_disbanded`, or `bad_request` if
+   * `uids` is empty.
    */
   removeSubscribers(
     channel: ChannelRef,

@@ -28,7 +28,9 @@ export interface CommandAddress {
   readonly noPersist: boolean;
 }
 
-/** In a large group or with `noPersist`, the command is only pushed. */
+/**
+ * Returns who receives a command. In a large group or with `noPersist`, the command is only pushed.
+ */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,

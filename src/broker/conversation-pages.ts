@@ -76,7 +76,7 @@ export function selectPage(
       const last = all[count - 1];
       if (count >= all.length) return undefined;
       if (last === undefined) return query.cursor;
-      // After a part of the changed conversations, the others are paged as a new list.
+      // Once a page contains changed conversations, the remaining ones are paged as a new list.
       const next =
         count <= unchanged.length
           ? { ...position, beforeId: last.last.messageId }

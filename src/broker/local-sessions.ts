@@ -47,7 +47,10 @@ export class LocalSessions {
     this.#deferred.delete(sessionId);
   }
 
-  /** Stops after the last session of the node. The next call then starts with the first session. */
+  /**
+   * Marks the next `count` sessions as unconfirmed. Stops after the last session of the node, and
+   * the next call then starts with the first one.
+   */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {
       this.#cursor ??= this.#sessions.values(); // stays valid if `#sessions` changes

@@ -62,8 +62,9 @@ export async function configuredAccounts(
 }
 
 /**
- * If `adminPassword` is "", the first start with a store generates a password, stores its hash and
- * calls `announce`, which shows the password to the operator. Later starts use the stored hash.
+ * Returns the account `admin`. If `adminPassword` is "", the first start with a store generates a
+ * password, stores its hash and calls `announce`, which shows the password to the operator. Later
+ * starts use the stored hash.
  */
 export async function firstAdmin(
   adminPassword: string,

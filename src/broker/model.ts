@@ -85,7 +85,7 @@ export interface MessageHeader {
   /** True if the message is only delivered to online sessions. It is not stored and has seq 0. */
   readonly noPersist: boolean;
   readonly redDot: boolean;
-  /** True for a command that is only pushed. A stored one is no message of its channel. */
+  /** True for a command that is only pushed. A stored one is not a message of its channel. */
   readonly syncOnce?: boolean;
 }
 

@@ -228,12 +228,11 @@ export interface HistorySlice {
   readonly more: boolean;
 }
 
-/** A reader's position in a channel. */
 export interface ResumePosition {
   readonly key: ChannelKey;
   /** The reader has all messages through this seq. */
   readonly lastSeq: number;
-  /** No message that the reader has, has a higher id. 0 if ids are not compared. */
+  /** Upper bound of the ids of the messages that the reader has. 0 if ids are not compared. */
   readonly lastId: number;
 }
 
@@ -370,8 +369,8 @@ export interface ConversationSelection {
   /** True if `heads` has all conversations that changed since `sinceMs`, whatever their number. */
   readonly isComplete: boolean;
   /**
-   * Time (Unix milliseconds) that is not before any change of the user's conversations so far.
-   * Later changes are not before it, except as `lookBackMs` of the driver says.
+   * Time (Unix milliseconds) that is not lower than that of any change of the user's conversations
+   * so far. Later changes have no lower time either, except as `lookBackMs` of the driver says.
    */
   readonly newestChangeMs: number;
   /** Returns the channels of all conversations of the user, and maybe groups the user has left. */
@@ -395,8 +394,8 @@ export interface ConversationSelection {
  */
 export interface ConversationStore {
   /**
-   * Selects conversations with a visible message, and reads as few of the others as it can. Returns
-   * at least those of the range.
+   * Selects conversations with a visible message. Returns at least those of the range, and reads as
+   * few others as it can.
    */
   newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection>;
   /**
@@ -457,7 +456,6 @@ export interface StreamResult {
   readonly state: StreamState | undefined;
 }
 
-/** A stream that has ended, without its content. */
 export interface StreamEnd {
   readonly key: ChannelKey;
   readonly clientMsgNo: string;
@@ -732,7 +730,6 @@ export interface ManagerStore {
 export const MAX_SYSTEM_UIDS = 1000;
 
 export interface SystemAccountStore {
-  /** Returns the uids of the system accounts, in no particular order. */
   systemUids(): Promise<readonly string[]>;
   /** Atomically adds or removes system accounts. Repeating the call has no effect. */
   changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;

@@ -17,8 +17,8 @@ interface Sender {
 
 interface SendRule {
   /**
-   * Calls of one queue resolve in the order in which they were made. Calls without a queue have no
-   * order.
+   * Returns why a send is refused, `undefined` if it is allowed. Calls of one queue resolve in the
+   * order in which they were made. Calls without a queue have no order.
    */
   refusal(
     sender: Sender,

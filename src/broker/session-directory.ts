@@ -40,7 +40,10 @@ const RECHECK_MS = 60_000;
 const CONFIRMATION_BATCH = 500;
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
-/** When there are more removals, the oldest one is dropped, and its entry in the store expires. */
+/**
+ * Maximum number of pending removals. When there are more, the oldest one is dropped, and its entry
+ * in the store expires.
+ */
 const MAX_PENDING_REMOVALS = 100_000;
 /** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;
@@ -118,7 +121,10 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
-  /** Throws the error of the store. If it is transient, a retry follows in the background. */
+  /**
+   * Removes a session, and throws the error of the store. If the error is transient, a retry
+   * follows in the background.
+   */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
@@ -222,8 +228,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Sessions whose topics were lost are confirmed by `#judgeUsers` when the topics are subscribed
-   * again. The other sessions are confirmed after that, or after a time-out.
+   * Confirms all sessions again. Those whose topics were lost are confirmed by `#judgeUsers` when
+   * the topics are subscribed again. The others are confirmed after that, or after a time-out.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -246,8 +252,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Failed removals do not prevent the confirmations, because possibly only one server of a Redis
-   * Cluster is unreachable.
+   * Removes and confirms sessions. Returns false if work remains. Failed removals do not prevent
+   * the confirmations, because possibly only one server of a Redis Cluster is unreachable.
    */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removePending();
@@ -361,8 +367,8 @@ function mayHaveRun(error: unknown): boolean {
 }
 
 /**
- * The flag is the lowest flag of the main sessions, or of all sessions if none is a main session
- * [decisions: Online status].
+ * Returns the online status of a user. The flag is the lowest flag of the main sessions, or of all
+ * sessions if none is a main session [decisions: Online status].
  */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };

@@ -1,6 +1,6 @@
-// Names of sessions. The name by which a client continues its session contains the order of the login, in case the
-// store loses the login, and from which time on the client may lack ends of streams. The server
-// stores neither. Pure.
+// Names of sessions. The name by which a client continues its session contains the order of the
+// login, in case the store loses the login, and the time from which on the client may lack ends of
+// streams. The server stores neither. Pure.
 //
 //   <session id>:<time of the connect>:<ends since>~<order>   numbers in base 36, times in Unix ms
 
@@ -31,14 +31,16 @@ function digitsOf(value: number): string {
   return halves.map((half) => half.toString(36).padStart(HALF_DIGITS, "0")).join("");
 }
 
-/** Returns `undefined` for "", with which a client claims no session. */
+/** Returns the claim of a CONNECT, `undefined` for "", with which a client claims no session. */
 export function claimIn(name: string): Claim | undefined {
   if (name === "") return undefined;
   const order = Number.parseInt(NAME.exec(name)?.[3] ?? "", 36);
   return order >= FIRST_ORDER ? { order } : { label: name };
 }
 
-/** Returns `undefined` if the client chose the name itself. */
+/**
+ * Returns the times in a name, `undefined` if it has none, for example because the client chose it.
+ */
 export function timesIn(
   name: string,
 ): Pick<NamedSession, "connectedMs" | "endsSinceMs"> | undefined {

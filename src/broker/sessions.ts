@@ -36,9 +36,7 @@ export type OpenResult =
       readonly record: SessionRecord;
       /** Position among the logins of this uid and flag, part of the session's name. */
       readonly order: number;
-      /** All groups of the user. May also contain groups that the user has left. */
       readonly groups: readonly string[];
-      /** Message id. Every message stored after the login has a higher id. */
       readonly newestId: number;
     }
   | {
@@ -49,10 +47,11 @@ export type OpenResult =
 
 export interface Sessions {
   /**
-   * A login of a main device ends the user's other main sessions of that flag as `kicked`. Every
-   * login ends earlier sessions of the same device as `replaced` [decisions: Kick rule]. A session
-   * that continues an earlier one ends it without being a new login [decisions: resume is no
-   * login]. Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or `unavailable`.
+   * Opens a session. A login of a main device ends the user's other main sessions of that flag as
+   * `kicked`. Every login ends earlier sessions of the same device as `replaced` [decisions: Kick
+   * rule]. A session that continues an earlier one ends it without being a new login [decisions:
+   * resume is no login]. Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or
+   * `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
 }

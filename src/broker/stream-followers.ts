@@ -134,7 +134,10 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     if (follower.turn === turn && !mayStay) finish(follower);
   }
 
-  /** Skips followers with the status `opening`, because their first read includes a check. */
+  /**
+   * Checks again whether followers may stay. Skips followers with the status `opening`, because
+   * their first read includes a check.
+   */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
       const { viewer, status } = follower;

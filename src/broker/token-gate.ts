@@ -57,10 +57,10 @@ export class TokenGate {
   }
 
   /**
-   * Counts a failure if `check` throws `unauthorized`. A user who connected from the network before
-   * is slowed down only after `attempts` failures of its own. All nodes share the counts, but a
-   * node reads the shared count only when it counts a failure itself. Throws `rate_limited` with
-   * the time to wait if too many attempts of the network wait.
+   * Runs `check`, and counts a failure if it throws `unauthorized`. A user who connected from the
+   * network before is slowed down only after `attempts` failures of its own. All nodes share the
+   * counts, but a node reads the shared count only when it counts a failure itself. Throws
+   * `rate_limited` with the time to wait if too many attempts of the network wait.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);

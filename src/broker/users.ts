@@ -24,9 +24,9 @@ import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
  */
 export interface Users {
   /**
-   * A changed token of a main device ends the main sessions of that flag. An unchanged token ends
-   * only sessions with an older token, which an earlier call may have failed to end [decisions:
-   * /user/token again].
+   * Registers a token. A changed token of a main device ends the main sessions of that flag. An
+   * unchanged token ends only sessions with an older token, which an earlier call may have failed
+   * to end [decisions: /user/token again].
    */
   setToken(input: {
     readonly uid: string;
@@ -58,8 +58,8 @@ export function createUsers(ports: {
   const { store, directory, publisher } = ports;
 
   /**
-   * Sessions on nodes that are considered dead are included, because such a node may still be
-   * running.
+   * Ends those sessions of the user for which `which` returns true. Sessions on nodes that are
+   * considered dead are included, because such a node may still be running.
    */
   async function endSessions(
     uid: string,
