@@ -242,7 +242,10 @@ export class Connector {
     else this.#reconnect(timing);
   }
 
-  /** Forgets the session's token, so that the result is true at most once per session. */
+  /**
+   * Returns true if a new token ended the session and the client already has another token. Forgets
+   * the session's token, so that the result is true at most once per session.
+   */
   #adoptNewToken(code: number, token: string): boolean {
     if (code !== CLOSE_REASONS.token_changed.code) return false;
     const sessionToken = this.#sessionToken;
@@ -330,8 +333,8 @@ export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
 }
 
 /**
- * Half of the delay (all of it if `attempt` is 0) is random, so that clients that were disconnected
- * together do not reconnect together.
+ * Returns a reconnect delay. Half of it (all of it if `attempt` is 0) is random, so that clients
+ * that were disconnected together do not reconnect together.
  */
 export function reconnectDelayMs(
   attempt: number,
@@ -343,8 +346,9 @@ export function reconnectDelayMs(
 }
 
 /**
- * With the default settings the delay is 50 to 150 ms, and doubles twice. If the server stays away
- * for more than about four seconds, it doubles further up to `maxMs`.
+ * Returns the delay after a refused connection. With the default settings it is 50 to 150 ms, and
+ * doubles twice. If the server stays away for more than about four seconds, it doubles further up
+ * to `maxMs`.
  */
 export function refusedDelayMs(
   attempt: number,

@@ -278,7 +278,7 @@ function onReturn(listener: (wasOffline: boolean) => void): () => void {
   let wasOffline = false;
   const handle = ({ type, target }: Event) => {
     if (type === "offline") wasOffline = true;
-    // an element that gets the focus is no return
+    // an element that gets the focus does not mean that the user came back
     if (
       type === "offline" ||
       page.document?.hidden ||

@@ -108,8 +108,8 @@ export class Calls {
 const MAX_IN_FLIGHT = 8;
 const PACE_REQUESTS = 16;
 /**
- * Divided by the server's limit of frames per second, this is the pause in milliseconds after
- * `PACE_REQUESTS` requests. It leaves half of the limit to other requests.
+ * Pause in milliseconds after `PACE_REQUESTS` requests, multiplied by the server's limit of frames
+ * per second. It leaves half of the limit to other requests.
  */
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 const MAX_DOUBLINGS = 6;

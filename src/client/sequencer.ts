@@ -99,8 +99,9 @@ export class Sequencer {
   }
 
   /**
-   * The SENDACK does not move the cursor: if the seq is reused, the SENDACK may arrive earlier than
-   * other messages with reused seqs, which must still be delivered.
+   * Records an acknowledged message. The SENDACK does not move the cursor: if the seq is reused,
+   * the SENDACK may arrive earlier than other messages with reused seqs, which must still be
+   * delivered.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;
@@ -138,7 +139,7 @@ export class Sequencer {
     this.#isHeld = false;
   }
 
-  /** Delivers nothing and moves no cursor any more, even within a loop that calls a handler. */
+  /** Stops the delivery, even within a loop that calls a handler. The cursor stays where it is. */
   close(): void {
     this.lost();
     this.#isClosed = true;
@@ -181,7 +182,10 @@ export class Sequencer {
     return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);
   }
 
-  /** After only a SENDACK, returns `undefined`, because an earlier message may still arrive. */
+  /**
+   * Returns the seq after which delivery starts, `undefined` if it is unknown. It is unknown after
+   * only a SENDACK, because an earlier message may still arrive.
+   */
   #startSeq(): number | undefined {
     if (this.#headSeq === 0) return undefined;
     return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;

@@ -42,9 +42,9 @@ export async function openSocket(
 }
 
 /**
- * The global classes of Node.js and Deno have no `terminate`: a socket whose peer does not answer
- * the close frame stays open, and keeps the process alive. Node 22 also reports a refused
- * connection without a close event.
+ * Returns the class of `ws` in Node.js and Deno, where the global class has no `terminate`: a
+ * socket whose peer does not answer the close frame would stay open and keep the process alive.
+ * Node 22 also reports a refused connection without a close event.
  */
 async function socketClassOfPlatform(): Promise<SocketConstructor> {
   // Node 20 has no global WebSocket, and its types declare none

@@ -68,7 +68,10 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /** An ended stream whose data the target has is not requested. Throws `bad_option`. */
+  /**
+   * Follows a stream. An ended stream whose data the target has is not requested. Throws
+   * `bad_option`.
+   */
   open(target: StreamTarget): LiveStream {
     const { clientMsgNo } = target;
     const channel = checkedChannel(target.channel);
@@ -134,7 +137,7 @@ export class Streams {
     this.#forgetEnded(followed);
   }
 
-  /** `first` is the event that revealed the gap. */
+  /** Requests a new snapshot. `first` is the event that revealed the gap. */
   async #resync(followed: FollowedStream, first?: ChannelEvent): Promise<void> {
     const { channel, clientMsgNo } = followed.stream.snapshot();
     followed.buffer = first === undefined ? [] : [first];

@@ -3,7 +3,9 @@
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/** Lateness of a timer from which on the process is assumed to have slept, and its grace period. */
+/**
+ * Lateness of a timer from which the process is assumed to have slept, and the grace period then.
+ */
 const LATE_MS = 250;
 
 /** Returns a monotonic time in milliseconds, or the wall clock where there is none. */
@@ -63,7 +65,7 @@ export class Timer {
   }
 }
 
-/** The timer does not keep the process alive. */
+/** Resolves after `ms`. The timer does not keep the process alive. */
 export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => {
     // only the timers of Node have `unref`
