@@ -87,7 +87,7 @@ function printConfig({ configFile, flags, json }: CommandLine): void {
   print(json ? configJson(sourced.config) : configText(sourced));
 }
 
-/** An address in use is only a warning. */
+/** Checks the configuration against this machine. An address in use is only a warning. */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
   const { problems, warnings } = await checkMachine(config);
@@ -96,7 +96,7 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/** Only this command imports the modules of the node. */
+/** Starts a node. Only this command imports the modules of the node. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   if (line.newStore && config.redis.url !== "")
@@ -136,7 +136,7 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/** On a terminal, reads one line without echo. */
+/** Reads a password from standard input. On a terminal, reads one line without echo. */
 async function readPassword(): Promise<string> {
   if (!process.stdin.isTTY) return text(process.stdin);
   process.stderr.write("Password: ");

@@ -14,7 +14,7 @@ const OTHER_COMMANDS: Readonly<Record<OtherCommand, true>> = {
   "print-config": true,
 };
 
-/** These commands must be the first argument, because their names are likely values of flags. */
+/** Commands that must be the first argument, because their names are likely values of flags. */
 const CLIENT_COMMANDS: Readonly<Record<ClientCommand, true>> = {
   health: true,
   history: true,

@@ -7,7 +7,6 @@ import { text as readAll } from "node:stream/consumers";
 import { formatAddress, parseAddress } from "../lib/address.ts";
 import { CommandError, FAILED, NO_ANSWER, usageError } from "./command-error.ts";
 
-/** Time limit of one call. */
 const TIMEOUT_MS = 10_000;
 
 /** Parts of the configuration with which a node can be called. */

@@ -11,7 +11,6 @@ import type { Arguments } from "./usage.ts";
 /** Where and how a command writes. */
 export interface Output {
   readonly isJson: boolean;
-  /** Writes a line to standard output. */
   print(line: string): void;
   /** Writes a sentence for the person at the shell to standard error. */
   note(line: string): void;
@@ -142,7 +141,6 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
   output.note(`There are more messages: ${next} shows the next ones.`);
 }
 
-/** A message in a reply of the API. */
 interface ApiMessage {
   readonly message_seq: number;
   readonly from_uid: string;

@@ -14,7 +14,7 @@ interface ShownMessage {
 
 const PERSONAL = 1;
 
-/** Returns for example `09:30:12 lobby #3 bob: hello`. */
+/** Returns a line such as `09:30:12 lobby #3 bob: hello`. */
 export function messageLine(message: ShownMessage): string {
   const { messageSeq, fromUid, timestampMs, text } = message;
   const seq = messageSeq === 0 ? "" : ` #${messageSeq}`;
