@@ -69,7 +69,10 @@ interface FailureWindow {
   readonly endsAtMs: number;
 }
 
-/** If there are more than `maxKeys` keys, evicts the key whose last failure is the oldest. */
+/**
+ * Counts failed logins of this node. If there are more than `maxKeys` keys, evicts the key whose
+ * last failure is the oldest.
+ */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;

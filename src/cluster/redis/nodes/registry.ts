@@ -250,8 +250,8 @@ export class Registry {
   }
 
   /**
-   * Reads again if the first read does not find the incarnation, because the first read may share a
-   * heartbeat that was sent before this call.
+   * Returns true if the incarnation is live. Reads again if the first read does not find it,
+   * because the first read may share a heartbeat that was sent before this call.
    */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
@@ -269,7 +269,10 @@ export class Registry {
     await this.#enter();
   }
 
-  /** A live node whose id is `taken` becomes `evicted`, and its next heartbeat tries again. */
+  /**
+   * Enters the cluster under the next incarnation. If the node id is `taken`, a living node becomes
+   * `evicted`, and its next heartbeat tries again.
+   */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
     // The name of the incarnation is reused until Redis accepts it. If each attempt had its own

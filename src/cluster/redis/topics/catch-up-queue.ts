@@ -35,7 +35,6 @@ interface Beginning {
 
 interface Beginnings {
   readonly sequencers: Beginning[];
-  /** Number of reads in progress. */
   reads: number;
 }
 
@@ -43,7 +42,9 @@ export class CatchUpQueue {
   readonly #ports: CatchUpQueuePorts;
   readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
-  /** By bucket on a Redis Cluster, so that a server that is down delays no others. */
+  /**
+   * Beginnings by bucket on a Redis Cluster, so that a server that is down does not delay others.
+   */
   readonly #beginnings = new Map<number, Beginnings>();
 
   constructor(ports: CatchUpQueuePorts) {

@@ -57,7 +57,10 @@ export class DeliveredPosition {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
-  /** Returns false for a stored message, or an event of a stream, if it was delivered before. */
+  /**
+   * Records an event as delivered. Returns false for a stored message, or an event of a stream,
+   * that was delivered before.
+   */
   markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"

@@ -92,7 +92,7 @@ export class ReorderBuffer {
     return entries.flatMap(([publicationSeq]) => this.remove(publicationSeq) ?? []);
   }
 
-  /** Returns, in order, the removed frames that the store does not have. */
+  /** Removes the frames up to a number. Returns, in order, those that the store does not have. */
   removeThrough(publicationSeq: number): readonly Buffer[] {
     const numbers = [...this.#frames.keys()]
       .filter((seq) => seq <= publicationSeq)

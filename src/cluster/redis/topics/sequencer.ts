@@ -43,7 +43,10 @@ export interface SequencerPorts {
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/** A message whose id is further than this ahead of the store's time is checked in the store. */
+/**
+ * Maximum time by which a message id may be ahead of the store's time. Above it, the message is
+ * checked in the store.
+ */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
@@ -148,7 +151,7 @@ export class Sequencer {
     this.#ports.time.confirm(messageId);
   }
 
-  /** Publications up to `publicationSeq` are delivered or not needed. */
+  /** Sets the position: publications up to `publicationSeq` are delivered or not needed. */
   begin(publicationSeq: number, headSeq: number | undefined): void {
     this.delivered.headSeq ??= headSeq;
     this.goLive(publicationSeq);
@@ -158,7 +161,10 @@ export class Sequencer {
     this.#isSuspended = true;
   }
 
-  /** If publications may have been missed, their catch-up must already have started. */
+  /**
+   * Ends the suspension. If publications may have been missed, their catch-up must already have
+   * started.
+   */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
@@ -175,7 +181,10 @@ export class Sequencer {
     return true;
   }
 
-  /** Delivers buffered unstored messages with lower ids first. Called only during a catch-up. */
+  /**
+   * Delivers a message of the store, after the buffered unstored messages with lower ids. Called
+   * only during a catch-up.
+   */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
     const unstoredFrames = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
@@ -202,7 +211,10 @@ export class Sequencer {
         this.#ports.rejected("disproved");
   }
 
-  /** All stored publications up to `publicationSeq` must have been delivered before. */
+  /**
+   * Ends the catch-up. All stored publications up to `publicationSeq` must have been delivered
+   * before.
+   */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
     const previousSeq = this.#status === "new" ? 0 : this.#publicationSeq;
@@ -259,8 +271,9 @@ export class Sequencer {
   }
 
   /**
-   * On a Redis Cluster, the position may pass the number of an unstored message before the message
-   * arrives. Such a message is recognised by its id.
+   * Returns true if the publication was not delivered. On a Redis Cluster, the position may pass
+   * the number of an unstored message before the message arrives. Such a message is recognised by
+   * its id.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -307,8 +320,8 @@ export class Sequencer {
   }
 
   /**
-   * Skips an unstored message that arrived between a loss and the end of the catch-up, because a
-   * session may have received it on its previous node.
+   * Delivers the event in a frame. Skips an unstored message that arrived between a loss and the
+   * end of the catch-up, because a session may have received it on its previous node.
    */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
@@ -351,7 +364,10 @@ export class Sequencer {
   }
 }
 
-/** If the message started a stream, the stream is empty in this event. */
+/**
+ * Returns the event of a stored message. If the message started a stream, the stream is empty in
+ * this event.
+ */
 function publicationOf(message: Message): OrderedEvent {
   const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

@@ -77,7 +77,10 @@ export class SubscriberConnection {
     return this.#status === "up";
   }
 
-  /** Rejects if the first attempt fails. After a later loss, the client reconnects by itself. */
+  /**
+   * Connects. Rejects if the first attempt fails. After a later loss, the client reconnects by
+   * itself.
+   */
   async connect(): Promise<void> {
     await this.#client.connect();
     await within(

@@ -50,7 +50,7 @@ export class Subscriber {
     if (!link.isCluster) await this.#connection(ONLY_SERVER).connect();
   }
 
-  /** Must not be called again for the name before the promise has settled. */
+  /** Subscribes to a name. Must not be called again for the name before the promise has settled. */
   async subscribe(name: string): Promise<void> {
     const deadline = performance.now() + this.#timeoutMs;
     this.#names.add(name);

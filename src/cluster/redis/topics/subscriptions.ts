@@ -48,7 +48,7 @@ const DONE = Promise.resolve();
 
 export class Subscriptions {
   readonly #ports: SubscriptionsPorts;
-  /** By the name of the sharded channel, which a publication carries. */
+  /** Entries by the name of the sharded channel, which a publication carries. */
   readonly #entries = new Map<string, Entry>();
   readonly #byTopic = new Map<Topic, Entry>();
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
@@ -73,7 +73,10 @@ export class Subscriptions {
     return this.#entries.get(name);
   }
 
-  /** After a rejection, a topic that failed stays subscribed only if another caller uses it. */
+  /**
+   * Subscribes to topics, and waits until their channels' positions are known. After a rejection, a
+   * topic that failed stays subscribed only if another caller uses it.
+   */
   async listen(...topics: readonly Topic[]): Promise<void> {
     await this.#requestAll(topics, (entry) => entry.opening);
   }
@@ -241,7 +244,10 @@ export class Subscriptions {
     });
   }
 
-  /** Groups wait until all users are checked, so that a session without access receives nothing. */
+  /**
+   * Checks users and restores topics. Groups wait until all users are checked, so that a session
+   * without access receives nothing.
+   */
   async #restoreAll(restorations: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {

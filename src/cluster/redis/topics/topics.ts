@@ -108,7 +108,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Reports all but groups' topics: the listener must recover missed events that are not stored.
+   * Reports restored topics to the listener, which must recover missed events that are not stored.
+   * Topics of groups have no such events.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
@@ -126,7 +127,10 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);
   }
 
-  /** Not called by a timer: after a freeze, received frames may be read before timers run. */
+  /**
+   * Suspends all topics if other nodes may have declared this node dead. Not called by a timer,
+   * because after a freeze, received frames may be read before timers run.
+   */
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers
     const sinceMs = resync.silentSinceMs();
