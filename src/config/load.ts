@@ -67,7 +67,7 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
   );
 }
 
-/** The text never contains a secret value. */
+/** Returns the violations of the schema. Their texts never contain a secret value. */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);
   const unknown = errors.find((error) => error.keyword === "additionalProperties");

@@ -95,7 +95,7 @@ interface CleanValue {
   readonly problems: readonly string[];
 }
 
-/** A message shows a text unless it is secret. */
+/** Cleans the texts in a value. The message about a text shows it unless it is secret. */
 export function cleanValue(
   value: unknown,
   setting: { readonly schema: OptionSchema; readonly name: string; readonly place: string },

@@ -4,7 +4,8 @@ import { CONFIG_KEYS, type Config } from "./schema.ts";
 
 /**
  * Sections and keys that describe one process, its machine or its place in the network.
- * `redis.prefix` is not compared, because nodes with other prefixes are another cluster.
+ * `redis.prefix` is not compared, because nodes with different prefixes belong to different
+ * clusters.
  */
 const OF_ONE_NODE = [
   ...[

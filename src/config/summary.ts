@@ -62,7 +62,10 @@ function clientAccess({ auth }: Config): string {
 /** Text that is shown instead of a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/** Includes the password in redis.url. Each secret is returned as it is and URL-encoded. */
+/**
+ * Returns all secrets, including the password in redis.url. Each is returned as it is and
+ * URL-encoded.
+ */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);
   const address = parseRedisUrl(config.redis.url);
@@ -81,7 +84,6 @@ function collectSecrets(value: unknown, schema: OptionSchema): string[] {
   );
 }
 
-/** Returns the configuration as JSON, with secrets masked. */
 export function configJson(config: Config): string {
   return `${JSON.stringify(maskSecrets(config), undefined, 2)}\n`;
 }
