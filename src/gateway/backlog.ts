@@ -96,7 +96,10 @@ export class Backlog implements PersonalBacklog {
   mayMissEnds: boolean;
   /** Newest seq of the group when the resumed position was compared with the store. */
   #headSeq = 0;
-  /** Per channel, seq up to which the session has the messages, and their highest message id. */
+  /**
+   * Position in each channel: the seq up to which the session has the messages, and their highest
+   * message id.
+   */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events outside of streams, in order of arrival. */
@@ -146,7 +149,9 @@ export class Backlog implements PersonalBacklog {
     return this.#positions !== undefined;
   }
 
-  /** Starts at the client's position in a group, whose newest stored seq is `headSeq`. */
+  /**
+   * Starts at the client's position in a group. `headSeq` is the newest stored seq of the group.
+   */
   resume(headSeq: number): void {
     this.isResumed = true;
     this.#headSeq = headSeq;
@@ -161,7 +166,10 @@ export class Backlog implements PersonalBacklog {
     return this.#positions?.get(key)?.seq ?? 0;
   }
 
-  /** `id` is the id of the newest message pushed to the session, 0 if there is none. */
+  /**
+   * Sets the position in a channel. `id` is the id of the newest message pushed to the session, 0
+   * if there is none.
+   */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
     const previousId = this.#positions.get(key)?.id ?? 0;
@@ -192,7 +200,10 @@ export class Backlog implements PersonalBacklog {
     this.status = "holding";
   }
 
-  /** Does nothing for personal channels, because not all of them are read from the store. */
+  /**
+   * Leaves stored messages to the store from now on. Does nothing for personal channels, because
+   * not all of them are read from the store.
+   */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
     this.status = "reading";
@@ -247,7 +258,7 @@ export class Backlog implements PersonalBacklog {
     this.#addPending({ key, clientMsgNo, cursor: BEGINNING, mustRead: true, isMissedEnd: true });
   }
 
-  /** `snapshot` is `undefined` if the stream was removed. */
+  /** Pushes the state of an ended stream. `snapshot` is `undefined` if the stream was removed. */
   pushMissedEnd(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) this.#pendingStreams?.delete(streamName(name));
     else this.#pushMissing(snapshot);
@@ -281,7 +292,10 @@ export class Backlog implements PersonalBacklog {
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
-  /** `read` holds the streams that were read after `keepAll`. */
+  /**
+   * Pushes everything that is still withheld. `read` holds the streams that were read after
+   * `keepAll`.
+   */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const isNew = this.#events === undefined && this.#pendingStreams === undefined;
     if (isNew && active.length + read.length === 0) return 0;
@@ -353,8 +367,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * A message that is not stored counts as delivered if a later one was, because ids in a channel
-   * only grow.
+   * Returns true if the message was already delivered. A message that is not stored counts as
+   * delivered if a later one was, because ids in a channel only grow.
    */
   #isDelivered({ key, messageSeq, messageId }: Message): boolean {
     if (messageSeq > 0) return messageSeq <= this.seqOf(key);
@@ -370,7 +384,10 @@ export class Backlog implements PersonalBacklog {
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /** Pushes nothing if the client never received the stream, or if the store lacks the stream. */
+  /**
+   * Pushes the part of a withheld event that the client lacks. Pushes nothing if the client never
+   * received the stream, or if the store lacks the stream.
+   */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
@@ -382,7 +399,10 @@ export class Backlog implements PersonalBacklog {
     this.#pushEvent(lackedPart);
   }
 
-  /** Pushes the snapshot unless a later read showed more of the stream. */
+  /**
+   * Pushes the snapshot unless a later read showed more of the stream. Returns the client's
+   * position in the stream.
+   */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const position = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (position.index > snapshot.nextIndex) return position;

@@ -82,9 +82,9 @@ export class CatchUps {
   }
 
   /**
-   * In a channel with missed messages, the session goes live after they were pushed, and in others
-   * at once. `missedPersonal` are personal channels with missed messages. `streamKeys` are those of
-   * `JoinState`.
+   * Makes a session live. In a channel with missed messages, the session goes live after they were
+   * pushed, and in others at once. `missedPersonal` are personal channels with missed messages.
+   * `streamKeys` are those of `JoinState`.
    */
   async connect(
     session: Session,
@@ -121,7 +121,10 @@ export class CatchUps {
     }
   }
 
-  /** Also resolves if the user is not a member or is removed meanwhile. */
+  /**
+   * Makes a session live in a group. Also resolves if the user is not a member or is removed
+   * meanwhile.
+   */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#ports;
     metrics.catchingUp(1);
@@ -179,7 +182,8 @@ export class CatchUps {
   }
 
   /**
-   * Holds all messages and events from the start, because events outside of streams are not stored.
+   * Joins a group. Holds all messages and events from the start, because events outside of streams
+   * are not stored.
    */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
@@ -195,7 +199,10 @@ export class CatchUps {
     }
   }
 
-  /** Returns false if the user is not a member or the catch-up is over. */
+  /**
+   * Sets where the session starts in the group. Returns false if the user is not a member or the
+   * catch-up is over.
+   */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
     const { session } = backlog;
@@ -249,7 +256,10 @@ export class CatchUps {
     void this.#endOnFailure(session, step).then(() => metrics.catchingUp(-1));
   }
 
-  /** Holds arriving messages only while at most one page is missing, to limit memory. */
+  /**
+   * Pushes all missed messages of a channel. Holds arriving messages only while at most one page is
+   * missing, to limit memory.
+   */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
@@ -263,7 +273,10 @@ export class CatchUps {
     } while (!backlog.isHolding && !backlog.isOver);
   }
 
-  /** The position also moves past expired messages. */
+  /**
+   * Pushes one page of missed messages, and moves the position past expired ones too. Returns true
+   * if another page must be read.
+   */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#ports;
     const { session } = backlog;
@@ -307,8 +320,8 @@ export class CatchUps {
   }
 
   /**
-   * Must be called after each read, because this node may not have received a removal that preceded
-   * the read.
+   * Returns true if the user may see the channel. Must be called after each read, because this node
+   * may not have received a removal that preceded the read.
    */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
@@ -403,7 +416,8 @@ export class CatchUps {
   }
 
   /**
-   * Keeps all events meanwhile, so that none is missing between the snapshots and the kept events.
+   * Pushes the remaining streams. Keeps all events meanwhile, so that none is missing between the
+   * snapshots and the kept events.
    */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
@@ -417,7 +431,7 @@ export class CatchUps {
       await this.#ports.cluster.barrier();
       for (const snapshot of snapshots) if (snapshot !== undefined) remaining.push(snapshot);
       for (const name of names) isRead.add(streamName(name));
-      // Streams whose end has arrived only now.
+      // Some ends have arrived only now.
       names = backlog.missedEnds.filter((name) => !isRead.has(streamName(name)));
     } while (names.length > 0);
     const streams = finish(backlog, active, remaining);

@@ -76,7 +76,10 @@ interface WaitingFrame {
   readonly isText: boolean;
 }
 
-/** A client with more waiting frames is closed. It may send a whole burst at once. */
+/**
+ * Maximum number of waiting frames of a client. A client may send a whole burst at once. A client
+ * with more waiting frames is closed.
+ */
 const MAX_WAITING_FRAMES = 4096;
 
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
@@ -116,7 +119,10 @@ export class Client implements ConnectionHandler {
     else this.#process(data, isText);
   }
 
-  /** Also true while earlier frames of the client wait, so that frames keep their order. */
+  /**
+   * True if a frame must wait. Also true while earlier frames of the client wait, so that frames
+   * keep their order.
+   */
   #mustWait(bytes: number): boolean {
     if (this.#waiting.length > 0) return true;
     return this.#status === "open" ? this.#rate.isHeavy(now()) : bytes > SMALL_GREETING_BYTES;
@@ -170,7 +176,7 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  /** A ping costs what a PING frame costs. Pings over the limit close the connection at last. */
+  /** Charges a ping as a PING frame. Pings over the limit eventually close the connection. */
   pinged(bytes: number): void {
     if (this.#isOver() || this.#finishing !== undefined) return;
     const nowMs = now();
@@ -191,8 +197,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * The cost of the data is bounded by the codec, and its bytes by a budget of the client's
-   * network.
+   * Handles a frame before the login. The codec limits the work for it, and a budget of the
+   * client's network limits its bytes.
    */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
     const { greetings, rates } = this.#context;
@@ -246,8 +252,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Frames that arrive from now on are ignored: the client sends them again after it has
-   * reconnected.
+   * Ends the connection when its requests in progress are answered. Frames that arrive from now on
+   * are ignored: the client sends them again after it has reconnected.
    */
   finish(reason: CloseReason): void {
     this.#finishing ??= reason;
@@ -361,7 +367,10 @@ export class Client implements ConnectionHandler {
     return this.#context.opening.directory.endedBy(this.#record);
   }
 
-  /** Runs when the connection closes, or after the login if the session has ended by then. */
+  /**
+   * Removes the session from the directory. Runs when the connection closes, or after the login if
+   * the session has ended by then.
+   */
   async #leaveDirectory(cause?: CloseReason): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;

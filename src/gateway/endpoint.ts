@@ -39,8 +39,8 @@ const DRAIN_STEP_MS = 50;
 const REQUESTS_MS = 2000;
 
 /**
- * `protocols` are sorted by preference: the first one that the client offered, or that recognises
- * its first frame, is used.
+ * Creates the gateway. `protocols` are sorted by preference: the first one that the client offered,
+ * or that recognises its first frame, is used.
  */
 export function createGateway(
   context: ClientContext,

@@ -18,7 +18,6 @@ export class FrameTurns {
    * for each waiting frame.
    */
   readonly #waiting = new Map<string, WaitingClient[]>();
-  /** Size of all waiting frames. */
   #bytes = 0;
   #isRunning = false;
 
@@ -48,7 +47,7 @@ export class FrameTurns {
         const client = this.#next();
         if (client === undefined) break;
         work += client.processNext();
-        await undefined; // so that the time includes what the frame continues without I/O
+        await undefined; // so that the measured time includes work that continues without I/O
       }
     }
     this.#isRunning = false;

@@ -62,7 +62,10 @@ export class Groups {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
-  /** Publications may be delayed until `listenAll` has resolved, unless this resolves with true. */
+  /**
+   * Subscribes to groups. Publications may be delayed until `listenAll` has resolved, unless this
+   * call resolves with true.
+   */
   subscribe(session: Session, channelIds: readonly string[]): MaybePromise<boolean> {
     return channelIds.length > TOPICS_PER_CALL
       ? this.#subscribeMany(session, channelIds)
@@ -89,14 +92,16 @@ export class Groups {
     });
   }
 
-  /** Remembers the session's position in the group, in case the user rejoins. */
+  /**
+   * Removes a session from a group. The session remembers its position, in case the user rejoins.
+   */
   removeSession(session: Session, channelId: string): void {
     const position = this.#byId.get(channelId)?.positionOf(session);
     if (position !== undefined) session.rememberSeq(channelId, position);
     this.#remove(session, channelId);
   }
 
-  /** Delivery to the session meanwhile has no effect. */
+  /** Removes the session from its groups. Delivery to the session meanwhile has no effect. */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
@@ -169,7 +174,7 @@ export class Group implements Scope {
     return backlog;
   }
 
-  /** The session must have all messages older than the held ones. */
+  /** Makes the session live for messages. It must have all messages older than the held ones. */
   add(backlog: Backlog): void {
     const { session } = backlog;
     this.#endJoining(session);
@@ -271,7 +276,10 @@ export class Group implements Scope {
     this.#withhold(backlog);
   }
 
-  /** Does nothing if the session does not follow the group, because only members receive events. */
+  /**
+   * Makes the session live for events. Does nothing if it does not follow the group, because only
+   * members receive events.
+   */
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
     this.#endWithholding(session);

@@ -197,7 +197,10 @@ export class Hub {
     }
   }
 
-  /** `isBack` is true if the store is known to have the membership. */
+  /**
+   * Ends the delivery of the group to the user. `isBack` is true if the store is known to have the
+   * membership.
+   */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;

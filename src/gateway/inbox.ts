@@ -75,7 +75,7 @@ async function readPage(
   );
 }
 
-/** Charges the user for the page. */
+/** Pushes a page and charges the user for it. */
 function pushPage(
   session: Session,
   page: readonly InboxCommand[],
@@ -92,7 +92,7 @@ function pushPage(
   session.rate?.pushedPage(page.length, bytes);
 }
 
-/** Calls `onGap` for each session that lacks an earlier copy. */
+/** Pushes a command, and calls `onGap` for each session that lacks an earlier copy. */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
   target: {
@@ -122,7 +122,10 @@ export function deliverCommand(
   return pushed;
 }
 
-/** Must be called before any copy that was published after the lost ones is delivered. */
+/**
+ * Records that commands may have been lost. Must be called before any copy that was published after
+ * the lost ones is delivered.
+ */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
   else session.inboxLive ??= { from: 0, to: 0 };
@@ -140,7 +143,8 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 }
 
 /**
- * If the inbox was empty, the first copy counts as the next one, unless copies may have been lost.
+ * Returns true if the copy may be pushed now, and records it. If the inbox was empty, the first
+ * copy counts as the next one, unless copies may have been lost.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;
@@ -165,7 +169,10 @@ function skipLive(session: Session): void {
   if (isLiveCopy(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
-/** A stored command is not kept, because it is read from the inbox. */
+/**
+ * Keeps a command until the session has caught up. A stored command is not kept, because it is read
+ * from the inbox.
+ */
 function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {

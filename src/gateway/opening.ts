@@ -96,7 +96,6 @@ interface JoinPlan extends Pick<JoinState, "commands" | "streamKeys"> {
 interface JoinRequest {
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
-  /** See `endsMissedSince`. */
   readonly endsSinceMs: number | undefined;
 }
 
@@ -116,8 +115,9 @@ export function createSession(
 }
 
 /**
- * The session enters the hub before the store, so that a request to end it finds the session. The
- * user's sessions are counted after the login, because the login may end one of them.
+ * Logs a session in. The session enters the hub before the store, so that a request to end it finds
+ * the session. The user's sessions are counted after the login, because the login may end one of
+ * them.
  */
 export async function admit(
   session: Session,
@@ -162,8 +162,8 @@ function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningCont
 }
 
 /**
- * Subscribes first and reads afterwards. Later changes then arrive as events, and the read includes
- * all earlier changes.
+ * Subscribes to the session's topics, then reads what it joins with. Later changes arrive as
+ * events, and the read includes all earlier changes.
  */
 export async function planJoin(
   session: Session,
@@ -219,7 +219,10 @@ export async function planJoin(
   return { groups: groupIds.size, personal, results, commands, streamKeys };
 }
 
-/** Adds the oldest end first, so that the client is sent the ends in their order. */
+/**
+ * Adds the ends to the backlogs, the oldest first, so that the client is sent the ends in their
+ * order.
+ */
 function addMissedEnds(session: Session, ends: readonly StreamEnd[], groups: Groups): void {
   for (const end of ends.toReversed()) {
     const isGroup = end.key.startsWith(`${GROUP_CHANNEL}:`);
@@ -236,7 +239,10 @@ function positionOf(uid: string, { channel, lastSeq, lastId = 0 }: ResumePoint):
   return { key: channelKey(channel, uid), lastSeq, lastId };
 }
 
-/** Returns the personal channels with messages that the client lacks. */
+/**
+ * Sets where the session starts in its channels. Returns the personal channels with messages that
+ * the client lacks.
+ */
 function startAtResumePoints(
   session: Session,
   outcomes: readonly ResumeOutcome[],
@@ -329,7 +335,7 @@ export async function welcome(
   await goLive(session, plan, context);
 }
 
-/** Must be called after the CONNACK. */
+/** Makes a session live. Must be called after the CONNACK. */
 export async function goLive(
   session: Session,
   plan: Pick<JoinPlan, "personal" | "commands" | "streamKeys">,

@@ -49,7 +49,9 @@ interface OperationRow<K extends OperationKind> {
    * It is charged to the user only, in full, before the operation runs.
    */
   delivers?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
-  /** Absent if the operation stores little or nothing. */
+  /**
+   * Returns the number of bytes that the operation stores. Absent if it stores little or nothing.
+   */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to the actual work, which replaces `cost`, or to `undefined` if
@@ -264,8 +266,8 @@ function ownChannel(uid: string): ChannelRef {
 }
 
 /**
- * Checks the membership before and after the read, because a removal may not have reached this node
- * yet.
+ * Runs a read that only members may do. Checks the membership before and after it, because a
+ * removal may not have reached this node yet.
  */
 async function readAsMember<T>(
   session: Session,

@@ -13,7 +13,10 @@ const ROWS_PER_FRAME = 4;
 const COPIES_PER_FRAME = 2;
 /** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
-/** On Redis, the node sends a SUBSCRIBE for a user it did not watch, and later an UNSUBSCRIBE. */
+/**
+ * Number of watches started or ended per frame of work. On Redis, the node sends a SUBSCRIBE for a
+ * user it did not watch, and later an UNSUBSCRIBE.
+ */
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
@@ -252,7 +255,6 @@ export class Admission {
   #isPaid = false;
   /** Milliseconds to wait if the last request was refused, otherwise 0. */
   waitMs = 0;
-  /** Size of the last request. */
   bytes = 0;
 
   constructor(rate: ConnectionRate) {
@@ -363,8 +365,8 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
 }
 
 /**
- * First frames up to this size are not counted and need not wait for their turn: opening a
- * connection costs more than a scan.
+ * Size up to which first frames are not counted and need not wait for their turn, because opening a
+ * connection costs more than scanning them.
  */
 export const SMALL_GREETING_BYTES = 8192;
 /** Lets a hundred clients of a network, each with a thousand resume points, log in at once. */

@@ -8,7 +8,10 @@ import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
-/** Each reply may be as large as a quarter of `client.maxBufferedBytes`. */
+/**
+ * Maximum number of concurrent reads. Each reply may be as large as a quarter of
+ * `client.maxBufferedBytes`.
+ */
 const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each may examine all conversations of the user. */
 const LISTS_AT_ONCE = 1;
@@ -63,8 +66,8 @@ export class Reads {
   }
 
   /**
-   * Rejects a conversation list with `rate_limited` while earlier work has left the budget in debt,
-   * because the work of a list is known only after it ran.
+   * Runs a read when a slot is free. Rejects a conversation list with `rate_limited` while earlier
+   * work has left the budget in debt, because the work of a list is known only after it ran.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {

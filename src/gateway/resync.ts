@@ -45,7 +45,7 @@ export class SessionResync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /** Calls of one event-loop turn share a read. */
+  /** Updates the sessions of a user. Calls of one event-loop turn share a read. */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);
@@ -61,7 +61,7 @@ export class SessionResync {
     void this.#untilDone(session, () => pullInbox(session, this.#inbox));
   }
 
-  /** A session that has not joined yet is updated after the join. Never rejects. */
+  /** Updates the groups of a session, after the join if it has not joined yet. Never rejects. */
   async updateMemberships(session: Session): Promise<void> {
     session.membershipsStale = true;
     if (!session.hasJoined || this.#syncing.has(session)) return;
@@ -119,7 +119,10 @@ export class SessionResync {
     );
   }
 
-  /** Stops if a membership changes meanwhile, and the caller then reads the groups again. */
+  /**
+   * Makes the session join and leave groups. Stops if a membership changes meanwhile, and the
+   * caller then reads the groups again.
+   */
   async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#ports;

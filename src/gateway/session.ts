@@ -130,8 +130,8 @@ export class Session {
   /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * Held items may use more memory than this, because a small payload from Redis can keep a block
-   * of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
+   * Maximum size of held items. They may use more memory than this, because a small payload from
+   * Redis can keep a block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -175,7 +175,9 @@ export class Session {
     this.#awaitAcks(push);
   }
 
-  /** `key` must include the wire format. */
+  /**
+   * Pushes frames that are encoded once for several sessions. `key` must include the wire format.
+   */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
@@ -273,7 +275,10 @@ export class Session {
     this.#personalPositions.set(key, { messageSeq, messageId });
   }
 
-  /** Compares the id as well as the seq, because a fail-over may have reused the seq. */
+  /**
+   * Returns true if the client lacks a personal message. Compares the id as well as the seq,
+   * because a fail-over may have reused the seq.
+   */
   lacks({ key, messageId, messageSeq }: Message): boolean {
     const position = this.#personalPositions?.get(key);
     if (position === undefined || messageSeq === 0) return true;
@@ -301,7 +306,7 @@ export class Session {
     return lacked;
   }
 
-  /** The client of a replaced session gets only the close code. */
+  /** Ends the session. The client of a replaced session gets only the close code. */
   end(reason: CloseReason): void {
     if (this.#ended !== undefined) return;
     this.#ended = reason;
@@ -319,8 +324,9 @@ export class Session {
   }
 
   /**
-   * Keeps the highest seq, because notifications of leaving and rejoining may arrive after messages
-   * that were sent since the user rejoined.
+   * Remembers the position in a group that the user has left. Keeps the highest seq, because
+   * notifications of leaving and rejoining may arrive after messages that were sent since the user
+   * rejoined.
    */
   rememberSeq(channelId: string, position: GroupPosition): void {
     this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);

@@ -43,7 +43,10 @@ export function deliverMessage(
   return count;
 }
 
-/** Returns the number of sessions of both users, including those that already have the event. */
+/**
+ * Pushes an event to both users. Returns the number of their sessions, including those that already
+ * have the event.
+ */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;
   for (const uid of pairOf(event)) {
@@ -67,7 +70,10 @@ export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): numbe
   return count;
 }
 
-/** Skips sessions that wait for their CONNACK, because they will read the current state later. */
+/**
+ * Pushes a changed conversation to the user's sessions. Skips sessions that wait for their CONNACK,
+ * because they will read the current state later.
+ */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,
   sessionsOf: SessionsOf,

@@ -36,7 +36,7 @@ interface Requested {
 }
 
 interface OfflinePush {
-  /** Time on the clock of `performance.now`. */
+  /** Time of the push, on the clock of `performance.now`. */
   dueMs: number;
   /** Reads the state of the user again when the push is due, if the user was offline before. */
   timer: NodeJS.Timeout | undefined;
@@ -220,8 +220,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Skips sessions that still wait for the first state, because the reply to their request will
-   * contain it.
+   * Pushes changed states to the watchers. Skips sessions that still wait for the first state,
+   * because the reply to their request will contain it.
    */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
