@@ -1,6 +1,6 @@
-// A map with a maximum size, which drops its oldest entry when it is full.
+// A map with a maximum size, which drops its oldest entry when it is full. The age of an entry
+// counts from its first `set` or its last `renew`.
 
-/** The age of an entry counts from its first `set` or its last `renew`. */
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();
   readonly #max: number;

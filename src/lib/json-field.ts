@@ -17,7 +17,10 @@ interface FieldText {
   readonly depth: number;
 }
 
-/** If several fields have the name `name`, the last one counts, as in `JSON.parse`. */
+/**
+ * Returns the text of a field's value, `undefined` if there is no such field. If several fields
+ * have the name `name`, the last one counts, as in `JSON.parse`.
+ */
 export function fieldText(text: string, name: string): FieldText | undefined {
   let field: FieldText | undefined;
   let at = skipSpace(text, 0) + 1;

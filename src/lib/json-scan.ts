@@ -228,7 +228,7 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (letter >= 0x61 && letter <= 0x66);
 }
 
-/** Creates no new string. */
+/** Compares a name without creating a string. */
 function isName(bytes: Uint8Array, from: number, name: string): boolean {
   let at = from + 1;
   for (let i = 0; i < name.length; i++) {

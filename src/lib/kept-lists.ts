@@ -10,7 +10,7 @@ export class KeptLists<Item> {
   #length = 0;
   readonly #reads = new Map<string, Read>();
 
-  /** `maxLength` is the maximum number of items of all lists, where a list counts as one more. */
+  /** `maxLength` limits the number of items of all lists, plus one for each list. */
   constructor(maxLength: number) {
     this.#maxLength = maxLength;
   }

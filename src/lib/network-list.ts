@@ -27,7 +27,10 @@ export function parseNetwork(text: string): Network | undefined {
   return prefix <= bits ? { address, prefix, family } : undefined;
 }
 
-/** Returns the notation of RFC 5952, without a zone. An IPv4-mapped address becomes IPv4. */
+/**
+ * Returns an address in the notation of RFC 5952, without a zone, `undefined` if the text is not an
+ * address. An IPv4-mapped address becomes IPv4.
+ */
 export function canonicalAddress(text: string): string | undefined {
   if (isIPv4(text)) return text;
   if (!isIPv6(text)) return undefined;

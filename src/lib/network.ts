@@ -1,6 +1,9 @@
 // Reduces the address of a client to the part that the client cannot easily change. Pure functions.
 
-/** A host can use every address that begins with the first 64 bits of its IPv6 address. */
+/**
+ * Returns the network of an address. For IPv6 it consists of the first 64 bits, because a host can
+ * use every address that begins with them.
+ */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");

@@ -55,7 +55,10 @@ export class TimeSlice {
     this.#ms = Math.max(this.#minMs, Math.min(share, MAX_MS));
   }
 
-  /** Rejects with the first error after all calls have started. */
+  /**
+   * Calls `step` for each item, in slices. Rejects with the first error after all calls have
+   * started.
+   */
   async each<Item, Result>(
     items: Iterable<Item>,
     step: (item: Item) => Promise<Result>,

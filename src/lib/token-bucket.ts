@@ -23,7 +23,10 @@ export class TokenBucket {
     this.#refilledAtMs = nowMs;
   }
 
-  /** Returns 0 or, if there is not one token, the time to wait in milliseconds. */
+  /**
+   * Charges the cost and returns 0. If there is not one token, returns the time to wait in
+   * milliseconds.
+   */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
     if (waitMs === 0) this.charge(cost);

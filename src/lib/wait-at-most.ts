@@ -1,10 +1,10 @@
 // Waits for a promise for a limited time.
 
-/** `work` continues after the time has passed. */
+/** Settles with `work`, or resolves after `ms`. `work` continues after that time. */
 export async function waitAtMost(work: Promise<unknown>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const limit = new Promise<void>((resolve) => {
-    // After a long turn the timer fires before the input that has arrived is read.
+    // After a long turn, the timer would otherwise fire before the input that has arrived is read.
     timer = setTimeout(() => setImmediate(resolve), ms);
   });
   try {
