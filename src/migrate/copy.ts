@@ -34,8 +34,8 @@ export interface CopyPorts {
 }
 
 /**
- * Throws `internal` if Redis differs from the folder: a `StuckMoveError` if the previous attempt
- * found the same differences.
+ * Copies all tables and compares both sides. Throws `internal` if Redis differs from the folder: a
+ * `StuckMoveError` if the previous attempt found the same differences.
  */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
@@ -68,7 +68,10 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/** `differing` is "" if both sides are equal, and the same text for the same differences. */
+/**
+ * Compares both sides. `differing` is "" if they are equal, and the same text for the same
+ * differences.
+ */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],
@@ -108,7 +111,7 @@ async function compare(
 
 type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
 
-/** The next page is read while the current one is being processed. */
+/** Calls `handle` for each page, and reads the next page meanwhile. */
 async function eachPage(
   { assertGoing }: Pick<CopyPorts, "assertGoing">,
   pages: Iterable<Page>,

@@ -66,15 +66,18 @@ export class Lease {
   }
 
   /**
-   * Must be called after work that blocked the event loop. Acquires an expired lease again. Throws
-   * `unavailable` if another process holds the lease.
+   * Renews the lease, or acquires it again if it has expired. Must be called after work that
+   * blocked the event loop. Throws `unavailable` if another process holds the lease.
    */
   async renew(): Promise<void> {
     await this.#acquire("take");
     this.assertHeld();
   }
 
-  /** Redis may still run a write that got no reply, so `release` then lets the lease expire. */
+  /**
+   * Records that a write got no reply. Redis may still run the write, so `release` then lets the
+   * lease expire.
+   */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
   }
@@ -87,7 +90,10 @@ export class Lease {
     await this.#callScript(0, "keep").catch(() => false); // the lease expires
   }
 
-  /** Reads the clocks of the servers first, so that no fence is later than the end of the lease. */
+  /**
+   * Acquires or renews the lease. Reads the clocks of the servers first, so that no fence is later
+   * than the end of the lease.
+   */
   async #acquire(how: "take" | "keep"): Promise<boolean> {
     const calledAtMs = performance.now();
     const fences = new Map<Server, number>();

@@ -25,7 +25,7 @@ import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 const NO_TEXT = streamPayload("");
 /** Length of an inboxSeq in `inboxOrder`. */
 const SEQ_DIGITS = 15;
-/** Age of an end above which it is not moved. */
+/** Age above which the end of a stream is not migrated. */
 const MAX_AWAY_MS = 7 * 86_400_000;
 
 function sweepFact(
@@ -76,7 +76,10 @@ function recordOf(message: Message): Buffer {
   return encodeRecord({ ...message, clientMsgNo }, timestampMs);
 }
 
-/** `head`: 0 if the channel never stored a message. `edges`: `undefined` if it stores none now. */
+/**
+ * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message. `edges`
+ * is `undefined` if it stores none now.
+ */
 export function headFacts(
   context: MoveContext,
   row: {
@@ -186,7 +189,10 @@ export function streamFacts(
   ];
 }
 
-/** Older ends are not moved, because few clients are away for so long. */
+/**
+ * Returns the facts of a stream's end. Older ends are not migrated, because few clients are away
+ * for so long.
+ */
 function endFacts(
   { link: { keys }, clock }: MoveContext,
   { snapshot, endedMs }: SourceStream,

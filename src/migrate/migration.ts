@@ -54,7 +54,6 @@ export interface MoveEvents
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
-  /** Receives the reports about times during which Redis cannot be used. */
   /** Receives sentences about a Redis that can be used but whose configuration is risky. */
   readonly onWarning?: (warning: string) => void;
   readonly onOutage: (report: OutageReport) => void;
@@ -79,7 +78,10 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Longer than the longest pause between two attempts plus the time to open the folder. */
+/**
+ * Default of `abandonedAfterMs`: longer than the longest pause between two attempts plus the time
+ * to open the folder.
+ */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -262,7 +264,7 @@ export class Migration {
     return true;
   }
 
-  /** Returns false if another process copies the data or has copied it. */
+  /** Makes one attempt. Returns false if another process copies the data or has copied it. */
   async #attempt(link: RedisLink): Promise<boolean> {
     const lease = new Lease(link);
     if (!(await lease.acquire())) return false;
@@ -363,7 +365,10 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /** Ignores errors, because they are reported when the folder is opened. */
+  /**
+   * Reads the summary of the folder. Ignores errors, because they are reported when the folder is
+   * opened.
+   */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#summary = await this.#readFolder().catch(() => undefined);

@@ -133,8 +133,9 @@ interface EntryOptions {
 
 /**
  * Returns the existing record, or creates one. If nodes are registered, waits for the greatest
- * `cluster.deadAfterMs` before it creates a record, to see whether one of them is live. Throws `internal` if the
- * migration must not start, and `unavailable` if the lease or the new record is lost.
+ * `cluster.deadAfterMs` before it creates a record, to see whether one of them is live. Throws
+ * `internal` if the migration must not start, and `unavailable` if the lease or the new record is
+ * lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;
