@@ -10,7 +10,7 @@ const MAX_QUEUED_BYTES = 1_048_576;
 const RESUME_BYTES = MAX_QUEUED_BYTES / 2;
 const MAX_CHUNK_BYTES = 65_536;
 const RETRY_MS = 10;
-/** Pause after another error, such as a full disk. */
+/** Pause after an error other than a full destination, for example a full disk. */
 const ERROR_RETRY_MS = 1000;
 /** Maximum time for which the exit of the process waits for a reader. */
 export const LAST_FLUSH_MS = 500;
@@ -141,7 +141,10 @@ function reopenTerminal(fd: number): number | undefined {
   }
 }
 
-/** Node.js has no function for this, but creating a Socket switches to non-blocking writes. */
+/**
+ * Switches the descriptor to non-blocking writes. Node.js has no function for this, but creating a
+ * Socket does it.
+ */
 function setNonBlocking(fd: number): boolean {
   try {
     const stats = fstatSync(fd);

@@ -32,7 +32,7 @@ export function logForm(
   return output.isTerminal && output.mayHaveColours ? "coloured" : "pretty";
 }
 
-/** Variable data belongs in fields, not in the message. */
+/** Creates the logger. Variable data belongs in fields, not in the message. */
 export function createLogger(options: LogOptions, destination: DestinationStream): Logger {
   const { form = "json" } = options;
   const mask = maskerOf(options.secrets ?? []);

@@ -5,7 +5,7 @@ import { printable } from "../lib/printable.ts";
 
 /** Fields of every line that say nothing to a person who looks at one process. */
 const HIDDEN: ReadonlySet<string> = new Set(["pid", "hostname", "node"]);
-/** A value that is shown without quotes. */
+/** Matches a value that is shown without quotes. */
 const PLAIN = /^[\w.,:;/@%+*()[\]-]+$/;
 const WITH_STACK: ReadonlySet<string> = new Set(["error", "fatal"]);
 const LEVEL_WIDTH = 5;
@@ -18,7 +18,7 @@ const COLOURS: Readonly<Record<string, string>> = {
   fatal: "\u001b[1;31m",
 };
 
-/** Returns a line that is not a JSON object unchanged. */
+/** Formats a line of the log. A line that is not a JSON object is returned unchanged. */
 export function prettyLine(json: string, isColoured: boolean): string {
   const fields = fieldsOf(json);
   if (fields === undefined) return json;
@@ -52,7 +52,6 @@ function fieldsOf(json: string): Readonly<Record<string, unknown>> | undefined {
   }
 }
 
-/** Returns the local time of day. */
 function timeOf(time: unknown): string {
   const date = new Date(String(time));
   const digits = (value: number, width = 2) => String(value).padStart(width, "0");
