@@ -286,7 +286,7 @@ export type Push =
       /** Position in the inbox, 0 if the command needs no acknowledgement. */
       readonly inboxSeq: number;
       readonly message: Message;
-      /** As for a message. */
+      /** True for the sender's own devices. */
       readonly isOwn?: boolean;
     }
   | {

@@ -1,5 +1,5 @@
-// Converts the params of a request of the extended form to an operation. Throws
-// only FrameError. The fields are described in docs/protocol/jsonrpc.md.
+// Converts the params of a request of the extended form to an operation. Throws only FrameError.
+// The fields are described in docs/protocol/jsonrpc.md.
 
 import {
   DEVICE_FLAGS,

@@ -99,7 +99,6 @@ function documentAt(data: Uint8Array, from: number): DocumentBytes {
   return { bytes: data.subarray(from), values };
 }
 
-/** Returns the index of the closing quote. */
 function endOfString(data: Uint8Array, from: number): number {
   const { length } = data;
   for (let at = from + 1; at < length; at++) {

@@ -34,7 +34,10 @@ interface FirstMessage {
   readonly resumeText: Uint8Array | undefined;
 }
 
-/** Returns `undefined` if the message exceeds a limit or contains several documents. */
+/**
+ * Reads the first message. Returns `undefined` if the message exceeds a limit or contains several
+ * documents.
+ */
 export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   const short: Uint8Array[] = [];
   let resumeText: Uint8Array | undefined;
@@ -81,7 +84,10 @@ export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   return { document: parseDocument(document.bytes), resumeText };
 }
 
-/** Returns `undefined` above `maxDepth` levels or `MAX_BRACKETS` objects and lists. */
+/**
+ * Returns the end of a list, `undefined` above `maxDepth` levels or `MAX_BRACKETS` objects and
+ * lists.
+ */
 function endOfList(data: Uint8Array, from: number, maxDepth: number): number | undefined {
   let depth = 0;
   let brackets = 0;

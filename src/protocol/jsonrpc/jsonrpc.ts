@@ -1,6 +1,7 @@
 // JSON-RPC 2.0 over a WebSocket, server side, in two forms: the extended form, which a client
-// selects with `protocol` in connect, and a plain form for all other clients (view.ts). The gateway replies to each request once and limits how many are open. The responses to
-// a batch are collected and sent together.
+// selects with `protocol` in connect, and a plain form for all other clients (view.ts). The gateway
+// replies to each request once and limits how many are open. The responses to a batch are collected
+// and sent together.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { fieldText } from "../../lib/json-field.ts";
@@ -47,7 +48,7 @@ const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} valu
 /** Maximum length of the JSON text of a request's id or method, which may be escaped. */
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
-/** Part of a frame above the limit in which its id is looked for. */
+/** Number of bytes at the start of a too large frame in which its id is searched. */
 const LARGE_HEAD_BYTES = 1024;
 
 const OPEN_OBJECT = 0x7b;
@@ -189,7 +190,10 @@ class JsonRpcCodec implements Codec {
     return readResumePoints(params, this.#limits);
   }
 
-  /** Reads only the id and the method. Returns `undefined` if no response is expected. */
+  /**
+   * Returns the refusal of a request, of which only the id and the method are read. Returns
+   * `undefined` if no response is expected.
+   */
   #refuseUnread(
     bytes: Uint8Array,
     code: "rate_limited" | "too_large",
@@ -201,7 +205,10 @@ class JsonRpcCodec implements Codec {
     return new FrameError(code, this.#register({ ...request, batch }), message);
   }
 
-  /** The id in the response is null if it does not stand in the first KiB. */
+  /**
+   * Returns the refusal of a frame above the limit. The id in the response is null if it is not in
+   * the first KiB.
+   */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
     const request = readHead(data.subarray(0, LARGE_HEAD_BYTES));
     return new FrameError("too_large", this.#register(request), largeFrameMessage(maxFrameBytes));
@@ -353,7 +360,10 @@ function readHead(bytes: Uint8Array): Pick<OpenRequest, "id" | "method"> {
   };
 }
 
-/** Returns `undefined` if the field is absent, too long, cut off or not valid JSON. */
+/**
+ * Returns the value of a short field, `undefined` if it is absent, too long, truncated or not valid
+ * JSON.
+ */
 function shortField(object: string, name: string): unknown {
   try {
     const text = fieldText(object, name)?.text ?? "";

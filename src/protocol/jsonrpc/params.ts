@@ -43,7 +43,10 @@ export class Params {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /** A missing field has the value `absent`, if that is given, and is otherwise an error. */
+  /**
+   * Reads an integer from 0 to `max`. A missing field has the value `absent`, if that is set, and
+   * is otherwise an error.
+   */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
@@ -122,7 +125,7 @@ export class Params {
     });
   }
 
-  /** Returns 0 if the string is too large to be an id of this broker. */
+  /** Reads a message id. Returns 0 if the string is too large to be an id of this broker. */
   messageId(): number {
     const value = this.#value("messageId");
     if (isUint(value)) return value;
@@ -133,7 +136,10 @@ export class Params {
     throw this.#mismatch("messageId", "an unsigned integer or a string of digits");
   }
 
-  /** If the field is an object, the payload is its unchanged text [decisions: A payload's text]. */
+  /**
+   * Reads the payload. If the field is an object, the payload is its unchanged text [decisions: A
+   * payload's text].
+   */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =

@@ -22,7 +22,10 @@ import { FrameReader } from "./reader.ts";
 
 export type ServerFrame = Reply | Push;
 
-/** If the FrameError is not `fatal`, the frame is from a newer server and must be ignored. */
+/**
+ * Decodes a frame. If it throws a FrameError that is not `fatal`, the frame is from a newer server
+ * and must be ignored.
+ */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);
   const op = reader.uint("op");

@@ -57,7 +57,10 @@ export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Oper
 const nothing = () => undefined;
 const NO_POINTS: readonly ResumePoint[] = [];
 
-/** Does not read bytes after the known fields. `accept` decodes a copy of the whole frame. */
+/**
+ * Creates a decoder for CONNECT. It does not read bytes after the known fields. `accept` decodes a
+ * copy of the whole frame.
+ */
 export function createConnectDecoder(
   limits: RequestLimits,
   decode: (data: Uint8Array) => Operation,
@@ -88,7 +91,10 @@ export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
-/** If `op` or `ref` is invalid, the frame is malformed, but the connection continues. */
+/**
+ * Reads `op` and `ref`. If one of them is invalid, the frame is malformed, but the connection
+ * continues.
+ */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
     const op = reader.uint("op", 127);

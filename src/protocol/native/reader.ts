@@ -105,7 +105,7 @@ export class FrameReader {
     return items;
   }
 
-  /** Fields that `read` does not read are skipped. */
+  /** Reads an array as a record. Fields that `read` does not read are skipped. */
   tuple<T>(field: string, read: () => T): T {
     const outerRemaining = this.#enter(field);
     const value = read();
@@ -132,7 +132,10 @@ export class FrameReader {
     return token;
   }
 
-  /** A type outside the protocol makes the whole frame invalid. */
+  /**
+   * Returns the error for a value of a wrong type. A type outside the protocol makes the whole
+   * frame invalid.
+   */
   #mismatch(token: number, field: string, expected: string): FrameError {
     return isForeign(token)
       ? this.#foreignType()
@@ -197,7 +200,10 @@ export class FrameReader {
     }
   }
 
-  /** Each value has at least one byte, so `count` cannot exceed the number of remaining bytes. */
+  /**
+   * Returns the number of items of an array, `undefined` if the value is not an array. Each item
+   * has at least one byte, so `count` cannot exceed the number of remaining bytes.
+   */
   #arrayHeader(token: number): number | undefined {
     let count: number;
     if (token >= 0x90 && token <= 0x9f) count = token & 15;
@@ -239,7 +245,10 @@ function isForeign(token: number): boolean {
   );
 }
 
-/** For ids, reading eight bytes per step takes a third of the time of the platform's decoder. */
+/**
+ * Returns the text if it is ASCII, else `undefined`. For ids, reading eight bytes per step takes a
+ * third of the time of the platform's decoder.
+ */
 function asciiText(bytes: Uint8Array, start: number, end: number): string | undefined {
   let text = "";
   let offset = start;
