@@ -49,7 +49,10 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
-/** A client of a Cluster cannot subscribe. Throws `UnusableRedis` if redis.url cannot be parsed. */
+/**
+ * Creates a client. A client of a Cluster cannot subscribe. Throws `UnusableRedis` if redis.url
+ * cannot be parsed.
+ */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const address = addressOf(settings);
   const { hosts, database } = address;
@@ -213,7 +216,10 @@ function reportLoading(client: Redis): Redis {
   return client;
 }
 
-/** Counts commands that have timed out too, because a server that hangs may still run them. */
+/**
+ * True if no more commands may be sent on the connection. Also counts commands that have timed out,
+ * because a server that hangs may still run them.
+ */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
   // of the Cluster is being opened.
@@ -233,7 +239,10 @@ export interface SendOptions {
   readonly isGathered?: boolean;
 }
 
-/** `name` must be in lower case. The reply is a `Buffer`, a number, null or an array of these. */
+/**
+ * Sends a command. `name` must be in lower case. The reply is a `Buffer`, a number, null or an
+ * array of these.
+ */
 export function send(
   client: Redis,
   name: string,

@@ -188,7 +188,10 @@ class Refusals {
   }
 }
 
-/** If scripts could not be run or loaded, their commands were not checked and are included. */
+/**
+ * Returns the rights that a command needs. If scripts could not be run or loaded, their commands
+ * were not checked and are included.
+ */
 function rightsFor(command: string): readonly string[] {
   const right = `+${command.toLowerCase()}`;
   if (command === "ssubscribe") return [right, "+sunsubscribe"];

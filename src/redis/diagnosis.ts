@@ -1,6 +1,6 @@
-// Finds out why a server closes connections or does not answer, if ioredis cannot tell: it writes at
-// once, and when the server closes the connection meanwhile, the system drops what the server has
-// said before. Keeps no state.
+// Finds out why a server closes connections or does not answer. ioredis cannot tell: it writes at
+// once, and if the server closes the connection meanwhile, the system drops what the server has
+// sent. Keeps no state.
 
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";

@@ -25,7 +25,6 @@ export class UnusableRedis extends Error {
 
 /** Thrown if Redis cannot be used now but may be usable later. The message says what to do. */
 export class RedisAway extends Error {
-  /** The message without addresses of the network. */
   readonly publicMessage: string;
 
   constructor(message: string, publicMessage = message.replace(SERVER, "")) {
@@ -84,7 +83,10 @@ function originOf(error: unknown): unknown {
   return error.message === ERRORS[error.code].message ? originOf(cause) : error;
 }
 
-/** Returns the message without places in scripts and libraries, and without a full stop. */
+/**
+ * Returns the message of an error, without positions in scripts, additions of libraries and a final
+ * full stop.
+ */
 function textOf(error: unknown): string {
   // Node.js throws an error without a message if none of the addresses of a name can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };

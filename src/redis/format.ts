@@ -71,7 +71,10 @@ export async function checkPassword(
   }
 }
 
-/** A replica may accept writes, but it deletes them when it next synchronizes with its primary. */
+/**
+ * Throws a `RedisAway` if the server is a replica. A replica may accept writes, but it deletes them
+ * when it next synchronizes with its primary.
+ */
 export function assertPrimary(info: string): void {
   if (!/^role:slave\b/m.test(info)) return;
   throw new RedisAway(sentenceAbout(REPLICA));
@@ -114,12 +117,12 @@ export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
 }
 
 /**
- * Marks the prefix as used by Jindou if it has no mark yet. Returns the mark, which is another one
- * after Redis was emptied. Throws an `UnusableRedis` if this build cannot use the data.
+ * Returns the mark of the prefix, and marks the prefix as used by Jindou if it has no mark yet. The
+ * mark changes when Redis is emptied. Throws an `UnusableRedis` if this build cannot use the data.
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");
-  const id = randomBytes(8).toString("hex"); // differs after Redis was emptied
+  const id = randomBytes(8).toString("hex");
   const newMark = `jindou ${FORMAT} ${id}`;
   const mark = await client.set(key, newMark, "NX", "GET").then(
     (former) => former ?? newMark,

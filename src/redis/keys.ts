@@ -14,7 +14,10 @@ import type { ClusterEvent } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { crc32 } from "../lib/crc32.ts";
 
-/** Part of the data format: on a Redis Cluster, 6 bits of every message id contain the bucket. */
+/**
+ * Number of buckets. It is part of the data format: on a Redis Cluster, 6 bits of every message id
+ * contain the bucket.
+ */
 export const BUCKETS = 64;
 
 export function bucketOf(key: ChannelKey): number {

@@ -219,8 +219,8 @@ export class RedisLink {
   }
 
   /**
-   * Throws `RedisAway` if Redis cannot be used now; a later call then tries again. Throws
-   * `UnusableRedis` if waiting does not help.
+   * Connects to Redis and checks it. Throws `RedisAway` if Redis cannot be used now; a later call
+   * then tries again. Throws `UnusableRedis` if waiting does not help.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -509,7 +509,9 @@ export class RedisLink {
     });
   }
 
-  /** If the user lacks a right, the link is down until the right is granted. */
+  /**
+   * Checks the rights of the user. If one is missing, the link is down until the right is granted.
+   */
   #checkRights(): void {
     const now = performance.now();
     if (this.#status !== "up" || now - this.#rightsCheckedMs < WATCH_MS) return;
@@ -521,8 +523,8 @@ export class RedisLink {
   }
 
   /**
-   * Keeps the link down until the server and its data are checked. After a reconnect, the data may
-   * belong to another program.
+   * Checks the server and its data, and keeps the link down meanwhile. After a reconnect, the data
+   * may belong to another program.
    */
   #reopen(): void {
     if (this.#status === "closed") return;

@@ -47,7 +47,10 @@ export async function cannotRun(
   await waitAtMost(closed, Math.max(0, untilMs - performance.now()));
 }
 
-/** Without the right to run CLIENT INFO and CLIENT KILL, `cannotRun` resolves only at `untilMs`. */
+/**
+ * Reads the filters of the connection. Without the right to run CLIENT INFO and CLIENT KILL,
+ * `cannotRun` resolves only at `untilMs`.
+ */
 async function identify(client: Redis, connection: Connection): Promise<void> {
   try {
     const info = String(await send(client, "client", ["info"], {}));

@@ -5,7 +5,6 @@ import { BrokerError, type ErrorCode } from "../broker/errors.ts";
 import { precisionOf } from "./causes.ts";
 import { causeOf, isExplained, type RedisAway, startFailure } from "./errors.ts";
 
-/** One line for the log. */
 export interface OutageReport {
   readonly message: string;
   readonly isOver: boolean;
@@ -33,7 +32,6 @@ interface CurrentOutage {
   /** Precision of the reason. A less precise one does not replace it before the next report. */
   precision: number;
   failures: number;
-  /** Time of the last report. */
   reportedMs: number;
   /** Number of failures at the last check. */
   checkedFailures: number;

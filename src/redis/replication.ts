@@ -32,7 +32,7 @@ export class ReplicationBarrier {
   }
 
   /**
-   * Must be called before several writes to any primaries. The returned function waits like `wait`
+   * Starts to watch the primaries before several writes. The returned function waits like `wait`
    * for all primaries that are connected. It throws `unavailable` if a connection was lost since
    * this call, because the primary may have been replaced by a server without the writes.
    */

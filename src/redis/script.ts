@@ -16,14 +16,11 @@ export interface Script {
   /** True if the script may change data. Such a script is called with a deadline. */
   readonly isWriting: boolean;
   inDatabase(database: number): Script;
-  /** Replaces the lines of the script in an error message with those of the Lua files. */
   withFileLines(message: string): string;
 }
 
-/** Placeholder in Lua files for the part of a topic's name that contains its database. */
 const DATABASE = /@DATABASE\b/g;
 
-/** Folder of the rooms, each of which has its Lua files. */
 const SOURCES = new URL("..", import.meta.url);
 const SHARED = new URL("./lua/shared.lua", import.meta.url);
 
@@ -53,7 +50,6 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
   return inDatabase(0);
 }
 
-/** A file, or generated text, that a script contains. */
 interface Section {
   /** Path of the file, which begins with `src/`. */
   readonly path: string;
@@ -66,10 +62,10 @@ function sectionOf(source: URL | string): Section {
   return { path, text: readFileSync(source, "utf8") };
 }
 
-/** Matches a line of a script in the error messages of Redis. */
+/** Matches the number of a script's line in an error message of Redis. */
 const SCRIPT_LINE = /@?\buser_script:(\d+)/g;
 
-/** Returns the file and the line of a line of the reduced script, which counts from 1. */
+/** Returns the file and line of a line of the reduced script, which counts from 1. */
 function placeOf(
   scriptLine: number,
   lines: readonly string[],
@@ -121,7 +117,7 @@ export const READ_COMMANDS: ReadonlySet<string> = new Set(
 );
 const COMMAND_CALL = /redis\.p?call\((?:'(\w+)')?/g;
 
-/** A call whose command is not a literal may be any command. */
+/** Returns true if the script may write. A command that is not a literal may be any command. */
 function writes(source: string): boolean {
   return [...source.matchAll(COMMAND_CALL)].some(
     ([, command]) => !READ_COMMANDS.has(command ?? ""),
@@ -135,7 +131,6 @@ function reduced(source: string): readonly string[] {
   return withoutUnused(withForwards(withConstants(code))).split("\n");
 }
 
-/** Returns as many line breaks as the text has. */
 function lineBreaks(text: string): string {
   return "\n".repeat(text.split("\n").length - 1);
 }

@@ -14,7 +14,7 @@ interface Sample {
   readonly arrivedMs: number;
 }
 
-/** The best of the newest samples is used: a delayed reply gives a time that is too early. */
+/** Number of samples of which the best is used: a delayed reply gives a time that is too early. */
 const SAMPLES = 3;
 /** Number of TIME requests to a server within `maxAgeMs`, unless the interval is at a bound. */
 const SAMPLES_PER_AGE = 4;
@@ -71,7 +71,10 @@ export class ServerClocks {
     return asking;
   }
 
-  /** Rejects with the errors of ioredis, or `UnusableRedis` for a time after `LATEST_TIME_MS`. */
+  /**
+   * Asks the server for its time. Rejects with the errors of ioredis, or with `UnusableRedis` for a
+   * time after `LATEST_TIME_MS`.
+   */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
@@ -135,8 +138,8 @@ export class ServerClocks {
   }
 
   /**
-   * Asks the server for its time. Otherwise a node that was busy for longer than `maxAgeMs` would
-   * reject its next write.
+   * Asks the server for its time if it is unknown. Otherwise a node that was busy for longer than
+   * `maxAgeMs` would reject its next write.
    */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);

@@ -90,7 +90,7 @@ const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
 const MAX_EXTRA = 4;
 const STRINGS_PER_MESSAGE = 3;
-// First bytes of the MessagePack types that Lua in Redis writes.
+// Bytes that begin the MessagePack types that Lua in Redis writes.
 const FIXED_LIST = 0x90;
 const LIST_16 = 0xdc;
 const FIXED_STRING = 0xa0;
@@ -192,7 +192,6 @@ function passthroughOf(fields: readonly unknown[]): Passthrough | undefined {
   return { setting: uint(fields[11]), topic: text(fields[12]) };
 }
 
-/** Copies bytes into the memory pool of `Buffer`, because separate memory costs much more. */
 function copied(bytes: Uint8Array): Uint8Array {
   const { buffer, byteOffset, length } = Buffer.from(bytes);
   return new Uint8Array(buffer, byteOffset, length);
@@ -566,7 +565,7 @@ function label(value: unknown): string | undefined {
 function uint(value: unknown): number {
   if (!Number.isSafeInteger(value) || (value as number) < 0)
     throw unreadable("a number is out of range");
-  return value as number; // checked above
+  return value as number;
 }
 
 function positive(value: number): number {
