@@ -15,7 +15,6 @@ import type { Listener, TopicPublisher } from "./transport/types.ts";
 
 /** Fraction of the drain time for disconnecting clients. The rest is for calls in progress. */
 const DRAIN_SHARE = 0.8;
-/** Time for closing the store after a failed start. */
 const CLOSE_STORE_MS = 5000;
 /** Time for the last replies, which are sent at the end of a turn of the event loop. */
 const LAST_REPLIES_MS = 5;
@@ -125,7 +124,10 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     return { ...apiPorts, clientPort };
   }
 
-  /** Without a clean stop, the next start would check the whole database. */
+  /**
+   * Closes the store and throws `failure`. Without a clean stop, the next start would check the
+   * whole database.
+   */
   async function closeStore(failure: unknown): Promise<never> {
     const closed = node.store.close().catch(() => undefined); // `failure` is reported
     await waitAtMost(closed, CLOSE_STORE_MS);
@@ -175,14 +177,13 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
 
 /**
  * Returns true if another node can accept this node's clients, or if that is unknown. Only then are
- * the disconnects spread over the drain. Without another node, the clients would just be offline
- * for longer.
+ * the disconnects spread over the drain: otherwise they only lengthen the outage.
  */
 async function hasSuccessor({ cluster }: Node): Promise<boolean> {
   try {
     const [, ...others] = await cluster.nodes();
     return others.some(({ isDraining }) => !isDraining);
   } catch {
-    return true; // unknown, because Redis is unreachable
+    return true;
   }
 }

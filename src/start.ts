@@ -72,7 +72,7 @@ export async function startNode(config: Config, version: string, newStore = fals
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS - 2 * LAST_FLUSH_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
-    if (stopping.isRequested()) return undefined; // a signal ended the wait for a migration
+    if (stopping.isRequested()) return undefined;
     const isExplained =
       err instanceof StartError || (err instanceof BrokerError && err.cause === undefined);
     const isShownOnce = form !== "json" && process.stderr.isTTY; // the caller prints the reason

@@ -41,7 +41,6 @@ const MAX_WATCHED_UIDS = 200;
 const MAX_COMMAND_ACKS = 1000;
 const MAX_LOGGED_LOGINS = 1000;
 
-/** The login time of a session (`since`) is in microseconds. */
 const US_PER_MS = 1000;
 
 const RETRY_MS = 1000;
@@ -55,7 +54,9 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/** `topics.publisher` is set later: the listener needs the gateway, which needs these parts. */
+/**
+ * Creates the delivery. `topics.publisher` is set later, because the listener needs these parts.
+ */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
@@ -143,7 +144,10 @@ export function createNodeGateway(
   return { ...gateway, endpoint, facts };
 }
 
-/** Logs each user and device flag once, because a client may repeat its login. */
+/**
+ * Returns a function that logs refused logins. Each user and device flag is logged once, because a
+ * client may repeat its login.
+ */
 function wrongFlagLog({ logger }: Node) {
   const log = roomLogger(logger, "broker");
   const logged = new BoundedMap<string, true>(MAX_LOGGED_LOGINS);

@@ -56,7 +56,7 @@ export interface LocalFacts {
   vitals(): { readonly connections: number; readonly deliveries: number };
 }
 
-/** Returns false in protected mode. */
+/** Returns true if calls need a credential, false in protected mode. */
 export function requiresCredential({ api, auth }: Node["config"]): boolean {
   return credentialRule({
     listensBeyondLoopback: listensBeyondLoopback([api.listen, api.compatListen]),
@@ -132,7 +132,7 @@ export function createViewerApi(node: Node): HttpEndpoint {
   return gatedHttp(endpoint, node);
 }
 
-/** Does not log errors of an outage that the log already reports. */
+/** Returns the log of the API, without errors of an outage that the log already reports. */
 function apiLog({ logger, drivers }: Node): ApiLog {
   const log = roomLogger(logger, "api");
   return {

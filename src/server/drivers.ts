@@ -34,12 +34,9 @@ export interface Drivers {
   reach(): Promise<void>;
   /** Returns why the last attempt of `reach`, or a part of it, has failed, if one has. */
   reason(): string | undefined;
-  /**
-   * Returns true if the error is a consequence of an outage of Redis, which the log reports once
-   * for all.
-   */
+  /** Returns true if the error results from an outage of Redis, which the log reports once. */
   isKnownOutage(error: unknown): boolean;
-  /** Must be called after the store and the cluster are closed. Safe to call twice. */
+  /** Closes the drivers after the store and the cluster are closed. Safe to call twice. */
   close(): Promise<void>;
 }
 
@@ -52,7 +49,7 @@ export function maxStreamBytes({ streams, client }: Config): number {
   return Math.min(streams.maxStreamBytes, share);
 }
 
-/** Only WuKongIM's `ban` also bans the account [decisions: A banned account]. */
+/** Returns true if `ban` also bans the account, as in WuKongIM [decisions: A banned account]. */
 export function judgesBans({ api }: Config): boolean {
   return api.dialect === "wukongim";
 }

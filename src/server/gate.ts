@@ -38,7 +38,7 @@ export function gatedHttp(endpoint: HttpEndpoint, node: Pick<Node, "status">): H
   return { ...endpoint, routes };
 }
 
-/** The close code asks the client to reconnect later. */
+/** Closes sockets until the node is open. The close code asks the client to reconnect later. */
 export function gatedSockets(endpoint: SocketEndpoint, isOpen: () => boolean): SocketEndpoint {
   return {
     ...endpoint,

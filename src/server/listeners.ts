@@ -21,7 +21,6 @@ const REFUSAL_LOG_MS = 10_000;
 
 interface Listeners {
   readonly api: Listener;
-  /** Second listener of the API, `undefined` if none is configured. */
   readonly compat: Listener | undefined;
   readonly client: Listener;
 }

@@ -7,7 +7,6 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 import { outageLog } from "./redis-drivers.ts";
 
-/** Creates a migration. If `migrate.from` is empty, it only waits for another process to finish. */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
   const settings = {
@@ -25,7 +24,6 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
   return new Migration(settings, events);
 }
 
-/** Creates the migration of a node on Redis, and logs its progress. */
 export function nodeMigration(
   config: Config,
   logger: Logger,

@@ -30,7 +30,6 @@ export interface ServerDeps {
   readonly logger: Logger;
   readonly droppedLogLines: () => number;
   readonly version: string;
-  /** Driver of the listeners. */
   readonly transport: Driver;
   /** True if an embedded store whose database is lost is moved aside and a new one begins. */
   readonly newStore?: boolean;
@@ -151,7 +150,6 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
   return node;
 }
 
-/** Loads only the drivers that the configuration uses. */
 async function createDrivers(ports: DriverPorts): Promise<Drivers> {
   if (ports.config.redis.url === "") {
     const { createEmbeddedDrivers } = await import("./embedded-drivers.ts");
@@ -185,10 +183,7 @@ function workLimits(client: Config["client"]): WorkLimits {
   };
 }
 
-/**
- * Returns a function that logs the errors of a room, except those of an outage that the log already
- * reports.
- */
+/** Returns a function that logs the errors of a room, except those of a known outage. */
 export function errorLog(
   { logger, drivers }: Pick<Node, "logger" | "drivers">,
   room: string,

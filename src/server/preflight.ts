@@ -33,7 +33,7 @@ interface MachineReport {
   readonly warnings: readonly string[];
 }
 
-/** Listens on all addresses for a moment. */
+/** Checks the machine. Listens on all addresses for a moment. */
 export async function checkMachine(config: Config): Promise<MachineReport> {
   const problems: string[] = [];
   const warnings: string[] = [];

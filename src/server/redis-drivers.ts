@@ -21,7 +21,6 @@ const FAR_AHEAD_MS = 60_000;
 /** Delay before a topic is unsubscribed. A user who reconnects sooner needs no new subscription. */
 const UNSUBSCRIBE_DELAY_MS = 10_000;
 
-/** Returns a function that logs the reports about an outage of Redis. */
 export function outageLog(log: Logger): (report: OutageReport) => void {
   return ({ message, isOver, fields }) => {
     if (isOver) log.info(fields, message);

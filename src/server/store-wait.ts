@@ -8,7 +8,7 @@ import { RedisAway } from "../redis/errors.ts";
 import type { Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-/** Time after which the API is opened although the store cannot be used or is not open yet. */
+/** Time after which the API is opened although the store cannot be used yet. */
 const OPEN_API_MS = 1000;
 const RETRY_MS = 500;
 const LOG_MS = 5000;
@@ -110,8 +110,8 @@ function stoppedError(): StartError {
 }
 
 /**
- * Returns the error, if any. Its message is empty if the attempt takes longer than `leftMs`. An
- * attempt is not limited if `leftMs` is not positive.
+ * Returns the error, if any. Its message is empty if the attempt takes longer than `leftMs`. The
+ * time is not limited if `leftMs` is not positive.
  */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
   let failure: unknown = new RedisAway("");

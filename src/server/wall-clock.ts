@@ -26,7 +26,10 @@ export class WallClock {
     return this.#isInvalid;
   }
 
-  /** The monotonic clock continues the last valid time while the machine's time is too late. */
+  /**
+   * Returns the time. While the machine's time is too late, the monotonic clock continues the last
+   * valid time.
+   */
   readonly now = (): number => {
     const timeMs = Date.now();
     if (timeMs > LATEST_TIME_MS) return this.#instead(timeMs);
