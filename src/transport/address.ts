@@ -1,5 +1,5 @@
-// Converts peer addresses from bytes to text. IPv4-mapped IPv6 addresses are
-// converted to IPv4, so that a peer always has the same address.
+// Converts peer addresses from bytes to text. IPv4-mapped IPv6 addresses become IPv4, so that a
+// peer always has the same address.
 
 import { networkOf } from "../lib/network.ts";
 

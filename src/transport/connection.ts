@@ -1,7 +1,7 @@
 // One client socket: queues the frames of a turn of the event loop, keeps their order relative to
 // subscriptions, and closes gracefully. A node has many connections, so each has few fields and
-// allocates nothing while it is idle. Must never touch the driver's socket after its close event, nor
-// call the handler's `closed` twice.
+// allocates nothing while it is idle. Must never touch the driver's socket after its close event,
+// nor call the handler's `closed` twice.
 
 import { bytesOf, type DriverSocket } from "./driver.ts";
 import type { GracefulCloses } from "./graceful-closes.ts";
@@ -100,7 +100,10 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /** The queue is not written first, because no peer gets both the queued and published frames. */
+  /**
+   * Publishes without writing the queue first, because no peer gets both the queued and the
+   * published frames.
+   */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
@@ -123,7 +126,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
 
   // --- Called by events of the driver ---
 
-  /** Returns false if the socket must be closed at once. */
+  /** Counts the socket against its address. Returns false if it must be closed at once. */
   enter(address: string): boolean {
     // The peer may never confirm a close frame, so the socket is closed without one.
     this.#place = this.#context.limits.enter(address, () => this.#socket?.close());
@@ -156,7 +159,6 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     this.#context.receiving = undefined;
   }
 
-  /** Handles a ping of the WebSocket protocol, which the library answers by itself. */
   pinged(bytes: number): void {
     const handler = this.#handler;
     if (handler === undefined || this.#endCode !== 0) return;
@@ -214,7 +216,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     else this.#notifyClosed();
   }
 
-  /** The owner is never notified during a publish. */
+  /** Checks the number of unread bytes. Never notifies the owner during a publish. */
   checkBuffer(): void {
     const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;
     if (this.#socket === undefined) return;

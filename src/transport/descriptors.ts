@@ -11,7 +11,7 @@ const RESERVED = 64;
 /** One more descriptor is left free for every 64 that the limit allows. */
 const RESERVED_SHARE = 64;
 
-/** Node.js raises the soft limit to the hard limit when it starts. */
+/** Returns the soft limit of open files, which Node.js raises to the hard limit when it starts. */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
@@ -30,7 +30,7 @@ function openFiles(): number {
   }
 }
 
-/** Must be called after the process has opened its files. */
+/** Returns the number of sockets that the process may open, after it has opened its files. */
 export function socketCapacity(): number {
   const limit = fileLimit();
   const reserve = openFiles() + RESERVED + Math.floor(limit / RESERVED_SHARE);

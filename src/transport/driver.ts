@@ -23,7 +23,6 @@ export interface TlsFiles {
   readonly passphrase: string | undefined;
 }
 
-/** TLS files that were read and that Node.js accepts. */
 export interface Tls {
   readonly files: TlsFiles;
   readonly cert: Buffer;
@@ -85,7 +84,7 @@ export interface DriverRequest {
 export interface DriverResponse {
   /** Returns 4 or 16 bytes. Returns no bytes if the address is unknown. */
   getRemoteAddress(): ArrayBuffer;
-  /** The same for the address in a header of the PROXY protocol. */
+  /** Returns the address in the PROXY header in the same form. */
   getProxiedRemoteAddress(): ArrayBuffer;
   /** Runs `step`, whose writes are sent together. */
   cork(step: () => void): unknown;
@@ -100,7 +99,6 @@ export interface DriverResponse {
   write(piece: string): boolean;
   end(body?: string | Uint8Array, closesConnection?: boolean): unknown;
   endWithoutBody(): unknown;
-  /** Closes the connection at once. */
   close(): unknown;
   /** Accepts the WebSocket handshake. `open` of the behaviour is called before it returns. */
   upgrade<Data>(

@@ -12,7 +12,7 @@ interface DriverSettings {
 
 interface DriverChoice {
   readonly driver: Driver;
-  /** Sentences for the operator if `auto` had to choose the portable driver. */
+  /** Sentence for the operator if `auto` had to choose the portable driver. */
   readonly warning: string | undefined;
 }
 
@@ -36,7 +36,6 @@ export async function chooseDriver({
   }
 }
 
-/** Loads the portable driver. Most nodes do not need it. */
 export async function loadPortable(maxHeadBytes: number): Promise<Driver> {
   const { createPortableDriver } = await import("./portable/driver.ts");
   return createPortableDriver(maxHeadBytes);

@@ -62,7 +62,7 @@ export class BodyCollector {
   collect(res: DriverResponse, owner: BodyOwner): void {
     res.onData((chunk, isLast) => {
       if (isLast) owner.ended();
-      if (this.#isOver) return; // already refused
+      if (this.#isOver) return;
       if (this.#size + chunk.byteLength > this.#maxBytes) {
         this.discard();
         return owner.rejected("too_large");

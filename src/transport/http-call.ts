@@ -116,7 +116,7 @@ export class HttpCall implements HttpRequest {
     this.#stream?.aborted();
   }
 
-  /** Must be called in the driver's callback of the last byte. */
+  /** Records the end of the body. Must be called in the driver's callback of the last byte. */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
@@ -173,7 +173,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** Must run in a callback of the driver, where the socket is corked. */
+  /** Runs a handler. Must be called in a callback of the driver, where the socket is corked. */
   run(handle: (request: HttpRequest) => Outcome | Promise<Outcome>, write = writeReply): void {
     try {
       const outcome = handle(this);
@@ -188,7 +188,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** For use outside of callbacks of the driver. */
+  /** Runs a handler outside of callbacks of the driver. */
   runCorked(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,
@@ -248,7 +248,7 @@ export class HttpCall implements HttpRequest {
       else write(res, reply, this.#keepAlive);
     } catch (error) {
       this.#onError(error, `Could not handle ${this.method} ${this.path}`);
-      res.close(); // the reply may be partly written
+      res.close();
     }
   }
 

@@ -38,9 +38,8 @@ export class HeadCheck {
   }
 
   /**
-   * Called for all headers, because one call of the library for each header to read would cost
-   * more. The lines of a list are joined; some proxies add an X-Forwarded-For instead of extending
-   * it.
+   * Records a header. One call of the library for each header to read would cost more. The lines of
+   * a list are joined: some proxies add an X-Forwarded-For instead of extending it.
    */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);
@@ -111,7 +110,9 @@ function isChunked(coding: string): boolean {
 const BRACKETED = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/;
 const NAMED = /^([A-Za-z0-9._~!$&'()*+,;=%-]+)(?::(\d{0,5}))?$/;
 
-/** A name that ends in a number must be an IPv4 address [WHATWG URL]. */
+/**
+ * Returns true for a valid host. A name that ends in a number must be an IPv4 address [WHATWG URL].
+ */
 function isHost(text: string): boolean {
   const bracketed = BRACKETED.exec(text);
   const match = bracketed ?? NAMED.exec(text);

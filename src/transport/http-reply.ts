@@ -33,8 +33,9 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 };
 
 /**
- * If the reply were written now, uWebSockets.js would still serve a next request that was received
- * together with this one. While the reply is pending, uWebSockets.js closes the connection instead.
+ * Writes the reply in the next turn and closes the connection. While the reply is pending, a next
+ * request that arrived together with this one makes uWebSockets.js close the connection instead of
+ * serving it.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;
@@ -46,7 +47,10 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
   });
 };
 
-/** Sends no Content-Length: with one, uWebSockets.js would drop the connection's next request. */
+/**
+ * Writes a reply to HEAD without a Content-Length, with which uWebSockets.js would drop the
+ * connection's next request.
+ */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
   writeHead(res, reply);
   if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);
@@ -64,7 +68,7 @@ export function writeHeadReplyAndClose(res: DriverResponse, reply: HeadReply): v
   res.end("", true);
 }
 
-/** The body must follow in the same cork. */
+/** Writes the status and the headers. The body must follow in the same cork. */
 export function writeHead(res: DriverResponse, { status, headers }: HeadReply): void {
   if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
   for (const name in headers) {
@@ -73,7 +77,7 @@ export function writeHead(res: DriverResponse, { status, headers }: HeadReply): 
   }
 }
 
-/** `name` must be in lower case. */
+/** Adds a header if it is absent. `name` must be in lower case. */
 export function withHeader(reply: HttpReply, name: string, value: string): HttpReply {
   const headers = reply.headers ?? {};
   const isPresent = Object.keys(headers).some((key) => key.toLowerCase() === name);

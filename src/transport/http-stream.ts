@@ -48,7 +48,7 @@ export class StreamBody implements HttpBody, TurnTask {
 
   // --- Called by the HTTP call ---
 
-  /** Must be called while the response is corked. */
+  /** Writes the head and opens the stream. Must be called while the response is corked. */
   open(): void {
     const res = this.#res;
     if (res === undefined) return;
@@ -80,7 +80,7 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#context.turnEnd.add(this);
   }
 
-  /** Writes the queue unless the buffer of the driver is full. The end of the reply is always written. */
+  /** Writes the queue unless the driver's buffer is full. Always writes the end of the reply. */
   #flush(): void {
     const res = this.#res;
     if (res === undefined) return;
@@ -111,7 +111,10 @@ export class StreamBody implements HttpBody, TurnTask {
     return queued;
   }
 
-  /** Always writes: while this handler is set, uWebSockets.js drains the buffer only on a write. */
+  /**
+   * Continues after the buffer has drained. Always writes: while this handler is set,
+   * uWebSockets.js drains the buffer only on a write.
+   */
   #drained(): boolean {
     const res = this.#res;
     if (res === undefined) return true;

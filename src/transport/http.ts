@@ -1,8 +1,7 @@
-// The HTTP calls of one listener: routes of the driver for the route table, and one catch-all. A call is
-// admitted or refused by its headers, and the body of a refused call is not read into memory.
-// uWebSockets.js drops a connection after 8 to 12 s if it sends a body at less than 16 KiB per
-// second. It also drops a connection that sends its next request while an asynchronous reply is
-// pending.
+// The HTTP calls of one listener: routes of the driver for the route table, and one catch-all. A
+// call is admitted or refused by its headers, and the body of a refused call is not read into
+// memory. uWebSockets.js drops a connection after 8 to 12 s if it sends a body at less than 16 KiB
+// per second, or sends its next request while an asynchronous reply is pending.
 
 import { networkText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
@@ -72,7 +71,6 @@ export function refuseHttp(server: DriverServer, addresses: ClientAddresses | un
   server.any("/*", (res) => refusalWriter(res, addresses)(res, SOCKETS_ONLY));
 }
 
-/** Serves GET, or HEAD in the same way. `HttpCall` does not send the body of a reply to HEAD. */
 function serveGet(route: HttpRoute, method: "GET" | "HEAD", context: HttpContext): DriverHandler {
   const open = callOpener({ ...route, method }, context);
   const { admit, handle, write } = stepsOf(route, context.endpoint);
@@ -155,7 +153,7 @@ class PostCall implements BodyOwner {
     this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
-  /** Must be called in the handler of the driver, before `start` or `refuse`. */
+  /** Collects the body. Must be called in the handler of the driver, before `start` or `refuse`. */
   collect(res: DriverResponse): void {
     this.#body.collect(res, this);
   }
@@ -224,7 +222,9 @@ class PostCall implements BodyOwner {
   }
 }
 
-/** The returned function returns `undefined` if a `:name` segment is not valid. */
+/**
+ * Returns a function that opens a call. It returns `undefined` if a `:name` segment is not valid.
+ */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
   { endpoint, onError, turnEnd, head, limits, addresses, keepAlive }: HttpContext,
@@ -296,7 +296,10 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
   );
 }
 
-/** The bytes that follow a malformed head cannot be trusted, so the connection is closed. */
+/**
+ * Refuses a request with a malformed head and closes the connection, because the bytes that follow
+ * cannot be trusted. Returns false if the head is valid.
+ */
 function refuseMalformed(
   res: DriverResponse,
   req: DriverRequest,
@@ -342,6 +345,6 @@ function decodeSegment(segment: string): string | undefined {
   try {
     return decodeURIComponent(segment);
   } catch {
-    return undefined; // for example %zz, or bytes that are not UTF-8
+    return undefined;
   }
 }

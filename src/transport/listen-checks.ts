@@ -20,9 +20,7 @@ export async function whyCannotListen(host: string, port: number): Promise<Error
   return new Error(`Cannot listen on ${where}: ${reason}`);
 }
 
-/**
- * Returns `undefined` if listening succeeds, otherwise the error code of the system and a reason.
- */
+/** Tries to listen. Returns `undefined` or the error code of the system and a reason. */
 export async function probeAddress(
   host: string,
   port: number,
@@ -41,7 +39,7 @@ function tryListening(host: string, port: number): Promise<NodeJS.ErrnoException
   });
 }
 
-/** Rejects if a file cannot be read, or if Node.js does not accept the files. */
+/** Reads the TLS files. Rejects if one cannot be read, or if Node.js does not accept them. */
 export async function readTls(files: TlsFiles): Promise<Tls> {
   const { certFile, keyFile, caFile } = files;
   const tls = {

@@ -1,8 +1,8 @@
 // Detects lagging and slow readers. The buffer of a connection grows by at most the bytes published
-// since the last check (frames sent directly are checked when they are written), so it is enough to
-// check all connections each time these bytes reach half of the lag limit. No JavaScript runs per
-// receiver and publication. The limit of the driver is only a second line of defence: a frame that does
-// not fit is dropped, and a smaller frame after it may fit.
+// since the last check, because frames sent directly are checked when they are written. It is
+// enough to check all connections each time these bytes reach half of the lag limit, so no
+// JavaScript runs per receiver and publication. The driver's own limit would drop a frame that does
+// not fit and still send a smaller one after it.
 
 /** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;
@@ -10,13 +10,13 @@ const FRAME_HEADER_BYTES = 10;
 /** Maximum number of published bytes held per subscriber outside its buffer. */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
-/** Returns a limit for the driver that the broker's frames never reach, because a check runs earlier. */
+/** Returns a limit for the driver that the broker's frames never reach: a check runs earlier. */
 export function driverLimit(maxBufferedBytes: number): number {
   return 2 * (maxBufferedBytes + MAX_BATCHED_BYTES);
 }
 
 export interface Reader {
-  /** Must not call `published`. */
+  /** Checks the unread bytes. Must not call `published`. */
   checkBuffer(): void;
 }
 
@@ -48,7 +48,7 @@ export class SlowReaders {
   published(topic: string, frame: Uint8Array | string): void {
     const bytes = frameBytes(frame) + FRAME_HEADER_BYTES;
     this.#bytes += bytes;
-    // Otherwise the first condition of a check comes first.
+    // With fewer readers, `#bytesPerCheck` is always reached first.
     if (this.#readers.size * this.#bytesPerCheck > this.#totalPerCheck)
       this.#totalBytes += bytes * this.#limits.subscribersOf(topic);
     if (this.#bytes < this.#bytesPerCheck && this.#totalBytes < this.#totalPerCheck) return;

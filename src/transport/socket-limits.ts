@@ -18,9 +18,9 @@ import type { DescriptorReserve } from "./descriptors.ts";
 type SocketRefusal = "max" | "address" | "descriptors";
 
 interface SocketLimitsPorts {
-  /** Called once, at the first `start`. */
+  /** Returns the maximum number of sockets. Called once, at the first `start`. */
   readonly capacity: () => number;
-  /** 0 means no limit by address. */
+  /** Maximum number of unauthenticated connections of an address. 0 means no limit. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
   onRefused(reason: SocketRefusal, address: string): void;
@@ -50,7 +50,7 @@ interface Rounds {
 export interface Place {
   readonly tally: Tally;
   readonly sinceTick: number;
-  /** `leave` must be called before the function returns. */
+  /** Closes the socket. `leave` must be called before the function returns. */
   readonly close: () => void;
 }
 
@@ -61,7 +61,6 @@ const ROUND_MS = 15_000;
  * connections, or while more than 1/`WATCHED_SHARE` of `MAX_ADDRESSES` are counted.
  */
 const WATCHED_SHARE = 4;
-/** Maximum number of counted addresses. */
 const MAX_ADDRESSES = 65_536;
 /** At most 1/`SPARE_SHARE` of all sockets is left free for other listeners. */
 const SPARE_SHARE = 8;
@@ -183,8 +182,9 @@ export class SocketLimits {
   }
 
   /**
-   * If the result is true, the connection is counted against its address. `share` is the fraction
-   * of the address's limit above which the result is false.
+   * Returns true if a connection may close by itself after its last reply, and then counts it
+   * against its address. `share` is the fraction of the address's limit above which the result is
+   * false.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;

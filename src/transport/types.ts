@@ -76,7 +76,7 @@ export interface HttpRoute {
    * call. Must not throw or reject.
    */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
-  /** Must not throw or reject. */
+  /** Handles the call. Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
 }
 
@@ -150,7 +150,10 @@ export interface Upgrade {
 }
 
 export interface SocketEndpoint {
-  /** A larger frame ends the connection, with 1009 if the driver can send a close frame. */
+  /**
+   * Maximum size of a frame. A larger one ends the connection, with 1009 if the driver can send a
+   * close frame.
+   */
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
@@ -159,7 +162,6 @@ export interface SocketEndpoint {
    * unread bytes is dropped.
    */
   readonly maxBufferedBytesPerUser: number;
-  /** The same for all connections of the endpoint. */
   readonly maxBufferedBytesTotal: number;
   /** Number of unread bytes above which a connection lags. Less than `maxBufferedBytes`. */
   readonly lagBytes: number;
@@ -198,7 +200,7 @@ export interface ListenerSpec {
 export interface Listener extends TopicPublisher {
   /** Resolves to the port. Rejects if it cannot listen, or if it was started or closed before. */
   start(): Promise<number>;
-  /** Open connections are kept. */
+  /** Stops accepting connections. Open connections are kept. */
   stopAccepting(): void;
   /** Stops accepting connections and closes the open ones at once. Safe to call twice. */
   close(): void;

@@ -83,7 +83,6 @@ export class UnreadBytes {
   }
 }
 
-/** Drops the readers with the most unread bytes while `isOver` returns true. */
 function cutLargest(readers: Iterable<UnreadReader>, isOver: () => boolean): void {
   if (!isOver()) return;
   const sorted = [...readers];

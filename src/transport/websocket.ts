@@ -1,6 +1,6 @@
-// The client sockets of one listener: handshake, events of the driver, limits and publishing. Compression
-// is off, because a shared compressor would run once per receiver and payloads are often encrypted
-// anyway.
+// The client sockets of one listener: handshake, events of the driver, limits and publishing.
+// Compression is off, because a shared compressor would run once per receiver and payloads are
+// often encrypted.
 
 import { networkOf } from "../lib/network.ts";
 import { addressText } from "./address.ts";
@@ -25,7 +25,7 @@ const WRONG_VERSION: HttpReply = {
 const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version"];
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
-/** A closing peer must read its unread bytes within `closeTimeoutMs`. */
+/** Serves client sockets. A closing peer must read its unread bytes within `closeTimeoutMs`. */
 export function serveSockets(
   server: DriverServer,
   endpoint: SocketEndpoint,
@@ -57,7 +57,7 @@ export function serveSockets(
     receiving: undefined,
   };
   const head = new HeadCheck(addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR]);
-  // One variable is enough, because a driver calls `open` before `res.upgrade` returns.
+  // A driver calls `open` before `res.upgrade` returns, so one variable is enough.
   let upgrading: Upgrade | undefined;
 
   function publish(topic: string, frame: Uint8Array | string): void {

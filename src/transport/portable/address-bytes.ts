@@ -5,7 +5,6 @@ import { isIPv4, isIPv6 } from "node:net";
 
 const HEXTETS = 8;
 
-/** Returns 4 or 16 bytes. Returns no bytes if the text is not an IP address. */
 export function addressBytes(text: string): ArrayBuffer {
   if (isIPv4(text)) return bufferOf(text.split(".").map(Number));
   if (!isIPv6(text)) return new ArrayBuffer(0);
@@ -17,7 +16,7 @@ export function addressBytes(text: string): ArrayBuffer {
   return bufferOf([...left, ...zeros, ...right].flatMap((hextet) => [hextet >> 8, hextet & 0xff]));
 }
 
-/** The last two hextets may be written as an IPv4 address. */
+/** Parses hextets. The last two may be written as an IPv4 address. */
 function hextets(text: string): readonly number[] {
   if (text === "") return [];
   return text.split(":").flatMap((part) => {

@@ -10,7 +10,6 @@ import type { PortableResponse, ResponseOwner } from "./response.ts";
 
 interface Exchange {
   readonly response: PortableResponse;
-  /** Passes the request to its handler. */
   run(): void;
 }
 
@@ -48,7 +47,7 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
     return this.#current;
   }
 
-  /** Uses the decrypted stream from now on. */
+  /** Continues with the decrypted stream. */
   secured(stream: Socket): void {
     this.stream = stream;
     stream.on("error", () => {});
@@ -56,7 +55,6 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
     this.#lingerOnClose();
   }
 
-  /** Called before the first request is parsed. */
   opened(): void {
     this.#lingerOnClose();
   }
@@ -77,7 +75,6 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
     this.#startNext();
   }
 
-  /** Called when the connection has closed. */
   closed(): void {
     if (this.#status === "closed") return;
     this.#status = "closed";
@@ -140,8 +137,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Node.js destroys a connection after its last reply. If the peer is still sending a body, that
-   * would reset the connection, and the peer would lose the reply.
+   * Makes the close wait for a body that the peer still sends. Node.js would destroy the connection
+   * after its last reply, which would reset it, and the peer would lose the reply.
    */
   #lingerOnClose(): void {
     const { stream } = this;

@@ -11,7 +11,6 @@ const MEDIUM = 65_536;
 
 export const PING_FRAME: Buffer = Buffer.from([FINAL | PING, 0]);
 
-/** Encodes one message as a single frame. */
 export function encodeFrame(data: Uint8Array | string, isBinary: boolean): Buffer {
   const length = typeof data === "string" ? Buffer.byteLength(data) : data.length;
   const header = headerBytes(length);
@@ -31,7 +30,7 @@ export function encodeFrame(data: Uint8Array | string, isBinary: boolean): Buffe
   return frame;
 }
 
-/** `data` has at most 125 bytes. */
+/** Encodes a pong. `data` has at most 125 bytes. */
 export function encodePong(data: Uint8Array): Buffer {
   return Buffer.concat([Buffer.from([FINAL | PONG, data.length]), data]);
 }

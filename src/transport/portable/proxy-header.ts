@@ -20,7 +20,6 @@ type ProxyHeader =
       readonly address: ArrayBuffer;
     };
 
-/** Parses the first bytes of a connection. */
 export function parseProxyHeader(bytes: Buffer): ProxyHeader {
   const length = Math.min(bytes.length, SIGNATURE.length);
   if (bytes.compare(SIGNATURE, 0, length, 0, length) !== 0) return { kind: "absent" };

@@ -10,7 +10,6 @@ export interface ResponseOwner {
   readonly proxiedAddress: ArrayBuffer;
   /** Called when the whole body was passed to the handler of the request. */
   bodyDelivered(): void;
-  /** Called when the response has ended. Its last bytes may still be written. */
   ended(): void;
   /** Closes the connection at once, which aborts the response. */
   destroy(): void;
@@ -78,7 +77,6 @@ export class PortableResponse implements DriverResponse {
     return this.#onData === undefined ? this.#bodyBytes === 0 : this.#isBodyComplete;
   }
 
-  /** Called when the connection has closed. */
   abort(): void {
     if (this.#phase !== "open") return;
     this.#phase = "aborted";
@@ -163,7 +161,7 @@ export class PortableResponse implements DriverResponse {
         this.#writePieces(typeof body === "string" ? Buffer.from(body) : body);
       else this.#res.end(body);
     }
-    // Otherwise Node.js closes the connection because of the head.
+    // In other cases Node.js closes the connection because of the head.
     const isOwnClose = isStreamed || this.#upgrade !== undefined;
     if (closesConnection && isOwnClose)
       this.#res.on("finish", () => this.#req.socket.destroySoon());
@@ -202,7 +200,7 @@ export class PortableResponse implements DriverResponse {
   #writePieces(body: Uint8Array): void {
     let at = 0;
     const next = (error?: Error | null) => {
-      if (error) return; // the connection has closed
+      if (error) return;
       const piece = body.subarray(at, at + PIECE_BYTES);
       at += piece.length;
       if (at < body.length) this.#res.write(piece, next);

@@ -36,7 +36,7 @@ import { Topics } from "./topics.ts";
 
 /** Time for the first bytes, for the TLS handshake and for a whole head. */
 const HEAD_MS = 10_000;
-/** Longer than load balancers and connection pools keep idle connections. */
+/** Time for which idle connections are kept: longer than load balancers and connection pools do. */
 const KEEP_ALIVE_MS = 75_000;
 const TICK_MS = 1000;
 /** Time for which a peer may not reply to a close frame. */
@@ -50,15 +50,14 @@ type SocketListener = (this: Server, socket: Socket) => void;
 export class PortableServer implements DriverServer {
   readonly #http: Server;
   readonly #tls: TlsServer | undefined;
-  /** Passes a connection to the parser of Node.js. */
   readonly #parse: SocketListener;
   readonly #routes = new Routes();
   readonly #topics = new Topics();
   readonly #turnEnd = new TurnEnd();
   readonly #connections = new Set<PortableConnection>();
-  /** By the stream that Node.js parses. */
+  /** Connections by the stream that Node.js parses. */
   readonly #byStream = new WeakMap<object, PortableConnection>();
-  /** By addresses, during the TLS handshake. */
+  /** Connections by their addresses, during the TLS handshake. */
   readonly #handshakes = new Map<string, PortableConnection>();
   readonly #greeting = new Set<PortableConnection>();
   readonly #responses = new Set<PortableResponse>();
@@ -79,7 +78,7 @@ export class PortableServer implements DriverServer {
       headersTimeout: HEAD_MS,
       keepAliveTimeout: KEEP_ALIVE_MS,
       connectionsCheckingInterval: TICK_MS,
-      requireHostHeader: false, // the transport checks the Host
+      requireHostHeader: false,
     };
     this.#http = createServer(options);
     this.#http.maxHeadersCount = 0; // headers above the limit would be ignored
@@ -175,7 +174,7 @@ export class PortableServer implements DriverServer {
       this.#http.once("error", () => resolve(undefined));
       this.#http.listen({ host, port, exclusive: true }, () => {
         this.#http.removeAllListeners("error");
-        // Node.js reports a connection that could not be accepted, for lack of file descriptors.
+        // Node.js reports each connection that it could not accept for lack of file descriptors.
         this.#http.on("error", () => {});
         this.#ticks = setInterval(() => this.#tick(), TICK_MS).unref();
         resolve((this.#http.address() as AddressInfo).port);
@@ -200,7 +199,7 @@ export class PortableServer implements DriverServer {
   #accepted(socket: Socket): void {
     const connection = new PortableConnection(socket);
     this.#connections.add(connection);
-    const name = handshakeOf(socket); // unknown after the close
+    const name = handshakeOf(socket); // the address is unknown after the close
     socket.once("close", () => {
       this.#connections.delete(connection);
       this.#greeting.delete(connection);
@@ -296,8 +295,8 @@ export class PortableServer implements DriverServer {
   }
 
   /**
-   * Parses a request again without its header Upgrade. A server may ignore an upgrade that it does
-   * not know, such as the one to HTTP/2 that Java's client offers, but Node.js before 24.9 cannot.
+   * Parses a request again without its header Upgrade. A server may ignore an unknown upgrade, such
+   * as that of Java's client to HTTP/2, but Node.js before 24.9 cannot.
    */
   #parseAgain(req: IncomingMessage, stream: Socket, rest: Buffer): void {
     const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
@@ -343,7 +342,6 @@ function hasForeignCertificate(stream: TLSSocket): boolean {
   return hasCertificate && !stream.authorized;
 }
 
-/** Names the connection of a socket and of its decrypted stream. */
 function handshakeOf({ remoteAddress, remotePort, localAddress }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

@@ -19,7 +19,7 @@ interface SocketContext<Data> {
 /** Maximum size of one write while the peer reads slowly. Its end shows that the peer has read. */
 const MAX_WRITE_BYTES = 64 * 1024;
 const ABNORMAL = 1006;
-/** A peer that was silent gets a ping this long before the time-out, and a quarter at least. */
+/** Seconds before the time-out at which a silent peer gets a ping, at most a quarter of it. */
 const PING_MARGIN_S = 16;
 const PING_SHARE = 1 / 4;
 
@@ -110,7 +110,6 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
     this.#ws.terminate();
   }
 
-  /** Writes encoded frames, or queues them while the peer reads slowly. */
   deliver(frames: Buffer): void {
     if (this.#isClosed) return;
     const { behaviour } = this.#context;

@@ -8,7 +8,6 @@ export interface Subscriber {
   readonly topics: Set<string>;
   /** Indexes of the frames that wait for the end of the iteration. Owned by `Topics`. */
   readonly pending: number[];
-  /** Writes encoded frames. */
   deliver(frames: Buffer): void;
 }
 
@@ -79,7 +78,6 @@ export class Topics {
     }
   }
 
-  /** Writes the waiting frames of one subscriber now. */
   flush(subscriber: Subscriber): void {
     const { pending } = subscriber;
     if (pending.length === 0) return;

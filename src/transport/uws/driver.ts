@@ -25,16 +25,14 @@ type Library = Pick<
 
 /** Package with the newest release of the library, which is used if it is installed and loads. */
 const NEWEST = "@btc-vision/uwebsockets.js";
-/** Package of the lock file. */
 const PINNED = "uWebSockets.js";
 
-/** Exclusive use of the port. Without it, two processes can share a port's connections. */
+/** Flag for exclusive use of the port. Without it, two processes can share a port's connections. */
 const EXCLUSIVE_PORT = 1;
 
-/** Environment variable that the library reads when it is loaded. */
 const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
 
-/** The library closes an idle connection after 8 to 12 s. */
+/** Value of Keep-Alive. The library closes an idle connection after 8 to 12 s. */
 const KEEP_ALIVE = "timeout=7";
 
 /**
@@ -140,7 +138,7 @@ class UwsServer implements DriverServer {
     attach((res: HttpResponse, change) => (Number(change) > 0 ? opened(res) : closed()));
   }
 
-  /** The library answers such heads by itself. */
+  /** Does nothing: the library answers such heads by itself. */
   refuseHeads(): void {}
 
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): void {
