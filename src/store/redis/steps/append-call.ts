@@ -34,20 +34,14 @@ export interface Placement {
   /** Id of the channel's previous message, 0 if unknown. */
   readonly idBefore: number;
   readonly record: Buffer;
-  /**
-   * Resolves when the message is durable, or rejects with `unavailable`. `undefined` if the message
-   * is durable already.
-   */
+  /** Resolves when the message is durable, or rejects. `undefined` if it is durable already. */
   readonly durable: Promise<void> | undefined;
 }
 
 export class AppendCall {
   readonly names: ChannelNames;
   readonly bytes: number;
-  /**
-   * Messages with the same `order` are stored in the order in which they were sent. `undefined` if
-   * the message may be stored in any order.
-   */
+  /** Messages with the same `order` keep their order. `undefined` if the order does not matter. */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
   readonly sinceMs = performance.now();
@@ -92,10 +86,7 @@ export class AppendCall {
     numbers.push(...this.#numbers);
   }
 
-  /**
-   * Resolves `outcome` with the result of the script. Returns false if the script failed for this
-   * message. The caller must then call `fail`.
-   */
+  /** Resolves `outcome`. Returns false if the script failed: the caller must then call `fail`. */
   settle(
     { results, idsBefore }: AppendReply,
     at: number,

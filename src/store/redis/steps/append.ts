@@ -106,10 +106,7 @@ export class Appends {
     }
   };
 
-  /**
-   * Rejects messages that have waited for half of the timeout, so that a slow server has the other
-   * half to reply.
-   */
+  /** Rejects messages that have waited for half of the timeout. The server has the other half. */
   #rejectLate(queue: Queue): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: AppendCall) => sinceMs < lastMs;
@@ -202,10 +199,7 @@ export class Appends {
   }
 }
 
-/**
- * Groups calls by channel. Key names are compared, because a channel may have several
- * `ChannelNames`.
- */
+/** Groups calls by channel. Key names are compared: a channel may have several `ChannelNames`. */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();
   for (const call of calls) {
@@ -218,8 +212,8 @@ function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[
 }
 
 /**
- * Takes the next batch from the queue. While another batch is in flight, only a full batch is
- * taken, because running the script costs more than the messages in it.
+ * Takes the next batch. While another batch is in flight, only a full batch is taken, because
+ * running the script costs more than the messages in it.
  */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, inFlight } = queue;
@@ -254,10 +248,7 @@ function isInFlight(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/**
- * Takes from the queue the calls with these orders. They must not be stored before the failed call
- * is repeated.
- */
+/** Takes the calls with these orders, which must not overtake the failed call. */
 function takeFollowers(queue: Queue, orders: ReadonlySet<string>): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) => order !== undefined && orders.has(order);

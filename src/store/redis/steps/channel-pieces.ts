@@ -16,7 +16,6 @@ export function channelPieces(
   return slots.flatMap((slot) => [...piecesOf(slot, length)]);
 }
 
-/** Arguments of a script that makes the key names of many channels itself. */
 interface BucketArgs {
   /** KEYS: for each bucket, the beginning of the key names. */
   readonly tags: readonly string[];

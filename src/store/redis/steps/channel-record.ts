@@ -51,10 +51,7 @@ export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
-/**
- * Returns true if the channel has members. Valid only for the reply to a call that asked for this
- * bit.
- */
+/** Returns true if the channel has members. The call must have asked for this bit. */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
 }

@@ -94,10 +94,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return bits;
   }
 
-  /**
-   * Adds a group to the users' group indexes before the script runs. Resolves when the changes are
-   * durable.
-   */
+  /** Adds a group to the users' group indexes, then runs the script. Resolves when durable. */
   async function addMembers(
     channel: ChannelRef,
     uids: readonly string[],
@@ -115,10 +112,7 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     return reply;
   }
 
-  /**
-   * Removes the records of members that a reset replaced. If it is interrupted, the next call that
-   * adds members to the channel completes it.
-   */
+  /** Removes the records of replaced members. The next `addMembers` completes an aborted call. */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);
@@ -258,10 +252,7 @@ function kindsOf(membership: Membership): readonly Membership[] {
   return membership === PERMANENT ? [PERMANENT, TEMPORARY] : [TEMPORARY, PERMANENT];
 }
 
-/**
- * Returns the uids in the sets `keys`. A uid that is added, removed or moved meanwhile may be
- * missing.
- */
+/** Returns the uids in the sets `keys`, maybe without those that change meanwhile. */
 async function scanned(
   link: RedisStorePorts["link"],
   keys: readonly string[],

@@ -88,10 +88,7 @@ export function mayBeRefused({ sender, recipients }: Command): boolean {
   return sender !== BACKEND && recipients.length === 1;
 }
 
-/**
- * Runs the script that accepts a command. It is sent synchronously, so that the commands of a
- * channel get their ids in the order of the calls.
- */
+/** Runs the script that accepts a command. Sends it at once, so that ids follow the calls. */
 export async function accept(
   ports: CommandPorts,
   command: Command,
@@ -198,8 +195,8 @@ interface SweepRange {
 }
 
 /**
- * Reads a page of the bucket's pending copies. The page is empty while another node sweeps the
- * bucket. A page that is not full is the last.
+ * Reads a page of the bucket's pending copies, an empty one while another node sweeps the bucket. A
+ * page that is not full is the last.
  */
 export async function readPendingCopies(
   { link, clock }: CommandPorts,

@@ -37,14 +37,10 @@ const RECIPIENTS_PER_CALL = 64;
 /** Maximum number of recipients in a group. The scripts of a group are sent without a pause. */
 const GROUP_SIZE = 128;
 const MAX_GROUPS = 16;
-/** Fraction of `redis.maxInFlight` that all groups of recipients in flight may use together. */
 const IN_FLIGHT_SHARE = 1 / 4;
 /** Age above which no node still works on a pending command, so that a sweep may complete it. */
 const STALE_MS = 60_000;
-/**
- * Age above which sweeps skip a pending command. Inboxes do not remember older commands, so a sweep
- * could put a second copy into them.
- */
+/** Age above which sweeps skip a pending command, because inboxes no longer recognise it. */
 const GIVEN_UP_MS = 3_600_000;
 const BUCKETS_AT_ONCE = 8;
 
@@ -59,10 +55,7 @@ export class Commands {
   readonly #groups: Semaphore;
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
-  /**
-   * A sender that already holds bytes may hold at most as many bytes as remain free, so that other
-   * senders find room.
-   */
+  /** Bytes held by each sender. A sender that holds some may hold at most what remains free. */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
@@ -156,8 +149,8 @@ export class Commands {
   }
 
   /**
-   * Completes the command if it is still pending. `append` must await this before it answers a
-   * retry whose `publicationSeq` is 0, because such a retry repeats a command.
+   * Completes the command if it is pending. `append` must await this before it answers a retry
+   * whose `publicationSeq` is 0, which repeats a command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -192,9 +185,9 @@ export class Commands {
   }
 
   /**
-   * Puts the copies of a command into the inboxes of its recipients, in groups. Resolves when the
-   * scripts of the last group have been sent, even if an earlier group failed. `spreading` settles
-   * when none of the scripts is in flight any more, and rejects with the first failure.
+   * Puts the copies of a command into inboxes, in groups. Resolves when the last group has been
+   * sent, even if an earlier one failed. `spreading` settles when no script is in flight, and
+   * rejects with the first failure.
    */
   async #spread(
     command: Command,
@@ -274,10 +267,7 @@ export class Commands {
     await Promise.all(sweeps);
   }
 
-  /**
-   * Completes the stale commands of a bucket. If some commands could not be completed, no node
-   * tries again for a minute.
-   */
+  /** Completes the stale commands of a bucket. After a failure, no node retries for a minute. */
   async #sweepBucket(bucket: number, context: SweepContext): Promise<void> {
     const { link, clock, limits, observeReplicas } = this.#ports;
     const pendingKey = link.keys.bucket("commands", bucket);

@@ -34,9 +34,7 @@ const DROP = loadScript(lua("drop_peer"));
 
 /** Maximum number of channels per script, which then takes about half a millisecond. */
 const ORDER_PER_CALL = 400;
-/**
- * Maximum number of peers without messages that one list removes. Each removal needs several calls.
- */
+/** Maximum number of peers without messages that one list removes, with several calls each. */
 const REMOVED_PEERS = 20;
 const HEADS_PER_CALL = 40;
 /** Maximum number of scripts in flight for one list, so that other calls are not delayed. */
@@ -101,8 +99,8 @@ export function createConversationLists(
   }
 
   /**
-   * Splits channels into one piece per call. Each part of a piece has channels with the same base.
-   * On a Redis Cluster a piece has a single part.
+   * Splits channels into one piece per call, which has a single part on a Redis Cluster. The
+   * channels of a part have the same base.
    */
   async function piecesOf(
     keys: readonly ChannelKey[],
@@ -128,8 +126,8 @@ export function createConversationLists(
   }
 
   /**
-   * Reads the newest message of each channel. Omits channels whose conversations the filter
-   * certainly excludes. `newestId` bounds the ids of changes as `newestChangeMs` describes it.
+   * Reads the newest message of each channel that the filter does not certainly exclude. `newestId`
+   * bounds the ids of changes (see `newestChangeMs`).
    */
   async function readOrder(
     uid: string,
@@ -233,10 +231,7 @@ export function createConversationLists(
     return heads;
   }
 
-  /**
-   * Removes a peer whose channel is empty. Errors are only reported: an unnecessary peer may
-   * remain.
-   */
+  /** Removes a peer whose channel is empty. Reports errors, because the peer may remain. */
   async function removePeer(uid: string, peer: string): Promise<void> {
     const index = link.keys.user("peers", uid);
     const key = channelKey({ id: peer, type: PERSON_CHANNEL }, uid);

@@ -38,9 +38,7 @@ const STATE = loadScript(
 /** Maximum number of whole conversations read at once, because their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
-/**
- * Channel keys of `conversation.lua`, in their order. The counter of message ids is between them.
- */
+/** Channel keys of `conversation.lua` in order. The counter of message ids is between them. */
 const CHANNEL_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];
 

@@ -22,10 +22,7 @@ interface WrittenEntry extends IndexEntry {
   readonly slot: number;
 }
 
-/**
- * Time for which entries are remembered. A primary that the other servers cannot reach stops
- * accepting writes before that.
- */
+/** Time for which entries are remembered. An isolated primary stops accepting writes earlier. */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
 const REPAIRS_AT_ONCE = 256;
@@ -42,10 +39,7 @@ export class IndexRepairs {
     this.#isNeeded = link.isCluster && link.settings.minReplicas === 0;
   }
 
-  /**
-   * Returns the connection on which entries are written, `undefined` if there is none. An entry
-   * without a connection is always written again, because its loss would not be noticed.
-   */
+  /** Returns the connection on which entries are written. An entry without one is written again. */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;
   }
@@ -56,10 +50,7 @@ export class IndexRepairs {
     this.#entries.set({ ...entry, slot }, this.#ports.clock());
   }
 
-  /**
-   * Writes lost entries again. Ends after a transient error, so that it does not wait for an
-   * unreachable server again.
-   */
+  /** Writes lost entries again. Ends after a transient error, without waiting for other servers. */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lostEntries();
     for (let at = 0; at < lost.length && !isStopped(); at += REPAIRS_AT_ONCE) {

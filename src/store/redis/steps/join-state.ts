@@ -35,20 +35,17 @@ const LONG_LISTS_IN_FLIGHT = 2;
 
 type Position = ResumePosition & { readonly place: number };
 
-/** Part of the state that one call reads. */
 interface Piece {
   readonly groups: readonly ChannelKey[];
   readonly positions: readonly Position[];
   readonly hasUser: boolean;
 }
 
-/** The state as the calls have read it so far. */
 interface Reading {
   readonly groups: string[];
   readonly streamKeys: ChannelKey[];
   readonly resumeSeqs: ResumeSeqs[];
   isEntered: boolean;
-  /** Ids in the user's group index. */
   index: readonly string[];
   commands: readonly InboxCommand[];
 }
@@ -135,8 +132,8 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
   }
 
   /**
-   * Decodes the copies in a reply. If none can be decoded, reads on, because a page must not be
-   * empty while the inbox has further copies.
+   * Decodes the copies in a reply. Reads on if none can be decoded, because an empty page would
+   * mean that the inbox has no further copies.
    */
   async function commandsOf(
     { session: { uid }, inboxPage }: JoinRequest,

@@ -36,10 +36,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   /** Keeps the order of messages while rules are read. If a read fails, later messages fail too. */
   const ruleReads = new KeyedSequencer("fail");
 
-  /**
-   * Decides whether the sender may send, because the script cannot read the rules of users in other
-   * slots.
-   */
+  /** Decides whether the sender may send if the users' rules are in other slots. */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (!isCheck(permission)) return draft;
@@ -71,10 +68,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   return {
     counts,
 
-    /**
-     * Awaits nothing before the message is queued or its rules are requested, so that messages are
-     * stored in the order in which they were sent.
-     */
+    /** Keeps the order: awaits nothing before the message is queued or its rules are requested. */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);
       const checked = names.isApart ? await checkSender(draft) : draft;

@@ -16,9 +16,9 @@ type PersonalPorts = Pick<RedisStorePorts, "link" | "waitForReplicas">;
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to the users of a channel. If `keptAtMs` is set (the time in the id of a stored
- * message), also updates `peers` and waits for its replicas. The calls ignore the maximum number of
- * calls in flight, because the channel's script has already run.
+ * Publishes a frame to the users of a channel. `keptAtMs`, the time in the id of a stored message,
+ * also updates `peers`. Ignores the maximum number of calls in flight, because the channel's script
+ * has already run.
  */
 export async function publishToUsers(
   { link, waitForReplicas }: PersonalPorts,
@@ -38,10 +38,7 @@ export async function publishToUsers(
     if (result.status === "rejected") throw result.reason;
 }
 
-/**
- * Publishes a stored message again. Does nothing if the message is no longer in the log or belongs
- * to a stream.
- */
+/** Publishes a stored message again, unless it left the log or belongs to a stream. */
 export async function publishAgain(
   ports: PersonalPorts,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,

@@ -41,9 +41,8 @@ export class Sweep {
   }
 
   /**
-   * Sweeps all buckets, runs the tasks, and returns the number of removed messages. If a sweep is
-   * in progress, returns the result of that sweep. Throws the first error after all buckets and
-   * tasks have been processed.
+   * Sweeps all buckets, runs the tasks, and returns the number of removed messages. Joins a sweep
+   * in progress. Throws the first error after all buckets and tasks have been processed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
@@ -73,10 +72,7 @@ export class Sweep {
     return this.#running;
   }
 
-  /**
-   * Returns the store's time. Throws if it is more than `MAX_AHEAD_MS` ahead of the server's clock,
-   * because a wrong clock must not remove data.
-   */
+  /** Returns the store's time. Throws if it is far ahead of the server's: it could remove data. */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();
@@ -131,8 +127,8 @@ export class Sweep {
   }
 
   /**
-   * Returns the ranges of scores in `due` whose channels are swept. The second range has channels
-   * that were added under other limits, or to which `maxChannelMessages` has not been applied yet.
+   * Returns the ranges of scores in `due` whose channels are swept. The second one has channels
+   * whose limits have changed.
    */
   #rangesAt(nowMs: number): readonly ScoreRange[] {
     const { retentionS, maxChannelMessages } = this.#ports.limits;

@@ -19,10 +19,7 @@ const OFFSET = loadScript(lua("stream_offset"), lua("snapshot"));
 
 const MAX_CACHED_UNITS = 8_000_000;
 const CHANNELS_IN_FLIGHT = 128;
-/**
- * Maximum number of channels per call of `stream_ends.lua` and `active_streams.lua`. The latter
- * takes 0.2 ms for this number.
- */
+/** Maximum number of channels per call. `active_streams.lua` takes 0.2 ms for this number. */
 const CHANNELS_PER_CALL = 500;
 
 type StreamReads = Pick<
@@ -91,10 +88,7 @@ export function createStreamReads({
     return (await Promise.all(calls)).flat();
   }
 
-  /**
-   * Returns the ends in a key `endedStreams`. In a group's key, `group`, the members do not contain
-   * the channel key.
-   */
+  /** Returns the ends in a key. In a group's key, `group`, members do not contain the channel. */
   async function endsIn(
     ends: string,
     group: ChannelKey | undefined,

@@ -40,10 +40,7 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/**
- * Functions that send the scripts and return their replies. They throw what `link.run` throws.
- * `event` also throws `bad_request` and `too_large`.
- */
+/** Functions that send scripts. `event` may throw `bad_request` or `too_large`. */
 interface StreamSteps {
   event(draft: StreamDraft): Promise<unknown>;
   end(name: StreamName, silentSinceMs?: number): Promise<unknown>;

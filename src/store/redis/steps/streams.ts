@@ -38,10 +38,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     mayBeInFuture ||= stepMs < 0;
   });
 
-  /**
-   * Runs a step in the order of the calls for the channel. If the users are in other slots, first
-   * waits until the indexes for a start are written.
-   */
+  /** Runs a step in the order of the channel's calls, after the writes of indexes for a start. */
   async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
@@ -84,10 +81,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     return { verdict, state: STREAM_STATES[state] };
   }
 
-  /**
-   * Adds an end to `endedStreams` of the channel's users. Keeps the time of an end that an earlier
-   * call added before it failed.
-   */
+  /** Adds an end to `endedStreams` of the users. Keeps the time of an earlier call that failed. */
   async function addEnd(key: ChannelKey, member: string): Promise<void> {
     const added = usersOf(key).map(async (uid) => {
       const ends = keys.user("endedStreams", uid);
@@ -132,10 +126,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     }
   }
 
-  /**
-   * Lowers times that are in the future. They would keep streams active after Redis' clock was set
-   * back.
-   */
+  /** Lowers times in the future, which would keep streams active after a clock was set back. */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
     try {

@@ -9,16 +9,10 @@ export type ScoreRange = readonly [from: string, to: string];
 
 const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
 
-/**
- * All buckets. A sweep of a Redis Cluster processes all of them, because each bucket needs its own
- * call.
- */
+/** All buckets. A sweep of a Redis Cluster processes all of them, with a call for each. */
 export const ALL_BUCKETS = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
 
-/**
- * Returns the buckets of a single server whose key `part` exists or, with `ranges`, is a sorted set
- * with a score in one of them. Rejects like `RedisLink.run`.
- */
+/** Returns the buckets whose key `part` exists or, with `ranges`, has a score in one of them. */
 export async function bucketsWithWork(
   link: RedisLink,
   part: string,

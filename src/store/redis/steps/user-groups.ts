@@ -26,10 +26,7 @@ const GROUPS_PER_CALL = 200;
 /** Maximum number of calls in flight for long lists, so that other calls have room. */
 const LONG_LISTS_IN_FLIGHT = 2;
 const MIN_REMOVE_AGE_S = 300;
-/**
- * Duration of a script after which the group is added again, because a reader may have removed the
- * entries.
- */
+/** Duration of a script after which the group is added again, see `addBefore`. */
 const MAX_ADD_MS = 60_000;
 
 /** Access of other steps to the group index of each user. */
@@ -112,10 +109,7 @@ export class UserGroups {
     await this.#remove(uid, new Map(index), []);
   }
 
-  /**
-   * Removes the groups of which the user is not a member from the index, in the background.
-   * `groups` are those of `ids` of which the user is a member.
-   */
+  /** Removes groups from the index in the background. The user is a member of only `groups`. */
   dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
     this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
       if (!isTransient(error))

@@ -18,10 +18,7 @@ const STATES = loadScript(lua("user_states"));
 
 /** Maximum number of users per script, so that it delays other calls by less than a millisecond. */
 const STATES_PER_CALL = 50;
-/**
- * Maximum number of calls in flight. After a lost connection the states of all users are read,
- * which must not delay the sending of messages.
- */
+/** Maximum number of calls in flight. After a lost connection the states of all users are read. */
 const STATES_IN_FLIGHT = 256;
 
 export function createRedisUsers({
