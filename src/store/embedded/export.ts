@@ -257,7 +257,6 @@ export function numberIn(key: Buffer): number {
 export interface SourceMessage {
   readonly message: Message;
   readonly isStream: boolean;
-  /** See `StoredRecord.counted`. */
   readonly counted: number;
 }
 
@@ -334,10 +333,7 @@ export interface FirstRow {
   readonly timestampMs: number;
 }
 
-/**
- * Decodes an entry of a dedupe table. Returns `undefined` if the other table has a newer entry with
- * the same key.
- */
+/** Decodes a dedupe entry. Returns `undefined` if the other table has a newer one. */
 export function firstOf(
   { key, value }: BinaryRow,
   { dedupe: [even, odd] }: Tables,

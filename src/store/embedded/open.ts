@@ -80,9 +80,8 @@ export interface EmbeddedOptions {
   /** Receives failures that are not reported to any caller. */
   readonly onError: (error: Error, what: string) => void;
   /**
-   * Called if this process must not continue: another process acquired the data folder during a
-   * pause, the database file was replaced, or a write to the database failed, was lost or does not
-   * finish. Must end the process immediately.
+   * Called if this process must not continue, for example because another process acquired the data
+   * folder or a write to the database failed. Must end the process immediately.
    */
   readonly onLost: (error: BrokerError) => void;
   /** Called when the disk has no more space for new data, and when it has space again. */
@@ -101,15 +100,11 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between checkpoints. A longer time makes a restart slower. A shorter time stores fewer
- * messages of a channel in one row. Must be at most half of the shortest dedupe window (1 s), so
- * that a message is in the database before its window ends.
+ * Time between checkpoints. A longer time makes a restart slower, a shorter one stores fewer
+ * messages in one row. At most half of the shortest dedupe window (1 s).
  */
 const CHECKPOINT_MS = 200;
-/**
- * Maximum number of records in the memtable. Each record also uses hundreds of bytes that
- * `maxMemtableBytes` does not count.
- */
+/** Maximum number of records in the memtable. Each uses more bytes than are counted. */
 const MAX_MEMTABLE_RECORDS = 500_000;
 /** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
@@ -187,18 +182,14 @@ async function openFolder(
 }
 
 /**
- * True if lmdb goes back to the last commit on the disk when it opens the database after this
- * process was killed. Otherwise, lmdb does so only after a reboot of the machine, which it
- * recognises by the boot id.
+ * True if lmdb goes back to the last commit on the disk after this process was killed. Otherwise,
+ * it does so only after a reboot, which it recognises by the boot id.
  */
 function rollsBackOnKill(): boolean {
   return process.platform === "linux" && bootId() === undefined;
 }
 
-/**
- * Releases the folder. If that fails, the next start ignores the owner's row once this process has
- * ended.
- */
+/** Releases the folder. After a failure, the next start ignores the owner, which has ended. */
 async function releaseFolder(
   { path, onError }: EmbeddedOptions,
   tables: Tables,
@@ -393,10 +384,7 @@ async function openOwned(
     },
   };
 
-  /**
-   * Runs the last checkpoint. If it fails, the WAL segments remain and are replayed at the next
-   * start.
-   */
+  /** Runs the last checkpoint. After a failure, the next start replays the segments. */
   async function runLastCheckpoint(): Promise<void> {
     const end = wal.position.segment + 1;
     try {

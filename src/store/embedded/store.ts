@@ -30,10 +30,7 @@ export interface EmbeddedStats {
 export interface EmbeddedStore extends Store {
   /** All figures are 0 while the store is not running. */
   stats(): EmbeddedStats;
-  /**
-   * Removes expired data and resolves to the number of removed messages. Also runs every
-   * `sweepIntervalMs`.
-   */
+  /** Removes expired data. Resolves to the number of removed messages. */
   sweep(): Promise<number>;
   /** Runs a checkpoint. A failure is reported to `onError` and not thrown. */
   checkpoint(): Promise<void>;

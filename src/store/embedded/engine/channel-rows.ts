@@ -45,10 +45,7 @@ export class ChannelRows {
     };
   }
 
-  /**
-   * Returns the number for a new channel. `storeCounter` must have completed before a row uses the
-   * number. Otherwise, it could be assigned again after a restart.
-   */
+  /** Returns a new channel number. `storeCounter` must complete before a row uses it. */
   nextNumber(): number {
     return this.#next++;
   }

@@ -23,10 +23,7 @@ const STATE = "journal";
 const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;
 const PUTS_PER_CLOCK_READ = 16;
-/**
- * Maximum number of open transactions. With more, LMDB blocks the event loop for tens of
- * milliseconds.
- */
+/** Maximum number of open transactions. With more, LMDB blocks the event loop. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 /** Minimum time between two checks while the memtable is empty. Its first record ends the wait. */
@@ -149,10 +146,7 @@ export class Checkpoint {
     this.#checkAfter(memtable.records > 0 ? this.#checkMs : Math.max(REST_MS, intervalMs));
   }
 
-  /**
-   * Runs a checkpoint. Never throws: a failure is reported, and the timer starts another checkpoint
-   * later.
-   */
+  /** Runs a checkpoint. Never throws: it reports a failure, and a later checkpoint tries again. */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
     this.#running = this.#attempt();
@@ -208,10 +202,7 @@ export class Checkpoint {
     this.#dropSegments(state.position);
   }
 
-  /**
-   * Writes the state and reads it back, because on a full disk lmdb has reported commits as done
-   * although their rows were missing.
-   */
+  /** Writes the state and reads it back, because lmdb can lose commits on a full disk. */
   async #putState(state: CheckpointState): Promise<void> {
     const { tables } = this.#ports;
     await commit(tables, () => putCheckpointState(tables, state), "flush");

@@ -17,10 +17,7 @@ export const FOLDERS = [WAL_FOLDER, DATABASE_FOLDER];
 /** Names of the folders that `setAside` creates. */
 const FORMER = /^old-\d{8}T\d{9}Z$/;
 
-/**
- * Throws `unavailable` if no store may be opened in the folder. A folder that does not exist is
- * accepted.
- */
+/** Throws `unavailable` if no store may be opened in the folder, which need not exist. */
 export function assertUsable(path: string): void {
   assertKinds(path);
   if (hasDatabase(path)) return;

@@ -50,16 +50,12 @@ const MAGIC = 0xbeef_c0de;
 const FORMAT = 2;
 const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
-/**
- * Maximum number of bytes that may be missing at the end of the file. This is more than any
- * transaction allocates, and less than the largest file of common file systems (16 TiB for ext4).
- */
+/** Maximum number of bytes missing at the end of the file: more than a transaction allocates. */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
 const NEW_DATABASE_BYTES = 1024 * 1024;
 const LOCK_FILE_BYTES = 16_384;
 const LONG_CHECK_MS = 1000;
-/** Time between two reports of a check in progress. */
 const REPORT_MS = 5000;
 /** Time without a row after which a check is reported as an error. */
 const STALLED_MS = 10_000;
@@ -75,9 +71,8 @@ interface CheckPorts {
 }
 
 /**
- * Throws `internal` if the database in the data folder `path` is damaged, and `unavailable` or
- * `disk_full` if lmdb could not open it. A table that lmdb cannot read is only reported. After a
- * clean stop, reads only the first two pages.
+ * Throws `internal` if the database is damaged, and `unavailable` or `disk_full` if lmdb could not
+ * open it. A table that lmdb cannot read is only reported. After a clean stop, reads two pages.
  */
 export async function checkDatabase(path: string, ports: CheckPorts): Promise<void> {
   const folder = join(path, DATABASE_FOLDER);
@@ -98,10 +93,7 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
   await walk(path, ports);
 }
 
-/**
- * Returns a text that changes with each commit, "" if the first two pages of the database are not
- * valid.
- */
+/** Returns a text that changes with each commit, "" if the first two pages are not valid. */
 export function databaseState(path: string): string {
   return readMetaPages(join(path, DATABASE_FOLDER, DATA_FILE))?.state ?? "";
 }
@@ -252,7 +244,6 @@ interface EndedWalk {
   readonly signal: NodeJS.Signals | null;
   /** `undefined` if the process ended before it had printed its report. */
   readonly report: WalkReport | undefined;
-  /** Text that the process wrote to standard error. */
   readonly output: string;
 }
 
@@ -273,8 +264,7 @@ interface WalkPorts {
 
 /**
  * Runs the program that reads the database. Rejects if the process cannot be started, or when
- * `signal` is aborted. The abort kills the process but does not wait for its end, which a hanging
- * disk may delay.
+ * `signal` is aborted. An abort kills the process without waiting for its end.
  */
 async function runWalk(path: string, { signal, onProgress }: WalkPorts): Promise<EndedWalk> {
   const child = spawn(process.execPath, [...process.execArgv, WALK, path], {

@@ -27,10 +27,7 @@ export interface WalkReport extends WalkProgress {
 
 interface ReaderData {
   readonly path: string;
-  /**
-   * Number of rows read so far. The reading thread writes it, and the main thread reads it at any
-   * time.
-   */
+  /** Number of rows read so far, written by the reading thread. */
   readonly rows: Float64Array;
 }
 

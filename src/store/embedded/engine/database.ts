@@ -21,10 +21,7 @@ export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, followed by its fields. */
 export type Stored = readonly unknown[];
 
-/**
- * Runs `steps` in a transaction. Resolves to false, and writes nothing, if another process owns the
- * folder.
- */
+/** Runs `steps` in a transaction. Resolves to false if another process owns the folder. */
 type RunTransaction = (steps: () => void) => Promise<boolean>;
 
 /** Database calls that tests replace to simulate failures. */
@@ -50,10 +47,7 @@ class Fence {
     this.#table = table;
   }
 
-  /**
-   * Stores and returns a new incarnation. Once the surrounding transaction is committed, no earlier
-   * owner can write.
-   */
+  /** Stores and returns a new incarnation. After the commit, no earlier owner can write. */
   next(): number {
     const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
     this.#table.putSync(FENCE, [1], incarnation);
@@ -156,10 +150,9 @@ function assertFormat(stored: Stored | undefined, format: number): void {
 }
 
 /**
- * Commits the puts and removes that `steps` issues synchronously as one transaction, and waits for
- * the commit. If `steps` throws a `BrokerError`, nothing is written and the error is rethrown.
- * Throws `disk_full` if the disk has no space for a write of this purpose, and `unavailable` on any
- * other failure, for example if another process owns the folder.
+ * Commits the puts and removes that `steps` issues synchronously, as one transaction. If `steps`
+ * throws a `BrokerError`, nothing is written and the error is rethrown. Throws `disk_full` if the
+ * disk has no space for a write of this purpose, and `unavailable` on any other failure.
  */
 export async function commit(
   database: WritableDatabase,
@@ -216,10 +209,7 @@ function isFailedWrite(cause: unknown): boolean {
   return typeof code === "number" && (code < 0 || code === 5 || code === 28 || code === 122);
 }
 
-/**
- * Returns the cause of an error of lmdb. The error may hold a promise that rejects with the cause.
- * The promise must be awaited, because otherwise Node.js reports an unhandled rejection.
- */
+/** Returns the cause of an error of lmdb, which may be in a promise that must be awaited. */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
   try {
@@ -242,10 +232,7 @@ export async function ensureDurable(database: Database): Promise<void> {
   if (database.synced) await awaitFlush(database);
 }
 
-/**
- * Commits puts and removes that do not depend on reads, and waits until they are as durable as
- * `store.durability` requires. Cheaper than `transact`.
- */
+/** Commits writes that do not depend on reads, as durably as `store.durability` requires. */
 export async function persist(
   database: Database,
   steps: () => void,
@@ -256,11 +243,10 @@ export async function persist(
 }
 
 /**
- * Runs a synchronous step inside a write transaction, and waits until the transaction is as durable
- * as `store.durability` requires. Nothing can change between the reads and the writes of the step,
- * so no lock is needed. Steps run in the order of the calls, and after commits that were issued
- * before them. A commit that is issued later may be written before them. If a step throws a
- * `BrokerError`, nothing is written and the error is rethrown.
+ * Runs a synchronous step inside a write transaction, as durably as `store.durability` requires.
+ * Steps run in the order of the calls, and nothing can change between their reads and writes. A
+ * later `commit` may be written before them. If a step throws a `BrokerError`, nothing is written
+ * and the error is rethrown.
  */
 export async function transact<Result>(
   database: Database,
@@ -295,10 +281,7 @@ export function endOfPrefix<Part extends string | number>(prefix: readonly Part[
   return [...prefix, END_OF_STRINGS] as unknown as Part[];
 }
 
-/**
- * Yields the rows whose key begins with `first`. Reads them in pages, so the caller may await other
- * work between two rows.
- */
+/** Yields the rows whose key begins with `first`. The caller may await work between two rows. */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,
   first: string,

@@ -10,9 +10,8 @@ import { DATA_FILE } from "./data-folder.ts";
 
 const MIB = 1024 * 1024;
 /**
- * Number of free bytes, in addition to four times `maxMemtableBytes`, above which no space is
- * reserved in the data file. Other programs are assumed to write less than this between two
- * measurements.
+ * Number of free bytes, besides four times `maxMemtableBytes`, above which no space is reserved.
+ * Other programs are assumed to write less between two measurements.
  */
 const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
@@ -143,10 +142,7 @@ export class DiskSpace {
     this.#looksWithoutProgress = 0;
   }
 
-  /**
-   * Records a failure and returns the first one. Every later write is rejected with the first
-   * failure, and `onFatal` ends the process.
-   */
+  /** Records a failure and returns the first one, with which every later write is rejected. */
   fail(error: BrokerError): BrokerError {
     if (this.#failure !== undefined) return this.#failure;
     this.#failure = error;
@@ -183,10 +179,7 @@ export class DiskSpace {
     return this.#growing;
   }
 
-  /**
-   * Appends zeros inside a write transaction: if LMDB extended the file at the same time, the zeros
-   * would overwrite its pages.
-   */
+  /** Appends zeros in a write transaction, so that LMDB cannot extend the file meanwhile. */
   async #append(): Promise<void> {
     if (this.#freeBytes < GROWTH_BYTES + WAL_BYTES) return;
     try {
@@ -202,10 +195,7 @@ export class DiskSpace {
     if (this.#fd !== undefined) this.#measure(this.#fd);
   }
 
-  /**
-   * Fails if an open transaction makes no progress: lmdb may never settle a transaction that met a
-   * full disk.
-   */
+  /** Fails if a transaction makes no progress: lmdb may never settle one on a full disk. */
   #checkProgress(): void {
     if (this.#openTransactions === 0) return;
     this.#looksWithoutProgress++;

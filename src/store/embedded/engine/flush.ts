@@ -40,18 +40,12 @@ interface Flush {
   readonly streams: StreamFlush;
 }
 
-/**
- * Returns the committed records and events to write. After a failed checkpoint, the next call
- * returns them again.
- */
+/** Returns the committed records and events to write, also those of a failed checkpoint. */
 export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/**
- * Drops the written records and events from memory. Must be called after the database has committed
- * them.
- */
+/** Drops the written records and events from memory. Must be called after the commit. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams }: Flush,
@@ -62,9 +56,8 @@ export function* finishFlush(
 }
 
 /**
- * Returns the phases of a checkpoint. All puts of a phase must be committed before the next phase
- * begins. Each generator must be advanced inside `commit`. `isFirst` is true for the first
- * checkpoint after a start, when the database may already have some of the replayed records.
+ * Returns the phases of a checkpoint. The puts of a phase must be committed before the next phase
+ * begins. `isFirst` is true after a start, when the database may already have some records.
  */
 export function phases(
   ports: FlushPorts,
@@ -79,10 +72,7 @@ export function phases(
   ];
 }
 
-/**
- * Puts the rows of channels. Without them, records could not be found and seqs could be assigned
- * twice.
- */
+/** Puts the rows of channels, without which records are not found and seqs could repeat. */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted, newestId } of channels) {
     const { key, number } = channel;
@@ -93,9 +83,8 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 }
 
 /**
- * Puts messages. Their expiry rows are put in the same transaction, because a sweep may run before
- * the next phase. A checkpoint after a failed one starts with the same records, so it overwrites
- * their rows with equal or longer ones.
+ * Puts messages and their expiry rows in one transaction, because a sweep may run before the next
+ * phase. A checkpoint after a failed one overwrites rows with equal or longer ones.
  */
 function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = ports;
@@ -165,10 +154,7 @@ function* putReferences(
   yield* streams.puts();
 }
 
-/**
- * Yields the records in the order of message ids: if a `clientMsgNo` was reused after the dedupe
- * window, the newer record must overwrite the older one.
- */
+/** Yields the records by message id, so that the newest use of a `clientMsgNo` is kept. */
 function* dedupeRecords({ log, dedupeOnly }: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
   for (const record of log) {

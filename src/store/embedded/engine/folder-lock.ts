@@ -22,15 +22,9 @@ const VERSION = 1;
 const HEARTBEAT_MS = 1000;
 /** Time without a heartbeat after which an owner counts as dead if its pid cannot be checked. */
 export const SILENCE_MS = 5000;
-/**
- * Time after a heartbeat during which the owner may begin a write without reading its row again.
- * Shorter than SILENCE_MS.
- */
+/** Time after a heartbeat during which a write may begin without a read of the owner's row. */
 const LEASE_MS = 3000;
-/**
- * Time after a heartbeat during which the owner may acknowledge a write without reading its row
- * again. Shorter than SILENCE_MS.
- */
+/** Time after a heartbeat during which writes may be acknowledged. Shorter than SILENCE_MS. */
 const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
@@ -87,10 +81,7 @@ export class FolderLock {
     };
   }
 
-  /**
-   * Acquires the folder. If the pid of the previous owner cannot be checked, calls `onWait` and
-   * then takes several seconds.
-   */
+  /** Acquires the folder. Calls `onWait` before it waits for signs of the previous owner. */
   async acquire(signal?: AbortSignal, onWait = () => {}): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
     for (;;) {
@@ -119,16 +110,14 @@ export class FolderLock {
     this.#timer.unref();
   }
 
-  /** Must be called before a write outside the database. */
+  /** Checks the ownership before a write outside the database. */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
   }
 
   /**
-   * Must be called after a write outside the database, before the write is acknowledged, because
-   * the process may have been paused during the write. If this method returns, a later owner finds
-   * the write in the WAL: `acquire` does not resolve in another process while this process may
-   * acknowledge writes.
+   * Checks the ownership after a write outside the database and before its acknowledgement, because
+   * the process may have been paused. If it returns, a later owner finds the write in the WAL.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
@@ -239,10 +228,7 @@ export function readOwner(meta: Pick<Database["meta"], "get">): Owner | undefine
   };
 }
 
-/**
- * Returns whether the owner's process is running. Waits up to `EXIT_WAIT_MS` for its end, because a
- * process that was just killed must not make a restart fail.
- */
+/** Returns the state of the owner's process. Waits up to `EXIT_WAIT_MS` for its end. */
 export async function livenessOf(owner: Owner, scope: string): Promise<Liveness> {
   if (owner.scope !== scope) return "unknown";
   for (let waitedMs = 0; ; waitedMs += EXIT_CHECK_MS) {

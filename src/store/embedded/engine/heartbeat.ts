@@ -37,10 +37,7 @@ export class Heartbeat {
     return readHeartbeat(this.#path);
   }
 
-  /**
-   * Watches the text for `ms`. Resolves to false when it is not `text`, and to true if it stays the
-   * same.
-   */
+  /** Watches the text for `ms`. Resolves to true if it stays `text`. */
   async stays(text: string, ms: number, signal?: AbortSignal): Promise<boolean> {
     for (const endMs = performance.now() + ms; performance.now() < endMs; ) {
       await pause(WATCH_MS, undefined, { signal });
@@ -71,10 +68,7 @@ export function wasStoppedIn(folder: string, state: string): boolean {
   return readHeartbeat(join(folder, HEARTBEAT_FILE)) === padded(stoppedText(state));
 }
 
-/**
- * Resolves when a process that uses the folder writes a heartbeat. Does not block the event loop
- * while the disk hangs.
- */
+/** Resolves when a process writes a heartbeat. Does not block the event loop. */
 export async function nextBeat(folder: string): Promise<void> {
   const read = () => readFile(join(folder, HEARTBEAT_FILE), "utf8").catch(() => "");
   const first = await read();

@@ -51,15 +51,11 @@ export class LogRows {
     void this.#log.put(logKey(number, first), rowValue(records));
   }
 
-  /** Must be called inside `commit`. */
   remove(number: number, { first }: LogRow): void {
     void this.#log.remove(logKey(number, first));
   }
 
-  /**
-   * Returns the first record from `seq` to before `endSeq`, `undefined` if there is none. Its bytes
-   * are valid only until the next read.
-   */
+  /** Returns the first record from `seq` to before `endSeq`, valid until the next read. */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;
     const row = this.#rowWith(number, seq) ?? this.#rowAfter(number, seq);
@@ -161,10 +157,7 @@ export function countIn(value: Uint8Array): number {
   return value[0] === CHUNK ? (value[1] ?? 0) : 1;
 }
 
-/**
- * Decodes a row. `fast` may be lmdb's shared buffer. Its `length` property is then the size of the
- * value, but the buffer itself is larger.
- */
+/** Decodes a row. `fast` may be lmdb's shared buffer, whose `length` is the value's size. */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
   return { first, last: first + countIn(value) - 1, value };

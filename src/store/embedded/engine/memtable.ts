@@ -18,10 +18,7 @@ import {
 const MAX_IDLE_CHANNELS = 100_000;
 /** Maximum number of channels whose newest message is kept for lists. */
 const MAX_NEWEST = 500_000;
-/**
- * Length from which a list of records is extended in place. A shorter list is copied, so that it
- * has no spare capacity: most channels have few records at a time.
- */
+/** Length from which a list is extended in place. A shorter one is copied, to save memory. */
 const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */

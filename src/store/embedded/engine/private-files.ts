@@ -31,10 +31,7 @@ function isShared({ mode, uid }: Stats): boolean {
   return (mode & SETGID) !== 0 || uid !== process.geteuid?.();
 }
 
-/**
- * Creates a folder and its parents. Does not use the option `recursive`, with which Node.js never
- * returns in some folders below /proc.
- */
+/** Creates a folder and its parents. With `recursive`, Node.js may never return below /proc. */
 export function makeFolder(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
   const parent = dirname(path);
@@ -56,10 +53,7 @@ export function createFile(path: string, flag: "w" | "wx"): number {
   return fd;
 }
 
-/**
- * Sets the modes of the data folder and its files. Returns the first error if a mode could not be
- * changed.
- */
+/** Sets the modes of the data folder and its files. Returns the first error. */
 export function restrictAccess(
   folder: string,
   names: { readonly folders: readonly string[]; readonly file: string },

@@ -81,10 +81,7 @@ export interface Tables extends Database {
   readonly commands: BinaryTable;
   /** expiry time, message id → uid and inboxSeq of each copy of a command. */
   readonly commandCopies: BinaryTable;
-  /**
-   * expiry time, message id → number of inboxes that still hold the command. No row if all of its
-   * copies are still in inboxes.
-   */
+  /** expiry time, message id → number of inboxes with the command. No row means all copies. */
   readonly commandLeft: BinaryTable;
   /** uid, inboxSeq → sender, and expiry time and message id of the command. */
   readonly inbox: BinaryTable;

@@ -19,10 +19,7 @@ interface QueuedCall {
 }
 
 interface TurnSteps<Call> {
-  /**
-   * Assigns ids and seqs to the calls of a batch. `bytes` is their approximate size. Returns the
-   * frame to write, `undefined` if there is none.
-   */
+  /** Assigns ids and seqs to a batch of about `bytes`. Returns the frame to write, if any. */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** Called after the call is durable. */
   commit(call: Call): void;

@@ -95,9 +95,8 @@ export class Wal {
   }
 
   /**
-   * Appends a frame and fills in its first FRAME_HEADER_BYTES bytes. If `write` returns, this
-   * process still owned the folder after the write. If it throws and `broken` is not set, nothing
-   * of the frame remains and a later write may succeed.
+   * Appends a frame and fills in its header. If it returns, this process still owned the folder. If
+   * it throws and `broken` is not set, nothing of the frame remains.
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
@@ -115,9 +114,8 @@ export class Wal {
   }
 
   /**
-   * Waits until the disk has all frames. No frame may be written meanwhile. A failure breaks the
-   * WAL permanently: the kernel drops pages that it failed to write, so a second fdatasync would
-   * succeed without them.
+   * Waits until the disk has all frames. No frame may be written meanwhile. A failure is permanent:
+   * the kernel drops pages that it failed to write, so a second fdatasync would succeed.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
@@ -176,10 +174,7 @@ export class Wal {
     return end >= SHORT_SEGMENT_BYTES && end >= this.#retryAt && this.#isTight();
   }
 
-  /**
-   * Opens the next segment. If it cannot be opened, for example because no file descriptor is free,
-   * the writes continue in the current segment until it has MAX_SEGMENT_BYTES.
-   */
+  /** Opens the next segment. On failure, writes continue in this one up to MAX_SEGMENT_BYTES. */
   #roll(): void {
     const previous = this.#current;
     try {
@@ -216,9 +211,8 @@ export class Wal {
   }
 
   /**
-   * If a file with this number exists, a former owner created it after a pause in which it lost the
-   * folder. Nothing in that file was acknowledged, and the next number is used. A former owner
-   * creates at most one such file, because it checks its ownership before it creates another one.
+   * Opens a new segment. A file that exists was created by a former owner that had lost the folder.
+   * Nothing in it was acknowledged, and the next number is used.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));

@@ -131,10 +131,7 @@ export class Appends {
     });
   }
 
-  /**
-   * Returns the result of the first message if `message` is a retry. Resolves to `undefined` if it
-   * is not a retry, or if the first message could not be stored.
-   */
+  /** Returns the result of the first message if `message` is a retry and the first was stored. */
   async findEarlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<AppendResult | undefined> {
@@ -175,10 +172,7 @@ export class Appends {
     }
   }
 
-  /**
-   * Answers a retry now, or when the original is committed. Returns false if the call is not a
-   * retry.
-   */
+  /** Answers a retry now or after the original's commit. Returns false for other calls. */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findFirst(call.draft, nowMs);
     if (first === undefined) return false;
@@ -189,9 +183,7 @@ export class Appends {
     return true;
   }
 
-  /**
-   * Answers a retry of a command. If the command could not be stored, the call is appended again.
-   */
+  /** Answers a retry of a command. If the command failed, appends the call again. */
   async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
     const command = await outcome;
     if (command !== undefined) this.#answerRetry(call, command);
@@ -266,10 +258,7 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   return { messageId, messageSeq };
 }
 
-/**
- * Returns the error of a draft that is not valid. Such a draft must not reach a batch, because
- * other calls of the batch would fail.
- */
+/** Returns the error of an invalid draft, which would make the other calls of its batch fail. */
 function draftError(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||

@@ -68,10 +68,7 @@ export class Assigner {
     this.#ports.ids.invalidateReservation();
   }
 
-  /**
-   * Returns the message or command within the dedupe window that has the channel, sender and
-   * `clientMsgNo` of the draft. It may be uncommitted. Does not load the channel into memory.
-   */
+  /** Returns the message within the dedupe window that the draft repeats, committed or not. */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -127,10 +124,7 @@ export class Assigner {
     return { message, record };
   }
 
-  /**
-   * Assigns the message of a stream. Its payload is empty, because the events of the stream contain
-   * the text.
-   */
+  /** Assigns the message of a stream. Its payload is empty: the events contain the text. */
   assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -179,10 +173,7 @@ export class Assigner {
     return this.#ports.frame.finish();
   }
 
-  /**
-   * Reserves the id of a message without a record. Otherwise, the id could be reused after a
-   * restart.
-   */
+  /** Reserves the id of a message without a record, which a restart would otherwise reuse. */
   #addReservation(message: Message): void {
     const { ids } = this.#ports;
     const reservation = ids.reservationFor(message.messageId);
@@ -223,10 +214,7 @@ export class MessageIds {
     return id;
   }
 
-  /**
-   * Returns the id up to which ids must be reserved, `undefined` if an earlier reservation covers
-   * `id`.
-   */
+  /** Returns the id up to which ids must be reserved, unless a reservation covers `id`. */
   reservationFor(id: number): number | undefined {
     if (id <= this.#reserved) return undefined;
     return Math.min(id + IDS_PER_RESERVATION, MAX_MESSAGE_ID);

@@ -1,6 +1,7 @@
 // Reads and writes the tables of channels, their members and lists, and the groups of each user.
 // The write methods must be called inside a transaction. A change of a channel drops its cache
-// entry and the cached group lists that it concerns.
+// entry and the cached group lists that it concerns. The caller of a generator may await other work
+// between two rows.
 
 import {
   type ChannelInfo,
@@ -83,10 +84,7 @@ export class ChannelTables {
     1: new BoundedMap(MAX_CACHED_CHANNELS),
     2: new BoundedMap(MAX_CACHED_CHANNELS),
   };
-  /**
-   * Number of changes in progress, by channel id. During a change, nothing of the channel is
-   * cached, because a read may return the state before or after the change.
-   */
+  /** Number of changes in progress, by channel id. A channel that changes is not cached. */
   readonly #changing: Record<ChannelType, Map<string, number>> = {
     1: new Map(),
     2: new Map(),
@@ -267,18 +265,12 @@ export class ChannelTables {
     return { groups: ids.filter((id) => this.#isOpen(id)), isAll: ids.length < limit };
   }
 
-  /**
-   * Yields the ids of the user's groups, including disbanded ones. The caller may await other work
-   * between two groups.
-   */
+  /** Yields the ids of the user's groups, including disbanded ones. */
   *groupIdsOf(uid: string): Generator<string> {
     for (const { second } of rowsOf(this.#tables.groups, uid)) yield second;
   }
 
-  /**
-   * Yields the user's groups without disbanded ones. The caller may await other work between two
-   * groups.
-   */
+  /** Yields the user's groups without disbanded ones. */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
       if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };

@@ -28,10 +28,7 @@ const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
 /** Maximum length of a uid or channel id, in UTF-16 units. */
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
-/**
- * Length up to which a list of groups is read at once. Longer lists take turns, because many may be
- * requested in one event-loop iteration.
- */
+/** Length up to which a list of groups is read at once. Longer lists are read in slices. */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelPorts {
@@ -52,10 +49,7 @@ export function createChannels({
 }: ChannelPorts): EmbeddedChannels {
   const longLists = new Turns();
 
-  /**
-   * Stores changed memberships and returns the uids that are no longer members. Must be called
-   * inside `change`.
-   */
+  /** Stores changed memberships and returns the uids that left. Must be called in `change`. */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, BitChange>,

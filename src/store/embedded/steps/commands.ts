@@ -29,10 +29,7 @@ interface QueueStep {
   /** Number of copies that the step adds or removes, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /**
-   * Adds the changes of the step to the batch. Called again with another batch if a step of the
-   * first batch cannot be decided.
-   */
+  /** Adds the step's changes to the batch. May be called again with another batch. */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
@@ -60,10 +57,7 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/**
- * Creates the step of a command and assigns its message id. Must be called in the order in which
- * the steps are queued.
- */
+/** Creates the step of a command and assigns its message id, in the order of the queue. */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -174,10 +168,7 @@ export function lastCommandId(tables: Pick<Tables, "meta">): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/**
- * Stores the facts about commands that must survive a restart. Must be called inside the
- * transaction that stores the commands.
- */
+/** Stores the facts about commands that must survive a restart, in their transaction. */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,

@@ -1,6 +1,6 @@
 // Rows of conversations: read positions, personal channels by user, the newest seq of each sender,
 // and messages that have a red dot and expire. Owns the list of personal channels that have no row
-// in the database yet.
+// in the database yet. The caller of a generator may await other work between two rows.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -28,10 +28,7 @@ const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
-/**
- * Number of listed channels above which channels that left the memtable are dropped from the list.
- * No message of such a channel was stored.
- */
+/** Number of listed channels above which those that left the memtable are dropped. */
 const MAX_UNSTORED = 100_000;
 
 export interface ExpiringRow {
@@ -86,18 +83,14 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Puts the missing rows of a personal channel. Must be called inside `commit`, together with the
-   * channel's row in `heads`.
-   */
+  /** Puts the missing rows of a personal channel, in the commit of its row in `heads`. */
   putChannel(key: ChannelKey): void {
     if (this.#unstoredKeys.has(key)) this.#putPeers(key);
   }
 
   /**
-   * Removes the flushed channels from the list of channels without a row. If the list is too long,
-   * also removes channels for which `inMemory` returns `undefined`: they left memory and will not
-   * get a row.
+   * Removes the flushed channels. If the list is still too long, also removes channels that left
+   * memory, for which `inMemory` returns `undefined` and which will not get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);
@@ -114,20 +107,14 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Puts the row of a message that has a red dot and expires. Must be called in the transaction
-   * that puts the message.
-   */
+  /** Puts the row of an expiring message that has a red dot, in the message's transaction. */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));
     void this.#tables.expiring.put(key, value);
   }
 
-  /**
-   * Puts the newest seq of each sender. Must be advanced inside `commit`. At the first checkpoint
-   * after a power loss, the database may have newer rows than the replayed WAL. Such rows are kept.
-   */
+  /** Puts the newest seq of each sender. After a power loss, keeps newer rows of the database. */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
     for (const { bytes, start, messageSeq } of log)
@@ -139,10 +126,7 @@ export class ConversationRows {
     }
   }
 
-  /**
-   * Yields the user's peers, including those without messages. The caller may await other work
-   * between two peers.
-   */
+  /** Yields the user's peers, including those without messages. */
   *peersOf(uid: string): Generator<string> {
     const unstored = new Set(this.#unstoredPeers.get(uid));
     yield* unstored;
@@ -182,10 +166,7 @@ export class ConversationRows {
 
 type Pair = readonly [string, string];
 
-/**
- * Returns the uids of a personal channel, `undefined` if the channel is not personal. Uids contain
- * no `@`.
- */
+/** Returns the uids of a personal channel, `undefined` for other channels. */
 function pairOf(key: ChannelKey): Pair | undefined {
   if (!key.startsWith(PERSON_PREFIX)) return undefined;
   const at = key.indexOf("@");
@@ -231,7 +212,7 @@ export function positionKey(uid: string, key: ChannelKey): string[] {
   return [uid, key];
 }
 
-/** Yields the user's positions. The caller may await other work between two of them. */
+/** Yields the user's positions. */
 export function* positionsOf(
   { positions }: PositionTable,
   uid: string,
@@ -264,12 +245,12 @@ export function lastChangeId(tables: Pick<Tables, "meta">): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** Must be called inside `transact`. */
+/** Stores the id of the last change, inside `transact`. */
 export function putLastChangeId(tables: Pick<Tables, "meta">, id: number): void {
   void tables.meta.put(LAST_CHANGE_ID, [VERSION, id]);
 }
 
-/** Must be called inside `transact`. */
+/** Stores a position, inside `transact`. */
 export function putPosition(
   tables: PositionTable,
   { uid, key }: { readonly uid: string; readonly key: ChannelKey },

@@ -72,36 +72,25 @@ export class DedupeIndex {
     this.#startedAtMs = Number(startedAtMs);
   }
 
-  /**
-   * True if the message is within the dedupe window. If the clock was set back, it still counts as
-   * within the window.
-   */
+  /** Returns true within the dedupe window, also if the clock was set back. */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }
 
-  /**
-   * Returns false if there is no entry for the clientMsgNo of this sender. A true result may be
-   * wrong.
-   */
+  /** Returns false if this sender has not used the clientMsgNo. True may be wrong. */
   mayContain({ fromUid, clientMsgNo }: SenderKey): boolean {
     if (!this.#areFiltersComplete) return true;
     const [even, odd] = this.#filters;
     return even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo);
   }
 
-  /**
-   * Adds an entry to the filter. Must be called for every entry before the entry can be looked up.
-   */
+  /** Adds an entry to the filter. Must be called before the entry can be looked up. */
   addToFilter({ fromUid, clientMsgNo }: SenderKey): void {
     this.#filters[slotOf(this.#generation)].add(fromUid, clientMsgNo);
     if (this.#isRotating) this.#addedDuringRotation.push([fromUid, clientMsgNo]);
   }
 
-  /**
-   * Adds the stored entries to the filters. Ends early after `close`. Until all entries are added,
-   * `mayContain` returns true.
-   */
+  /** Adds the stored entries to the filters. Until it is done, `mayContain` returns true. */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
       let start: Buffer | undefined = Buffer.alloc(1);
@@ -213,10 +202,7 @@ export class DedupeIndex {
     void this.#table(this.#generation).put(key, value);
   }
 
-  /**
-   * Tracks a command that is being stored. If it is stored, its entry must be in the database
-   * before `outcome` resolves.
-   */
+  /** Tracks a command that is being stored. Its entry must be stored before `outcome` resolves. */
   trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
     const name = nameOf(command);
     this.addToFilter(command);
@@ -232,7 +218,7 @@ export class DedupeIndex {
     return writeCommandKey(this.#key, command) > MAX_KEY_BYTES;
   }
 
-  /** Must be called inside `commit`. */
+  /** Stores the entry of a command, inside `commit`. */
   putCommand(command: DedupeKey & DedupeEntry): void {
     const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
     void this.#table(this.#generation).put(key, dedupeValue(command));

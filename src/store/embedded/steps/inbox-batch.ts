@@ -100,10 +100,7 @@ export class InboxBatch {
     return this.#dropped;
   }
 
-  /**
-   * Returns true if the inbox has room for a copy of the sender without dropping one of the
-   * sender's own copies or of a backend's.
-   */
+  /** Returns true if a copy fits without dropping one of the sender or of a backend. */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
     const inbox = this.#open(uid);
@@ -161,9 +158,7 @@ export class InboxBatch {
     this.#remaining.set(mapKeyOf(command), { command, hasRow: true, count: 0 });
   }
 
-  /**
-   * Collects the writes of the batch. Must be called once, after all changes and before `write`.
-   */
+  /** Collects the writes of the batch. Must be called once, between the changes and `write`. */
   async seal(slice: TimeSlice): Promise<void> {
     for (const inbox of this.#inboxes.values()) {
       if (slice.shouldYield()) await slice.yield();
@@ -263,10 +258,7 @@ export class InboxBatch {
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 
-  /**
-   * Drops the oldest copy of the sender, which this batch may have added. The sender must have a
-   * copy.
-   */
+  /** Drops the oldest copy of the sender, who must have one. This batch may have added it. */
   #dropOldest(inbox: OpenInbox, sender: string): void {
     const { before, added, removed } = inbox;
     const copies = this.#copiesOf(inbox, sender);

@@ -17,10 +17,7 @@ import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 const MAX_BATCH = 2000;
-/**
- * Maximum number of copies that join a batch while it is being decided. Only small steps join, so
- * that they need not wait until the whole batch is written.
- */
+/** Maximum number of copies that small steps may add to a batch while it is decided. */
 const MAX_JOINING = 500;
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
@@ -51,10 +48,7 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  /**
-   * True if the queue accepts no further step of the user. One user can fill at most half of the
-   * queue.
-   */
+  /** True if the queue accepts no further step of the user, who may fill half of it. */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
   }

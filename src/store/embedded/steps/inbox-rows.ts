@@ -33,9 +33,7 @@ interface InboxState {
   readonly count: number;
 }
 
-/**
- * Allocates small buffers from larger ones, so that tens of thousands of keys need few allocations.
- */
+/** Allocates small buffers from larger ones, so that many keys need few allocations. */
 export class Arena {
   #block = Buffer.alloc(0);
   #used = 0;
@@ -134,9 +132,7 @@ export function readState(value: Buffer | undefined): InboxState {
   };
 }
 
-/**
- * Returns the key of a command. Without an id, returns the start of the keys with this expiry time.
- */
+/** Returns a command's key, or without an id the start of the keys with this expiry time. */
 export function commandKey(expiresAtMs: number, messageId?: number): Buffer {
   const key = Buffer.alloc(messageId === undefined ? SEQ_BYTES : SEQ_BYTES + ID_BYTES);
   key.writeUIntBE(Math.min(expiresAtMs, MAX_TIME), 0, SEQ_BYTES);

@@ -24,10 +24,7 @@ interface JoinPorts {
   readonly live: Pick<LiveStreams, "visibleActive" | "personalOf">;
 }
 
-/**
- * Maximum number of positions that are read at once. More positions are read in slices of the event
- * loop.
- */
+/** Maximum number of positions that are read at once. More are read in slices. */
 const POSITIONS_AT_ONCE = 100;
 
 export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
@@ -65,10 +62,7 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
   };
 }
 
-/**
- * Returns the requested groups that the user still has. The login returns the kept list, which is
- * usually still the current one.
- */
+/** Returns the requested groups that the user still has. */
 function among(
   requested: readonly string[],
   current: readonly string[],

@@ -132,10 +132,7 @@ export class LiveStreams {
     this.#dirty.add(stream);
   }
 
-  /**
-   * Loads the active streams from the database. Must be called before the WAL is replayed. The
-   * streams count as silent from this call on.
-   */
+  /** Loads the active streams, before the WAL is replayed. They count as silent from now on. */
   load(): void {
     for (const { head, parts, events } of this.#rows.active()) {
       const stream = this.add(this.#memtable.channel(head.key), head);
@@ -170,10 +167,7 @@ export class LiveStreams {
     this.markDirty(stream);
   }
 
-  /**
-   * Adds a stored event. If the producer set the time of an event, the time at which the event was
-   * accepted is not stored. An end then counts as one of now.
-   */
+  /** Adds a stored event. An end counts as one of now if its time of acceptance is not stored. */
   #replay(stream: LiveStream, event: StreamEvent): void {
     const acceptedMs = event.isTimed ? this.#limits.clock() : event.timestampMs;
     this.change(stream, () => stream.assign(event, acceptedMs));

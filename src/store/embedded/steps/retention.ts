@@ -265,10 +265,7 @@ function newestMs(row: LogRow): number {
   return newest;
 }
 
-/**
- * Channels that may be above their limit. After a start, all channels are examined, because the
- * limit may have changed.
- */
+/** Channels that may be above their limit. After a start, these are all channels. */
 export class TrimQueue {
   readonly maxMessages: number;
   readonly #step: number;
@@ -280,10 +277,7 @@ export class TrimQueue {
     this.#step = Math.min(MAX_TRIM_STEP, Math.ceil(maxMessages / 10));
   }
 
-  /**
-   * Adds a channel above the limit each time it has grown by a step. Must be called before the
-   * memtable drops the records of the channel.
-   */
+  /** Adds a channel above its limit once per step, before the memtable drops its records. */
   addIfGrown({ channel, head, log }: ChannelFlush): void {
     if (this.maxMessages === 0 || head <= this.maxMessages) return;
     const before = head - log.length;

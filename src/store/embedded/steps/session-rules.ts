@@ -76,10 +76,7 @@ export function decideLogin(
   };
 }
 
-/**
- * Returns the order of the claimed login, `undefined` if the login is not known. A label older than
- * that of `newest` has the order 0, because the order of its login is not stored.
- */
+/** Returns the order of the claimed login, 0 for a past label, `undefined` for an unknown login. */
 function claimedOrder(
   claim: Claim | undefined,
   newest: NewestLogin | undefined,
@@ -122,9 +119,7 @@ function isContinued(next: LoggedInSession, old: LoggedInSession): boolean {
   return next.order === old.order && next.session.flag === old.session.flag;
 }
 
-/**
- * True if only one of the two sessions may stay [decisions: Kick rule]. Their order decides which.
- */
+/** Returns true if only one of the two sessions may stay [decisions: Kick rule]. */
 function collide(a: KickFacts, b: KickFacts): boolean {
   if (a.flag !== b.flag) return false;
   if (isSameDevice(a, b)) return true;

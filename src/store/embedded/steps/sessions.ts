@@ -60,10 +60,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
 
   let lastUs = 0;
 
-  /**
-   * Returns the time in microseconds. Two logins never get the same time, even if the clock is set
-   * back.
-   */
+  /** Returns the time in microseconds, which is different for any two logins. */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
     return lastUs;

@@ -71,10 +71,7 @@ export class StreamEnds {
     return newestMs;
   }
 
-  /**
-   * Returns the ends of a scope. A stream that is both in memory and in the database is returned
-   * once.
-   */
+  /** Returns the ends of a scope, each once even if it is in memory and in the database. */
   #endsIn({ name, live }: Scope, sinceMs: number, limit: number): readonly StreamEnd[] {
     const ends: StreamEnd[] = [];
     for (const { head, endedMs, isShownEnded } of live) {

@@ -43,10 +43,7 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /**
-   * Puts the new events of a stream. Must be called inside `commit`. Putting the events twice
-   * changes nothing.
-   */
+  /** Puts the new events of a stream, inside `commit`. A repetition changes nothing. */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
@@ -87,10 +84,7 @@ export class StreamRows {
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /**
-   * Removes the rows of a stream. `record` is the record of its message. Must be called inside
-   * `commit`.
-   */
+  /** Removes the rows of a stream, inside `commit`. `record` is the record of its message. */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames, streamEnds } = this.#tables;
     const { key: channel, messageSeq, clientMsgNo } = decodeRecord(record).message;
@@ -218,9 +212,8 @@ export class StreamRows {
 }
 
 /**
- * Removes the rows of active streams whose message is not in the log. A failed checkpoint of an
- * older build can leave such rows. The replay of the WAL restores these streams, because segments
- * are deleted only after a complete checkpoint. Must be called before the replay.
+ * Removes the rows of active streams whose message is not in the log. Must be called before the
+ * replay, which restores the streams that are only in the WAL.
  */
 export async function removeOrphanedStreams(
   tables: Tables,

@@ -65,10 +65,7 @@ export function createStreams(ports: StreamPorts): StreamStore {
   };
 }
 
-/**
- * Returns the error of an event that is not valid. Such an event must not reach a batch, because
- * other calls of the batch would fail.
- */
+/** Returns the error of an invalid draft, which would make the other calls of its batch fail. */
 function draftError(draft: StreamDraft, maxBytes: number): BrokerError | undefined {
   if (!isStreamType(draft.type)) return new BrokerError("bad_request");
   const { timestampMs } = draft;

@@ -22,10 +22,7 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
-/**
- * Maximum number of rows that are read to count expiring messages. Higher than MAX_EXPIRING,
- * because some of the messages may have expired but not been removed yet.
- */
+/** Maximum number of rows read to count expiring messages, some of which may have expired. */
 const MAX_LOOKED_AT = 5000;
 
 interface UnreadPorts {
@@ -45,10 +42,7 @@ export class UnreadCounter {
     return this.#countPermanent(state, position) + this.#expiring(state, position).length;
   }
 
-  /**
-   * Returns the highest position, at least `lowest`, after which `unread` messages are unread, or
-   * all unread messages if there are fewer.
-   */
+  /** Returns the highest position, at least `lowest`, after which `unread` messages are unread. */
   positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
     const countAfter = (seq: number): number => {
@@ -72,10 +66,7 @@ export class UnreadCounter {
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
-  /**
-   * Returns the first record from `seq` on that is not past the retention time. A binary search
-   * finds it, because messages reach the retention time in the order of seqs.
-   */
+  /** Returns the first record from `seq` on that is not past the retention time. */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
     const first = states.recordFrom(state, seq);

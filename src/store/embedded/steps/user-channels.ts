@@ -64,10 +64,7 @@ export class UserChannels {
     return this.#readLists.get(uid, () => this.#readPositions(uid));
   }
 
-  /**
-   * Forgets which channels the user has read. Must be called after a position of the user has moved
-   * back.
-   */
+  /** Forgets which channels the user has read. Must be called after a position moved back. */
   forgetRead(uid: string): void {
     this.#readLists.forget(uid);
   }
