@@ -15,9 +15,8 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns the mark to remember under the event's id. Returns `undefined` if nothing is remembered:
- * the event has no id, or its id is the stream's `clientMsgNo`, which every event of the stream may
- * carry.
+ * Returns the mark to remember under the event's id, `undefined` without one. An id that equals the
+ * stream's `clientMsgNo` gets no mark, because every event may carry it.
  */
 export function eventMark({
   clientMsgNo,

@@ -28,9 +28,8 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * Returns the size by which an event counts against the limit of its stream. The size is never 0,
- * so that empty events count too. The same event must always have the same size, because a rollback
- * and a restart compute the size again.
+ * Returns the size by which an event counts against the limit of its stream, never 0. It must
+ * always be the same, because a rollback and a restart compute it again.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

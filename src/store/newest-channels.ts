@@ -8,9 +8,7 @@ import type { ConversationRange, ConversationSelection } from "../broker/ports.t
 /** Newest message of a channel. */
 export interface NewestMessage {
   readonly key: ChannelKey;
-  /**
-   * Upper bound of the ids of the channel's visible messages. 0 if the channel has no message.
-   */
+  /** Upper bound of the ids of the channel's visible messages, 0 if there are none. */
   readonly id: number;
 }
 
@@ -42,10 +40,7 @@ function newestFirst(heads: ConversationHead[]): ConversationHead[] {
   return heads.sort((a, b) => b.last.messageId - a.last.messageId);
 }
 
-/**
- * Returns channels in batches, those with the newest messages first. Within a batch they have no
- * particular order. Messages that arrive meanwhile do not change the batches.
- */
+/** Returns channels in batches by their newest message, in no order within a batch. */
 class Candidates {
   readonly #channels: readonly NewestMessage[];
   readonly #ids: Float64Array;

@@ -7,10 +7,7 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 /** Maximum number of channels per read, because their ends are in memory at the same time. */
 const CHANNELS_PER_READ = 16;
 
-/**
- * Returns the ends at `sinceMs` or later, at most `limit`, the newest first. `newestMs` is the time
- * of the channel's newest end. `read` returns the ends of some channels since a time.
- */
+/** Returns the newest `limit` ends at `sinceMs` or later. `read` reads those of some channels. */
 export async function newestEnds<Channel extends { readonly newestMs: number }>(
   channels: readonly Channel[],
   { sinceMs, limit }: { readonly sinceMs: number; readonly limit: number },
