@@ -1,7 +1,6 @@
 // Creates and changes channels, their members and their lists. A call that adds members to a group
-// notifies all of them, including users who were already members, because the call may be a retry
-// after a node died between the change and the notification. The store itself notifies removed
-// members.
+// notifies all of them, even earlier members: it may be a retry after a node died before the
+// notification. The store itself notifies removed members.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -47,9 +46,9 @@ export interface Page {
  */
 export interface Channels {
   /**
-   * Creates a channel. If it already exists and `info.disband` is true, it is disbanded [decisions:
-   * Create again]. If it already exists and `info.disband` is false, throws `channel_exists`, after
-   * it has notified those of `subscribers` who are members.
+   * Creates a channel. If it exists, `info.disband` disbands it [decisions: Create again].
+   * Otherwise throws `channel_exists`, after it has notified those of `subscribers` who are
+   * members.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;

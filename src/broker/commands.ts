@@ -28,9 +28,7 @@ export interface CommandAddress {
   readonly noPersist: boolean;
 }
 
-/**
- * Returns who receives a command. In a large group or with `noPersist`, the command is only pushed.
- */
+/** Returns who receives a command. It is only pushed in a large group or with `noPersist`. */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,

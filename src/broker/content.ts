@@ -98,10 +98,7 @@ function isReply(value: unknown): boolean {
 
 const decoder = new TextDecoder();
 
-/**
- * Returns the payload's `type`, 0 if an `opaque` payload has none. Throws `bad_payload` if the
- * payload does not pass `validation`.
- */
+/** Returns the payload's `type`, 0 if it has none. Throws `bad_payload`, see `validation`. */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
   if (type === undefined) {

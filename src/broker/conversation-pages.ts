@@ -11,8 +11,8 @@ import type { ConversationSelection } from "./ports.ts";
 export interface Selection {
   readonly heads: readonly ConversationHead[];
   /**
-   * Returns the cursor that continues after the first `count` conversations of `heads`, `undefined`
-   * if none follow. `returned` is the state of these conversations in the reply.
+   * Returns the cursor after the first `count` conversations of `heads`, `undefined` if none
+   * follow. `returned` is the state of these conversations in the reply.
    */
   cursorAfter(count: number, returned?: readonly Conversation[]): string | undefined;
 }
@@ -38,10 +38,7 @@ interface Position {
   readonly prints: ReadonlySet<string>;
 }
 
-/**
- * Maximum number of prints (hashes of conversations, see `Position`) in a cursor. If there are
- * more, the cursor contains none, and only changes after its time are recognized.
- */
+/** Maximum number of prints (hashes of conversations) in a cursor. With more, it contains none. */
 const MAX_PRINTS = 200;
 const PRINT_BYTES = 5;
 const VERSION = 1;
@@ -51,8 +48,8 @@ const HEAD_BYTES = 1 + CHECK_BYTES + NUMBERS * 8;
 const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4) / 3);
 
 /**
- * Selects a page of `heads`, which must be sorted by the newest message, newest first. Returns
- * `undefined` if `heads` is not complete and has too few conversations for the page.
+ * Selects a page of `heads`, sorted by the newest message, newest first. Returns `undefined` if
+ * `heads` is not complete and too short for the page.
  */
 export function selectPage(
   { heads, isComplete, newestChangeMs: nowMs }: Omit<ConversationSelection, "channels">,

@@ -49,10 +49,7 @@ interface FilteredSelection extends Selection {
   channels(): readonly ChannelRef[];
 }
 
-/**
- * Time by which a version may be ahead of the newest time of the store. A version that is further
- * ahead is not from this store, for example because it has another unit, and counts as 0.
- */
+/** Time by which a version may be ahead of the store. A version further ahead counts as 0. */
 const MAX_VERSION_AHEAD_MS = 86_400_000;
 /** Factor by which the number of requested conversations grows if the page has too few. */
 const COUNT_GROWTH = 4;
@@ -61,10 +58,7 @@ const COUNT_GROWTH = 4;
 export interface Conversations {
   /** Throws `overloaded` if too many calls of the user wait, or `bad_cursor`. */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /**
-   * With a cursor, the version of the first page applies and `filter.version` is ignored. Throws
-   * like `list`.
-   */
+  /** Selects conversations. With a cursor, `filter.version` is ignored. Throws like `list`. */
   select(
     uid: string,
     filter: ConversationFilter,
@@ -72,10 +66,7 @@ export interface Conversations {
   ): Promise<FilteredSelection>;
   /** Returns the conversations with these channels that have a visible message, newest first. */
   among(uid: string, channels: readonly ChannelRef[]): Promise<readonly ConversationHead[]>;
-  /**
-   * Throws `not_in_channel`, or `bad_request` if the number in `change` is negative or not an
-   * integer.
-   */
+  /** Throws `not_in_channel`, or `bad_request` for a negative or fractional number in `change`. */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
 

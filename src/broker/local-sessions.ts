@@ -47,10 +47,7 @@ export class LocalSessions {
     this.#deferred.delete(sessionId);
   }
 
-  /**
-   * Marks the next `count` sessions as unconfirmed. Stops after the last session of the node, and
-   * the next call then starts with the first one.
-   */
+  /** Marks the next `count` sessions as unconfirmed. Starts again after the last session. */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {
       this.#cursor ??= this.#sessions.values(); // stays valid if `#sessions` changes

@@ -61,9 +61,9 @@ export class LoginGate {
 
   /**
    * Runs `verify` when the attempt is admitted. `rank` is -1 if the user has logged in from this
-   * network before and has not reached the limit since then, otherwise the number of failures and
-   * pending attempts of the network. Throws `too_many_attempts` with the time to wait if the
-   * network has too many failures or attempts, or `overloaded` if the node has too many attempts.
+   * network before and has not reached the limit since, otherwise the number of the network's
+   * failures and pending attempts. Throws `too_many_attempts` with the time to wait, or
+   * `overloaded` if the node has too many attempts.
    */
   async attempt(
     { username, address }: LoginName,
@@ -150,9 +150,8 @@ export class LoginGate {
   }
 
   /**
-   * Returns the rank of an attempt, `undefined` if the attempt must wait. The pending attempts are
-   * read before the failures, so that an attempt that fails in between is counted twice rather than
-   * not at all.
+   * Returns the rank of an attempt, `undefined` if it must wait. Reads the pending attempts before
+   * the failures, so that an attempt that fails in between counts twice rather than not at all.
    */
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;

@@ -63,8 +63,7 @@ export async function configuredAccounts(
 
 /**
  * Returns the account `admin`. If `adminPassword` is "", the first start with a store generates a
- * password, stores its hash and calls `announce`, which shows the password to the operator. Later
- * starts use the stored hash.
+ * password, stores its hash and calls `announce` to show it to the operator.
  */
 export async function firstAdmin(
   adminPassword: string,

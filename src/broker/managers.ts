@@ -29,14 +29,11 @@ interface Login {
 export interface Managers {
   /** Loads the accounts. Generating a password needs a started store. May be called repeatedly. */
   start(): Promise<void>;
-  /**
-   * Throws `bad_credentials`, `too_many_attempts` (with the time to wait), `overloaded` or
-   * `unavailable`.
-   */
+  /** Throws `bad_credentials`, `too_many_attempts` with a time, `overloaded` or `unavailable`. */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * A revoked token is rejected at once on this node and within 5 s on other nodes, an expired one
-   * within 5 s. Throws `unavailable` before the accounts are loaded.
+   * Returns the owner of a token. A revoked token is rejected within 5 s, on this node at once.
+   * Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   logout(token: string): Promise<void>;
@@ -73,10 +70,7 @@ export function createManagers(ports: ManagersPorts): Managers {
     decoys = [...accounts.values()].map(({ password }) => decoyHash(password));
   }
 
-  /**
-   * Returns the same decoy for each login of a username, so that timing does not reveal which
-   * accounts exist.
-   */
+  /** Returns a decoy, always the same for a username, so that timing reveals no account. */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);
     const at = mac.digest().readUInt32BE() % decoys.length;

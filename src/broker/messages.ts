@@ -82,10 +82,7 @@ export interface Messages {
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/**
- * Maximum number of copies that the commands of one sender store at the same time. A command with
- * more copies is stored alone.
- */
+/** Maximum number of copies that one sender's commands store at once, unless one has more. */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;
 

@@ -256,9 +256,9 @@ export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): 
 }
 
 /**
- * Returns the range of history between two seqs. `before` and `after` exclude their message and take
- * precedence over `fromSeq` and `toSeq`; a `toSeq` of 0 means the newest message. `reverse` is the
- * default order: newest first with `before`, oldest first with `after` and with neither.
+ * Returns the range of history between two seqs. `before` and `after` exclude their message and
+ * take precedence over `fromSeq` and `toSeq`. A `toSeq` of 0 means the newest message. The default
+ * order is newest first with `before`, otherwise oldest first.
  */
 export function historyRange({
   before,
@@ -326,10 +326,7 @@ const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
 const MESSAGE_IDS_PER_MS = 4096;
 
 export const MAX_MESSAGE_ID = Number.MAX_SAFE_INTEGER;
-/**
- * Latest valid time of a clock, in Unix milliseconds. A later time is a fault of the clock, and ids
- * made from it could soon exceed MAX_MESSAGE_ID.
- */
+/** Latest valid time of a clock, in Unix milliseconds. Ids of later times may be too large. */
 export const LATEST_TIME_MS = Date.UTC(2080, 0, 1);
 
 export function firstMessageId(timeMs: number): number {

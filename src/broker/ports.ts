@@ -357,9 +357,7 @@ export interface ConversationRange {
    */
   readonly count: number;
   readonly beforeId: number;
-  /** True to leave out conversations without unread messages. */
   readonly onlyUnread?: boolean;
-  /** Types of channels that are left out. */
   readonly excludedTypes?: readonly number[];
 }
 

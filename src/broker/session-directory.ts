@@ -40,10 +40,7 @@ const RECHECK_MS = 60_000;
 const CONFIRMATION_BATCH = 500;
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
-/**
- * Maximum number of pending removals. When there are more, the oldest one is dropped, and its entry
- * in the store expires.
- */
+/** Maximum number of pending removals. The entry of one that is dropped expires. */
 const MAX_PENDING_REMOVALS = 100_000;
 /** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;
@@ -109,10 +106,7 @@ export class SessionDirectory {
     }
   }
 
-  /**
-   * Ends the session unless it may continue. Must be called for a session that is not in the store
-   * (`JoinState.isEntered`): the node has missed the event that ended it, or the store has lost it.
-   */
+  /** Ends the session unless it may continue. Must be called if the session is not in the store. */
   async recheck({ sessionId }: SessionName): Promise<void> {
     const login = this.#local.get(sessionId);
     if (login === undefined) return;
@@ -121,10 +115,7 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#endLocally(login.session, result.reason);
   }
 
-  /**
-   * Removes a session, and throws the error of the store. If the error is transient, a retry
-   * follows in the background.
-   */
+  /** Removes a session, and throws the store's error. A transient one is retried later. */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
@@ -136,9 +127,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Returns the reason why the session was ended, for example by a login elsewhere while this node
-   * was frozen, and ends it here. Returns `undefined` if the session may continue, if it has
-   * already been ended here, or if the store does not decide within `REASON_TIMEOUT_MS`.
+   * Returns the reason why the session was ended, for example by a login elsewhere, and ends it
+   * here. Returns `undefined` if it may continue, or if the store does not decide in time.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
     const deadlineMs = performance.now() + REASON_TIMEOUT_MS;
@@ -228,8 +218,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions again. Those whose topics were lost are confirmed by `#judgeUsers` when
-   * the topics are subscribed again. The others are confirmed after that, or after a time-out.
+   * Confirms all sessions again. `#judgeUsers` confirms those whose topics were lost, and the
+   * others follow after that or a time-out.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -253,7 +243,7 @@ export class SessionDirectory {
 
   /**
    * Removes and confirms sessions. Returns false if work remains. Failed removals do not prevent
-   * the confirmations, because possibly only one server of a Redis Cluster is unreachable.
+   * the confirmations, which may be for another server.
    */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removePending();
@@ -367,7 +357,7 @@ function mayHaveRun(error: unknown): boolean {
 }
 
 /**
- * Returns the online status of a user. The flag is the lowest flag of the main sessions, or of all
+ * Returns the online status of a user, with the lowest flag of the main sessions, or of all
  * sessions if none is a main session [decisions: Online status].
  */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {

@@ -38,9 +38,7 @@ export function claimIn(name: string): Claim | undefined {
   return order >= FIRST_ORDER ? { order } : { label: name };
 }
 
-/**
- * Returns the times in a name, `undefined` if it has none, for example because the client chose it.
- */
+/** Returns the times in a name, `undefined` if it has none. */
 export function timesIn(
   name: string,
 ): Pick<NamedSession, "connectedMs" | "endsSinceMs"> | undefined {
@@ -56,8 +54,8 @@ export function timesIn(
 const NUMBERS_PER_NODE = 2 ** 20;
 
 /**
- * Returns the id of a session as an integer below 2^53, WuKongIM's form: a hash of the node id, then
- * the number of the session on the node. Other sessions of the user practically never have it.
+ * Returns the id of a session as an integer below 2^53, WuKongIM's form: a hash of the node id,
+ * then the number of the session on the node.
  */
 export function connectionNumber(sessionId: string): number {
   const at = sessionId.lastIndexOf("-");

@@ -49,8 +49,7 @@ export interface Sessions {
   /**
    * Opens a session. A login of a main device ends the user's other main sessions of that flag as
    * `kicked`. Every login ends earlier sessions of the same device as `replaced` [decisions: Kick
-   * rule]. A session that continues an earlier one ends it without being a new login [decisions:
-   * resume is no login]. Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or
+   * rule, resume is no login]. Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or
    * `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;

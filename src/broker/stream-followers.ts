@@ -46,7 +46,7 @@ export interface FollowTarget {
 
 export interface StreamFollowers {
   /**
-   * Throws `bad_request` if the stream has not reached `fromIndex`. Also throws `stream_unknown`,
+   * Throws `bad_request` if the stream has not reached `fromIndex`, and also `stream_unknown`,
    * `bad_id`, `overloaded` or `unavailable`.
    */
   follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
@@ -134,10 +134,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
     if (follower.turn === turn && !mayStay) finish(follower);
   }
 
-  /**
-   * Checks again whether followers may stay. Skips followers with the status `opening`, because
-   * their first read includes a check.
-   */
+  /** Checks whether followers may stay, except those whose first read includes a check. */
   function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
       const { viewer, status } = follower;

@@ -13,10 +13,7 @@ import {
   type StreamState,
 } from "./model.ts";
 
-/**
- * Position of a reader that has all events with a lower index and the first `textOffset` UTF-16
- * units of the text.
- */
+/** Position of a reader that has all events below `index` and `textOffset` UTF-16 units of text. */
 export interface StreamCursor {
   readonly index: number;
   readonly textOffset: number;

@@ -33,11 +33,11 @@ export type EventInput = Omit<StreamDraft, "key">;
 
 export interface Streams {
   /**
-   * Applies one event and returns the state of its stream, `undefined` if there is no stream. The
-   * state `cancelled` means that the stream was cancelled and the event was not added to it.
-   * Resolves when the event is durable, or published if it is not stored. Throws
-   * `event_type_empty`, `stream_running`, `stream_not_found`, `stream_closed`, `bad_request`,
-   * `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`, `disk_full` or `unavailable`.
+   * Applies one event and returns the state of its stream, `undefined` if there is none. With the
+   * state `cancelled` the event was not added. Resolves when the event is durable, or published if
+   * it is not stored. Throws `event_type_empty`, `stream_running`, `stream_not_found`,
+   * `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`,
+   * `disk_full` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**

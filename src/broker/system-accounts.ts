@@ -46,10 +46,7 @@ export class SystemAccounts {
     return [...uids].sort();
   }
 
-  /**
-   * Throws `too_large` if there would be more than `MAX_SYSTEM_UIDS`. Also throws `bad_id` or
-   * `reserved_uid`.
-   */
+  /** Throws `too_large` for more than `MAX_SYSTEM_UIDS`, `bad_id` or `reserved_uid`. */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     const resultingUids = new Set([...(await this.list()), ...uids]);

@@ -28,10 +28,7 @@ interface TokenBearer {
 }
 
 const MAX_NETWORKS = 100_000;
-/**
- * Maximum number of concurrent checks for one key of `#checks`. Running checks are not stopped, so
- * the number of failures can exceed its limit by this number.
- */
+/** Maximum number of concurrent checks for one key of `#checks`, all of which may fail. */
 const MAX_CHECKS = 32;
 
 interface FailureWindow {
@@ -58,9 +55,9 @@ export class TokenGate {
 
   /**
    * Runs `check`, and counts a failure if it throws `unauthorized`. A user who connected from the
-   * network before is slowed down only after `attempts` failures of its own. All nodes share the
-   * counts, but a node reads the shared count only when it counts a failure itself. Throws
-   * `rate_limited` with the time to wait if too many attempts of the network wait.
+   * network before is slowed down only by its own failures. All nodes share the counts, which a
+   * node reads when it counts a failure. Throws `rate_limited` with the time to wait if too many
+   * attempts of the network wait.
    */
   async attempt<T>({ address, uid }: TokenBearer, check: () => Promise<T>): Promise<T> {
     const network = networkOf(address);

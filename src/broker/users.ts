@@ -19,14 +19,13 @@ import { connectionNumber } from "./session-names.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 /**
- * A call that changes sessions throws `unavailable` if a node could not be notified. Repeating the
- * call notifies all nodes again.
+ * Users. A call that changes sessions throws `unavailable` if a node could not be notified.
+ * Repeating the call notifies all nodes again.
  */
 export interface Users {
   /**
    * Registers a token. A changed token of a main device ends the main sessions of that flag. An
-   * unchanged token ends only sessions with an older token, which an earlier call may have failed
-   * to end [decisions: /user/token again].
+   * unchanged one ends sessions with an older token, which an earlier call may have failed to end.
    */
   setToken(input: {
     readonly uid: string;
@@ -43,10 +42,7 @@ export interface Users {
   isBanned(uid: string): Promise<boolean>;
   /** Bans the account and ends its sessions and its readers of streams, or ends the ban. */
   setBan(uid: string, isBanned: boolean): Promise<void>;
-  /**
-   * Ends a session on any node as `kicked`. `connId` is its id, or its `connectionNumber`. Has no
-   * effect if there is no such session.
-   */
+  /** Ends a session on any node as `kicked`, if there is one. `connId` is its id or number. */
   kick(uid: string, connId: string | number): Promise<void>;
 }
 
@@ -57,10 +53,7 @@ export function createUsers(ports: {
 }): Users {
   const { store, directory, publisher } = ports;
 
-  /**
-   * Ends those sessions of the user for which `which` returns true. Sessions on nodes that are
-   * considered dead are included, because such a node may still be running.
-   */
+  /** Ends the user's sessions that `which` selects, even on nodes that are considered dead. */
   async function endSessions(
     uid: string,
     reason: CloseReason,
