@@ -84,10 +84,7 @@ export const PERSONAL_CHANNELS: Scope = {
 export class Backlog implements PersonalBacklog {
   readonly session: Session;
   readonly scope: Scope;
-  /**
-   * True if the session is new in the scope. If it was live there before, its client has all events
-   * up to the first withheld one.
-   */
+  /** True if the session is new in the scope. Otherwise its client has all earlier events. */
   readonly isJoining: boolean;
   status: BacklogStatus;
   /** True if the session starts at its client's position and not where its membership begins. */
@@ -96,10 +93,7 @@ export class Backlog implements PersonalBacklog {
   mayMissEnds: boolean;
   /** Newest seq of the group when the resumed position was compared with the store. */
   #headSeq = 0;
-  /**
-   * Position in each channel: the seq up to which the session has the messages, and their highest
-   * message id.
-   */
+  /** Newest seq and highest message id that the session has in each channel. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events outside of streams, in order of arrival. */
@@ -149,9 +143,7 @@ export class Backlog implements PersonalBacklog {
     return this.#positions !== undefined;
   }
 
-  /**
-   * Starts at the client's position in a group. `headSeq` is the newest stored seq of the group.
-   */
+  /** Starts at the client's position in a group. `headSeq` is the group's newest stored seq. */
   resume(headSeq: number): void {
     this.isResumed = true;
     this.#headSeq = headSeq;
@@ -166,10 +158,7 @@ export class Backlog implements PersonalBacklog {
     return this.#positions?.get(key)?.seq ?? 0;
   }
 
-  /**
-   * Sets the position in a channel. `id` is the id of the newest message pushed to the session, 0
-   * if there is none.
-   */
+  /** Sets the position in a channel. `id` is the newest pushed message's, 0 if there is none. */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
     const previousId = this.#positions.get(key)?.id ?? 0;
@@ -200,10 +189,7 @@ export class Backlog implements PersonalBacklog {
     this.status = "holding";
   }
 
-  /**
-   * Leaves stored messages to the store from now on. Does nothing for personal channels, because
-   * not all of them are read from the store.
-   */
+  /** Leaves stored messages of groups to the store from now on. */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
     this.status = "reading";
@@ -278,8 +264,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the withheld events that arrived before the stream's first withheld event, then the part
-   * of `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was removed.
+   * Pushes the events withheld before the stream's first event, then what the client lacks of
+   * `snapshot`, which is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const events = this.#events ?? [];
@@ -292,10 +278,7 @@ export class Backlog implements PersonalBacklog {
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
 
-  /**
-   * Pushes everything that is still withheld. `read` holds the streams that were read after
-   * `keepAll`.
-   */
+  /** Pushes everything that is withheld. `read` holds the streams read after `keepAll`. */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const isNew = this.#events === undefined && this.#pendingStreams === undefined;
     if (isNew && active.length + read.length === 0) return 0;
@@ -367,8 +350,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Returns true if the message was already delivered. A message that is not stored counts as
-   * delivered if a later one was, because ids in a channel only grow.
+   * Returns true if the message was delivered. One that is not stored counts as delivered if a
+   * later one was.
    */
   #isDelivered({ key, messageSeq, messageId }: Message): boolean {
     if (messageSeq > 0) return messageSeq <= this.seqOf(key);
@@ -376,18 +359,15 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Records the positions in the session, so that no event is pushed twice. With several Redis
-   * servers, an event of a personal channel may be read from the store before it is published.
+   * Records the positions in the session, so that no event is pushed twice: one may be read from
+   * the store before it is published.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /**
-   * Pushes the part of a withheld event that the client lacks. Pushes nothing if the client never
-   * received the stream, or if the store lacks the stream.
-   */
+  /** Pushes the part of a withheld event that the client lacks, if the stream was ever pushed. */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
@@ -399,10 +379,7 @@ export class Backlog implements PersonalBacklog {
     this.#pushEvent(lackedPart);
   }
 
-  /**
-   * Pushes the snapshot unless a later read showed more of the stream. Returns the client's
-   * position in the stream.
-   */
+  /** Pushes the snapshot unless it is outdated. Returns the client's position in the stream. */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const position = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (position.index > snapshot.nextIndex) return position;

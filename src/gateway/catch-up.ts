@@ -82,9 +82,8 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live. In a channel with missed messages, the session goes live after they were
-   * pushed, and in others at once. `missedPersonal` are personal channels with missed messages.
-   * `streamKeys` are those of `JoinState`.
+   * Makes a session live. In channels with missed messages (`missedPersonal` for personal ones), it
+   * goes live after they were pushed, in others at once. `streamKeys` are those of `JoinState`.
    */
   async connect(
     session: Session,
@@ -121,10 +120,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Makes a session live in a group. Also resolves if the user is not a member or is removed
-   * meanwhile.
-   */
+  /** Makes a session live in a group. Also resolves if the user is not or no longer a member. */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#ports;
     metrics.catchingUp(1);
@@ -135,10 +131,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Joins like `join`, but checks the membership before anything is held, because a user who was
-   * removed from the group is nearly always still not a member.
-   */
+  /** Joins like `join`, but first checks the membership, which a removed user rarely has again. */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
     if (joinSeq !== undefined) await this.join(session, channelId);
@@ -181,10 +174,7 @@ export class CatchUps {
     scope?.backlogOf(session)?.recordSnapshot(snapshot);
   }
 
-  /**
-   * Joins a group. Holds all messages and events from the start, because events outside of streams
-   * are not stored.
-   */
+  /** Joins a group. Holds everything from the start, because some events are not stored. */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     const { groups } = this.#ports;
@@ -199,10 +189,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Sets where the session starts in the group. Returns false if the user is not a member or the
-   * catch-up is over.
-   */
+  /** Sets where the session starts in the group. Returns false if the catch-up is over. */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
     const { session } = backlog;
@@ -243,7 +230,7 @@ export class CatchUps {
 
   /**
    * Makes a session that is live for messages in these scopes live for events as well. `streamKeys`
-   * are the channels with an active stream, if they were read while the session was joining.
+   * are the channels with an active stream, if they are known.
    */
   #receiveEvents(
     session: Session,
@@ -256,10 +243,7 @@ export class CatchUps {
     void this.#endOnFailure(session, step).then(() => metrics.catchingUp(-1));
   }
 
-  /**
-   * Pushes all missed messages of a channel. Holds arriving messages only while at most one page is
-   * missing, to limit memory.
-   */
+  /** Pushes all missed messages of a channel. Holds arriving ones for the last page only. */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;
@@ -273,10 +257,7 @@ export class CatchUps {
     } while (!backlog.isHolding && !backlog.isOver);
   }
 
-  /**
-   * Pushes one page of missed messages, and moves the position past expired ones too. Returns true
-   * if another page must be read.
-   */
+  /** Pushes one page of missed messages. Returns true if another page must be read. */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#ports;
     const { session } = backlog;
@@ -320,8 +301,8 @@ export class CatchUps {
   }
 
   /**
-   * Returns true if the user may see the channel. Must be called after each read, because this node
-   * may not have received a removal that preceded the read.
+   * Returns true if the user may see the channel. Must be called after each read, because a removal
+   * before the read may not have arrived.
    */
   async #mayRead(session: Session, { id, type }: ChannelRef): Promise<boolean> {
     if (type !== GROUP_CHANNEL) return true;
@@ -415,10 +396,7 @@ export class CatchUps {
     }
   }
 
-  /**
-   * Pushes the remaining streams. Keeps all events meanwhile, so that none is missing between the
-   * snapshots and the kept events.
-   */
+  /** Pushes the remaining streams. Keeps all events meanwhile, so that none is missing. */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];

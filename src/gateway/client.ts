@@ -48,7 +48,6 @@ import { type Session, sendFrames } from "./session.ts";
 export interface ClientContext {
   /** All open clients of the node. Each client adds and removes itself. */
   readonly clients: Set<Client>;
-  /** Ends clients that do not log in in time. */
   readonly loginDeadlines: Deadlines<Client>;
   readonly opening: OpeningContext;
   readonly operations: OperationPorts;
@@ -76,10 +75,7 @@ interface WaitingFrame {
   readonly isText: boolean;
 }
 
-/**
- * Maximum number of waiting frames of a client. A client may send a whole burst at once. A client
- * with more waiting frames is closed.
- */
+/** Maximum number of waiting frames, a whole burst. A client with more is closed. */
 const MAX_WAITING_FRAMES = 4096;
 
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
@@ -95,7 +91,6 @@ export class Client implements ConnectionHandler {
   /** `undefined` before the login and after the removal of the session from the store has begun. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
-  /** Frames that wait for their turn. */
   readonly #waiting: WaitingFrame[] = [];
   /** Work of the frame that is being processed, in frames. */
   #work = 0;
@@ -119,10 +114,7 @@ export class Client implements ConnectionHandler {
     else this.#process(data, isText);
   }
 
-  /**
-   * True if a frame must wait. Also true while earlier frames of the client wait, so that frames
-   * keep their order.
-   */
+  /** True if a frame must wait, also for earlier frames that wait, to keep their order. */
   #mustWait(bytes: number): boolean {
     if (this.#waiting.length > 0) return true;
     return this.#status === "open" ? this.#rate.isHeavy(now()) : bytes > SMALL_GREETING_BYTES;
@@ -196,10 +188,7 @@ export class Client implements ConnectionHandler {
     this.#connection.end(TOO_BIG, `The frame has more than ${this.#maxFrameBytes} bytes`);
   }
 
-  /**
-   * Handles a frame before the login. The codec limits the work for it, and a budget of the
-   * client's network limits its bytes.
-   */
+  /** Handles a frame before the login. A budget of the client's network limits its bytes. */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
     const { greetings, rates } = this.#context;
     const networkWaitMs = greetings.take(this.#connection.remoteAddress, data.length, nowMs);
@@ -252,8 +241,8 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Ends the connection when its requests in progress are answered. Frames that arrive from now on
-   * are ignored: the client sends them again after it has reconnected.
+   * Ends the connection when its requests in progress are answered. Ignores later frames, which the
+   * client sends again after it has reconnected.
    */
   finish(reason: CloseReason): void {
     this.#finishing ??= reason;
@@ -367,10 +356,7 @@ export class Client implements ConnectionHandler {
     return this.#context.opening.directory.endedBy(this.#record);
   }
 
-  /**
-   * Removes the session from the directory. Runs when the connection closes, or after the login if
-   * the session has ended by then.
-   */
+  /** Removes the session from the directory when the connection has closed. */
   async #leaveDirectory(cause?: CloseReason): Promise<void> {
     const record = this.#record;
     if (record === undefined) return;

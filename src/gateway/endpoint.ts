@@ -22,25 +22,21 @@ interface GatewayOptions {
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
-   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 ends all of
-   * them at once. A session with requests in progress ends when they are answered, at the latest
-   * `REQUESTS_MS` after `spreadMs`.
+   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`; 0 means at once.
+   * A session with requests in progress ends after them, at the latest `REQUESTS_MS` later.
    */
   drain(spreadMs: number): Promise<void>;
 }
 
-/**
- * Factor by which a frame may exceed `client.maxFrameBytes` and still be answered. The library
- * drops the connection of a larger one without a close frame.
- */
+/** Factor by which a frame may exceed `client.maxFrameBytes` and still be answered. */
 const FRAME_TOLERANCE = 2;
 
 const DRAIN_STEP_MS = 50;
 const REQUESTS_MS = 2000;
 
 /**
- * Creates the gateway. `protocols` are sorted by preference: the first one that the client offered,
- * or that recognises its first frame, is used.
+ * Creates the gateway. Of `protocols`, the first that the client offered, or that recognises its
+ * first frame, is used.
  */
 export function createGateway(
   context: ClientContext,

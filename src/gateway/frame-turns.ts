@@ -13,10 +13,7 @@ interface WaitingClient {
 }
 
 export class FrameTurns {
-  /**
-   * Waiting clients by user or network, in the order of their next turns. A client is listed once
-   * for each waiting frame.
-   */
+  /** Waiting clients, once per waiting frame, by user or network in the order of turns. */
   readonly #waiting = new Map<string, WaitingClient[]>();
   #bytes = 0;
   #isRunning = false;

@@ -62,10 +62,7 @@ export class Groups {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
-  /**
-   * Subscribes to groups. Publications may be delayed until `listenAll` has resolved, unless this
-   * call resolves with true.
-   */
+  /** Subscribes to groups. If it does not resolve with true, `listenAll` must follow. */
   subscribe(session: Session, channelIds: readonly string[]): MaybePromise<boolean> {
     return channelIds.length > TOPICS_PER_CALL
       ? this.#subscribeMany(session, channelIds)
@@ -92,9 +89,7 @@ export class Groups {
     });
   }
 
-  /**
-   * Removes a session from a group. The session remembers its position, in case the user rejoins.
-   */
+  /** Removes a session from a group. The session remembers its position for a rejoin. */
   removeSession(session: Session, channelId: string): void {
     const position = this.#byId.get(channelId)?.positionOf(session);
     if (position !== undefined) session.rememberSeq(channelId, position);
@@ -276,10 +271,7 @@ export class Group implements Scope {
     this.#withhold(backlog);
   }
 
-  /**
-   * Makes the session live for events. Does nothing if it does not follow the group, because only
-   * members receive events.
-   */
+  /** Makes the session live for events, if it follows the group. */
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
     this.#endWithholding(session);

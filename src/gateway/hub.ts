@@ -53,10 +53,7 @@ export class Hub {
     this.#ports = ports;
   }
 
-  /**
-   * Number of messages delivered on this node, and total number of sessions to which they were
-   * delivered.
-   */
+  /** Number of messages delivered on this node, and of the sessions that received them. */
   get stats(): { readonly fanouts: number; readonly deliveries: number } {
     return { fanouts: this.#fanouts, deliveries: this.#deliveries };
   }
@@ -185,10 +182,7 @@ export class Hub {
     );
   }
 
-  /**
-   * Makes the user's sessions join the group. `join` checks the membership in the store, because a
-   * later removal may have arrived before this event.
-   */
+  /** Makes the user's sessions join the group. `join` checks the membership in the store. */
   #include({ uid, channelId }: EventOf<"addition">): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
@@ -197,10 +191,7 @@ export class Hub {
     }
   }
 
-  /**
-   * Ends the delivery of the group to the user. `isBack` is true if the store is known to have the
-   * membership.
-   */
+  /** Ends the delivery of the group to the user, who is known to be a member if `isBack`. */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;

@@ -30,8 +30,8 @@ export interface InboxPorts {
 }
 
 /**
- * Makes the session live for commands. Must be called after the CONNACK. `firstPage` is the first
- * page of the inbox, if it was read while the session was in the hub.
+ * Makes the session live for commands, after the CONNACK. `firstPage` is the first page of the
+ * inbox, if it was read while the session was in the hub.
  */
 export async function pullInbox(
   session: Session,
@@ -122,10 +122,7 @@ export function deliverCommand(
   return pushed;
 }
 
-/**
- * Records that commands may have been lost. Must be called before any copy that was published after
- * the lost ones is delivered.
- */
+/** Records that commands may have been lost, before any later copy is delivered. */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
   else session.inboxLive ??= { from: 0, to: 0 };
@@ -143,8 +140,8 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 }
 
 /**
- * Returns true if the copy may be pushed now, and records it. If the inbox was empty, the first
- * copy counts as the next one, unless copies may have been lost.
+ * Returns true if the copy may be pushed now, and records it. In an empty inbox, the first copy is
+ * the next one, unless copies may have been lost.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;
@@ -169,10 +166,7 @@ function skipLive(session: Session): void {
   if (isLiveCopy(session, inboxSeq)) session.inboxSeq = inboxLive?.to ?? inboxSeq;
 }
 
-/**
- * Keeps a command until the session has caught up. A stored command is not kept, because it is read
- * from the inbox.
- */
+/** Keeps a command until the session has caught up, unless it is stored in the inbox. */
 function defer(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {

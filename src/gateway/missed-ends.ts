@@ -8,10 +8,7 @@ import type { ResumePoint } from "../protocol/protocol.ts";
 
 /** Time before the connect for which clients that cannot resume are sent ends of streams. */
 const RECENT_MS = 60_000;
-/**
- * An event may reach a slow client later than messages that are newer than the event. A message
- * therefore shows only that the client has the ends of streams that ended this long before it.
- */
+/** Time by which an event may reach a slow client later than messages that are newer. */
 const MARGIN_MS = 600_000;
 
 interface Away {
@@ -22,8 +19,8 @@ interface Away {
 }
 
 /**
- * Returns the time (Unix milliseconds) from which on the client may lack ends of streams,
- * `undefined` if it lacks none because it is new. 0 means that the time is not known.
+ * Returns the time (Unix milliseconds) from which on the client may lack ends of streams, 0 if it
+ * is not known, `undefined` if the client is new.
  */
 export function endsMissedSince(
   { session, points, canResume }: Away,
@@ -57,8 +54,8 @@ export async function readMissedEnds(
 }
 
 /**
- * Leaves out the ends that the client has. A channel has one active stream at a time. Of the
- * streams up to the client's position, it can therefore lack only the end of the newest one.
+ * Leaves out the ends that the client has. Of the streams up to its position, it can lack only the
+ * end of the newest one, because a channel has one active stream at a time.
  */
 export function lackedEnds(
   ends: readonly StreamEnd[],

@@ -72,9 +72,7 @@ export interface OpeningContext extends LivePorts {
   nextSessionId(): string;
 }
 
-/**
- * Maximum age of a message that may still arrive twice, relative to the client's newest message.
- */
+/** Maximum age of a message that may arrive twice, relative to the client's newest one. */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
 
@@ -87,7 +85,6 @@ interface ResumeOutcome {
 }
 
 interface JoinPlan extends Pick<JoinState, "commands" | "streamKeys"> {
-  /** Number of groups that the session joins. */
   readonly groups: number;
   readonly personal: readonly ChannelRef[];
   readonly results: readonly ResumeResult[];
@@ -115,9 +112,8 @@ export function createSession(
 }
 
 /**
- * Logs a session in. The session enters the hub before the store, so that a request to end it finds
- * the session. The user's sessions are counted after the login, because the login may end one of
- * them.
+ * Logs a session in. The session enters the hub first, so that a request to end it finds it. The
+ * user's sessions are counted after the login, because the login may end one of them.
  */
 export async function admit(
   session: Session,
@@ -161,10 +157,7 @@ function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningCont
   return active < max;
 }
 
-/**
- * Subscribes to the session's topics, then reads what it joins with. Later changes arrive as
- * events, and the read includes all earlier changes.
- */
+/** Subscribes to the topics of the session, then reads what it joins with, to miss no change. */
 export async function planJoin(
   session: Session,
   { candidates, points, endsSinceMs }: JoinRequest,
@@ -219,10 +212,7 @@ export async function planJoin(
   return { groups: groupIds.size, personal, results, commands, streamKeys };
 }
 
-/**
- * Adds the ends to the backlogs, the oldest first, so that the client is sent the ends in their
- * order.
- */
+/** Adds the ends to the backlogs, the oldest first. */
 function addMissedEnds(session: Session, ends: readonly StreamEnd[], groups: Groups): void {
   for (const end of ends.toReversed()) {
     const isGroup = end.key.startsWith(`${GROUP_CHANNEL}:`);
@@ -240,8 +230,8 @@ function positionOf(uid: string, { channel, lastSeq, lastId = 0 }: ResumePoint):
 }
 
 /**
- * Sets where the session starts in its channels. Returns the personal channels with messages that
- * the client lacks.
+ * Sets where the session starts in its channels. Returns the personal channels in which the client
+ * lacks messages.
  */
 function startAtResumePoints(
   session: Session,
@@ -268,8 +258,7 @@ function startAtResumePoints(
 
 /**
  * Records the recent positions in personal channels, so that no message is pushed twice. A node
- * that was disconnected may deliver messages from before it subscribed, and the client may have
- * received these messages through another node.
+ * that was disconnected may deliver messages that the client received through another one.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
   const personal = outcomes.flatMap(({ point, result: { status } }) => {
@@ -291,8 +280,8 @@ function denied(point: ResumePoint): ResumeOutcome {
 
 /**
  * Compares a resume point with the store, which may lack messages after a restore or a fail-over.
- * The client receives the last common seq before any message. Without this order, an
- * acknowledgement of a later message would suggest that the client has all earlier ones.
+ * The client receives the last common seq before any message: an acknowledgement of a later message
+ * would otherwise suggest that it has all earlier ones.
  */
 function resumeOutcome(
   { channel, lastSeq, lastId = 0 }: ResumePoint,
@@ -335,7 +324,7 @@ export async function welcome(
   await goLive(session, plan, context);
 }
 
-/** Makes a session live. Must be called after the CONNACK. */
+/** Makes a session live, after the CONNACK. */
 export async function goLive(
   session: Session,
   plan: Pick<JoinPlan, "personal" | "commands" | "streamKeys">,

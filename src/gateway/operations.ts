@@ -45,17 +45,15 @@ interface OperationRow<K extends OperationKind> {
   /** Returns the work known in advance, in frames, in addition to the operation's own frame. */
   cost?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /**
-   * Returns the work of delivering the operation's message or event to the sessions of this node.
-   * It is charged to the user only, in full, before the operation runs.
+   * Returns the work of delivering the operation's message or event on this node. Only the user is
+   * charged, in full, before the operation runs.
    */
   delivers?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
-  /**
-   * Returns the number of bytes that the operation stores. Absent if it stores little or nothing.
-   */
+  /** Returns the number of bytes that the operation stores. Absent if it stores very little. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to the actual work, which replaces `cost`, or to `undefined` if
-   * `cost` was right. Returns `undefined` instead if the operation is already done.
+   * `cost` was right. Returns `undefined` if it is already done.
    */
   run(
     session: Session,
@@ -267,7 +265,7 @@ function ownChannel(uid: string): ChannelRef {
 
 /**
  * Runs a read that only members may do. Checks the membership before and after it, because a
- * removal may not have reached this node yet.
+ * removal may arrive late.
  */
 async function readAsMember<T>(
   session: Session,

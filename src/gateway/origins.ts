@@ -1,8 +1,8 @@
 // Decides which browser origins may open a socket.
 
 /**
- * Returns true if an entry of `allowed` (an exact origin or a `*.host` pattern) matches the origin.
- * An empty list allows every origin. An absent origin (`""`) is always allowed.
+ * Returns true if an entry of `allowed` (an origin or a `*.host` pattern) matches. An empty list
+ * allows every origin. The absent origin (`""`) is always allowed.
  */
 export function isOriginAllowed(origin: string, allowed: readonly string[]): boolean {
   if (allowed.length === 0 || origin === "") return true;

@@ -13,10 +13,7 @@ const ROWS_PER_FRAME = 4;
 const COPIES_PER_FRAME = 2;
 /** Number of users read, inbox seqs acknowledged, or conversations compared per frame of work. */
 const LOOKUPS_PER_FRAME = 16;
-/**
- * Number of watches started or ended per frame of work. On Redis, the node sends a SUBSCRIBE for a
- * user it did not watch, and later an UNSUBSCRIBE.
- */
+/** Number of watches started or ended per frame of work. On Redis, each needs a SUBSCRIBE. */
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
@@ -41,7 +38,6 @@ export interface Rate {
   admit(copies: number): void;
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
-  /** Charges a page of missed messages or commands that was pushed. */
   pushedPage(rows: number, bytes: number): void;
   /** Returns the milliseconds to wait before the next page is pushed, 0 if there is no debt. */
   pageWaitMs(): number;
@@ -85,10 +81,7 @@ export interface WorkLimits {
 const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each needs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
-/**
- * Number of absent users that are checked when one is added. More than 1, so that users with full
- * buckets are removed faster than users are added.
- */
+/** Number of absent users that are checked when one is added, to remove full buckets fast. */
 const SWEPT_AT_ONCE = 4;
 
 class UserRate {
@@ -175,10 +168,7 @@ export class ConnectionRate implements Rate {
     this.#user?.work.charge(cost);
   }
 
-  /**
-   * Charges the work of a request before it runs. The deliveries are charged to the user only,
-   * whatever the number of connections.
-   */
+  /** Charges the work of a request before it runs. Only the user is charged for deliveries. */
   reserve(cost: number, deliveries: number): Reservation {
     const own = this.#own.charge(cost);
     const user = this.#user?.work.charge(cost) ?? 0;
@@ -345,8 +335,8 @@ export class UserRates {
 }
 
 /**
- * Returns the budget of viewers who read streams over HTTP, which is that of their frames. Until a
- * read has ended, its reply counts as one of `maxBytes`.
+ * Returns the budget of viewers over HTTP, which is that of their frames. A read in progress counts
+ * as one of `maxBytes`.
  */
 export function createReadBudget(rates: UserRates, maxBytes: number, clock: Clock) {
   const workOf = (bytes: number) => 1 + reading(1, bytes);
@@ -364,19 +354,15 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
   };
 }
 
-/**
- * Size up to which first frames are not counted and need not wait for their turn, because opening a
- * connection costs more than scanning them.
- */
+/** Size up to which first frames are not counted: opening a connection costs more. */
 export const SMALL_GREETING_BYTES = 8192;
 /** Lets a hundred clients of a network, each with a thousand resume points, log in at once. */
 const GREETING_LIMIT: RateLimit = { perSecond: 2 * 1024 * 1024, burst: 16 * 1024 * 1024 };
 const MAX_NETWORKS = 10_000;
 
 /**
- * Limits the bytes that a client network sends before a login
- * [decisions: Limits that hold under attack, Before a credential is known]. Bytes of accepted
- * logins do not count, so that a network with many clients is not limited.
+ * Limits the bytes that a client network sends before a login [decisions: Limits that hold under
+ * attack, Before a credential is known]. Bytes of accepted logins do not count.
  */
 export class GreetingBytes {
   readonly #budgets = new BoundedMap<string, TokenBucket>(MAX_NETWORKS);

@@ -14,8 +14,8 @@ import type { Cluster } from "../broker/ports.ts";
 type TopicFilter = (topic: Topic) => boolean;
 
 /**
- * Returns a filter for the topics whose events can end a user's permission to read `channel`.
- * Without a channel, the filter is for the user's own data.
+ * Returns a filter for the topics whose events can end a user's permission to read `channel`, or
+ * without a channel for the user's own data.
  */
 export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   const user = userTopic(uid);
@@ -34,8 +34,8 @@ export function concernOfAll(key: ChannelKey): TopicFilter {
 
 /**
  * Repeats `read` until the node has received all events of the topics that `concerns` selects, so
- * that every permission that ended before the data was stored has ended on this node too. Rejects
- * with `unavailable` if the node does not recover in time.
+ * that every permission that ended before the data was stored has ended here too. Rejects with
+ * `unavailable` after a time-out.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

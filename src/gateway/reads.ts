@@ -8,19 +8,13 @@ import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./rates.ts";
 
-/**
- * Maximum number of concurrent reads. Each reply may be as large as a quarter of
- * `client.maxBufferedBytes`.
- */
+/** Maximum number of concurrent reads, each up to a quarter of `client.maxBufferedBytes`. */
 const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each may examine all conversations of the user. */
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 8;
-/**
- * Maximum number of waiting histories of a user. By default, a user has at most 400:
- * `READS_AT_ONCE` in each of 100 sessions.
- */
+/** Maximum number of waiting histories of a user: more than 100 sessions can have. */
 const MAX_HISTORIES_WAITING = 1000;
 
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
@@ -66,8 +60,8 @@ export class Reads {
   }
 
   /**
-   * Runs a read when a slot is free. Rejects a conversation list with `rate_limited` while earlier
-   * work has left the budget in debt, because the work of a list is known only after it ran.
+   * Runs a read when a slot is free. Rejects a conversation list with `rate_limited` while the
+   * budget is in debt, because the work of a list is known only after it ran.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
@@ -86,8 +80,8 @@ export class Reads {
   }
 
   /**
-   * Runs a history read. It holds its turn only while it starts, so that a slow Redis server does
-   * not delay the reads of other users.
+   * Runs a history read. It holds its turn only while it starts, so that a slow Redis server delays
+   * no other user.
    */
   async #runHistory(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });

@@ -119,10 +119,7 @@ export class SessionResync {
     );
   }
 
-  /**
-   * Makes the session join and leave groups. Stops if a membership changes meanwhile, and the
-   * caller then reads the groups again.
-   */
+  /** Makes the session join and leave groups. Stops if a membership changes meanwhile. */
   async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#ports;

@@ -90,10 +90,7 @@ function isFrame(frames: Frames): frames is Frame {
 }
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
-/**
- * Maximum number of personal streams whose read position is kept. Beyond it the oldest position is
- * dropped, and events of that stream may be pushed twice.
- */
+/** Maximum number of personal streams whose read position is kept. Events of others may repeat. */
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
@@ -122,16 +119,15 @@ export class Session {
   /** `inboxSeq` up to which the session has all stored commands. It may have later ones as well. */
   inboxSeq = 0;
   /**
-   * Range of the copies that arrived live. It begins with the last seq read from the inbox, if any,
-   * or with 0 if copies may have been lost. `undefined` if the next copy may have any seq.
+   * Range of the copies that arrived live, from the last seq read from the inbox, or from 0 if
+   * copies may have been lost. `undefined` if the next copy may have any seq.
    */
   inboxLive: LiveRange | undefined;
   reads: Reads | undefined;
-  /** Work budget of the client, `undefined` if its work is not limited. */
   rate: Rate | undefined;
   /**
-   * Maximum size of held items. They may use more memory than this, because a small payload from
-   * Redis can keep a block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
+   * Maximum size of held items. They may use more memory: a small payload from Redis can keep a
+   * block of 8 KiB of Node's buffer pool alive (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -175,9 +171,7 @@ export class Session {
     this.#awaitAcks(push);
   }
 
-  /**
-   * Pushes frames that are encoded once for several sessions. `key` must include the wire format.
-   */
+  /** Pushes frames encoded once for several sessions. `key` must include the wire format. */
   pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
     const frames = encoded.get(key) ?? this.codec.encodePush(push);
@@ -243,9 +237,8 @@ export class Session {
   }
 
   /**
-   * Resolves when the client may be pushed another page of missed messages: it has at most `bytes`
-   * unread bytes, and its user has paid for the earlier pages. Also resolves when the session has
-   * ended.
+   * Resolves when the client may be pushed another page: it has at most `bytes` unread bytes, and
+   * its user has paid for the earlier pages. Also resolves when the session has ended.
    */
   async readyForPage(bytes: number): Promise<void> {
     await this.writable(bytes);
@@ -276,8 +269,8 @@ export class Session {
   }
 
   /**
-   * Returns true if the client lacks a personal message. Compares the id as well as the seq,
-   * because a fail-over may have reused the seq.
+   * Returns true if the client lacks a personal message. A fail-over may have reused the seq, so
+   * the id is compared too.
    */
   lacks({ key, messageId, messageSeq }: Message): boolean {
     const position = this.#personalPositions?.get(key);
@@ -324,9 +317,8 @@ export class Session {
   }
 
   /**
-   * Remembers the position in a group that the user has left. Keeps the highest seq, because
-   * notifications of leaving and rejoining may arrive after messages that were sent since the user
-   * rejoined.
+   * Remembers the position in a group that the user has left. Keeps the highest seq, because the
+   * notifications may arrive after later messages.
    */
   rememberSeq(channelId: string, position: GroupPosition): void {
     this.#leftGroups ??= new BoundedMap(MAX_GROUPS_LEFT);

@@ -27,8 +27,8 @@ export class Unacknowledged {
   #timer: NodeJS.Timeout | undefined;
 
   /**
-   * Calls `resend` for each message that is still unacknowledged after one to two times `afterMs`,
-   * and then every `afterMs`, at most MAX_RESENDS times per message.
+   * Calls `resend` for each unacknowledged message after one to two times `afterMs`, and then every
+   * `afterMs`, at most MAX_RESENDS times.
    */
   constructor(afterMs: number, resend: (push: Resendable) => void) {
     this.#afterMs = afterMs;

@@ -43,10 +43,7 @@ export function deliverMessage(
   return count;
 }
 
-/**
- * Pushes an event to both users. Returns the number of their sessions, including those that already
- * have the event.
- */
+/** Pushes an event to both users. Returns the number of their sessions. */
 export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
   let count = 0;
   for (const uid of pairOf(event)) {
@@ -70,10 +67,7 @@ export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): numbe
   return count;
 }
 
-/**
- * Pushes a changed conversation to the user's sessions. Skips sessions that wait for their CONNACK,
- * because they will read the current state later.
- */
+/** Pushes a changed conversation to the user's sessions that have their CONNACK. */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,
   sessionsOf: SessionsOf,

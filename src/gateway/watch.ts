@@ -36,7 +36,6 @@ interface Requested {
 }
 
 interface OfflinePush {
-  /** Time of the push, on the clock of `performance.now`. */
   dueMs: number;
   /** Reads the state of the user again when the push is due, if the user was offline before. */
   timer: NodeJS.Timeout | undefined;
@@ -65,10 +64,7 @@ export class PresenceWatch {
     this.#ports = ports;
   }
 
-  /**
-   * Returns what a request, which waits for its turn to be passed to `watch`, will change. Requests
-   * of a session must be passed to both methods in the same order.
-   */
+  /** Returns what a waiting request will change. `watch` must get requests in the same order. */
   plan(session: Session, uids: readonly string[]): WatchChange {
     const previous = this.#requested.get(session)?.set ?? this.#lastSent.get(session);
     const set = new Set(uids);
@@ -79,8 +75,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Watches these users instead of those the session watched before. Rejects with `unavailable`;
-   * the session then watches nobody, unless `watch` was called for it again.
+   * Watches these users instead of those watched before. Rejects with `unavailable`; the session
+   * then watches nobody, unless `watch` was called for it again.
    */
   async watch(
     session: Session,
@@ -219,10 +215,7 @@ export class PresenceWatch {
     answer(presence);
   }
 
-  /**
-   * Pushes changed states to the watchers. Skips sessions that still wait for the first state,
-   * because the reply to their request will contain it.
-   */
+  /** Pushes changed states to the watchers that already have the first state. */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
     for (const uid of uids) {
