@@ -1,10 +1,7 @@
 // Bytes that an app passes or a socket delivers. They may come from another realm (an iframe, the
 // sandbox of a test runner), so `instanceof` cannot recognise them.
 
-/**
- * Returns a view of an `ArrayBuffer`, a typed array or a `DataView`, and `undefined` for any other
- * value.
- */
+/** Returns a view of an `ArrayBuffer`, a typed array or a `DataView`, else `undefined`. */
 export function bytesOf(value: unknown): Uint8Array | undefined {
   if (ArrayBuffer.isView(value))
     return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);

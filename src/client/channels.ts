@@ -27,9 +27,9 @@ export class Channels {
   readonly #sequencers = new Map<ChannelKey, Sequencer>();
   #resumed = new Set<ChannelKey>();
   /**
-   * Newest message id at the first connect, `undefined` before it. In a channel without a cursor, a
-   * message with a higher id counts as missed if it did not arrive live. Times are not compared,
-   * because the server's clock may be set back.
+   * Newest message id at the first connect. In a channel without a cursor, a message with a higher
+   * id counts as missed if it did not arrive live. Times are not compared, because the server's
+   * clock may be set back.
    */
   #sinceId: number | undefined;
   /** True while the client looks for missed messages. New sequencers then buffer messages. */

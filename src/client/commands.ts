@@ -14,7 +14,6 @@ interface CommandsPorts {
   readonly ask: RequestFunction;
   handlers(): readonly Handler<Command>[];
   onError(error: JindouError): void;
-  /** Called with the error of a handler. */
   handlerFailed(error: unknown): void;
 }
 

@@ -35,8 +35,8 @@ export type Request<K extends RequestKind> = Omit<
 export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: ReplyKinds[K] }>;
 
 /**
- * Sends a request and resolves with the reply. `seen` is called with the reply in order with the
- * pushes around it, whereas the promise may resolve after later pushes. Rejects with a JindouError.
+ * Sends a request and resolves with the reply. `seen` is called with it in order with the pushes
+ * around it, whereas the promise may resolve later. Rejects with a JindouError.
  */
 export type RequestFunction = <K extends RequestKind>(
   request: Request<K>,
@@ -48,10 +48,7 @@ export type Connack = Extract<Reply, { readonly kind: "connack" }>;
 export interface ConnectionEnd {
   /** WebSocket close code, 1006 if there was no close handshake. */
   readonly code: number;
-  /**
-   * Refusal of CONNECT, or the failure that made the client drop the connection; `undefined` if the
-   * server or the network ended it.
-   */
+  /** Refusal of CONNECT or failure that ended it, `undefined` if the peer or network did. */
   readonly error: JindouError | undefined;
   readonly isConnectSent: boolean;
   /** Text of the socket's error event, "" if it has none. */
@@ -126,9 +123,8 @@ export class Connection {
   }
 
   /**
-   * Sends a ping at once, to detect a dead connection after a change of network. With `limitMs`, the
-   * connection is assumed to be dead: it must answer within this time, and a connection that is not
-   * yet open ends.
+   * Sends a ping at once, to detect a dead connection after a change of network. With `limitMs`, it
+   * must be answered within this time, and a connection that is not yet open ends.
    */
   probe(limitMs?: number): void {
     if (this.#status === "open" && (limitMs !== undefined || !this.#isPinged)) this.#ping(limitMs);
@@ -140,8 +136,8 @@ export class Connection {
   }
 
   /**
-   * Resolves when the socket is closed, after three seconds at the latest. An unanswered CONNECT is
-   * answered first, because the server could otherwise log the client in after a later client.
+   * Resolves when the socket is closed, after three seconds at the latest. Waits for the answer to
+   * a CONNECT, because the server could log the client in after a later one.
    */
   async disconnect(): Promise<void> {
     const { socket } = this.#ports;
@@ -179,10 +175,7 @@ export class Connection {
     this.fail(new JindouError("timeout"));
   }
 
-  /**
-   * Usually a close event follows in the same turn. It does not in Node.js 22 if the connection was
-   * refused, nor in Chromium if the policy of the page blocks the address.
-   */
+  /** Handles a socket's error. A close event usually follows, but not always. */
   #socketFailed(event: unknown): void {
     const { message } = event as { readonly message?: unknown };
     if (typeof message === "string") this.#cause = message;
@@ -245,8 +238,8 @@ export class Connection {
   }
 
   /**
-   * Only an unanswered ping ends the connection, never silence, because browsers delay the timers
-   * of background pages.
+   * Starts the timer of the next ping. Only an unanswered ping ends the connection, because
+   * browsers delay the timers of background pages.
    */
   #awaitSilence(): void {
     this.#stopTimer();

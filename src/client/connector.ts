@@ -59,7 +59,7 @@ const NEVER_TO = 4299;
 
 /**
  * Sessions that this process is closing, by address, user and device flag. A new client waits for
- * them: the server could otherwise log in the old client after the new one, and end the new one.
+ * them: the server could otherwise log in the old client after the new one.
  */
 const closing = new Map<string, Promise<unknown>>();
 
@@ -73,9 +73,7 @@ export class Connector {
   readonly #ports: ConnectorPorts;
   #status: Status = "connecting";
   #connection: Connection | undefined;
-  /**
-   * Number of reconnects since the last stable session, without those after a refused connection.
-   */
+  /** Number of reconnects since the last stable session, except after refused connections. */
   #failures = 0;
   /** Number of attempts without an opened socket since the last open session. */
   #refusals = 0;
@@ -87,8 +85,8 @@ export class Connector {
   #isStarting = false;
   #closed: Promise<void> | undefined;
   /**
-   * Id of the session to continue. It is random until the server has named the session, so that
-   * repeating an attempt whose CONNACK was lost does not count as a second login.
+   * Id of the session to continue. It is random until the server names the session, so that a
+   * repeated attempt is not a second login.
    */
   #session = randomId();
   /** Token of the session, or of the first CONNECT that may have opened it. */
@@ -104,10 +102,7 @@ export class Connector {
     return this.#status;
   }
 
-  /**
-   * Ends a pause. If there is a connection, checks it with a ping; `wasOffline` means that it is
-   * probably dead.
-   */
+  /** Ends a pause, or checks the connection with a ping. It is likely dead if `wasOffline`. */
   connectNow(wasOffline = false): void {
     this.#connection?.probe(wasOffline ? SUSPECT_MS : undefined);
     if (this.#status === "closed" || this.#connection !== undefined || this.#isStarting) return;
@@ -243,8 +238,8 @@ export class Connector {
   }
 
   /**
-   * Returns true if a new token ended the session and the client already has another token. Forgets
-   * the session's token, so that the result is true at most once per session.
+   * Returns true if a new token ended the session and the client already has another one, at most
+   * once per session.
    */
   #adoptNewToken(code: number, token: string): boolean {
     if (code !== CLOSE_REASONS.token_changed.code) return false;
@@ -333,8 +328,8 @@ export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
 }
 
 /**
- * Returns a reconnect delay. Half of it (all of it if `attempt` is 0) is random, so that clients
- * that were disconnected together do not reconnect together.
+ * Returns a reconnect delay. Half of it (all of it if `attempt` is 0) is random, so that clients do
+ * not reconnect together.
  */
 export function reconnectDelayMs(
   attempt: number,
@@ -346,9 +341,8 @@ export function reconnectDelayMs(
 }
 
 /**
- * Returns the delay after a refused connection. With the default settings it is 50 to 150 ms, and
- * doubles twice. If the server stays away for more than about four seconds, it doubles further up
- * to `maxMs`.
+ * Returns the delay after a refused connection: with the defaults 50 to 150 ms, doubled twice, and
+ * doubled further up to `maxMs` after about four seconds.
  */
 export function refusedDelayMs(
   attempt: number,

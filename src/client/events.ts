@@ -66,7 +66,6 @@ export class Events {
     }
   }
 
-  /** Reports the error of a handler. */
   report(thrown: unknown, event: EventName | undefined): void {
     if (event === "error" || this.#handlers.error.length === 0)
       queueMicrotask(() => {

@@ -34,8 +34,8 @@ interface QueuedMessage {
 const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
 /**
- * A message is suspect if the connection ends with one of these codes within this time after the
- * message was sent, without an answer: a server or a proxy may reject the frame.
+ * Codes that make a message suspect if the connection ends soon after it was sent, without an
+ * answer: a server or a proxy may reject the frame.
  */
 const SUSPECT_CODES: readonly number[] = [1002, 1006, 1007, 1009];
 const SUSPECT_MS = 2000;

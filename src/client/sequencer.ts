@@ -38,9 +38,7 @@ const REPORT_AFTER = 3;
 export class Sequencer {
   readonly channel: ChannelRef;
   readonly #ports: SequencerPorts;
-  /**
-   * Last seq whose message was delivered or no longer exists, `undefined` before the first message.
-   */
+  /** Last seq whose message was delivered or no longer exists. */
   #cursor: number | undefined;
   /** Highest message id up to the cursor, 0 if unknown. */
   #lastId: number;
@@ -99,9 +97,8 @@ export class Sequencer {
   }
 
   /**
-   * Records an acknowledged message. The SENDACK does not move the cursor: if the seq is reused,
-   * the SENDACK may arrive earlier than other messages with reused seqs, which must still be
-   * delivered.
+   * Records an acknowledged message, without moving the cursor: if the seq is reused, other
+   * messages with reused seqs may still arrive.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;
@@ -151,8 +148,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the message was delivered before. If the message reuses a delivered seq, moves
-   * the cursor back to just before it, so that it is delivered.
+   * Returns true if the message was delivered before. If it reuses a delivered seq, moves the
+   * cursor back, so that it is delivered.
    */
   #checkDelivered(message: Message): boolean {
     if (this.#isCovered(message)) return true;
@@ -182,10 +179,7 @@ export class Sequencer {
     return this.#buffer.get(seq) ?? (this.#ownIds.has(seq) ? "own" : undefined);
   }
 
-  /**
-   * Returns the seq after which delivery starts, `undefined` if it is unknown. It is unknown after
-   * only a SENDACK, because an earlier message may still arrive.
-   */
+  /** Returns the seq after which delivery starts, `undefined` if only a SENDACK has arrived. */
   #startSeq(): number | undefined {
     if (this.#headSeq === 0) return undefined;
     return Math.min(...this.#buffer.keys(), ...this.#ownIds.keys(), this.#headSeq) - 1;

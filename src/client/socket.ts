@@ -6,8 +6,8 @@ import { asJindouError, JindouError } from "./errors.ts";
 import { findSocket } from "./find-socket.ts";
 
 /**
- * The part of the standard WebSocket that the SDK uses. The types of its handlers are bivariant
- * like those of methods, so that classes with stricter event types are accepted.
+ * The part of the standard WebSocket that the SDK uses. Its handlers have the bivariant types of
+ * methods, so that classes with stricter event types are accepted.
  */
 export interface SocketLike {
   binaryType: string;
@@ -43,8 +43,7 @@ export async function openSocket(
 
 /**
  * Returns the class of `ws` in Node.js and Deno, where the global class has no `terminate`: a
- * socket whose peer does not answer the close frame would stay open and keep the process alive.
- * Node 22 also reports a refused connection without a close event.
+ * socket whose peer does not answer the close frame would keep the process alive.
  */
 async function socketClassOfPlatform(): Promise<SocketConstructor> {
   // Node 20 has no global WebSocket, and its types declare none

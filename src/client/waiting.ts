@@ -3,9 +3,7 @@
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/**
- * Lateness of a timer from which the process is assumed to have slept, and the grace period then.
- */
+/** Lateness of a timer that shows that the process slept, and the grace period then. */
 const LATE_MS = 250;
 
 /** Returns a monotonic time in milliseconds, or the wall clock where there is none. */
@@ -14,8 +12,8 @@ export function now(): number {
 }
 
 /**
- * Calls `expired` after `ms`, unless the returned function is called before. Answers that already
- * wait in the socket are handled first: after a sleep of the machine, timers run before them.
+ * Calls `expired` after `ms`, unless the returned function is called before. Answers that wait in
+ * the socket come first: after a sleep of the machine, timers run before them.
  */
 export function timeLimit(ms: number, expired: () => void): () => void {
   const dueAt = now() + ms;
