@@ -69,10 +69,7 @@ interface FailureWindow {
   readonly endsAtMs: number;
 }
 
-/**
- * Counts failed logins of this node. If there are more than `maxKeys` keys, evicts the key whose
- * last failure is the oldest.
- */
+/** Counts failed logins of this node. Above `maxKeys` keys, drops the least recent failure. */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;

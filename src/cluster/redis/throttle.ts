@@ -9,10 +9,7 @@ import { loadScript } from "../../redis/script.ts";
 
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
-/**
- * Time for which a HASH is kept after the end of its window. Longer than the difference between two
- * nodes' estimates of Redis' time.
- */
+/** Time for which a HASH outlives its window. Nodes' estimates of Redis' time differ by less. */
 const CLOCK_TOLERANCE_MS = 60_000;
 
 export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {

@@ -22,15 +22,15 @@ export class ClockCheck {
 
   /**
    * Milliseconds by which this node's clock is certainly ahead of Redis' clock, negative if it is
-   * behind. 0 if Redis' time is between the times of the request and of the reply.
+   * behind, 0 within the duration of the call.
    */
   get offsetMs(): number {
     return this.#offsetMs;
   }
 
   /**
-   * Must be called before a heartbeat. If that heartbeat is confirmed, the returned function must
-   * be called with Redis' time.
+   * Starts a comparison before a heartbeat. Once it is confirmed, the returned function must be
+   * called with Redis' time.
    */
   startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;

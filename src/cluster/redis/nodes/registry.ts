@@ -135,9 +135,8 @@ export class Registry {
   }
 
   /**
-   * Joins the cluster. If a node with the same id is live, waits for it to be declared dead. Throws
-   * an Error with a message for the operator if that node stays live, or if a live node has other
-   * timings and this one must not start with them.
+   * Joins the cluster. Waits until a live node with the same id is declared dead. Throws an Error
+   * for the operator if it stays live, or if a live node's timings do not allow the start.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -160,10 +159,7 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /**
-   * Leaves the cluster: this node counts as dead at once, or after `deadAfterMs` if Redis cannot be
-   * reached.
-   */
+  /** Leaves the cluster: this node is dead at once, or after `deadAfterMs` without Redis. */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
     this.#status = "closed";
@@ -181,9 +177,8 @@ export class Registry {
   }
 
   /**
-   * Compares the timings of this node with those of all others, before the first heartbeat, which
-   * could declare nodes with other timings dead. A node that differs and sends no heartbeat within
-   * its own `cluster.deadAfterMs` is dead. Returns the dead incarnations.
+   * Compares the timings of all nodes before the first heartbeat, which could declare nodes with
+   * other timings dead. Returns the incarnations that were silent for their own `deadAfterMs`.
    */
   async #checkPeers(): Promise<ReadonlySet<Incarnation>> {
     const { agreement, heartbeatMs } = this.#ports;
@@ -209,10 +204,7 @@ export class Registry {
     }
   }
 
-  /**
-   * Compares the timings again, because a node that started at the same time may not have been
-   * among the peers.
-   */
+  /** Compares the timings again, because another node may have started at the same time. */
   async #checkLive(dead: ReadonlySet<Incarnation>): Promise<void> {
     const { agreement } = this.#ports;
     for (const [incarnation, { nodeId, timings }] of this.#live) {
@@ -250,8 +242,8 @@ export class Registry {
   }
 
   /**
-   * Returns true if the incarnation is live. Reads again if the first read does not find it,
-   * because the first read may share a heartbeat that was sent before this call.
+   * Returns true if the incarnation is live. Reads again if it is not found, because the first read
+   * may share an older heartbeat.
    */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
@@ -270,14 +262,13 @@ export class Registry {
   }
 
   /**
-   * Enters the cluster under the next incarnation. If the node id is `taken`, a living node becomes
-   * `evicted`, and its next heartbeat tries again.
+   * Enters the cluster. If the node id is `taken`, a living node becomes `evicted`, and its next
+   * heartbeat tries again.
    */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
-    // The name of the incarnation is reused until Redis accepts it. If each attempt had its own
-    // name, an attempt whose reply is lost would leave a live incarnation that blocks this node's
-    // id.
+    // The name of the incarnation is reused until Redis accepts it: an attempt whose reply is lost
+    // may have entered it.
     if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";

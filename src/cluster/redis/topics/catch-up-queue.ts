@@ -42,9 +42,7 @@ export class CatchUpQueue {
   readonly #ports: CatchUpQueuePorts;
   readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
-  /**
-   * Beginnings by bucket on a Redis Cluster, so that a server that is down does not delay others.
-   */
+  /** Beginnings by bucket on a Redis Cluster, so that a dead server does not delay others. */
   readonly #beginnings = new Map<number, Beginnings>();
 
   constructor(ports: CatchUpQueuePorts) {
@@ -56,9 +54,8 @@ export class CatchUpQueue {
   }
 
   /**
-   * Runs a catch-up whose reads start after this call. Resolves when it is done, when the sequencer
-   * is closed, at the first permanent error, or when Redis could not be reached for `MAX_WAIT_MS`.
-   * Never rejects.
+   * Runs a catch-up whose reads start after this call. Resolves when it is done or the sequencer is
+   * closed, at the first permanent error, or after `MAX_WAIT_MS` without Redis. Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const existing = this.#running.get(sequencer);
@@ -78,9 +75,8 @@ export class CatchUpQueue {
   }
 
   /**
-   * Sets a new sequencer to the channel's position. Throws transient errors such as `unavailable`.
-   * Reports any other error and starts a catch-up instead, so that one unreadable channel does not
-   * prevent its members from connecting. Calls that wait for a read share it.
+   * Sets a new sequencer to the channel's position. Throws transient errors. Reports any other
+   * error and starts a catch-up instead, so that an unreadable channel does not prevent connects.
    */
   begin(sequencer: Sequencer): Promise<void> {
     const bucket = this.#ports.isCluster ? bucketOf(sequencer.key) : 0;
@@ -205,8 +201,8 @@ class RunningCatchUp {
   }
 
   /**
-   * Waits until the next retry. If Redis can be reached, callers of `catchUp` stop waiting at once,
-   * otherwise after `MAX_WAIT_MS` of failures.
+   * Waits until the next retry. Releases the callers of `catchUp`: after `MAX_WAIT_MS` of failures
+   * if Redis is away, otherwise at once.
    */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;

@@ -101,8 +101,8 @@ export class Channels {
 
   /**
    * Restores topics that are subscribed again. Each promise resolves when the missed publications
-   * are delivered, or when their catch-up continues in the background. If it rejects, the topic
-   * must be restored again.
+   * are delivered, or are being read in the background. If it rejects, the topic must be restored
+   * again.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const restored = new Map<Sequencer, Promise<void>>();
@@ -280,10 +280,7 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
   return lostAtMs !== undefined && !isUp;
 }
 
-/**
- * Returns true if an equal publication number does not prove that nothing was missed, for example
- * because a fail-over may have reused the number.
- */
+/** Returns true if an equal publication number does not prove that nothing was missed. */
 function mayHaveForked({ isNew, delivered, movedAtMs }: Sequencer, lostAtMs: number): boolean {
   if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - FAILOVER_LOSS_MS;

@@ -106,10 +106,7 @@ export class Incoming {
     this.#ports.channels.accept(frame, publication.publicationSeq, publication.event);
   }
 
-  /**
-   * Holds a conversation change until access is checked. Drops every other event, because the store
-   * has those that must not be lost.
-   */
+  /** Holds a conversation change until access is checked. Drops other events, which are stored. */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;

@@ -13,10 +13,7 @@ import type { ChannelPosition, DeliveredMark } from "../../../redis/channel-feed
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
-/**
- * Maximum number of stream cursors. Ended streams may have one too, because their last events may
- * still arrive.
- */
+/** Maximum number of stream cursors, also of ended streams whose last events may still come. */
 const MAX_STREAMS = 32;
 /** Maximum number of messages compared with the store to find where the histories diverge. */
 const MAX_MARKS = 16;
@@ -26,10 +23,7 @@ export class DeliveredPosition {
   headSeq: number | undefined;
   /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
   lastId = 0;
-  /**
-   * Newest delivered messages in the order of their ids. Consecutive unstored messages are
-   * represented by the last one.
-   */
+  /** Newest delivered messages by id. The last of consecutive unstored ones represents them. */
   readonly #marks: DeliveredMark[] = [];
   /** Id up to which messages are delivered or not needed, lower than all marks. 0 if unknown. */
   #floorId = 0;
@@ -42,8 +36,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Returns the seq up to which messages are not needed. Returns 0 if a delivered message still
-   * exists, or if that seq is higher than the store's newest one.
+   * Returns the seq up to which messages are not needed, 0 if a delivered message still exists or
+   * the store's newest seq is lower.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
@@ -57,10 +51,7 @@ export class DeliveredPosition {
     return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
-  /**
-   * Records an event as delivered. Returns false for a stored message, or an event of a stream,
-   * that was delivered before.
-   */
+  /** Records an event as delivered. Returns false if it was delivered before. */
   markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"

@@ -34,8 +34,8 @@ export class Publishing {
   }
 
   /**
-   * Implements `Announcer`. After a failure, no further batch of the announcement is sent. Rejects
-   * a long announcement with `overloaded` if at least `MAX_QUEUED` events are queued.
+   * Implements `Announcer`. Stops after a failed batch. Rejects a long announcement with
+   * `overloaded` if at least `MAX_QUEUED` events are queued.
    */
   async announce(events: readonly ClusterEvent[]): Promise<void> {
     if (events.length <= BATCH_SIZE) await this.#sendAll(events);

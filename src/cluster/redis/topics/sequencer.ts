@@ -43,10 +43,7 @@ export interface SequencerPorts {
   readonly onError: (error: unknown, message: string) => void;
 }
 
-/**
- * Maximum time by which a message id may be ahead of the store's time. Above it, the message is
- * checked in the store.
- */
+/** Maximum time by which an id may be ahead of the store's time without a check in the store. */
 const MAX_CLOCK_SKEW_MS = 60_000;
 
 export class Sequencer {
@@ -161,10 +158,7 @@ export class Sequencer {
     this.#isSuspended = true;
   }
 
-  /**
-   * Ends the suspension. If publications may have been missed, their catch-up must already have
-   * started.
-   */
+  /** Ends the suspension. The catch-up of publications that may be missed must have started. */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
@@ -181,10 +175,7 @@ export class Sequencer {
     return true;
   }
 
-  /**
-   * Delivers a message of the store, after the buffered unstored messages with lower ids. Called
-   * only during a catch-up.
-   */
+  /** Delivers a message of the store, after buffered unstored messages with lower ids. */
   deliverMessage(message: Message): void {
     if (this.isClosed) return;
     const unstoredFrames = this.#reorderBuffer?.removeUnstoredBefore(message.messageId) ?? [];
@@ -211,10 +202,7 @@ export class Sequencer {
         this.#ports.rejected("disproved");
   }
 
-  /**
-   * Ends the catch-up. All stored publications up to `publicationSeq` must have been delivered
-   * before.
-   */
+  /** Ends the catch-up. All stored publications up to `publicationSeq` must be delivered. */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
     const previousSeq = this.#status === "new" ? 0 : this.#publicationSeq;
@@ -247,8 +235,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the message belongs to another history: after a fail-over, numbers of lost
-   * messages are reused with new ids, which may be lower.
+   * Returns true if the message belongs to another history: a fail-over lets numbers be reused with
+   * new ids, which may be lower.
    */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;
@@ -271,9 +259,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the publication was not delivered. On a Redis Cluster, the position may pass
-   * the number of an unstored message before the message arrives. Such a message is recognised by
-   * its id.
+   * Returns true if the publication was not delivered. On a Redis Cluster, the position may pass an
+   * unstored message before it arrives, which its id shows.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -320,8 +307,8 @@ export class Sequencer {
   }
 
   /**
-   * Delivers the event in a frame. Skips an unstored message that arrived between a loss and the
-   * end of the catch-up, because a session may have received it on its previous node.
+   * Delivers the event in a frame. Skips an unstored message between a loss and the end of the
+   * catch-up, which a session may have received on its previous node.
    */
   #deliverFrame(frame: Buffer): void {
     const wasHeld = this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
@@ -364,10 +351,7 @@ export class Sequencer {
   }
 }
 
-/**
- * Returns the event of a stored message. If the message started a stream, the stream is empty in
- * this event.
- */
+/** Returns the event of a stored message, with an empty stream if it started one. */
 function publicationOf(message: Message): OrderedEvent {
   const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

@@ -35,10 +35,7 @@ const RETRY_MS = 200;
 const SILENT = "no data arrived on the subscriber connection";
 const CHECK_INTERVAL_MS = 1000;
 const SILENCE_TIMEOUT_MS = 2000;
-/**
- * Additional wait, because after a freeze of the process the timeout may fire before the data that
- * has already arrived is read.
- */
+/** Additional wait: after a freeze of the process, timers run before arrived data is read. */
 const WAKE_UP_MS = 200;
 
 export class SubscriberConnection {
@@ -77,10 +74,7 @@ export class SubscriberConnection {
     return this.#status === "up";
   }
 
-  /**
-   * Connects. Rejects if the first attempt fails. After a later loss, the client reconnects by
-   * itself.
-   */
+  /** Connects. Rejects if the first attempt fails. Reconnects after later losses. */
   async connect(): Promise<void> {
     await this.#client.connect();
     await within(
@@ -121,7 +115,7 @@ export class SubscriberConnection {
 
   /**
    * Resolves when all earlier publications have arrived. Otherwise rejects, and replaces the
-   * connection if the mark has no receiver or does not arrive in time.
+   * connection if the mark is lost.
    */
   mark(): Promise<void> {
     return this.#marking.run();

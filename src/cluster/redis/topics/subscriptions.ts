@@ -74,16 +74,16 @@ export class Subscriptions {
   }
 
   /**
-   * Subscribes to topics, and waits until their channels' positions are known. After a rejection, a
-   * topic that failed stays subscribed only if another caller uses it.
+   * Subscribes to topics, and waits until their channels' positions are known. A topic that failed
+   * stays subscribed only if another caller uses it.
    */
   async listen(...topics: readonly Topic[]): Promise<void> {
     await this.#requestAll(topics, (entry) => entry.opening);
   }
 
   /**
-   * Subscribes to topics. Resolves when Redis has the subscriptions, with true if it had them before
-   * and their publications are delivered. Rejects like `listen`.
+   * Subscribes to topics. Resolves when Redis has the subscriptions, with true if it had them
+   * before and they deliver. Rejects like `listen`.
    */
   subscribe(...topics: readonly Topic[]): Promise<boolean> {
     return this.#requestAll(topics, (entry) => entry.subscribed);
@@ -244,10 +244,7 @@ export class Subscriptions {
     });
   }
 
-  /**
-   * Checks users and restores topics. Groups wait until all users are checked, so that a session
-   * without access receives nothing.
-   */
+  /** Checks users, then restores topics, so that a session without access receives nothing. */
   async #restoreAll(restorations: readonly Restoration[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {

@@ -9,10 +9,7 @@ export type OnError = (error: unknown, message: string) => void;
 export interface TopicsPorts {
   /** Link to Redis, shared with the store. Must be started before the topics. */
   readonly link: RedisLink;
-  /**
-   * Reads channels from the store. The reads must not wait for `delivered`, because `delivered`
-   * waits for them. Not used before `start`.
-   */
+  /** Reads channels from the store, without waiting for `delivered`. Not used before `start`. */
   readonly feed: ChannelFeed;
   readonly nodeId: string;
   readonly clock: Clock;
@@ -25,8 +22,8 @@ export interface TopicsPorts {
 /** Checks users' access after publications were missed, before any event is delivered again. */
 export interface TopicsResync extends Pick<ResyncHandler, "judgeUsers" | "judgeGroup"> {
   /**
-   * Returns the time of the last confirmed heartbeat (Unix milliseconds) if other nodes may have
-   * declared this node dead since then, `undefined` otherwise.
+   * Returns the time of the last confirmed heartbeat (Unix milliseconds) if this node may have been
+   * declared dead since.
    */
   silentSinceMs(): number | undefined;
 }

@@ -108,8 +108,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Reports restored topics to the listener, which must recover missed events that are not stored.
-   * Topics of groups have no such events.
+   * Reports restored topics, whose missed unstored events the listener must recover. Topics of
+   * groups have none.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
@@ -128,8 +128,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Suspends all topics if other nodes may have declared this node dead. Not called by a timer,
-   * because after a freeze, received frames may be read before timers run.
+   * Suspends all topics if this node may have been declared dead. No timer calls it: after a
+   * freeze, frames may be read before timers run.
    */
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers
