@@ -301,9 +301,7 @@ export function causeOfFailure(text: string): Cause | undefined {
   return [...SENTINELS, ...REPLIES, ...CONNECTION].find(({ pattern }) => pattern?.test(text));
 }
 
-/**
- * Returns the sentence about a cause. `detail` is the text of the error, or what a check has found.
- */
+/** Returns the sentence about a cause. `detail` is the error's text or a check's finding. */
 export function sentenceAbout({ what, action }: Cause, detail = ""): string {
   return detail === "" ? `${what}. ${action}` : `${what} (${detail}). ${action}`;
 }

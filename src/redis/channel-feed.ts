@@ -10,17 +10,13 @@ export interface ChannelPosition {
   readonly publicationSeq: number;
   /** Seq of the channel's newest message, 0 if there is none. */
   readonly headSeq: number;
-  /**
-   * Upper bound of the ids of the channel's messages so far, stored or not. Every later message has
-   * a higher id.
-   */
+  /** Upper bound of the ids of the channel's messages so far. Later messages have higher ids. */
   readonly lastId: number;
   /** Id of the newest message in the log, 0 if the log is empty. */
   readonly newestId: number;
   /**
-   * Lowest id among the reader's marks that are certainly not in the channel: a fail-over lost
-   * those messages, or the marks were forged. Marks with higher ids are not in the channel either.
-   * `Infinity` if no mark is known to be missing.
+   * Lowest id of the reader's marks that are certainly not in the channel, because a fail-over lost
+   * them. Higher marks are not in it either. `Infinity` if no mark is missing.
    */
   readonly lostFromId: number;
   /** The channel's active stream and the streams of `ReaderState.streams`, as far as they exist. */
@@ -43,17 +39,11 @@ export interface ReaderState {
 /** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
-  /**
-   * Returns the positions of channels, as `position` does for a reader without state. On a Redis
-   * Cluster the channels must be in one bucket.
-   */
+  /** Returns the positions of channels, which on a Redis Cluster must be in one bucket. */
   positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
   /** Returns the number of the newest publication, 0 if there is none. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
-  /**
-   * Returns the personal channels of `uid` with a message since `sinceMs` (Unix milliseconds). May
-   * include channels whose newest message is a few seconds older.
-   */
+  /** Returns the user's personal channels with messages since `sinceMs`, or seconds earlier. */
   personalChannelsSince(uid: string, sinceMs: number): Promise<readonly ChannelKey[]>;
 }

@@ -25,19 +25,13 @@ export interface RedisSettings {
 
 export type RedisClient = Redis | Cluster;
 
-/**
- * Time added to `timeoutMs`. A connection with pending commands that receives no byte for the total
- * time is replaced.
- */
+/** Time after `timeoutMs` without a byte at which a connection with calls is replaced. */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no more commands are sent on it. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/**
- * Time for which all Sentinels may reject the lookup of the primary, because a Sentinel that has
- * just started may not know its primary yet.
- */
+/** Time for which all Sentinels may reject the lookup: one that starts may not know the primary. */
 const REFUSED_MS = 1000;
 
 const NOT_READY =
@@ -49,10 +43,7 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
-/**
- * Creates a client. A client of a Cluster cannot subscribe. Throws `UnusableRedis` if redis.url
- * cannot be parsed.
- */
+/** Creates a client, which cannot subscribe to a Cluster. Throws `UnusableRedis` for a bad URL. */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const address = addressOf(settings);
   const { hosts, database } = address;
@@ -103,8 +94,8 @@ export function duplicate(client: Redis, changes: RedisOptions): Redis {
 }
 
 /**
- * Makes the client close a connection on which SELECT fails. Otherwise ioredis would continue on it
- * in database 0, which may hold the data of another installation.
+ * Closes a connection on which SELECT fails. ioredis would continue in database 0, which may hold
+ * other data.
  */
 function onlyInItsDatabase(client: Redis): Redis {
   const select = client.select.bind(client);
@@ -133,11 +124,10 @@ interface ConnectOptions {
 }
 
 /**
- * Resolves when the client is ready. Also waits for the `ready` event, because ioredis retries by
- * itself and then may never settle the promise of `connect()`. Rejects if a single server cannot be
- * reached or loads its data, if the client is not ready within `timeoutMs`, if all Sentinels keep
- * rejecting the lookup, or at the first reply after which waiting does not help. Rejects at once
- * when `signal` is aborted. The errors are those of `startFailure`.
+ * Resolves when the client is ready. Waits for the `ready` event too, because ioredis may never
+ * settle the promise of `connect()`. Rejects if a single server cannot be reached, after
+ * `timeoutMs`, at a reply after which waiting does not help, or when `signal` is aborted. The
+ * errors are those of `startFailure`.
  */
 export async function connected(
   client: RedisClient,
@@ -192,8 +182,8 @@ export async function connected(
 }
 
 /**
- * Returns a more precise error than that of ioredis for a server that closes connections or does not
- * answer, `undefined` if none was found. Asks nothing if the client uses Sentinels.
+ * Returns a more precise error for a server that closes connections or does not answer, if one is
+ * found and the client uses no Sentinels.
  */
 export async function diagnosisOf(client: RedisClient, error: unknown): Promise<Error | undefined> {
   if (isPrecise(causeOf(error)) || client instanceof Cluster) return undefined;
@@ -201,10 +191,7 @@ export async function diagnosisOf(client: RedisClient, error: unknown): Promise<
   return sentinels == null ? diagnose({ host, port, tls }) : undefined;
 }
 
-/**
- * Makes the client emit an error if its server loads its data. ioredis would wait without a word
- * until the server has loaded them.
- */
+/** Makes the client emit an error while its server loads its data. ioredis would only wait. */
 function reportLoading(client: Redis): Redis {
   client.on("connect", () => {
     const report = (info: string): void => {
@@ -217,8 +204,8 @@ function reportLoading(client: Redis): Redis {
 }
 
 /**
- * True if no more commands may be sent on the connection. Also counts commands that have timed out,
- * because a server that hangs may still run them.
+ * True if no more commands may be sent. Counts those that have timed out too, because a hanging
+ * server may still run them.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. A command waits in `offlineQueue` while the connection to its server
@@ -240,8 +227,8 @@ export interface SendOptions {
 }
 
 /**
- * Sends a command. `name` must be in lower case. The reply is a `Buffer`, a number, null or an
- * array of these.
+ * Sends a command, whose name is in lower case. The reply is a `Buffer`, a number, null or an array
+ * of these.
  */
 export function send(
   client: Redis,
@@ -267,9 +254,8 @@ export function sendCommand(
 }
 
 /**
- * Corks the connection so that all commands of one turn of the event loop leave in one write. The
- * automatic pipelining of ioredis would do that too, but it holds back all commands while an
- * earlier pipeline waits for its replies, and costs a fifth more CPU time.
+ * Corks the connection so that all commands of a turn leave in one write. The pipelining of ioredis
+ * holds commands back while an earlier pipeline waits, and costs a fifth more CPU time.
  */
 function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;
@@ -323,10 +309,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
   } satisfies ClusterOptions;
 }
 
-/**
- * A command that is encoded in one step. ioredis would measure and copy each argument separately,
- * at three times the cost.
- */
+/** A command that is encoded in one step. ioredis would take three times as long. */
 export class EncodedCommand extends Command {
   readonly #bytes: Buffer;
   #isWritten = false;

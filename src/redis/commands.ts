@@ -9,8 +9,8 @@ import { duplicate, send } from "./client.ts";
 import { NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.ts";
 
 /**
- * Every command that scripts run, and commands that the node runs outside of scripts. Each call
- * changes at most the key for which `@` stands.
+ * Every command that scripts run, and commands that the node runs itself. Each call changes at most
+ * the key `@`.
  */
 const SCRATCH_CALLS = [
   "APPEND @ x",
@@ -94,9 +94,8 @@ interface ProbeOptions {
 }
 
 /**
- * Throws an `UnusableRedis` that names the commands, keys or topics which the server does not let
- * this node use, and how to allow them. Other errors of a command in `probe.lua` count as success,
- * because the command was allowed. Rejects with all other errors.
+ * Throws an `UnusableRedis` that names the commands, keys or topics which this node may not use,
+ * and how to allow them. An error of an allowed command counts as success. Rejects with others.
  */
 export async function assertCommands(server: Redis, options: ProbeOptions): Promise<void> {
   const refusals = new Refusals();
@@ -188,10 +187,7 @@ class Refusals {
   }
 }
 
-/**
- * Returns the rights that a command needs. If scripts could not be run or loaded, their commands
- * were not checked and are included.
- */
+/** Returns the rights for a command. Those of scripts that could not run are included. */
 function rightsFor(command: string): readonly string[] {
   const right = `+${command.toLowerCase()}`;
   if (command === "ssubscribe") return [right, "+sunsubscribe"];

@@ -14,7 +14,6 @@ interface Address {
   readonly tls: ConnectionOptions | undefined;
 }
 
-/** Time to wait for each step. */
 const STEP_MS = 300;
 const PING = "PING\r\n";
 /** Number of characters of an unknown reply that are shown. */

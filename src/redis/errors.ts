@@ -69,10 +69,7 @@ export function isExplained(error: unknown): boolean {
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
 }
 
-/**
- * Returns the error of ioredis from which an error was made. A `BrokerError` with a message of its
- * own explains itself.
- */
+/** Returns the error of ioredis behind an error. A `BrokerError` may explain itself. */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;
@@ -83,10 +80,7 @@ function originOf(error: unknown): unknown {
   return error.message === ERRORS[error.code].message ? originOf(cause) : error;
 }
 
-/**
- * Returns the message of an error, without positions in scripts, additions of libraries and a final
- * full stop.
- */
+/** Returns the message of an error, without positions in scripts and additions of libraries. */
 function textOf(error: unknown): string {
   // Node.js throws an error without a message if none of the addresses of a name can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };
@@ -109,10 +103,7 @@ export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
 
-/**
- * Returns true for an `unavailable` error whose cause is not a reply of Redis. The command may have
- * run. Returns false if Redis rejected the command, or if the error has no cause.
- */
+/** Returns true for an `unavailable` error without a reply of Redis: the command may have run. */
 export function isUnanswered(error: unknown): boolean {
   return isUnavailable(error) && error.cause instanceof Error && !isReply(error.cause);
 }
@@ -130,9 +121,9 @@ export function isReply(cause: unknown): cause is Error {
 }
 
 /**
- * Converts an error into a `BrokerError`: `unavailable` for every failure of the connection and for
- * a server that cannot run the command now or not for this user, `too_late` for a write that
- * arrived after its deadline, `internal` for a command or script that is wrong.
+ * Converts an error into a `BrokerError`: `unavailable` for failures of the connection and for a
+ * server that cannot run the command now, `too_late` for a write after its deadline, `internal` for
+ * a wrong command or script.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;

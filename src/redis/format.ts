@@ -23,9 +23,8 @@ const MIN_MAJOR = 7;
 const FORMAT = 5;
 
 /**
- * Returns warnings for the operator about the configuration of the server, none if the server does
- * not let this node read it. Throws an `UnusableRedis` if this build cannot use the server, and a
- * `RedisAway` if the server is a replica outside a Cluster.
+ * Returns warnings about the configuration of the server, as far as it lets this node read it.
+ * Throws an `UnusableRedis` if this build cannot use it, and a `RedisAway` for a replica.
  */
 export async function checkServer(
   server: Redis | RedisClient,
@@ -51,10 +50,7 @@ export async function checkServer(
   return warningsOf(info);
 }
 
-/**
- * Returns a warning if redis.url has a password that the server does not require. ioredis uses such
- * a server all the same.
- */
+/** Returns a warning if redis.url has a password that the server does not require. */
 export async function checkPassword(
   server: Redis | undefined,
   settings: Pick<RedisSettings, "url">,
@@ -71,10 +67,7 @@ export async function checkPassword(
   }
 }
 
-/**
- * Throws a `RedisAway` if the server is a replica. A replica may accept writes, but it deletes them
- * when it next synchronizes with its primary.
- */
+/** Throws a `RedisAway` if the server is a replica, which may accept writes and lose them. */
 export function assertPrimary(info: string): void {
   if (!/^role:slave\b/m.test(info)) return;
   throw new RedisAway(sentenceAbout(REPLICA));
@@ -117,8 +110,8 @@ export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
 }
 
 /**
- * Returns the mark of the prefix, and marks the prefix as used by Jindou if it has no mark yet. The
- * mark changes when Redis is emptied. Throws an `UnusableRedis` if this build cannot use the data.
+ * Returns the mark of the prefix, and marks an unmarked one as Jindou's. The mark changes when
+ * Redis is emptied. Throws an `UnusableRedis` if this build cannot use the data.
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");

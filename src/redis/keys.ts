@@ -14,10 +14,7 @@ import type { ClusterEvent } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { crc32 } from "../lib/crc32.ts";
 
-/**
- * Number of buckets. It is part of the data format: on a Redis Cluster, 6 bits of every message id
- * contain the bucket.
- */
+/** Number of buckets. Message ids on a Redis Cluster contain the bucket in 6 bits. */
 export const BUCKETS = 64;
 
 export function bucketOf(key: ChannelKey): number {

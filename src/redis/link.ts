@@ -69,28 +69,24 @@ interface LinkPorts {
   readonly checkUsable?: () => Promise<void>;
   readonly onDataLoss?: () => void;
   /**
-   * Time in milliseconds for which a server's clock counts as known after the last reply to TIME.
-   * Nothing is written to a server whose clock is unknown. Default: 2,000.
+   * Time in milliseconds for which a server's clock counts as known after a reply. Nothing is
+   * written to a server whose clock is unknown. Default: 2,000.
    */
   readonly maxClockAgeMs?: number;
   /** True if this process subscribes to topics. `start` then checks that Redis permits this. */
   readonly subscribes?: boolean;
 }
 
-/**
- * A call with `isGathered` ignores the maximum of calls in flight, because `admit` has already
- * counted its work.
- */
+/** Options of a call. With `isGathered` it counts as work that `admit` has counted. */
 interface CallOptions extends SendOptions {
   /**
-   * True if the call ignores the maximum of calls in flight. Needed for heartbeats, because a busy
-   * node would otherwise be considered dead, and for work that completes a call Redis has already
-   * run.
+   * True if the call ignores the maximum of calls in flight: for heartbeats, without which the node
+   * counts as dead, and for work that completes a call.
    */
   readonly isVital?: boolean;
   /**
    * True if the call may run after its failure was reported, because it undoes nothing that others
-   * have stored. Its failure is then reported at once when the connection is lost.
+   * have stored.
    */
   readonly mayRunLate?: boolean;
 }
@@ -194,10 +190,7 @@ export class RedisLink {
   /** Estimate of Redis' time in Unix milliseconds, which all nodes use in place of their clocks. */
   readonly now = (): number => this.#clocks.redisNow();
 
-  /**
-   * Records the time (Unix milliseconds) that the server read for a reply that has just arrived.
-   * Does nothing on a Redis Cluster.
-   */
+  /** Records the time (Unix milliseconds) of a server's reply, except on a Redis Cluster. */
   recordTime(serverMs: number): void {
     if (!this.isCluster) this.#clocks.record(this.#route(undefined), serverMs);
   }
@@ -210,17 +203,14 @@ export class RedisLink {
     this.#listeners.push(listener);
   }
 
-  /**
-   * Calls `listener` when Redis' clock was set by more than a second, or when a server with another
-   * clock has taken over. `stepMs` is negative if the clock went back.
-   */
+  /** Calls `listener` when Redis' clock jumps by more than a second. A negative step is back. */
   onClockStep(listener: (stepMs: number) => void): void {
     this.#stepListeners.push(listener);
   }
 
   /**
-   * Connects to Redis and checks it. Throws `RedisAway` if Redis cannot be used now; a later call
-   * then tries again. Throws `UnusableRedis` if waiting does not help.
+   * Connects to Redis and checks it. Throws `RedisAway` if a later call may succeed, otherwise
+   * `UnusableRedis`.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -295,9 +285,8 @@ export class RedisLink {
 
   /**
    * Runs a script. The reply is a `Buffer`, a number, null or an array of these. Throws
-   * `unavailable` (the script may or may not have run, but a script that writes does not run later,
-   * except with `mayRunLate`), `too_late` (a script that writes arrived after its deadline and
-   * changed nothing), `overloaded` or `internal`.
+   * `unavailable` (the script may have run, but one that writes does not run later, except with
+   * `mayRunLate`), `too_late` (a write arrived after its deadline), `overloaded` or `internal`.
    */
   run(
     script: Script,
@@ -316,8 +305,8 @@ export class RedisLink {
   }
 
   /**
-   * Sends one command that stores nothing, whose name must be in lower case. Its first argument, a
-   * key or topic, selects the server. Replies and errors are as for `run`.
+   * Sends one command that stores nothing, with its name in lower case. Its first argument, a key
+   * or topic, selects the server. Replies and errors are as for `run`.
    */
   call(command: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#send(command, [...args], {});
@@ -330,10 +319,7 @@ export class RedisLink {
     return error;
   }
 
-  /**
-   * Counts a piece of work as one call in flight until `release` is called. Throws `unavailable` or
-   * `overloaded`.
-   */
+  /** Counts work as one call in flight until `release`. Throws `unavailable` or `overloaded`. */
   admit(): void {
     this.#countCall({});
   }
@@ -427,8 +413,8 @@ export class RedisLink {
   }
 
   /**
-   * Handles a server that lacks a script because it was restarted or replaced. A single server is
-   * checked again, because its data may belong to another program.
+   * Handles a server that lacks a script after a restart. A single server is checked again, because
+   * its data may have changed.
    */
   #reloadScripts(server: Redis | undefined): void {
     if (server !== undefined) this.#loaded.get(server)?.clear();
@@ -475,8 +461,8 @@ export class RedisLink {
   }
 
   /**
-   * Checks that at least one server has the replicas that `redis.minReplicas` requires, and that
-   * they confirm the writes of `#assertCommands`. A replica that hangs stays connected for a minute.
+   * Checks that a server has the replicas that `redis.minReplicas` requires, and that they confirm
+   * writes: a replica that hangs stays connected for a minute.
    */
   async #assertReplicas(servers: readonly Redis[]): Promise<void> {
     const { minReplicas, timeoutMs } = this.#settings;
@@ -509,9 +495,7 @@ export class RedisLink {
     });
   }
 
-  /**
-   * Checks the rights of the user. If one is missing, the link is down until the right is granted.
-   */
+  /** Checks the rights of the user. The link is down while one is missing. */
   #checkRights(): void {
     const now = performance.now();
     if (this.#status !== "up" || now - this.#rightsCheckedMs < WATCH_MS) return;
@@ -522,10 +506,7 @@ export class RedisLink {
     });
   }
 
-  /**
-   * Checks the server and its data, and keeps the link down meanwhile. After a reconnect, the data
-   * may belong to another program.
-   */
+  /** Checks the server and its data, with the link down. A reconnect may lead to other data. */
   #reopen(): void {
     if (this.#status === "closed") return;
     this.#setStatus("down");
@@ -564,10 +545,7 @@ export class RedisLink {
     );
   }
 
-  /**
-   * Checks that the server has not become a replica, which may accept writes and lose them, that it
-   * still has the mark of the data, and that no slots or replicas are missing.
-   */
+  /** Checks that the server is a primary with the same data, and has all slots and replicas. */
   async #watch(): Promise<void> {
     if (this.#status !== "up" || this.#isWatching) return;
     this.#isWatching = true;

@@ -36,8 +36,7 @@ export class Connections {
 
 /**
  * Resolves when a call that was sent on the connection can no longer run: at `untilMs`
- * (`performance.now()`), after which the server rejects it, or earlier when the connection was
- * replaced and the server has closed it.
+ * (`performance.now()`), or earlier if the server has closed the replaced connection.
  */
 export async function cannotRun(
   connection: Connection | undefined,
@@ -47,10 +46,7 @@ export async function cannotRun(
   await waitAtMost(closed, Math.max(0, untilMs - performance.now()));
 }
 
-/**
- * Reads the filters of the connection. Without the right to run CLIENT INFO and CLIENT KILL,
- * `cannotRun` resolves only at `untilMs`.
- */
+/** Reads the filters of the connection. Without them, `cannotRun` resolves at `untilMs`. */
 async function identify(client: Redis, connection: Connection): Promise<void> {
   try {
     const info = String(await send(client, "client", ["info"], {}));

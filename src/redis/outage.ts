@@ -43,7 +43,6 @@ interface CurrentOutage {
 const AWAY: ReadonlySet<ErrorCode> = new Set(["unavailable", "too_late"]);
 /** Time between two checks. An outage ends with a check before which no call has failed. */
 const CHECK_MS = 1000;
-/** Time between two reports of one outage. */
 const REPORT_MS = 5000;
 
 export class Outage {
@@ -61,8 +60,8 @@ export class Outage {
   }
 
   /**
-   * Counts a failure of a call or of a connection. The first one begins an outage if the error has
-   * a reason, unless the caller of the call repeats it at once.
+   * Counts a failure. The first one begins an outage if the error has a reason, unless the call is
+   * repeated at once.
    */
   record(error: unknown): void {
     const cause = causeOf(error);

@@ -40,8 +40,8 @@ export class Primaries {
   }
 
   /**
-   * Returns the connection to the server that holds the key, or to any primary without a key.
-   * Throws `unavailable` if the server is unreachable or unknown.
+   * Returns the connection to the server of the key, or without a key to any primary. Throws
+   * `unavailable` if there is none.
    */
   connectionFor(key: string | undefined): Redis {
     const node =
@@ -59,7 +59,7 @@ export class Primaries {
     return this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]) === server;
   }
 
-  /** Must be called with each error of a command, which may show that the slot map is outdated. */
+  /** Records an error of a command, which may show that the slot map is outdated. */
   reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }

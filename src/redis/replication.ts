@@ -20,11 +20,10 @@ export class ReplicationBarrier {
   }
 
   /**
-   * Resolves when `minReplicas` replicas have received everything that was written and acknowledged
-   * before this call on the primary that holds `key`. Must be called at once after the reply to the
-   * write: if the connection was lost in between, another server may be the primary. Returns
+   * Resolves when `minReplicas` replicas have received everything that was written before this call
+   * on the primary of `key`. Must be called at once after the reply to the write. Returns
    * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have received
-   * it in time, or if the primary was replaced meanwhile.
+   * it in time, or if the primary was replaced.
    */
   wait(key: string): Promise<void> | undefined {
     if (this.#link.settings.minReplicas === 0) return undefined;
@@ -33,8 +32,7 @@ export class ReplicationBarrier {
 
   /**
    * Starts to watch the primaries before several writes. The returned function waits like `wait`
-   * for all primaries that are connected. It throws `unavailable` if a connection was lost since
-   * this call, because the primary may have been replaced by a server without the writes.
+   * for all of them. It throws `unavailable` if a connection was lost since this call.
    */
   observe(): () => Promise<void> {
     if (this.#link.settings.minReplicas === 0) return async () => {};
@@ -87,9 +85,8 @@ export class ReplicationBarrier {
 }
 
 /**
- * The WAITs of one primary. WAIT blocks its connection and covers only the writes of that
- * connection, so each primary gets a separate connection for it. A small write on that connection
- * directly before the WAIT makes it cover everything the primary wrote earlier.
+ * The WAITs of one primary. WAIT blocks its connection, so each primary has a separate one for it.
+ * A small write directly before the WAIT makes it cover everything the primary wrote earlier.
  */
 class PrimaryWaits {
   readonly #primary: Redis;

@@ -94,11 +94,10 @@ const TEXT_OR_COMMENT = /('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g;
 const WORD = /\w+/g;
 
 /**
- * Precedes every script that writes. The link adds the deadline as the last element of ARGV, in
- * Unix milliseconds by the clock of the server. Without this check, a late call could undo what
- * other nodes have stored since. The script can read `server_now`, the time of the server in Unix
- * milliseconds. The text after LATE is needed, because Redis puts ERR in front of an error of one
- * word.
+ * Precedes every script that writes. The last element of ARGV, which the link adds, is the deadline
+ * by the clock of the server, in Unix milliseconds. A late call could undo what other nodes have
+ * stored since. The script can read that clock as `server_now`. Redis puts ERR in front of an error
+ * of one word, so LATE has a text.
  */
 const FENCE = `local server_now = redis.call('TIME')
 server_now = server_now[1] * 1000 + server_now[2] / 1000

@@ -14,7 +14,7 @@ interface Sample {
   readonly arrivedMs: number;
 }
 
-/** Number of samples of which the best is used: a delayed reply gives a time that is too early. */
+/** Number of samples of which the best is used. A delayed reply gives too early a time. */
 const SAMPLES = 3;
 /** Number of TIME requests to a server within `maxAgeMs`, unless the interval is at a bound. */
 const SAMPLES_PER_AGE = 4;
@@ -71,10 +71,7 @@ export class ServerClocks {
     return asking;
   }
 
-  /**
-   * Asks the server for its time. Rejects with the errors of ioredis, or with `UnusableRedis` for a
-   * time after `LATEST_TIME_MS`.
-   */
+  /** Asks the server for its time. Rejects with errors of ioredis or `UnusableRedis`. */
   async ask(server: Redis): Promise<void> {
     const reply = (await send(server, "time", [], {})) as readonly [Buffer, Buffer];
     const serverMs = Number(reply[0]) * 1000 + Number(reply[1]) / 1000;
@@ -102,8 +99,8 @@ export class ServerClocks {
   }
 
   /**
-   * Returns Redis' time in whole Unix milliseconds, the median if there are several servers. Before
-   * the first reply, returns the time of this machine.
+   * Returns Redis' time in whole Unix milliseconds, the median of several servers. Before the first
+   * reply, returns the time of this machine.
    */
   redisNow(): number {
     if (this.#offsetMs === undefined) return Date.now();
@@ -120,10 +117,9 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, `undefined` if the server has not replied to
-   * TIME within `maxAgeMs`. The estimate never runs ahead of the server's clock, unless that clock
-   * is set back: it counts from the arrival of a reply, and the server reads its clock before it
-   * replies.
+   * Returns the server's time in Unix milliseconds, `undefined` without a reply within `maxAgeMs`.
+   * Never runs ahead of the server's clock, unless that is set back: it counts from the arrival of
+   * a reply, which is later than the server's reading.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
@@ -137,10 +133,7 @@ export class ServerClocks {
     return this.#samples.get(server)?.[0]?.arrivedMs ?? Number.NEGATIVE_INFINITY;
   }
 
-  /**
-   * Asks the server for its time if it is unknown. Otherwise a node that was busy for longer than
-   * `maxAgeMs` would reject its next write.
-   */
+  /** Asks the server for its time if it is unknown, so that a write after a busy time succeeds. */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);
   }

@@ -228,8 +228,8 @@ export function encodeExtra(extra: MessageExtra): Buffer {
 }
 
 /**
- * A decoded frame. `publicationSeq` counts the publications of a channel from 1 without gaps:
- * messages (stored or not), events of streams, and removals of members.
+ * A decoded frame. `publicationSeq` counts messages, events of streams and removals of members of a
+ * channel from 1.
  */
 export type Publication =
   | {
@@ -246,8 +246,8 @@ export type Publication =
   | { readonly kind: "mark"; readonly mark: string };
 
 /**
- * Encodes a publication with one message, exactly as the Lua scripts do. Used on a Redis Cluster,
- * where a channel's script cannot publish to users, whose topics are in other slots.
+ * Encodes a publication with one message, as the Lua scripts do. Used on a Redis Cluster, where a
+ * channel's script cannot publish to users.
  */
 export function messagePublication(message: {
   readonly publicationSeq: number;
@@ -307,8 +307,8 @@ export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Returns the id of the channel's message before the one in this frame, 0 if it is unknown. Returns
- * `undefined` if the frame has no such id, because the topic itself keeps the channel's order.
+ * Returns the id of the message before the one in this frame, 0 if unknown. `undefined` if the
+ * frame has none, because its topic keeps the order.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);
@@ -319,8 +319,8 @@ export function idBeforeOf(frame: Buffer): number | undefined {
 }
 
 /**
- * Decodes a frame. Throws `internal` if the frame has a newer format or an unknown kind, or is
- * invalid. The event of an unordered frame is not checked, only its id.
+ * Decodes a frame. Throws `internal` if it is invalid, of an unknown kind or a newer format. Of an
+ * unordered frame, only the id is checked.
  */
 export function decodeFrame(frame: Buffer): Publication {
   assertVersion(frame[0]);
@@ -353,8 +353,8 @@ export function isMessages(publication: Buffer): boolean {
 }
 
 /**
- * Splits a list of messages into its complete frames, in order. `isWhole` is false if the list ends
- * inside a message, or if the number of its strings is not the number in its head.
+ * Splits a list of messages into its frames, in order. `isWhole` is false if the list ends inside a
+ * message or has another number of strings than its head says.
  */
 export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];
@@ -401,10 +401,7 @@ function contentAt(bytes: Buffer, at: number): number {
   return kind === STRING_32 ? at + 5 : Number.NaN;
 }
 
-/**
- * Returns the offset after the string at `at`, `NaN` if no string starts there. The offset may lie
- * beyond the last byte.
- */
+/** Returns the offset after the string at `at`, maybe beyond the end. `NaN` without a string. */
 function endOfString(bytes: Buffer, at: number): number {
   const start = contentAt(bytes, at);
   if (!(start <= bytes.length)) return Number.NaN;
