@@ -22,9 +22,9 @@ export class ClientAddresses {
 
   /**
    * Returns the address of the client. The hops of a request are its peer, the address in the PROXY
-   * header, and the addresses in X-Forwarded-For from right to left. The client is the first hop
-   * that is not a trusted proxy. If a proxy reports no valid address, or all hops are trusted
-   * proxies, it is the last valid hop. `forwardedFor` is `""` if the header is absent.
+   * header, and those in X-Forwarded-For from right to left. The client is the first hop that is
+   * not a trusted proxy, or the last valid hop if there is none or a proxy reports an invalid one.
+   * `forwardedFor` is `""` if the header is absent.
    */
   of(res: DriverResponse, forwardedFor: string): string {
     let address = addressText(res.getRemoteAddress());
@@ -46,10 +46,7 @@ export class ClientAddresses {
   }
 }
 
-/**
- * Returns true if the connection sent a PROXY header. It must then serve no other request, because
- * the next one could have another PROXY header.
- */
+/** Returns true if the connection sent a PROXY header. Its next request could have another one. */
 export function hasProxyHeader(res: DriverResponse): boolean {
   return res.getProxiedRemoteAddress().byteLength > 0;
 }

@@ -56,7 +56,6 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   /** `undefined` after the peer has authenticated or the socket has closed. */
   #place: Place | undefined;
   #owner: string | undefined;
-  /** Unread bytes at the last check. */
   #unreadBytes = 0;
   #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
 
@@ -100,10 +99,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /**
-   * Publishes without writing the queue first, because no peer gets both the queued and the
-   * published frames.
-   */
+  /** Publishes before the queue is written, because no peer gets both kinds of frames. */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.
@@ -183,9 +179,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * Drops a peer whose unread bytes exceed the driver's limit, or a limit that connections share.
-   * Only pongs can exceed the driver's limit, so the peer has sent pings without reading the pongs.
-   * The socket is closed after the driver's code on the stack has returned.
+   * Drops a peer with too many unread bytes, after the driver's code on the stack has returned. The
+   * driver's own limit is exceeded only by pongs, whose peer reads nothing.
    */
   drop(): void {
     this.#count(0);

@@ -41,11 +41,10 @@ const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Reserve of file descriptors, used when no other descriptors are free. Without free descriptors,
- * uWebSockets.js tries to accept waiting connections without a pause, which uses a whole CPU core.
- * The reserve is then released, and connections are accepted and closed at once until there are
- * free descriptors again. Closing the listening socket would not help: its port cannot be bound
- * again while connections to it are open.
+ * Reserve of file descriptors. Without free descriptors, uWebSockets.js tries to accept waiting
+ * connections without a pause, on a whole CPU core. The reserve is then released, and connections
+ * are accepted and closed at once until others are free. The listening socket is not closed,
+ * because its port cannot be bound again while connections are open.
  */
 export class DescriptorReserve {
   #reserved: readonly number[] = [];

@@ -15,9 +15,8 @@ export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
   /**
-   * Certificate authorities. A client certificate that none of them signed is refused, but a client
-   * without a certificate is accepted: uWebSockets.js cannot require one, so this does not control
-   * access.
+   * Certificate authorities. A client certificate of others is refused, but a client without one is
+   * accepted: uWebSockets.js cannot require one, so this does not control access.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;
@@ -39,9 +38,8 @@ export interface DriverServer {
   /** Serves upgrade requests of every path. */
   serveSockets<Data>(behaviour: SocketBehaviour<Data>): void;
   /**
-   * Calls `opened` for each accepted connection and `closed` when it closes. A handler that
-   * `opened` passes to `onAborted` is called only if the connection closes before its first
-   * request.
+   * Calls `opened` for each accepted connection and `closed` when it closes. A handler passed to
+   * `onAborted` by `opened` is called only if it closes before its first request.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
   /** Sets the replies to heads that cannot be parsed. Without effect if the library has its own. */

@@ -62,8 +62,7 @@ export class HttpCall implements HttpRequest {
   #remoteAddress: string | undefined;
   /**
    * `due` or `deferred` if the connection sent a PROXY header. The reply is then written in a later
-   * turn and closes the connection, because uWebSockets.js also accepts such a header in front of
-   * the next request. A client of a trusted proxy could choose its address there.
+   * turn and closes the connection: a client could choose its address in a second such header.
    */
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
@@ -147,12 +146,11 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Sends the reply and closes the connection. A close with unread bytes would reset the
-   * connection, and many clients would lose the reply. For a declared body that is not large, the
-   * reply therefore waits a short time. If the body is large or does not arrive in that time, the
-   * connection stays open after the reply until the peer closes it or uWebSockets.js does (12 s),
-   * within the limits of its address. For a chunked body uWebSockets.js would wait without a limit,
-   * so that connection is closed at once. `bodyEnded` must be called for a declared body.
+   * Sends the reply and closes the connection. A close with unread bytes would reset it, and many
+   * clients would lose the reply. So the reply waits a short time for a small declared body. If the
+   * body is large or late, the connection stays open until the peer or uWebSockets.js closes it (12
+   * s), within the limits of its address. After a chunked body it is closed at once. `bodyEnded`
+   * must be called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;
@@ -253,9 +251,9 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * If a GET would close the connection, the client is asked to close it, because uWebSockets.js
-   * closes it only after a reply with a Content-Length. After a PROXY header, or if the address has
-   * too many open connections, it is closed nevertheless.
+   * Returns the writer of a reply to HEAD. If a GET would close the connection, the client is asked
+   * to close it, which uWebSockets.js does only after a Content-Length. After a PROXY header, or
+   * with too many open connections, it is closed nevertheless.
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

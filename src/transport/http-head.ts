@@ -37,10 +37,7 @@ export class HeadCheck {
     }
   }
 
-  /**
-   * Records a header. One call of the library for each header to read would cost more. The lines of
-   * a list are joined: some proxies add an X-Forwarded-For instead of extending it.
-   */
+  /** Records a header. The lines of a list are joined: some proxies add an X-Forwarded-For. */
   readonly #record = (name: string, value: string): void => {
     const index = this.#indexes.get(name);
     if (index === undefined) return;
@@ -70,10 +67,7 @@ export class HeadCheck {
     return undefined;
   }
 
-  /**
-   * Returns the first header of this name in the last checked request. For a list, returns the
-   * values of all lines, joined by commas.
-   */
+  /** Returns the first header of this name, or the values of all lines of a list, with commas. */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }
@@ -110,9 +104,7 @@ function isChunked(coding: string): boolean {
 const BRACKETED = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/;
 const NAMED = /^([A-Za-z0-9._~!$&'()*+,;=%-]+)(?::(\d{0,5}))?$/;
 
-/**
- * Returns true for a valid host. A name that ends in a number must be an IPv4 address [WHATWG URL].
- */
+/** Returns true for a valid host. A name that ends in a number must be IPv4 [WHATWG URL]. */
 function isHost(text: string): boolean {
   const bracketed = BRACKETED.exec(text);
   const match = bracketed ?? NAMED.exec(text);

@@ -33,9 +33,8 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes the reply in the next turn and closes the connection. While the reply is pending, a next
- * request that arrived together with this one makes uWebSockets.js close the connection instead of
- * serving it.
+ * Writes the reply in the next turn and closes the connection. A next request that arrived with
+ * this one makes uWebSockets.js close it earlier instead of serving that request.
  */
 export const writeReplyAlone: WriteReply = (res, reply) => {
   let isOpen = true;
@@ -47,10 +46,7 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
   });
 };
 
-/**
- * Writes a reply to HEAD without a Content-Length, with which uWebSockets.js would drop the
- * connection's next request.
- */
+/** Writes a reply to HEAD without Content-Length, after which uWebSockets.js drops requests. */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
   writeHead(res, reply);
   if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);

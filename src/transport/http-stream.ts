@@ -111,10 +111,7 @@ export class StreamBody implements HttpBody, TurnTask {
     return queued;
   }
 
-  /**
-   * Continues after the buffer has drained. Always writes: while this handler is set,
-   * uWebSockets.js drains the buffer only on a write.
-   */
+  /** Writes after the buffer has drained: uWebSockets.js drains it further only on a write. */
   #drained(): boolean {
     const res = this.#res;
     if (res === undefined) return true;

@@ -222,9 +222,7 @@ class PostCall implements BodyOwner {
   }
 }
 
-/**
- * Returns a function that opens a call. It returns `undefined` if a `:name` segment is not valid.
- */
+/** Returns a function that opens a call, or returns `undefined` for an invalid `:name`. */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
   { endpoint, onError, turnEnd, head, limits, addresses, keepAlive }: HttpContext,
@@ -297,8 +295,8 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
 }
 
 /**
- * Refuses a request with a malformed head and closes the connection, because the bytes that follow
- * cannot be trusted. Returns false if the head is valid.
+ * Refuses a request with a malformed head and closes the connection, whose further bytes cannot be
+ * trusted. Returns false if the head is valid.
  */
 function refuseMalformed(
   res: DriverResponse,

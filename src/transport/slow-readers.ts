@@ -1,8 +1,7 @@
 // Detects lagging and slow readers. The buffer of a connection grows by at most the bytes published
-// since the last check, because frames sent directly are checked when they are written. It is
-// enough to check all connections each time these bytes reach half of the lag limit, so no
-// JavaScript runs per receiver and publication. The driver's own limit would drop a frame that does
-// not fit and still send a smaller one after it.
+// since the last check, because frames sent directly are checked when they are written. All
+// connections are checked each time these bytes reach half of the lag limit, so no JavaScript runs
+// per receiver and publication. The driver's own limit could drop a frame and keep a later one.
 
 /** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;

@@ -27,7 +27,6 @@ interface SocketLimitsPorts {
   onDisplaced(address: string): void;
 }
 
-/** Unauthenticated connections and calls of one address. */
 interface Tally {
   readonly address: string;
   /** Connections that have not sent a request yet. */
@@ -58,7 +57,7 @@ export interface Place {
 const ROUND_MS = 15_000;
 /**
  * Requests are watched while an address has more than 1/`WATCHED_SHARE` of its permitted silent
- * connections, or while more than 1/`WATCHED_SHARE` of `MAX_ADDRESSES` are counted.
+ * connections, or the same share of `MAX_ADDRESSES` is counted.
  */
 const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;
@@ -67,10 +66,7 @@ const SPARE_SHARE = 8;
 /** Fraction of all sockets that the silent connections of one address may occupy. */
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
-/**
- * Number of whole ticks after which a silent client socket may be closed. A stalled event loop runs
- * one tick at most, so time without reads does not count.
- */
+/** Number of whole ticks after which a silent socket is closed. A stalled loop runs one. */
 const SILENT_TICKS = 3000 / TICK_MS;
 
 export class SocketLimits {
@@ -125,10 +121,10 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a connection that was accepted. `peer` is its address, also if it is a proxy. `spare`
-   * sockets, at most an eighth of all, are left free for other listeners. Returns `undefined` if
-   * the connection must be closed at once. Otherwise returns a function to call if the connection
-   * closes before its first request. `closed` must be called in any case.
+   * Counts a connection that was accepted from `peer`, which may be a proxy. `spare` sockets, at
+   * most an eighth of all, are left free for other listeners. Returns `undefined` if it must be
+   * closed at once, otherwise a function to call if it closes before its first request. `closed`
+   * must be called in any case.
    */
   accepted(peer: string, spare: number): (() => void) | undefined {
     this.#open += 1;
@@ -165,9 +161,9 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a call without a credential against its address until the returned function is called.
-   * That function must be called once. Returns `undefined` if the address is at its limit or too
-   * many addresses are counted; the connection must then be closed.
+   * Counts a call without a credential against its address until the returned function is called,
+   * once. Returns `undefined` if the connection must be closed, because the address is at its limit
+   * or too many are counted.
    */
   hold(address: string): (() => void) | undefined {
     if (!this.#isLimited) return noop;
@@ -183,8 +179,7 @@ export class SocketLimits {
 
   /**
    * Returns true if a connection may close by itself after its last reply, and then counts it
-   * against its address. `share` is the fraction of the address's limit above which the result is
-   * false.
+   * against its address. `share` is the fraction of the address's limit up to which it may.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;
@@ -195,9 +190,9 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a client socket against its address until `leave`. `close` is called later if the
-   * address has too many sockets and this one has sent nothing. Returns `undefined` if the
-   * connection must be closed at once, because too many addresses are counted.
+   * Counts a client socket against its address until `leave`. `close` is called if the address has
+   * too many sockets and this one has sent nothing. Returns `undefined` if the connection must be
+   * closed at once.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;

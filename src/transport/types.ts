@@ -9,11 +9,10 @@ import type { SocketLimits } from "./socket-limits.ts";
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;
-  /** Raw query string without the `?`. */
   readonly query: string;
   /**
-   * The address of the peer, or the address that a trusted proxy reports. Must be read before the
-   * first `await`: after the end of the call, the first read returns `""`.
+   * The address of the peer, or the one that a trusted proxy reports. Must be read before the first
+   * `await`: after the end of the call, the first read returns `""`.
    */
   readonly remoteAddress: string;
   /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
@@ -39,10 +38,7 @@ export interface HttpReply {
 export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
-  /**
-   * Non-empty piece that the peer ignores. It is written when there is no other piece, because
-   * uWebSockets.js drains only on a write.
-   */
+  /** Non-empty piece that the peer ignores, for a write that lets uWebSockets.js drain. */
   readonly filler: string;
   /** Called after the head was written. Not called if the peer is gone. */
   opened(body: HttpBody): void;
@@ -55,9 +51,8 @@ export interface HttpStream {
 /** The body of an open HttpStream. Methods have no effect after its end. */
 export interface HttpBody {
   /**
-   * Queues a piece, which must not be empty. The pieces of a turn are written together at its end.
-   * Returns false if the caller should wait for `writable`. The piece is queued nevertheless,
-   * unless the body has ended.
+   * Queues a piece, which must not be empty, for the end of the turn. Returns false if the caller
+   * should wait for `writable`. The piece is queued nevertheless, unless the body has ended.
    */
   write(piece: string): boolean;
   end(): void;
@@ -71,10 +66,7 @@ export interface HttpRoute {
   /** True if the route needs no credential. The connection is closed with the reply. */
   readonly isPublic?: boolean;
   readonly maxBodyBytes?: number;
-  /**
-   * Checks the caller by the headers, before the body is read. Returns `undefined` to admit the
-   * call. Must not throw or reject.
-   */
+  /** Checks the caller by the headers, and returns `undefined` to admit it. Must not throw. */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
   /** Handles the call. Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
@@ -117,8 +109,8 @@ export interface Connection {
   /** Returns the number of sent and published bytes that the peer has not read yet. */
   bufferedBytes(): number;
   /**
-   * Sends the queue, then the close frame. The owner's `closed` is called before this method
-   * returns. A peer that does not read the remaining bytes within a few seconds is dropped.
+   * Sends the queue, then the close frame. Calls `closed` before it returns. A peer that does not
+   * read the rest within a few seconds is dropped.
    */
   end(code: number, message: string): void;
 }
@@ -131,13 +123,13 @@ export interface ConnectionHandler {
   /** Called when the peer may have read bytes from a non-empty buffer. */
   drained(): void;
   /**
-   * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. It is called
-   * again only after the number of unread bytes has fallen to half of `lagBytes` or less.
+   * Called at the end of a turn with more than `lagBytes` unread bytes, and again only after their
+   * number has fallen to half of `lagBytes`.
    */
   lagging(): void;
   /**
-   * Called exactly once, for every close. Code 1006 means that the peer vanished or violated the
-   * protocol. The code for a slow reader is the code of `slowReader`, even if the peer was dropped.
+   * Called exactly once. Code 1006 means that the peer vanished or violated the protocol. A slow
+   * reader gets the code of `slowReader`, even if it was dropped.
    */
   closed(code: number): void;
 }
@@ -150,17 +142,11 @@ export interface Upgrade {
 }
 
 export interface SocketEndpoint {
-  /**
-   * Maximum size of a frame. A larger one ends the connection, with 1009 if the driver can send a
-   * close frame.
-   */
+  /** Maximum size of a frame. A larger one ends the connection, with 1009 if possible. */
   readonly maxFrameBytes: number;
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
-  /**
-   * Number of unread bytes of all connections of a user above which the connection with the most
-   * unread bytes is dropped.
-   */
+  /** Unread bytes of a user's connections above which the one with the most is dropped. */
   readonly maxBufferedBytesPerUser: number;
   readonly maxBufferedBytesTotal: number;
   /** Number of unread bytes above which a connection lags. Less than `maxBufferedBytes`. */
@@ -191,7 +177,6 @@ export interface ListenerSpec {
   readonly trustedProxies: readonly string[];
   readonly spareSockets: number;
   readonly bodies: BodyBudget;
-  /** Called for each request that is refused because of its head. */
   onHeadRefused(problem: HeadProblem): void;
   /** Reports that a handler threw or rejected, which its contract forbids. */
   onError(error: unknown, message: string): void;

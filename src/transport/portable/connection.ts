@@ -13,7 +13,6 @@ interface Exchange {
   run(): void;
 }
 
-/** Maximum number of requests that wait for the one before. */
 const MAX_WAITING = 1000;
 /** Time for which the rest of a refused body is read, so that the peer gets the reply. */
 const LINGER_MS = 10_000;
@@ -47,7 +46,6 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
     return this.#current;
   }
 
-  /** Continues with the decrypted stream. */
   secured(stream: Socket): void {
     this.stream = stream;
     stream.on("error", () => {});
@@ -137,8 +135,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Makes the close wait for a body that the peer still sends. Node.js would destroy the connection
-   * after its last reply, which would reset it, and the peer would lose the reply.
+   * Makes the close wait for a body that the peer still sends. Node.js would reset the connection,
+   * and the peer would lose the reply.
    */
   #lingerOnClose(): void {
     const { stream } = this;

@@ -4,7 +4,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { DriverResponse } from "../driver.ts";
 
-/** The connection of a response. */
 export interface ResponseOwner {
   readonly address: ArrayBuffer;
   readonly proxiedAddress: ArrayBuffer;

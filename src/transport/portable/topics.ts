@@ -13,7 +13,6 @@ export interface Subscriber {
 
 /** Number of waiting frames at which a subscriber gets them at once. */
 const MAX_PENDING = 32;
-/** Size of all waiting frames above which they are written at once. */
 const MAX_BATCH_BYTES = 512 * 1024;
 
 export class Topics {

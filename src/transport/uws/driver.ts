@@ -36,8 +36,8 @@ const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
 const KEEP_ALIVE = "timeout=7";
 
 /**
- * Loads the library. The first call in a process sets the maximum size of a head for all calls.
- * Throws the error of the last package if no package loads.
+ * Loads the library. The first call in a process sets the maximum size of a head for all. Throws
+ * the error of the last package if none loads.
  */
 export async function loadUws(maxHeadBytes: number): Promise<Driver> {
   process.env[HEAD_VARIABLE] = String(maxHeadBytes);
