@@ -21,8 +21,8 @@ export interface ClientEvent {
 }
 
 /**
- * Returns an event as clients receive it. Content has the stream's `clientMsgNo` as its id, which
- * the SDKs match. A start or an end has it if the producer gave no id [decisions: Event id].
+ * Returns an event as clients receive it. Content has the stream's `clientMsgNo` as its id, and so
+ * does a start or an end without an id [decisions: Event id].
  */
 export function clientEvent(event: ChannelEvent): ClientEvent {
   const { type, timestampMs, data, clientMsgNo, eventId, hasGivenId } = event;

@@ -237,8 +237,8 @@ interface ListContent {
   /** Maximum number of recent messages of a conversation. */
   readonly limit: number;
   /**
-   * Last seq that the caller already has in each channel. Only later messages are returned, and
-   * messages with streams that may have changed since `version`.
+   * Last seq that the caller has in each channel. Later messages are returned, and messages whose
+   * streams may have changed since `version`.
    */
   readonly lastSeqs: LastSeqs;
   readonly version: number;
@@ -248,9 +248,8 @@ interface ListContent {
 }
 
 /**
- * Returns conversations as JSON. While a stream in the reply is active, no version in the reply is
- * higher than the time of the stream's message. The next call with such a version then returns the
- * message again, with the text that was added.
+ * Returns conversations as JSON. While a stream is active, no version in the reply is higher than
+ * the time of its message, so that the next call returns it with the added text.
  */
 async function writeList(
   messages: Pick<Messages, "history">,

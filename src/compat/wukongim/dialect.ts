@@ -108,9 +108,8 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
 ]);
 
 /**
- * Converts the reply to a send. The result is at the top level, and the result of a single message
- * also under `data`, because public backends read either. They would read a result of several
- * messages in `data` as a message.
+ * Converts the reply to a send. Public backends read the result at the top level, or under `data`
+ * if there is a single message.
  */
 function sentReply(reply: HttpReply): HttpReply {
   const json = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
@@ -265,9 +264,7 @@ function channelRows(
     { title: "ChannelRequest", description: "Channel to create or to change" },
   );
 
-  /**
-   * Creates or changes a channel. `ban` of a personal channel also bans the account of its owner.
-   */
+  /** Creates or changes a channel. For a personal one, `ban` also bans the account. */
   async function upsert(body: Static<typeof create>): Promise<RouteReply> {
     const { channel_id: id, channel_type: type } = body;
     const isNew = await isCreated(body);
@@ -292,10 +289,7 @@ function channelRows(
     }
   }
 
-  /**
-   * Sets or ends a ban. A repeated ban ends sessions again, which an earlier call may have failed
-   * to end.
-   */
+  /** Sets or ends a ban. A repeated ban ends sessions that an earlier call may have left. */
   async function updateBan(uid: string, isBanned: boolean): Promise<void> {
     if (isBanned || (await users.isBanned(uid))) await users.setBan(uid, isBanned);
   }

@@ -109,10 +109,9 @@ const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
 
 /**
- * For each close reason, the reason code of the `disconnect` that is sent before the connection is
- * closed, 0 if none is sent. Clients treat every disconnect as a kick and do not reconnect. A
- * client whose connect was refused has already received the error, and a session that was replaced
- * by a newer session of the same device ends without a notification.
+ * For each close reason, the reason code of the `disconnect` before the close, 0 for none. Clients
+ * treat it as a kick and do not reconnect. A refused client already has the error, and a session
+ * replaced on the same device is not notified.
  */
 const DISCONNECT_REASONS = {
   draining: 0,

@@ -1,7 +1,6 @@
 // Parses the field `last_msg_seqs` of /conversation/sync: entries `channel_id:channel_type:seq`,
-// joined by `|`. Ids may contain both separators, so parsing needs the channels of the user's
-// conversations: if an entry can be read in several ways, the longest id of a known channel is
-// used.
+// joined by `|`. Ids may contain both separators: if an entry can be read in several ways, the
+// longest id among the user's conversations is used.
 
 import type { ChannelRef } from "../../broker/model.ts";
 import { TimeSlice } from "../../lib/time-slice.ts";
@@ -79,10 +78,7 @@ class ChannelNames {
   }
 }
 
-/**
- * Returns the longest entry at `at` that names a known channel. `firstEnd` is the index of the
- * first end after `at`.
- */
+/** Returns the longest entry at `at` that names a known channel, up to `firstEnd` or later. */
 function longestEntry(
   input: {
     readonly text: string;

@@ -34,8 +34,8 @@ export function isPublicKey(base64: string): boolean {
 }
 
 /**
- * Returns the keys for the client and the cipher. `clientKey` must be a public key in base64.
- * Returns `undefined` if it leads to a predictable secret. Takes almost a millisecond.
+ * Returns the keys for the client and the cipher, `undefined` if `clientKey`, a public key in
+ * base64, leads to a predictable secret. Takes almost a millisecond.
  */
 export function agree(
   clientKey: string,
@@ -113,10 +113,9 @@ interface Chain<C> {
 }
 
 /**
- * Cipher of one connection. Every text begins with the same IV, but creating an AES context costs
- * several times as much as encrypting a message. Therefore one context is kept per direction, and
- * the first block of each text is adjusted so that the result is as if the chain had begun with the
- * IV.
+ * Cipher of one connection. Every text begins with the same IV, but an AES context costs more than
+ * an encryption. So each direction has one context, and the first block is adjusted as if the chain
+ * had begun with the IV.
  */
 export class PayloadCipher {
   readonly #key: Buffer;
