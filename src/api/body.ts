@@ -14,10 +14,7 @@ import {
   WELL_FORMED_PATTERN,
 } from "./fields.ts";
 
-/**
- * Result of reading a request. `ignored` is a header value that lists the fields outside the
- * schema.
- */
+/** Result of reading a request. `ignored` lists the fields outside the schema, for a header. */
 export type ReadResult<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refusal: HttpReply };
@@ -82,8 +79,8 @@ function nullRuleOf(schema: TSchema): NullRule {
 }
 
 /**
- * Removes optional fields that are `null`. If `fillsLists` is true, a required list that is missing
- * or `null` becomes an empty list, unless its schema requires items.
+ * Removes optional fields that are `null`. With `fillsLists`, a required list that is missing or
+ * `null` becomes empty, unless its schema requires items.
  */
 function withoutNulls(rule: NullRule, value: unknown, fillsLists: boolean): unknown {
   if (value === null) return fillsLists && rule.isList ? [] : null;
@@ -216,10 +213,7 @@ function refuse(message: string): ReadResult<never> {
   return { refusal: errorReply("bad_request", { message }) };
 }
 
-/**
- * Returns the error of a list that is too long. Must be called before `explain`, which takes a
- * second for 500,000 invalid items.
- */
+/** Returns the error of a list that is too long. `explain` would take a second for it. */
 function arrayOverLimit(
   schema: TSchema,
   value: unknown,

@@ -63,18 +63,12 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/**
- * Differences between nodes up to these values are ignored: the figures can be one heartbeat
- * interval old.
- */
+/** Differences of nodes up to these values are ignored: heartbeats are an interval old. */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/**
- * Chooses the node for a client. Nodes without an address are considered only if no node that
- * accepts sessions has one.
- */
+/** Chooses the node for a client, with an address if any node that accepts sessions has one. */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
   const reachable = accepting.filter((node) => node.clientAddress !== "");
@@ -82,10 +76,7 @@ export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | 
   return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
 
-/**
- * Returns the least loaded nodes, sorted by id, so that every node of the cluster makes the same
- * choice.
- */
+/** Returns the least loaded nodes, sorted by id, so that every node makes the same choice. */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));
   const idle = nodes.filter((node) => node.load <= minLoad + LOAD_TOLERANCE);

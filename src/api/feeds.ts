@@ -146,9 +146,7 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 }
 
-/**
- * Returns a function that caches its last text, because an event is usually sent to many readers.
- */
+/** Returns a function that caches its last text, because readers share an event. */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";
@@ -161,10 +159,7 @@ function createEventText(): (event: ChannelEvent) => string {
   };
 }
 
-/**
- * Returns the text of an event. Its `id` line has the index from which a reader continues with
- * Last-Event-ID.
- */
+/** Returns the text of an event. Its `id` line has the index for Last-Event-ID. */
 function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";
   const body = {

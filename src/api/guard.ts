@@ -120,9 +120,9 @@ function isForwarded(request: HttpRequest): boolean {
 }
 
 /**
- * Creates a check for calls from web pages. A POST from a page, or a GET whose reply the page can
- * read, has an Origin header, or a Host header that names another machine (DNS rebinding). The user
- * who opened the page did not intend to let it manage the broker.
+ * Creates a check for calls from web pages, which the user did not open to manage the broker. A
+ * POST from a page, or a GET whose reply the page can read, has an Origin header, or a Host header
+ * that names another machine (DNS rebinding).
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
   let lastHost = ""; // most calls have the same Host

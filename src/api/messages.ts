@@ -227,19 +227,13 @@ export function notBase64(): HttpReply {
   });
 }
 
-/**
- * Returns `undefined` if the text is not standard base64 with padding. `Buffer` alone would ignore
- * invalid characters.
- */
+/** Returns `undefined` unless the text is base64 with padding, which `Buffer` does not check. */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;
 }
 
-/**
- * Returns a message as JSON. The channel id is the one that `uid` sees, or without a `uid` the one
- * that the sender used.
- */
+/** Returns a message as JSON, with the channel id that `uid` or, without one, the sender sees. */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);
   const { payload } = message;

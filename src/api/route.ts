@@ -45,8 +45,8 @@ interface RowDocs {
 }
 
 /**
- * A row of the route table. `run` may throw or reject, and applies `adapt` before validation. A
- * streamed reply calls `guard` again to check whether the caller is still authorized.
+ * A row of the route table. `run` may reject, and applies `adapt` before validation. A streamed
+ * reply calls `guard` again while it runs.
  */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";

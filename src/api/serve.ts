@@ -67,10 +67,7 @@ export function createServe({
 
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-/**
- * Wraps a step so that it never throws and its reply is counted. A step without a reply is not
- * counted, because a later step will reply.
- */
+/** Wraps a step so that it never throws and its reply, if any, is counted. */
 function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
   {
@@ -120,10 +117,7 @@ function namingIgnored({ path, query }: ApiRoute, step: Step<RouteReply>): Step<
   };
 }
 
-/**
- * Lets pages of any origin read the reply. This is safe, because a browser does not add the
- * credential of these calls by itself.
- */
+/** Lets pages of any origin read the reply: a browser does not send these credentials itself. */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>
     reply === undefined || "opened" in reply // a streamed reply already has the header

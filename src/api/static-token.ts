@@ -45,8 +45,8 @@ export class StaticToken {
   }
 
   /**
-   * Must be called for each token of a caller, before the caller learns whether it is right. Returns
-   * a promise if the caller must wait, which rejects with `rate_limited` if too many wait.
+   * Records a token before the caller learns whether it is right. Returns a promise if the caller
+   * must wait, which rejects with `rate_limited` if too many wait.
    */
   attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {
     if (this.#hash === undefined) return undefined;

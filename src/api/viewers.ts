@@ -16,9 +16,9 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` if the
-   * user's budget is used up or after too many wrong tokens from the network of `address`. Later
-   * checks of an open feed pass no `address`.
+   * Throws `unauthorized`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` without
+   * budget or after too many wrong tokens from `address`. Later checks of an open feed pass no
+   * `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
   beginRead: ReadBudget["begin"];
@@ -29,8 +29,8 @@ interface ReadBudget {
   /** Throws `rate_limited` if the budget is used up. */
   requirePaid(uid: string): void;
   /**
-   * Charges a request to read a stream. The returned function must be called once with the size of
-   * the reply in bytes, 0 if the request failed. Throws like `requirePaid`.
+   * Charges a request to read a stream. The returned function must be called once with the bytes of
+   * the reply. Throws like `requirePaid`.
    */
   begin(uid: string): (bytes: number) => void;
 }
@@ -124,7 +124,7 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
   return {
     admit: (request: HttpRequest, guard: Guard) => check(request, guard, true),
 
-    /** Never rejects. */
+    /** Returns whether the caller may continue. Never rejects. */
     async stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean> {
       try {
         return (await check(request, guard, false)) === undefined;
