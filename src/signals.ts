@@ -31,7 +31,7 @@ for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const) process.on(signa
 
 /**
  * Replaces the handler of SIGTERM and SIGINT. Until then, a node exits with 0, because it has
- * nothing to drain, and the other commands are ended by the signal.
+ * nothing to drain, and other commands are ended by the signal.
  */
 export function onStopSignal(handler: (signal: StopSignal) => void): void {
   handleStop = handler;

@@ -14,7 +14,6 @@ interface RunPorts {
     readonly output: (text: string) => void;
     readonly error: (text: string) => void;
   };
-  /** Aborted when the process is to stop. */
   readonly stopping: AbortSignal;
 }
 

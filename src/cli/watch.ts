@@ -24,7 +24,6 @@ interface WatchPorts {
   readonly config: WatchConfig;
   readonly output: Output;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Aborted when the process is to stop. */
   readonly stopping: AbortSignal;
 }
 
