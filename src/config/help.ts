@@ -29,10 +29,7 @@ const INFORMATION: ReadonlyMap<string, () => string> = new Map([
   ["-V", versionText],
 ]);
 
-/**
- * Returns the text that a command line asks for, `undefined` if it asks for none or if its flags
- * must be parsed first.
- */
+/** Returns the text that a command line asks for, `undefined` if flags must be parsed first. */
 export function informationFor(argv: readonly string[]): string | undefined {
   if (clientCommandOf(argv) !== undefined) return undefined; // it has a help of its own
   if (argv.length === 1 && argv[0] === "help") return helpText();

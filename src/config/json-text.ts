@@ -28,10 +28,7 @@ const SPACE = /[\t\n\r ]*/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4}))*"/y;
 const SCALAR = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[Ee][+-]?\d+)?/y;
 
-/**
- * Parses JSON. A repeated key has its last value. Throws JsonTextError, also above `MAX_DEPTH`
- * levels.
- */
+/** Parses JSON. The last value of a repeated key counts. Throws JsonTextError. */
 export function parseJsonText(text: string): JsonText {
   const parser = new Parser(text);
   return { value: parser.document(), repeatedKeys: parser.repeatedKeys };

@@ -12,10 +12,7 @@ import { didYouMean, gather, type Setting, type Sources } from "./sources.ts";
 /** A configuration, and where its values come from. */
 export interface SourcedConfig {
   readonly config: Config;
-  /**
-   * Sources of each key that is not at its default, by the name of the key. The first one has set
-   * the value. The others are overridden.
-   */
+  /** Sources of each key that is not at its default, by name. The first one counts. */
   readonly places: ReadonlyMap<string, readonly string[]>;
 }
 

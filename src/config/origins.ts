@@ -13,8 +13,8 @@ const ORIGIN = /^([a-z][a-z0-9+.-]*):\/\/([^/\s*@?#]+)$/i;
 const HOST_PATTERN = /^\*\.(.+)$/;
 
 /**
- * Returns why no browser sends an origin that the entry matches, and what to write instead, or
- * `undefined` if the entry is valid. The text continues "… contains <entry>,".
+ * Returns why no browser sends an origin that the entry matches, or `undefined`. The text continues
+ * "… contains <entry>,".
  */
 export function originProblem(entry: string): string | undefined {
   if (entry === NO_ORIGIN) return undefined;

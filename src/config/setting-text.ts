@@ -1,7 +1,6 @@
-// Cleans the texts of settings and finds texts that a shell, an env file or an editor has changed:
+// Cleans the texts of settings and finds what a shell, an env file or an editor has changed:
 // quotes, spaces, invisible characters, `~`, `$` and `%` that nothing has replaced, and paths of
-// Windows. All sources of settings use the same rules [decisions: Text from the environment]. Only
-// pure functions.
+// Windows. Used for all sources [decisions: Text from the environment]. Only pure functions.
 
 import { sep } from "node:path";
 import type { OptionSchema } from "./keys.ts";
@@ -23,8 +22,8 @@ const WINDOWS_PATH = /^[A-Za-z]:|^[^/]*\\[^/]*$/;
 interface CleanText {
   readonly text: string;
   /**
-   * Why the text is rejected, as the rest of a sentence that begins with the name of the setting.
-   * Never quotes the value, which may be a secret. `undefined` if the text is accepted.
+   * Why the text is rejected, as a sentence without its subject and without the value. `undefined`
+   * if it is accepted.
    */
   readonly fault: string | undefined;
 }

@@ -3,9 +3,8 @@
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 
 /**
- * Sections and keys that describe one process, its machine or its place in the network.
- * `redis.prefix` is not compared, because nodes with different prefixes belong to different
- * clusters.
+ * Sections and keys that describe one process, its machine or its place in the network. Nodes with
+ * another `redis.prefix` belong to another cluster.
  */
 const OF_ONE_NODE = [
   ...[

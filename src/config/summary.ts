@@ -62,10 +62,7 @@ function clientAccess({ auth }: Config): string {
 /** Text that is shown instead of a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/**
- * Returns all secrets, including the password in redis.url. Each is returned as it is and
- * URL-encoded.
- */
+/** Returns all secrets, including the password in redis.url, also in URL-encoded form. */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);
   const address = parseRedisUrl(config.redis.url);
