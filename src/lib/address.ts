@@ -37,10 +37,7 @@ export function listensBeyondLoopback(listens: readonly string[]): boolean {
   return listens.some((text) => text !== "" && !isLoopback(parseAddress(text)?.host ?? ""));
 }
 
-/**
- * True if two listeners would use the same address. Port 0 never does, because each listener gets a
- * port of its own.
- */
+/** True if two listeners would use the same address. Port 0 stands for different ports. */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && canonicalHost(a.host) === canonicalHost(b.host);
 }

@@ -3,9 +3,8 @@
 const { charCodeAt } = String.prototype;
 
 /**
- * Returns the UTF-16 unit at index `at`, which must be within the text. V8 uses a different hidden
- * class for parsed, sliced, joined and other kinds of strings. In a loop over more than four of
- * these kinds, V8 would look up `text.charCodeAt` for every character.
+ * Returns the UTF-16 unit at `at`, which must be within the text. In a loop over more than four
+ * kinds of strings (parsed, sliced, joined), V8 looks up `text.charCodeAt` for every character.
  */
 export function charCode(text: string, at: number): number {
   return charCodeAt.call(text, at);

@@ -97,8 +97,8 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Adds the credit of `rounds` turns to every key. Each key before `next` also gets the credit of
-   * one more turn and moves to the end.
+   * Adds the credit of `rounds` turns to every key. Keys before `next` get one more turn and move
+   * to the end.
    */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;

@@ -17,10 +17,7 @@ interface FieldText {
   readonly depth: number;
 }
 
-/**
- * Returns the text of a field's value, `undefined` if there is no such field. If several fields
- * have the name `name`, the last one counts, as in `JSON.parse`.
- */
+/** Returns the text of a field's value, `undefined` without one. The last of several counts. */
 export function fieldText(text: string, name: string): FieldText | undefined {
   let field: FieldText | undefined;
   let at = skipSpace(text, 0) + 1;

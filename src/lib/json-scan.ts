@@ -43,9 +43,9 @@ let isAscii = true;
 let valueEnd = INVALID;
 
 /**
- * Returns the value of the top-level field `name`, which must be ASCII. If there are several fields
- * of that name, the last one counts, as in `JSON.parse`. Returns `undefined` if `bytes` are not the
- * UTF-8 text of one JSON object, if it has no such field, or if the value is not an integer.
+ * Returns the value of the top-level field `name`, which must be ASCII. The last of several counts.
+ * Returns `undefined` unless `bytes` are the UTF-8 text of a JSON object in which the value is an
+ * integer.
  */
 export function integerField(bytes: Uint8Array, name: string): number | undefined {
   const start = findField(bytes, name);

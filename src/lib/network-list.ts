@@ -13,9 +13,8 @@ interface Network {
 const MAPPED = "::ffff:";
 
 /**
- * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. An IPv4 address
- * mapped into IPv6 is not accepted, because `canonicalAddress` turns such an address into IPv4, so
- * the entry would never match.
+ * Parses a network in CIDR form (`10.0.0.0/8`, `fd00::/8`) or a single address. An IPv4-mapped one
+ * is not accepted: it would never match a canonical address.
  */
 export function parseNetwork(text: string): Network | undefined {
   const [, address = "", digits] = /^([^/%]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
@@ -28,8 +27,8 @@ export function parseNetwork(text: string): Network | undefined {
 }
 
 /**
- * Returns an address in the notation of RFC 5952, without a zone, `undefined` if the text is not an
- * address. An IPv4-mapped address becomes IPv4.
+ * Returns an address in the notation of RFC 5952, without a zone and as IPv4 if it is mapped.
+ * `undefined` if the text is not an address.
  */
 export function canonicalAddress(text: string): string | undefined {
   if (isIPv4(text)) return text;

@@ -40,7 +40,7 @@ export class TimeSlice {
     this.#turns = turns;
   }
 
-  /** Must be called before each small step of the job. */
+  /** Returns true if the job should yield. Must be called before each small step. */
   shouldYield(): boolean {
     this.#steps += 1;
     if (this.#steps % STEPS_PER_READ !== 0) return false;
@@ -55,10 +55,7 @@ export class TimeSlice {
     this.#ms = Math.max(this.#minMs, Math.min(share, MAX_MS));
   }
 
-  /**
-   * Calls `step` for each item, in slices. Rejects with the first error after all calls have
-   * started.
-   */
+  /** Calls `step` for each item, in slices. Rejects with the first error after all calls. */
   async each<Item, Result>(
     items: Iterable<Item>,
     step: (item: Item) => Promise<Result>,

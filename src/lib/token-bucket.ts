@@ -23,10 +23,7 @@ export class TokenBucket {
     this.#refilledAtMs = nowMs;
   }
 
-  /**
-   * Charges the cost and returns 0. If there is not one token, returns the time to wait in
-   * milliseconds.
-   */
+  /** Charges the cost and returns 0, or returns the milliseconds to wait for one token. */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
     if (waitMs === 0) this.charge(cost);
@@ -45,7 +42,7 @@ export class TokenBucket {
 
   /**
    * Removes the cost of work, which may leave a debt. A negative cost adds tokens. Returns the
-   * number of tokens removed, which a refund must not exceed.
+   * number removed.
    */
   charge(cost: number): number {
     const { burst, maxDebt = burst } = this.#limit;

@@ -30,10 +30,7 @@ export function decodeUtf8(bytes: Uint8Array): string {
   return decodeURIComponent(escape(binary));
 }
 
-/**
- * Writes the bytes of a text to the beginning of `target`. If they do not fit, `read` is less than
- * the length of the text.
- */
+/** Writes a text at the beginning of `target`. `read` is lower than its length if it is cut. */
 export function encodeUtf8Into(
   text: string,
   target: Uint8Array,
