@@ -34,8 +34,8 @@ export interface CopyPorts {
 }
 
 /**
- * Copies all tables and compares both sides. Throws `internal` if Redis differs from the folder: a
- * `StuckMoveError` if the previous attempt found the same differences.
+ * Copies all tables and compares both sides. Throws `internal` if they differ, a `StuckMoveError`
+ * if they differed in the same way before.
  */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
@@ -68,10 +68,7 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/**
- * Compares both sides. `differing` is "" if they are equal, and the same text for the same
- * differences.
- */
+/** Compares both sides. `differing` is "" for equal sides, and equal for equal differences. */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],

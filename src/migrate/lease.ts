@@ -55,8 +55,8 @@ export class Lease {
   }
 
   /**
-   * Returns the time, on the clock of the key's server, from which that server rejects the writes
-   * of this process. Throws `unavailable` if the lease may be lost or the server has no fence yet.
+   * Returns the time, on the clock of the key's server, from which it rejects writes of this
+   * process. Throws `unavailable` if the lease may be lost or there is no fence yet.
    */
   fenceOf(key: string): number {
     this.assertHeld();
@@ -66,18 +66,15 @@ export class Lease {
   }
 
   /**
-   * Renews the lease, or acquires it again if it has expired. Must be called after work that
-   * blocked the event loop. Throws `unavailable` if another process holds the lease.
+   * Renews the lease, or acquires it again, after work that blocked the event loop. Throws
+   * `unavailable` if another process holds it.
    */
   async renew(): Promise<void> {
     await this.#acquire("take");
     this.assertHeld();
   }
 
-  /**
-   * Records that a write got no reply. Redis may still run the write, so `release` then lets the
-   * lease expire.
-   */
+  /** Records that a write got no reply. It may still run, so the lease is left to expire. */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
   }
@@ -90,10 +87,7 @@ export class Lease {
     await this.#callScript(0, "keep").catch(() => false); // the lease expires
   }
 
-  /**
-   * Acquires or renews the lease. Reads the clocks of the servers first, so that no fence is later
-   * than the end of the lease.
-   */
+  /** Acquires or renews the lease. Reads the clocks first, so that no fence is later than it. */
   async #acquire(how: "take" | "keep"): Promise<boolean> {
     const calledAtMs = performance.now();
     const fences = new Map<Server, number>();

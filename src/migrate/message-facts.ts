@@ -77,8 +77,8 @@ function recordOf(message: Message): Buffer {
 }
 
 /**
- * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message. `edges`
- * is `undefined` if it stores none now.
+ * Returns the facts of a channel's head, 0 if it never stored a message. `edges` is `undefined` if
+ * it stores none now.
  */
 export function headFacts(
   context: MoveContext,
@@ -189,10 +189,7 @@ export function streamFacts(
   ];
 }
 
-/**
- * Returns the facts of a stream's end. Older ends are not migrated, because few clients are away
- * for so long.
- */
+/** Returns the facts of a stream's end, unless it is too old for a client to lack it. */
 function endFacts(
   { link: { keys }, clock }: MoveContext,
   { snapshot, endedMs }: SourceStream,

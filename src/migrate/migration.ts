@@ -49,8 +49,8 @@ export interface MoveEvents
   /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
-   * Called at each poll while this process waits. After `onFailure` reported that retrying cannot
-   * help, this callback is not called until another process copies or the migration is abandoned.
+   * Called at each poll while this process waits. Not called after a failure that retrying cannot
+   * mend, until another process copies or the migration is abandoned.
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
@@ -78,10 +78,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/**
- * Default of `abandonedAfterMs`: longer than the longest pause between two attempts plus the time
- * to open the folder.
- */
+/** Default of `abandonedAfterMs`: longer than a pause between attempts and an opening. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -121,8 +118,8 @@ export class Migration {
   }
 
   /**
-   * Returns true if the node must wait for a migration. If Redis is unreachable, returns true only
-   * if this process has a folder. Throws `internal` if this build cannot use Redis or its data.
+   * Returns true if the node must wait for a migration, and without Redis if it has a folder.
+   * Throws `internal` if this build cannot use Redis or its data.
    */
   async isPending(): Promise<boolean> {
     await this.#readSummary();
@@ -139,9 +136,8 @@ export class Migration {
   }
 
   /**
-   * Throws `unavailable` if a migration started after `isPending` returned. A node calls this
-   * method after its first heartbeat, because no process starts a migration while it sees
-   * heartbeats.
+   * Throws `unavailable` if a migration started after `isPending` returned. Must be called after
+   * the first heartbeat, which prevents migrations.
    */
   async assertNoneBegan(): Promise<void> {
     const { record, isMoving } = await this.#use(readMove);
@@ -149,9 +145,8 @@ export class Migration {
   }
 
   /**
-   * Throws `unavailable` if a migration started while this node was considered dead. Repeats the
-   * read while Redis cannot be read, or while a process holds the lease and has not created the
-   * record. Also resolves after `close`.
+   * Throws `unavailable` if a migration started while this node was considered dead. Retries while
+   * Redis cannot be read or a migration may be starting. Also resolves after `close`.
    */
   async assertNoneBeganMeanwhile(): Promise<void> {
     const { signal } = this.#closing;
@@ -164,10 +159,9 @@ export class Migration {
   }
 
   /**
-   * Throws `unavailable` while the owner cannot be determined. Until all tokens are in Redis, and
-   * while there is no connection to Redis, the tokens last read from the folder are valid. The
-   * folder is read again at each attempt, so that a logout at a node that still uses the folder
-   * then takes effect.
+   * Returns the owner of a token. Until all tokens are in Redis, and without Redis, those last read
+   * from the folder are valid. Each attempt reads the folder again, and then sees logouts at a node
+   * that uses it. Throws `unavailable` while the owner cannot be determined.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;
@@ -190,7 +184,7 @@ export class Migration {
 
   /**
    * Repeats failed attempts until the data is in Redis. Throws `unavailable` after `close`, and
-   * `internal` if this build cannot use Redis or its data.
+   * `internal` if this build cannot use Redis.
    */
   async run(): Promise<void> {
     for (let retryMs = RETRY_MS; ; ) {
@@ -365,10 +359,7 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /**
-   * Reads the summary of the folder. Ignores errors, because they are reported when the folder is
-   * opened.
-   */
+  /** Reads the summary of the folder. Its errors are reported when the folder is opened. */
   async #readSummary(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#summary = await this.#readFolder().catch(() => undefined);

@@ -72,8 +72,8 @@ export interface MoveSnapshot {
 }
 
 /**
- * Reads the lease and then the record. A node that sent a heartbeat before this call can rely on
- * the result: a process that acquires the lease later sees the heartbeat and does not start.
+ * Reads the lease and then the record. A node may rely on the result after its heartbeat, because a
+ * later process would see that and not start.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);
@@ -132,10 +132,9 @@ interface EntryOptions {
 }
 
 /**
- * Returns the existing record, or creates one. If nodes are registered, waits for the greatest
- * `cluster.deadAfterMs` before it creates a record, to see whether one of them is live. Throws
- * `internal` if the migration must not start, and `unavailable` if the lease or the new record is
- * lost.
+ * Returns the existing record, or creates one, after it has waited for the greatest
+ * `cluster.deadAfterMs` of registered nodes to see that none is live. Throws `internal` if the
+ * migration must not start, and `unavailable` if the lease or the record is lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;
@@ -163,8 +162,8 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 }
 
 /**
- * Watches the registered nodes until each of them must be dead, and returns the last heartbeat of
- * each. Throws `internal` if one of them sends another heartbeat.
+ * Watches the registered nodes until each must be dead, and returns their last heartbeats. Throws
+ * `internal` at another heartbeat.
  */
 async function watchNodes({
   link,

@@ -46,8 +46,8 @@ export interface MoveTable {
   /** Approximate number of rows. */
   readonly total: number;
   /**
-   * Yields the rows after the watermark `at`, or all rows if it is "". The iteration may continue
-   * over any number of event-loop turns. Throws `internal` if the data cannot be read.
+   * Yields the rows after the watermark `at` ("" for all). The iteration may take any number of
+   * turns. Throws `internal` if the data cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }
