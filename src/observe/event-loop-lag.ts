@@ -35,10 +35,7 @@ export class EventLoopLag {
     clearTimeout(this.#timer);
   }
 
-  /**
-   * Returns gauges with the names that prom-client uses. The first one must be read before the
-   * others, which then show the values of the same moment.
-   */
+  /** Returns gauges with the names of prom-client. A read of the first one updates them all. */
   gauges(): readonly LagGauge[] {
     const newest = {
       name: `${PREFIX}seconds`,

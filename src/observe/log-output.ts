@@ -128,8 +128,8 @@ function isFull(error: unknown): boolean {
 }
 
 /**
- * Opens the terminal again without blocking writes, because the shell shares the descriptor and
- * must not see a terminal that does not block.
+ * Opens the terminal again without blocking writes. The shell shares the descriptor and must not
+ * see a terminal that does not block.
  */
 function reopenTerminal(fd: number): number | undefined {
   if (!isatty(fd)) return undefined;
@@ -141,10 +141,7 @@ function reopenTerminal(fd: number): number | undefined {
   }
 }
 
-/**
- * Switches the descriptor to non-blocking writes. Node.js has no function for this, but creating a
- * Socket does it.
- */
+/** Switches the descriptor to non-blocking writes, which Node.js does only in a Socket. */
 function setNonBlocking(fd: number): boolean {
   try {
     const stats = fstatSync(fd);

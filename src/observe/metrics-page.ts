@@ -7,15 +7,12 @@ import type { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, type Family, type Histogram } from "./families.ts";
 
 /**
- * Gauges of prom-client whose names end like that of a counter, which `promtool check metrics`
- * rejects. Each is the sum of a gauge with the label `type`, which is kept.
+ * Gauges of prom-client with a counter's name, which `promtool check metrics` rejects. Each is the
+ * sum of a gauge with the label `type`, which is kept.
  */
 const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
 
-/**
- * Interval of prom-client's event-loop monitor, which cannot be disabled: the maximum delay of a
- * timer, so that the monitor does not wake the process. `EventLoopLag` replaces its gauges.
- */
+/** Interval of prom-client's event-loop monitor: never, because it cannot be disabled. */
 const NEVER_MS = 2 ** 31 - 1;
 
 export function createRegistry(

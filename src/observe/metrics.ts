@@ -16,7 +16,6 @@ export interface GatewayMetrics {
   connectionClosed(): void;
   sessionOpened(flag: number): void;
   sessionClosed(flag: number): void;
-  /** Counts a connection that the server closed. */
   ended(reason: string): void;
   frameIn(bytes: number): void;
   /** Counts the work charged for an operation, in frames. */

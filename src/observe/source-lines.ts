@@ -35,10 +35,7 @@ export function withSourceLines(stack: string): string {
   });
 }
 
-/**
- * Returns the source place of a place in a bundled file, `undefined` if the file has no map or the
- * place is not in it. Lines and columns begin at 1.
- */
+/** Returns the source place of a bundled place, if a map has it. Lines and columns begin at 1. */
 export function sourcePlace(file: URL, line: number, column: number): string | undefined {
   try {
     const address = new URL(`${file.href}.map`);
@@ -70,9 +67,9 @@ const SEMICOLON = 59;
 const CONTINUES = 32;
 
 /**
- * Finds the last mapping at or before the column of a bundled line. Lines and columns begin at 0.
- * Each mapping has the differences of its numbers from those of the mapping before it: the bundled
- * column, the source, its line and its column [source map revision 3].
+ * Finds the last mapping at or before the column of a bundled line. Lines and columns begin at 0. A
+ * mapping has differences from the one before it: the bundled column, the source, its line and its
+ * column [source map revision 3].
  */
 function findPlace(mappings: string, line: number, column: number): MappedPlace | undefined {
   const numbers = [0, 0, 0, 0];
