@@ -55,10 +55,7 @@ export type Operation =
       /** Device level that the client claims. Used only if client authentication is off. */
       readonly level: DeviceLevel | undefined;
       readonly resume: readonly ResumePoint[];
-      /**
-       * Id of the session to continue, or an id that the client chose for this login. Empty for a
-       * new session without an id.
-       */
+      /** Id of the session to continue, or an id chosen for this login. Empty for a new session. */
       readonly session: string;
     }
   | {
@@ -155,9 +152,9 @@ export interface ResumeResult {
   readonly channel: ChannelRef;
   readonly status: "ok" | "denied";
   /**
-   * Newest seq of the channel at the time of the connect. If it is lower than the client's
-   * `lastSeq`, the server has lost messages (forked history): `headSeq` is then the last common
-   * seq, and the client receives all messages after it. 0 if `status` is `denied`.
+   * Newest seq of the channel at the connect. If it is lower than the client's `lastSeq`, the
+   * server has lost messages: it is then the last common seq, after which the client receives all
+   * messages. 0 if `status` is `denied`.
    */
   readonly headSeq: number;
 }
@@ -205,7 +202,6 @@ export type Reply =
   | {
       readonly kind: "stream";
       readonly ref: Ref;
-      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
       readonly snapshot: StreamSnapshot;
     }
@@ -252,7 +248,6 @@ export type Reply =
 export type Push =
   | {
       readonly kind: "message";
-      /** Channel as the receiver names it. */
       readonly channel: ChannelRef;
       readonly message: Message;
       /** True for the sender's own devices. WuKongIM's clients get this copy without a red dot. */
@@ -272,10 +267,7 @@ export type Push =
       readonly event: ChannelEvent;
     }
   | {
-      /**
-       * Replaces the receiver's state of the stream. The next event of the stream has the index
-       * `nextIndex`.
-       */
+      /** Replaces the receiver's state of the stream. The next event has the index `nextIndex`. */
       readonly kind: "stream";
       readonly channel: ChannelRef;
       readonly snapshot: StreamSnapshot;
@@ -319,9 +311,8 @@ export class FrameError extends Error {
 }
 
 /**
- * Called before each request is decoded. `bytes` is the size of the request, `values` the number of
- * values in it that are parsed one by one. Returns false if the request must be refused instead of
- * decoded.
+ * Called before each request is decoded. `bytes` is its size, `values` the number of its values
+ * that are parsed one by one. Returns false to refuse it.
  */
 export type Admit = (bytes: number, values: number) => boolean;
 
@@ -334,22 +325,18 @@ export interface Codec {
   /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
   readonly acknowledges: boolean;
   /**
-   * Returns the requests that are complete after this data, in order. All of them must be read, and
-   * each is decoded when it is read. A refused request is returned as a FrameError, which has the
-   * code `rate_limited` if `admit` refused it. Data that is kept is copied. Throws FrameError if the
-   * only request is refused. If `admit` is absent, all requests are admitted.
+   * Returns the requests that are complete after this data, in order. All must be read, and each is
+   * decoded when it is read. A refused request is a FrameError, with `rate_limited` if `admit`
+   * refused it. Kept data is copied. Throws FrameError if the only request is refused.
    */
   decode(data: Uint8Array, isText: boolean, admit?: Admit): Iterable<Operation | FrameError>;
   /**
-   * Reads data of a client whose credential is not known yet. The cost is bounded: resume points
-   * are skipped and keys are not agreed until `accept`. Returns `undefined` if no CONNECT is
-   * complete. Throws FrameError for everything else, except packets that the wire format ignores.
+   * Reads data before the credential is known, at a bounded cost: resume points and keys wait for
+   * `accept`. Returns `undefined` if no CONNECT is complete. Throws FrameError for everything else,
+   * except packets that the wire format ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
-  /**
-   * Returns the refusal of a frame above `maxFrameBytes`, whose request is not decoded, or
-   * `undefined` if the wire format ignores the boundaries of frames.
-   */
+  /** Returns the refusal of a frame above `maxFrameBytes`, if the format has frame boundaries. */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError | undefined;
   encodeReply(reply: Reply): Frames;
   encodePush(push: Push): Frames;

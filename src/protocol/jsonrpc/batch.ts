@@ -13,10 +13,7 @@ export class Batch {
     this.#expected += 1;
   }
 
-  /**
-   * Adds a response, `undefined` if the request has none. Returns the list to send, [] while
-   * responses are missing.
-   */
+  /** Adds a response, `undefined` if there is none. Returns the complete list, [] before. */
   answer(response: string | undefined): string | readonly [] {
     this.#expected -= 1;
     if (response !== undefined) {

@@ -47,10 +47,7 @@ export function isBatch(bytes: Uint8Array): boolean {
   return bytes[0] === OPEN_ARRAY;
 }
 
-/**
- * Returns the items of a list in their order. Returns a wrong number of items if the bytes are not
- * valid JSON.
- */
+/** Returns the items of a list in their order, a wrong number of them for invalid JSON. */
 export function itemsOf(batch: Uint8Array): readonly Uint8Array[] {
   const items: Uint8Array[] = [];
   const { length } = batch;

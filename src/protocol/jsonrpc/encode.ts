@@ -19,17 +19,14 @@ export function resultResponse(id: string, result: object): string {
   return `{"jsonrpc":"2.0","id":${id},"result":${JSON.stringify(result)}}`;
 }
 
-/**
- * Returns a notification. It has no `id`, because clients take a message with an `id` for a
- * response.
- */
+/** Returns a notification, without an `id`: clients would take it for a response. */
 export function notification(method: string, params: object): string {
   return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
 }
 
 /**
- * Returns an error response. `id` is the JSON text of the request's id. Without it, the response
- * has no field `id`. `number` is the `code` of the error.
+ * Returns an error response. `id` is the JSON text of the request's id, left out if absent.
+ * `number` is the `code` of the error.
  */
 export function errorResponse(
   id: string | undefined,

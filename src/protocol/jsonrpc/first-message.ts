@@ -1,7 +1,7 @@
-// Reads the first message of a client without parsing its resume points. `JSON.parse` can need more
-// than 10 ms for a malicious message, but the duration of this scan depends only on the size, and
-// only a short text with few names is parsed
-// [decisions: Limits that hold under attack, Before a credential is known].
+// Reads the first message of a client without parsing its resume points. Its duration depends only
+// on the size, whereas `JSON.parse` can need 10 ms for a malicious message, so only a short text
+// with few names is parsed [decisions: Limits that hold under attack, Before a credential is
+// known].
 
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 
@@ -34,10 +34,7 @@ interface FirstMessage {
   readonly resumeText: Uint8Array | undefined;
 }
 
-/**
- * Reads the first message. Returns `undefined` if the message exceeds a limit or contains several
- * documents.
- */
+/** Reads the first message. Returns `undefined` above a limit or for several documents. */
 export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   const short: Uint8Array[] = [];
   let resumeText: Uint8Array | undefined;
@@ -84,10 +81,7 @@ export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   return { document: parseDocument(document.bytes), resumeText };
 }
 
-/**
- * Returns the end of a list, `undefined` above `maxDepth` levels or `MAX_BRACKETS` objects and
- * lists.
- */
+/** Returns the end of a list, `undefined` above `maxDepth` levels or `MAX_BRACKETS`. */
 function endOfList(data: Uint8Array, from: number, maxDepth: number): number | undefined {
   let depth = 0;
   let brackets = 0;

@@ -190,10 +190,7 @@ class JsonRpcCodec implements Codec {
     return readResumePoints(params, this.#limits);
   }
 
-  /**
-   * Returns the refusal of a request, of which only the id and the method are read. Returns
-   * `undefined` if no response is expected.
-   */
+  /** Returns the refusal of a request, of which only id and method are read, if one is expected. */
   #refuseUnread(
     bytes: Uint8Array,
     code: "rate_limited" | "too_large",
@@ -205,10 +202,7 @@ class JsonRpcCodec implements Codec {
     return new FrameError(code, this.#register({ ...request, batch }), message);
   }
 
-  /**
-   * Returns the refusal of a frame above the limit. The id in the response is null if it is not in
-   * the first KiB.
-   */
+  /** Returns the refusal of a frame above the limit, with the id if the first KiB has it. */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
     const request = readHead(data.subarray(0, LARGE_HEAD_BYTES));
     return new FrameError("too_large", this.#register(request), largeFrameMessage(maxFrameBytes));
@@ -338,8 +332,8 @@ class JsonRpcCodec implements Codec {
 }
 
 /**
- * Returns the JSON text of the request's id, `undefined` if it has no valid one. `text` is the text
- * of the request, from which numbers are copied that JavaScript would round.
+ * Returns the JSON text of the request's id, if it is valid. Numbers are copied from `text`, the
+ * request, because JavaScript would round them.
  */
 function idOf({ id }: JsonObject, text: string): string | undefined {
   if (typeof id === "string")
@@ -360,10 +354,7 @@ function readHead(bytes: Uint8Array): Pick<OpenRequest, "id" | "method"> {
   };
 }
 
-/**
- * Returns the value of a short field, `undefined` if it is absent, too long, truncated or not valid
- * JSON.
- */
+/** Returns the value of a short field, `undefined` if it is absent, too long or invalid. */
 function shortField(object: string, name: string): unknown {
   try {
     const text = fieldText(object, name)?.text ?? "";

@@ -43,10 +43,7 @@ export class Params {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /**
-   * Reads an integer from 0 to `max`. A missing field has the value `absent`, if that is set, and
-   * is otherwise an error.
-   */
+  /** Reads an integer from 0 to `max`. A missing field counts as `absent`, or is an error. */
   uint(name: string, max = Number.MAX_SAFE_INTEGER, absent?: number | undefined): number {
     const value = this.#value(name) ?? absent;
     if (isUint(value, max)) return value;
@@ -136,10 +133,7 @@ export class Params {
     throw this.#mismatch("messageId", "an unsigned integer or a string of digits");
   }
 
-  /**
-   * Reads the payload. If the field is an object, the payload is its unchanged text [decisions: A
-   * payload's text].
-   */
+  /** Reads the payload, for an object its unchanged text [decisions: A payload's text]. */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");
     const bytes =

@@ -42,5 +42,4 @@ export interface View {
   encode(push: Push): Frames;
 }
 
-/** Returns the `code` of an error response. */
 export type ErrorNumber = (code: ErrorCode) => number;

@@ -22,10 +22,7 @@ import { FrameReader } from "./reader.ts";
 
 export type ServerFrame = Reply | Push;
 
-/**
- * Decodes a frame. If it throws a FrameError that is not `fatal`, the frame is from a newer server
- * and must be ignored.
- */
+/** Decodes a frame. A FrameError that is not `fatal` means a newer server's frame to ignore. */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);
   const op = reader.uint("op");

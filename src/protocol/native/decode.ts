@@ -58,7 +58,7 @@ const nothing = () => undefined;
 const NO_POINTS: readonly ResumePoint[] = [];
 
 /**
- * Creates a decoder for CONNECT. It does not read bytes after the known fields. `accept` decodes a
+ * Creates a decoder for CONNECT, which ignores bytes after the known fields. `accept` decodes a
  * copy of the whole frame.
  */
 export function createConnectDecoder(
@@ -91,10 +91,7 @@ export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
-/**
- * Reads `op` and `ref`. If one of them is invalid, the frame is malformed, but the connection
- * continues.
- */
+/** Reads `op` and `ref`. An invalid one makes the frame malformed, but not the connection. */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
     const op = reader.uint("op", 127);
@@ -347,8 +344,8 @@ const MAX_SHARED_BYTES = 1024;
 const MAX_ON_HEAP_BYTES = 64;
 
 /**
- * Copies payloads into a shared slab, because allocating a typed array with its own memory costs
- * about a microsecond. Each byte of a slab is written once, so a copy is never overwritten.
+ * Copies payloads into a shared slab, because a typed array with its own memory costs a
+ * microsecond. Each byte of a slab is written once.
  */
 class PayloadCopier {
   #slab = new Uint8Array(0);

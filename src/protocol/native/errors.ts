@@ -58,10 +58,7 @@ export const WIRE_REASONS = {
   banned: "banned",
 } as const satisfies Record<CloseReason, string>;
 
-/**
- * Names of the errors after which a retry may help. The SDK has only this list, because the names of
- * all errors would be a fiftieth of its size.
- */
+/** Names of the errors after which a retry may help. All names would enlarge the SDK by 2 %. */
 export const RETRYABLE_NAMES: readonly string[] = [
   "too_many_attempts",
   "rate_limited",
@@ -76,10 +73,7 @@ export function wireCodeOf(code: ErrorCode): string {
   return NAMES[code] || code;
 }
 
-/**
- * Returns the code of a name. An unknown name after which a retry may help becomes `unavailable`,
- * another unknown name is returned as it is.
- */
+/** Returns the code of a name. An unknown one is `unavailable` if a retry may help, else kept. */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return retry && !RETRYABLE_NAMES.includes(name) ? "unavailable" : (name as ErrorCode);
 }

@@ -132,10 +132,7 @@ export class FrameReader {
     return token;
   }
 
-  /**
-   * Returns the error for a value of a wrong type. A type outside the protocol makes the whole
-   * frame invalid.
-   */
+  /** Returns the error for a wrong type. One outside the protocol makes the frame invalid. */
   #mismatch(token: number, field: string, expected: string): FrameError {
     return isForeign(token)
       ? this.#foreignType()
@@ -200,10 +197,7 @@ export class FrameReader {
     }
   }
 
-  /**
-   * Returns the number of items of an array, `undefined` if the value is not an array. Each item
-   * has at least one byte, so `count` cannot exceed the number of remaining bytes.
-   */
+  /** Returns the number of items of an array, which fit in the frame, else `undefined`. */
   #arrayHeader(token: number): number | undefined {
     let count: number;
     if (token >= 0x90 && token <= 0x9f) count = token & 15;
@@ -245,10 +239,7 @@ function isForeign(token: number): boolean {
   );
 }
 
-/**
- * Returns the text if it is ASCII, else `undefined`. For ids, reading eight bytes per step takes a
- * third of the time of the platform's decoder.
- */
+/** Returns the text if it is ASCII. Eight bytes per step take a third of the decoder's time. */
 function asciiText(bytes: Uint8Array, start: number, end: number): string | undefined {
   let text = "";
   let offset = start;
