@@ -124,10 +124,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     return { ...apiPorts, clientPort };
   }
 
-  /**
-   * Closes the store and throws `failure`. Without a clean stop, the next start would check the
-   * whole database.
-   */
+  /** Closes the store and throws `failure`. An unclean stop makes the next start check all data. */
   async function closeStore(failure: unknown): Promise<never> {
     const closed = node.store.close().catch(() => undefined); // `failure` is reported
     await waitAtMost(closed, CLOSE_STORE_MS);
@@ -176,8 +173,8 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
 }
 
 /**
- * Returns true if another node can accept this node's clients, or if that is unknown. Only then are
- * the disconnects spread over the drain: otherwise they only lengthen the outage.
+ * Returns true if another node can accept this node's clients, or if that is unknown. Otherwise the
+ * drain does not spread the disconnects.
  */
 async function hasSuccessor({ cluster }: Node): Promise<boolean> {
   try {

@@ -25,7 +25,7 @@ const REPEATED_SIGNAL_MS = 300;
 
 /**
  * Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. With
- * `newStore`, first moves aside what is left of a store whose database is lost.
+ * `newStore`, first moves a lost store aside.
  */
 export async function startNode(config: Config, version: string, newStore = false): Promise<void> {
   const transport = await chooseDriver(config.transport).catch((error: unknown) => {

@@ -28,10 +28,7 @@ import { type LocalFacts, requiresCredential } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
 import { errorLog, hasData, type Node } from "./node.ts";
 
-/**
- * Maximum number of payload bytes in one page of a resume, and in one reply with history or
- * conversations on a socket.
- */
+/** Maximum payload bytes in one page of a resume, of history or of conversations on a socket. */
 const PAGE_BYTES = 131_072;
 const PAGE_MESSAGES = 200;
 /** Approximate number of bytes of a message in a frame, without its payload. */
@@ -54,9 +51,7 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/**
- * Creates the delivery. `topics.publisher` is set later, because the listener needs these parts.
- */
+/** Creates the delivery. `topics.publisher` is set later: the listener needs these parts. */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
@@ -144,10 +139,7 @@ export function createNodeGateway(
   return { ...gateway, endpoint, facts };
 }
 
-/**
- * Returns a function that logs refused logins. Each user and device flag is logged once, because a
- * client may repeat its login.
- */
+/** Returns a function that logs refused logins, once for each user and device flag. */
 function wrongFlagLog({ logger }: Node) {
   const log = roomLogger(logger, "broker");
   const logged = new BoundedMap<string, true>(MAX_LOGGED_LOGINS);

@@ -28,8 +28,8 @@ export interface Drivers {
   /** Milliseconds by which the time in a message id may be lower than in an earlier id. */
   readonly lookBackMs: number;
   /**
-   * Connects to the server of the store. Must be called before the store is started. Rejects with
-   * `RedisAway` if a later call may succeed, and with another error if waiting does not help.
+   * Connects to the server of the store before its start. Rejects with `RedisAway` if a later call
+   * may succeed, otherwise with another error.
    */
   reach(): Promise<void>;
   /** Returns why the last attempt of `reach`, or a part of it, has failed, if one has. */

@@ -80,8 +80,8 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
 
 /**
  * Opens the store or reads its data with `open`, without a time limit, because a check of the data
- * after an unclean stop reads all of it. Opens the API if that takes long. Rejects with the error of
- * `open`, or with a StartError if the API cannot be opened or `signal` is aborted.
+ * may read all of it, and opens the API meanwhile. Rejects like `open`, or with a StartError if the
+ * API cannot be opened or `signal` is aborted.
  */
 export async function whileStoreOpens<Result>(
   node: Node,
@@ -110,8 +110,8 @@ function stoppedError(): StartError {
 }
 
 /**
- * Returns the error, if any. Its message is empty if the attempt takes longer than `leftMs`. The
- * time is not limited if `leftMs` is not positive.
+ * Returns the error, if any, with an empty message after `leftMs`. Only a positive `leftMs` limits
+ * the time.
  */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
   let failure: unknown = new RedisAway("");

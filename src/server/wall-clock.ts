@@ -26,10 +26,7 @@ export class WallClock {
     return this.#isInvalid;
   }
 
-  /**
-   * Returns the time. While the machine's time is too late, the monotonic clock continues the last
-   * valid time.
-   */
+  /** Returns the time. The monotonic clock continues it while the machine's is too late. */
   readonly now = (): number => {
     const timeMs = Date.now();
     if (timeMs > LATEST_TIME_MS) return this.#instead(timeMs);
