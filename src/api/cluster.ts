@@ -63,12 +63,12 @@ function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
   return node;
 }
 
-/** Differences of nodes up to these values are ignored: heartbeats are an interval old. */
+/** Differences up to these values are ignored: the figures may be one heartbeat interval old. */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/** Chooses the node for a client, with an address if any node that accepts sessions has one. */
+/** Chooses the node for a client. Prefers nodes with an address. */
 export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
   const reachable = accepting.filter((node) => node.clientAddress !== "");

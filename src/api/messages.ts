@@ -227,7 +227,7 @@ export function notBase64(): HttpReply {
   });
 }
 
-/** Returns `undefined` unless the text is base64 with padding, which `Buffer` does not check. */
+/** Decodes standard base64 with padding. Returns `undefined` for any other text. */
 export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;

@@ -117,7 +117,7 @@ function namingIgnored({ path, query }: ApiRoute, step: Step<RouteReply>): Step<
   };
 }
 
-/** Lets pages of any origin read the reply: a browser does not send these credentials itself. */
+/** Lets pages of any origin read the reply. A browser adds none of these credentials itself. */
 function openToPages<Result extends RouteReply | undefined>(step: Step<Result>): Step<Result> {
   const addHeader = (reply: Result): Result =>
     reply === undefined || "opened" in reply // a streamed reply already has the header

@@ -98,7 +98,7 @@ function isReply(value: unknown): boolean {
 
 const decoder = new TextDecoder();
 
-/** Returns the payload's `type`, 0 if it has none. Throws `bad_payload`, see `validation`. */
+/** Returns the payload's `type`, 0 if it has none. Throws `bad_payload` if `validation` fails. */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");
   if (type === undefined) {

@@ -29,7 +29,7 @@ interface Login {
 export interface Managers {
   /** Loads the accounts. Generating a password needs a started store. May be called repeatedly. */
   start(): Promise<void>;
-  /** Throws `bad_credentials`, `too_many_attempts` with a time, `overloaded` or `unavailable`. */
+  /** Throws `bad_credentials`, `too_many_attempts` (with a delay), `overloaded`, `unavailable`. */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
    * Returns the owner of a token. A revoked token is rejected within 5 s, on this node at once.
@@ -70,7 +70,7 @@ export function createManagers(ports: ManagersPorts): Managers {
     decoys = [...accounts.values()].map(({ password }) => decoyHash(password));
   }
 
-  /** Returns a decoy, always the same for a username, so that timing reveals no account. */
+  /** Returns the same decoy at each login of a username, so that timing reveals nothing. */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);
     const at = mac.digest().readUInt32BE() % decoys.length;

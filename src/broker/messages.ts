@@ -82,7 +82,7 @@ export interface Messages {
   find(view: ChannelView, query: MessageQuery): Promise<HistorySlice>;
 }
 
-/** Maximum number of copies that one sender's commands store at once, unless one has more. */
+/** Maximum number of copies that one sender's commands store at once. A larger one runs alone. */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;
 

@@ -40,7 +40,7 @@ const RECHECK_MS = 60_000;
 const CONFIRMATION_BATCH = 500;
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
-/** Maximum number of pending removals. The entry of one that is dropped expires. */
+/** Maximum number of pending removals. The oldest is dropped, and its entry expires. */
 const MAX_PENDING_REMOVALS = 100_000;
 /** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
 const REASON_TIMEOUT_MS = 3000;

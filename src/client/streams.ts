@@ -68,7 +68,7 @@ export class Streams {
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
-  /** Follows a stream. Does not request an ended one that has its data. Throws `bad_option`. */
+  /** Follows a stream. Requests nothing if `target` is an ended one. Throws `bad_option`. */
   open(target: StreamTarget): LiveStream {
     const { clientMsgNo } = target;
     const channel = checkedChannel(target.channel);

@@ -69,7 +69,7 @@ interface FailureWindow {
   readonly endsAtMs: number;
 }
 
-/** Counts failed logins of this node. Above `maxKeys` keys, drops the least recent failure. */
+/** Counts failed logins of this node. Above `maxKeys`, drops the key that failed least recently. */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;
   readonly #clock: () => number;

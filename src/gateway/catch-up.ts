@@ -189,7 +189,7 @@ export class CatchUps {
     }
   }
 
-  /** Sets where the session starts in the group. Returns false if the catch-up is over. */
+  /** Sets where the session starts in the group. Returns false if it does not join. */
   async #setStart(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#ports;
     const { session } = backlog;
@@ -243,7 +243,7 @@ export class CatchUps {
     void this.#endOnFailure(session, step).then(() => metrics.catchingUp(-1));
   }
 
-  /** Pushes all missed messages of a channel. Holds arriving ones for the last page only. */
+  /** Pushes all missed messages of a channel. Holds arriving ones only during the last page. */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#ports.limits;
     const { session } = backlog;

@@ -75,7 +75,7 @@ interface WaitingFrame {
   readonly isText: boolean;
 }
 
-/** Maximum number of waiting frames, a whole burst. A client with more is closed. */
+/** Maximum number of waiting frames of a client. A client with more is closed. */
 const MAX_WAITING_FRAMES = 4096;
 
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
@@ -114,7 +114,7 @@ export class Client implements ConnectionHandler {
     else this.#process(data, isText);
   }
 
-  /** True if a frame must wait, also for earlier frames that wait, to keep their order. */
+  /** True if a frame must wait. Later frames then wait too, so that they keep their order. */
   #mustWait(bytes: number): boolean {
     if (this.#waiting.length > 0) return true;
     return this.#status === "open" ? this.#rate.isHeavy(now()) : bytes > SMALL_GREETING_BYTES;

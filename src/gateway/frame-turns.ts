@@ -13,7 +13,7 @@ interface WaitingClient {
 }
 
 export class FrameTurns {
-  /** Waiting clients, once per waiting frame, by user or network in the order of turns. */
+  /** Waiting clients by user or network, in the order of turns, once for each waiting frame. */
   readonly #waiting = new Map<string, WaitingClient[]>();
   #bytes = 0;
   #isRunning = false;

@@ -191,7 +191,7 @@ export class Hub {
     }
   }
 
-  /** Ends the delivery of the group to the user, who is known to be a member if `isBack`. */
+  /** Ends the delivery of the group to the user. With `isBack`, the store has the membership. */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;

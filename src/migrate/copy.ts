@@ -68,7 +68,7 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/** Compares both sides. `differing` is "" for equal sides, and equal for equal differences. */
+/** Compares both sides. `differing` identifies the differences, "" if there are none. */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],

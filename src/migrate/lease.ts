@@ -87,7 +87,7 @@ export class Lease {
     await this.#callScript(0, "keep").catch(() => false); // the lease expires
   }
 
-  /** Acquires or renews the lease. Reads the clocks first, so that no fence is later than it. */
+  /** Acquires or renews the lease. Reads the clocks first, so that no fence outlives it. */
   async #acquire(how: "take" | "keep"): Promise<boolean> {
     const calledAtMs = performance.now();
     const fences = new Map<Server, number>();

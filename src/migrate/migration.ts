@@ -78,7 +78,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Default of `abandonedAfterMs`: longer than a pause between attempts and an opening. */
+/** Default of `abandonedAfterMs`, longer than any pause between two attempts. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =

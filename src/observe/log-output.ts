@@ -141,7 +141,7 @@ function reopenTerminal(fd: number): number | undefined {
   }
 }
 
-/** Switches the descriptor to non-blocking writes, which Node.js does only in a Socket. */
+/** Switches the descriptor to non-blocking writes. In Node.js, only a Socket does this. */
 function setNonBlocking(fd: number): boolean {
   try {
     const stats = fstatSync(fd);

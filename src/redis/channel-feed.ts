@@ -44,6 +44,6 @@ export interface ChannelFeed {
   /** Returns the number of the newest publication, 0 if there is none. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
-  /** Returns the user's personal channels with messages since `sinceMs`, or seconds earlier. */
+  /** Returns the user's personal channels with messages since about `sinceMs`. */
   personalChannelsSince(uid: string, sinceMs: number): Promise<readonly ChannelKey[]>;
 }

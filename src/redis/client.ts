@@ -25,7 +25,7 @@ export interface RedisSettings {
 
 export type RedisClient = Redis | Cluster;
 
-/** Time after `timeoutMs` without a byte at which a connection with calls is replaced. */
+/** Time after `timeoutMs` until a connection with calls that receives nothing is replaced. */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes of a connection above which no more commands are sent on it. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
@@ -43,7 +43,7 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
   return sentinelName === "" && (cluster || url.includes(","));
 }
 
-/** Creates a client, which cannot subscribe to a Cluster. Throws `UnusableRedis` for a bad URL. */
+/** Creates a client. That of a Cluster cannot subscribe. Throws `UnusableRedis` for a bad URL. */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const address = addressOf(settings);
   const { hosts, database } = address;

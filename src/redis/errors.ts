@@ -69,7 +69,7 @@ export function isExplained(error: unknown): boolean {
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
 }
 
-/** Returns the error of ioredis behind an error. A `BrokerError` may explain itself. */
+/** Returns the error of ioredis from which an error was made. */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;

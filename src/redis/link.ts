@@ -77,7 +77,7 @@ interface LinkPorts {
   readonly subscribes?: boolean;
 }
 
-/** Options of a call. With `isGathered` it counts as work that `admit` has counted. */
+/** Options of a call. `isGathered` is for work that `admit` has counted. */
 interface CallOptions extends SendOptions {
   /**
    * True if the call ignores the maximum of calls in flight: for heartbeats, without which the node
@@ -203,7 +203,10 @@ export class RedisLink {
     this.#listeners.push(listener);
   }
 
-  /** Calls `listener` when Redis' clock jumps by more than a second. A negative step is back. */
+  /**
+   * Calls `listener` when Redis' clock was set by more than a second, or when a server with another
+   * clock has taken over. `stepMs` is negative if the clock went back.
+   */
   onClockStep(listener: (stepMs: number) => void): void {
     this.#stepListeners.push(listener);
   }

@@ -67,7 +67,7 @@ export class HeadCheck {
     return undefined;
   }
 
-  /** Returns the first header of this name, or the values of all lines of a list, with commas. */
+  /** Returns the header of this name: its first line, or all lines of a list joined by commas. */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
   }

@@ -46,7 +46,7 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
   });
 };
 
-/** Writes a reply to HEAD without Content-Length, after which uWebSockets.js drops requests. */
+/** Writes a reply to HEAD. With a Content-Length, uWebSockets.js would drop the next request. */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
   writeHead(res, reply);
   if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);

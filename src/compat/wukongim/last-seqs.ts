@@ -78,7 +78,7 @@ class ChannelNames {
   }
 }
 
-/** Returns the longest entry at `at` that names a known channel, up to `firstEnd` or later. */
+/** Returns the longest entry at `at` that names a known channel. `firstEnd` is the first end. */
 function longestEntry(
   input: {
     readonly text: string;

@@ -13,7 +13,7 @@ export class Batch {
     this.#expected += 1;
   }
 
-  /** Adds a response, `undefined` if there is none. Returns the complete list, [] before. */
+  /** Adds a response, if there is one. Returns the list to send, [] while it is incomplete. */
   answer(response: string | undefined): string | readonly [] {
     this.#expected -= 1;
     if (response !== undefined) {

@@ -22,7 +22,7 @@ import { FrameReader } from "./reader.ts";
 
 export type ServerFrame = Reply | Push;
 
-/** Decodes a frame. A FrameError that is not `fatal` means a newer server's frame to ignore. */
+/** Decodes a frame. After a FrameError that is not `fatal`, the frame must be ignored. */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);
   const op = reader.uint("op");

@@ -91,7 +91,7 @@ export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
-/** Reads `op` and `ref`. An invalid one makes the frame malformed, but not the connection. */
+/** Reads `op` and `ref`. An invalid one makes the frame malformed; the connection continues. */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
     const op = reader.uint("op", 127);

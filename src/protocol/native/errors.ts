@@ -73,7 +73,7 @@ export function wireCodeOf(code: ErrorCode): string {
   return NAMES[code] || code;
 }
 
-/** Returns the code of a name. An unknown one is `unavailable` if a retry may help, else kept. */
+/** Returns the code of a name. An unknown name becomes `unavailable` if a retry may help. */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return retry && !RETRYABLE_NAMES.includes(name) ? "unavailable" : (name as ErrorCode);
 }

@@ -132,7 +132,7 @@ export class FrameReader {
     return token;
   }
 
-  /** Returns the error for a wrong type. One outside the protocol makes the frame invalid. */
+  /** Returns the error for a value of a wrong type. A foreign type makes the frame invalid. */
   #mismatch(token: number, field: string, expected: string): FrameError {
     return isForeign(token)
       ? this.#foreignType()
@@ -197,7 +197,7 @@ export class FrameReader {
     }
   }
 
-  /** Returns the number of items of an array, which fit in the frame, else `undefined`. */
+  /** Returns the number of items of an array, `undefined` if the value is not an array. */
   #arrayHeader(token: number): number | undefined {
     let count: number;
     if (token >= 0x90 && token <= 0x9f) count = token & 15;

@@ -159,7 +159,7 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /** Leaves the cluster: this node is dead at once, or after `deadAfterMs` without Redis. */
+  /** Leaves the cluster: this node counts as dead at once, or without Redis after a while. */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
     this.#status = "closed";

@@ -22,7 +22,7 @@ export class ReorderBuffer {
   readonly #frames = new Map<number, Buffer>();
   #unstoredCount = 0;
   #bytes = 0;
-  /** True if frames were dropped, or had the same number, since the last `consumeLost`. */
+  /** True if frames were dropped or two had the same number since the last `consumeLost`. */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {

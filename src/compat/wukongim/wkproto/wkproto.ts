@@ -211,7 +211,7 @@ class WkprotoCodec implements Codec {
     return [];
   }
 
-  /** Returns the error to report, before the login with the ref of the CONNECT, for CONNACK. */
+  /** Returns the error to report. Before the login, CONNACK reports it with the CONNECT's ref. */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
     if (this.#status === "connected") return error;

@@ -68,7 +68,7 @@ export class Assigner {
     this.#ports.ids.invalidateReservation();
   }
 
-  /** Returns the message within the dedupe window that the draft repeats, committed or not. */
+  /** Returns the message that the draft repeats within the dedupe window, committed or not. */
   findFirst(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,

@@ -277,7 +277,10 @@ export class TrimQueue {
     this.#step = Math.min(MAX_TRIM_STEP, Math.ceil(maxMessages / 10));
   }
 
-  /** Adds a channel above its limit once per step, before the memtable drops its records. */
+  /**
+   * Adds a channel above the limit each time it has grown by a step. Must be called before the
+   * memtable drops the records of the channel.
+   */
   addIfGrown({ channel, head, log }: ChannelFlush): void {
     if (this.maxMessages === 0 || head <= this.maxMessages) return;
     const before = head - log.length;

@@ -60,7 +60,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
 
   let lastUs = 0;
 
-  /** Returns the time in microseconds, which is different for any two logins. */
+  /** Returns the time in microseconds. No two logins get the same time. */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
     return lastUs;

@@ -71,7 +71,7 @@ export class StreamEnds {
     return newestMs;
   }
 
-  /** Returns the ends of a scope, each once even if it is in memory and in the database. */
+  /** Returns the ends of a scope. One that is in memory and in the database is returned once. */
   #endsIn({ name, live }: Scope, sinceMs: number, limit: number): readonly StreamEnd[] {
     const ends: StreamEnd[] = [];
     for (const { head, endedMs, isShownEnded } of live) {

@@ -88,7 +88,7 @@ export function mayBeRefused({ sender, recipients }: Command): boolean {
   return sender !== BACKEND && recipients.length === 1;
 }
 
-/** Runs the script that accepts a command. Sends it at once, so that ids follow the calls. */
+/** Runs the script that accepts a command. Sends it at once, so that ids keep the order. */
 export async function accept(
   ports: CommandPorts,
   command: Command,

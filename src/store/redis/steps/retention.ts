@@ -72,7 +72,7 @@ export class Sweep {
     return this.#running;
   }
 
-  /** Returns the store's time. Throws if it is far ahead of the server's: it could remove data. */
+  /** Returns the store's time. Throws if it is so far ahead that data could be lost. */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();

@@ -38,7 +38,9 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
     mayBeInFuture ||= stepMs < 0;
   });
 
-  /** Runs a step in the order of the channel's calls, after the writes of indexes for a start. */
+  /**
+   * Runs a step in the order of the channel's calls. For a start, the indexes are written first.
+   */
   async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
