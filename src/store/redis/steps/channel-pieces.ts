@@ -21,7 +21,6 @@ interface BucketArgs {
   readonly tags: readonly string[];
   /** ARGV: for each bucket, the number of its channels and their keys. */
   readonly args: readonly Arg[];
-  /** The channels in the order of `args`. */
   readonly ordered: readonly ChannelKey[];
 }
 

@@ -82,7 +82,6 @@ export function createConversationLists(
     return keys;
   }
 
-  /** Groups channels by the beginning of the names of their keys. */
   async function byBase(
     keys: readonly ChannelKey[],
     slice: TimeSlice,
@@ -271,7 +270,6 @@ interface Part {
   readonly keys: readonly ChannelKey[];
 }
 
-/** Channels that one script reads. */
 type Piece = readonly Part[];
 
 const GROUP_PREFIX = `${GROUP_CHANNEL}:`;

@@ -69,7 +69,6 @@ export function createStreamReads({
     return (await Promise.all(calls)).flat();
   }
 
-  /** Returns the channels with a stream that ended at `sinceMs` or later. */
   async function withEnd(
     channels: readonly ChannelKey[],
     sinceMs: number,

@@ -125,7 +125,6 @@ export class UserGroups {
     return new Map(entries.map(([id, entered]) => [id, String(entered)]));
   }
 
-  /** Removes the entries of those `ids` that are not in `groups` from the index. */
   async #removeAmong(
     uid: string,
     ids: ReadonlySet<string>,
