@@ -31,7 +31,6 @@ const SEPARATOR = 0x0a;
 export interface MoveSource {
   readonly id: string;
   readonly tables: Tables;
-  /** Highest message id that may have been assigned. */
   readonly lastMessageId: number;
   /** `number` is the number of the channel. Returns `undefined` if no stream is stored. */
   stream(number: number, message: Message): SourceStream | undefined;
@@ -45,7 +44,6 @@ export interface SourceStream {
   readonly endedMs: number | undefined;
   /** Number of UTF-16 units of text before each event. */
   readonly offsets: readonly number[];
-  /** The ids of events with their marks (`store/event-ids.ts`). */
   readonly eventMarks: ReadonlyMap<string, string>;
 }
 
@@ -172,7 +170,6 @@ export interface Row<K, V> {
   readonly value: V;
   /** Key of the previous row in the range, `undefined` for the first row. */
   readonly before: K | undefined;
-  /** Watermark of the row: the key as a string. */
   readonly at: string;
 }
 

@@ -77,7 +77,6 @@ export interface EmbeddedOptions {
   readonly clock: Clock;
   /** Clock for the silence of streams, in milliseconds from any origin. Default: `clock`. */
   readonly steadyClock?: Clock;
-  /** Receives failures that are not reported to any caller. */
   readonly onError: (error: Error, what: string) => void;
   /**
    * Called if this process must not continue, for example because another process acquired the data
@@ -86,7 +85,6 @@ export interface EmbeddedOptions {
   readonly onLost: (error: BrokerError) => void;
   /** Called when the disk has no more space for new data, and when it has space again. */
   readonly onDiskChange?: (isFull: boolean, freeBytes: number) => void;
-  /** Receives facts about the start that need no action. */
   readonly onNotice?: (facts: object, what: string) => void;
   /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
   readonly checkpointMs?: number;

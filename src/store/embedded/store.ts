@@ -16,7 +16,6 @@ export interface EmbeddedStats {
   readonly walBytes: number;
   readonly freeBytes: number;
   readonly checkpoints: number;
-  /** Number of accepted messages, stored or not. */
   readonly appends: number;
   readonly duplicates: number;
   readonly commands: number;

@@ -102,7 +102,6 @@ export class Checkpoint {
     return this.#count;
   }
 
-  /** Runs the first checkpoint, which writes the replayed records. */
   async runFirst(): Promise<void> {
     await this.#flushMemtable(true);
   }

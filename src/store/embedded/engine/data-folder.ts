@@ -14,7 +14,6 @@ export const DATABASE_FOLDER = "lmdb";
 export const DATA_FILE = "data.mdb";
 export const LOCK_FILE = "lock.mdb";
 export const FOLDERS = [WAL_FOLDER, DATABASE_FOLDER];
-/** Names of the folders that `setAside` creates. */
 const FORMER = /^old-\d{8}T\d{9}Z$/;
 
 /** Throws `unavailable` if no store may be opened in the folder, which need not exist. */

@@ -272,7 +272,6 @@ export function fieldsOf(value: Stored, newestVersion = 1): readonly unknown[] {
   });
 }
 
-/** Key part that sorts after every string. */
 const END_OF_STRINGS = Buffer.from([0xff]);
 const ROWS_PER_PAGE = 128;
 

@@ -35,7 +35,6 @@ const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC
 interface Owner {
   readonly token: string;
   readonly pid: number;
-  /** Start time of the process, "" if the system does not report it. */
   readonly startedAt: string;
   /**
    * Where the pid is valid: the boot id (or the host name) and the pid namespace. Also names the

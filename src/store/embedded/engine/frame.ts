@@ -24,7 +24,6 @@ export class Frame {
     this.#end = this.#start + FRAME_HEADER_BYTES;
   }
 
-  /** Makes room for a record and returns its offset in `bytes`. */
   reserve(maxBytes: number): number {
     const needed = LENGTH_BYTES + maxBytes;
     if (this.#end + needed > this.#bytes.length) this.#move(2 * (this.#end - this.#start + needed));

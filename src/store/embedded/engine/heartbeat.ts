@@ -14,7 +14,6 @@ export const HEARTBEAT_FILE = "heartbeat";
 const TEXT_BYTES = 64;
 const RUNNING = "running ";
 const STOPPED = "stopped ";
-/** Time between two reads while a change of the text is awaited. */
 const WATCH_MS = 250;
 
 export class Heartbeat {

@@ -16,7 +16,6 @@ import {
 
 /** Number of channels above which those without records, kept only for their heads, are dropped. */
 const MAX_IDLE_CHANNELS = 100_000;
-/** Maximum number of channels whose newest message is kept for lists. */
 const MAX_NEWEST = 500_000;
 /** Length from which a list is extended in place. A shorter one is copied, to save memory. */
 const MAX_IMMUTABLE_LENGTH = 8;

@@ -23,7 +23,6 @@ import {
 export interface Recovery {
   readonly nextSegment: number;
   readonly droppedBytes: number;
-  /** True if a power loss damaged acknowledged messages. */
   readonly isDataLost: boolean;
 }
 

@@ -9,7 +9,6 @@ import type { FolderLock } from "./folder-lock.ts";
 import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
-/** Limits of one batch, which keep its event-loop turn short. */
 const MAX_BATCH_CALLS = 1000;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 

@@ -48,7 +48,6 @@ interface OpenSegment {
 }
 
 const PROBE = Buffer.alloc(4096);
-/** Number of bytes between two attempts to open a new segment. */
 const ROLL_RETRY_BYTES = 1024 * 1024;
 const SHORT_SEGMENT_BYTES = 1024 * 1024;
 /** Size of a segment at which writes fail if no new segment can be opened. */
@@ -65,7 +64,6 @@ export class Wal {
   readonly #isTight: () => boolean;
   #current: OpenSegment;
   #rollAt: number;
-  /** Size of the current segment at which the next attempt to open a new one is made. */
   #retryAt = 0;
   #broken: Error | undefined;
 
@@ -245,7 +243,6 @@ export class Wal {
     }
   }
 
-  /** Makes the names of new segments durable. */
   #syncFolder(): void {
     const fd = fs.openSync(this.#folder, "r");
     try {

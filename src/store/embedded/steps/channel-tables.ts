@@ -71,7 +71,6 @@ interface CachedChannel {
 }
 
 interface ListChanges {
-  /** Users who joined or left a group. */
   readonly uids: Set<string>;
   hasDisbanded: boolean;
 }

@@ -25,7 +25,6 @@ import {
 import { groupFacts, personFacts } from "./permissions.ts";
 
 const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
-/** Maximum length of a uid or channel id, in UTF-16 units. */
 const MAX_ID_UNITS = 256;
 const UIDS_PER_TURN = 500;
 /** Length up to which a list of groups is read at once. Longer lists are read in slices. */

@@ -45,13 +45,11 @@ const FEW_WRITES = 500;
 interface NewCommand {
   readonly key: Buffer;
   copies: number;
-  /** Uid of the user who sent the command, or `BACKEND`. */
   readonly sender: string;
 }
 
 interface SenderCopies {
   count: number;
-  /** Count before the batch. */
   readonly before: number;
   /** No copy before this seq is the sender's. */
   oldestFrom: number;
@@ -82,7 +80,6 @@ interface RemainingCopies {
 export class InboxBatch {
   readonly #tables: Pick<Tables, InboxTable>;
   readonly #maxInbox: number;
-  /** Maximum number of copies of one user in another user's inbox. */
   readonly #share: number;
   readonly #arena = new Arena();
   readonly #inboxes = new Map<string, OpenInbox>();
@@ -317,7 +314,6 @@ export class InboxBatch {
   }
 }
 
-/** Sorts after every byte of a uid. */
 const AFTER_SENDERS = Buffer.from([0xff]);
 
 function mapKeyOf(command: Buffer): string {

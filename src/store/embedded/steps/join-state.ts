@@ -62,7 +62,6 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
   };
 }
 
-/** Returns the requested groups that the user still has. */
 function among(
   requested: readonly string[],
   current: readonly string[],

@@ -27,7 +27,6 @@ import {
 /** Approximate memory of an event and of a stream, without their strings. */
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
-/** Approximate memory of an event id, without the id. */
 const ID_BYTES = 160;
 
 export type StreamHead = Pick<

@@ -253,7 +253,6 @@ function rowsToCut(
   return cuts;
 }
 
-/** The message of a stream has a row of its own. */
 function isStream(row: LogRow): boolean {
   return isStreamRecord(recordAt(row, row.first));
 }

@@ -35,7 +35,6 @@ import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 const RECORD_HEADER_BYTES = 12;
 const BODY_HEADER_BYTES = 16;
 const HAS_ID = 1;
-/** Set if the producer set the timestamp. */
 const HAS_TIME = 2;
 
 /**

@@ -25,7 +25,6 @@ const VERSION = 1;
 const LENGTH_BYTES = 4;
 const KEY_BYTES = 12;
 const NUMBER_BYTES = 6;
-/** Index of the time of the end among the fields of an ended stream's row. */
 const ENDED_MS = 8;
 
 export interface EndedStream {
