@@ -17,14 +17,12 @@ import { storedId } from "./stored-id.ts";
 const MAX_PAGE = 1_000_000;
 const PAGE_SIZE = 100;
 const MAX_PAGE_SIZE = 500;
-/** Maximum number of conversations in a reply without a limit. */
 const MAX_CONVERSATIONS = 10_000;
 const CURSOR_HEADER = "jindou-cursor";
 const MAX_RECENTS = 200;
 /** Number of messages that /conversation/syncByChannels returns if the body names none. */
 const RECENTS = 15;
 const MAX_CHANNELS = 500;
-/** Maximum number of channels that WuKongIM returns in one list. */
 const MAX_STORED_CHANNELS = 1000;
 
 const target = {
@@ -234,7 +232,6 @@ const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
 
 interface ListContent {
   readonly uid: string;
-  /** Maximum number of recent messages of a conversation. */
   readonly limit: number;
   /**
    * Last seq that the caller has in each channel. Later messages are returned, and messages whose
@@ -297,7 +294,6 @@ async function writeList(
   return { json: `[${conversations.join()}]`, count: conversations.length };
 }
 
-/** Returns a conversation as JSON text. `recents` is also JSON text. */
 function conversationJson(head: ConversationHead, recents: string, maxVersion: number): string {
   const { channel, last } = head;
   const fields = JSON.stringify({

@@ -141,7 +141,6 @@ function headerFlags(isSet: (flag: string) => boolean): HeaderFlags | undefined 
   return Object.fromEntries(setFlags.map((flag) => [flag, true]));
 }
 
-/** Returns the `result` of a response, `undefined` if WuKongIM has no such response. */
 function wukongimResult(
   reply: Reply,
   { header, clientTimestamp }: EchoedFields,

@@ -257,7 +257,6 @@ interface StreamEnding {
   readonly end_reason: number;
   readonly error: string;
 }
-/** Ends of streams that no producer completed. */
 const ENDINGS: Partial<Record<StreamState, StreamEnding>> = {
   interrupted: { end_reason: 1, error: "interrupted" },
   cancelled: { end_reason: 3, error: "cancelled" },

@@ -15,7 +15,6 @@ export interface ConnectPacket {
   readonly deviceId: string;
   readonly uid: string;
   readonly token: string;
-  /** Time of the client, in Unix milliseconds. */
   readonly clientTimestamp: bigint;
   readonly clientKey: string;
 }

@@ -72,7 +72,6 @@ interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLe
 
 /** Maximum number of packets that are not requests in one WebSocket message. */
 const MAX_IGNORED_PACKETS = 100;
-/** Types of packets that are requests, besides CONNECT. */
 const REQUESTS: ReadonlySet<number> = new Set([
   PACKETS.send,
   PACKETS.recvack,
