@@ -83,7 +83,6 @@ class StreamFeed implements HttpStream, StreamSink {
   readonly #onClosed: () => void;
   #body: HttpBody | undefined;
   #subscription: FollowHandle | undefined;
-  /** Events that were pushed before the body was open. */
   #pendingText = "";
   #isPaused = false;
   #isOver = false;

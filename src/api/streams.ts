@@ -90,7 +90,6 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
   };
 }
 
-/** Returns the approximate size of the events that a reader who follows from the start gets. */
 function sizeOf({ text, notes }: StreamSnapshot): number {
   let bytes = text.length;
   for (const { data } of notes) bytes += data.length + NOTE_OVERHEAD_BYTES;
