@@ -120,7 +120,6 @@ const PROBLEMS = {
 
 const REMEDY = 'it must be a JSON object whose field "type" is an integer';
 
-/** Beginning of the base64 text of a JSON object. */
 const BASE64_OF_OBJECT = "eyJ";
 
 function refusalOf(payload: Uint8Array): BrokerError {

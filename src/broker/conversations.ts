@@ -51,7 +51,6 @@ interface FilteredSelection extends Selection {
 
 /** Time by which a version may be ahead of the store. A version further ahead counts as 0. */
 const MAX_VERSION_AHEAD_MS = 86_400_000;
-/** Factor by which the number of requested conversations grows if the page has too few. */
 const COUNT_GROWTH = 4;
 
 /** All methods throw `bad_id` for an invalid id. */

@@ -38,7 +38,6 @@ interface Network {
   readonly others: Attempts;
   /** Settles when the previous decision is made, so that attempts are decided one at a time. */
   admission: Promise<void>;
-  /** Resolves when any admitted attempt of the network finishes. */
   settlement: Deferred;
 }
 

@@ -50,7 +50,6 @@ export function timesIn(
   };
 }
 
-/** Number of values that the last part of a connection's number can have. */
 const NUMBERS_PER_NODE = 2 ** 20;
 
 /**

@@ -34,7 +34,6 @@ export type OpenResult =
   | {
       readonly kind: "open";
       readonly record: SessionRecord;
-      /** Position among the logins of this uid and flag, part of the session's name. */
       readonly order: number;
       readonly groups: readonly string[];
       readonly newestId: number;
@@ -76,7 +75,6 @@ export function createSessions(
   clientAuth: "token" | "none",
   wrongFlags?: WrongFlagPorts,
 ): Sessions {
-  /** Returns the error of a refused login. Reports a token of another device flag. */
   async function unauthorized(
     { uid, flag }: Login,
     tokenHash: Uint8Array | undefined,
