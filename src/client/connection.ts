@@ -73,7 +73,6 @@ export interface ConnectionPorts {
 }
 
 const ABNORMAL_CLOSURE = 1006;
-/** Maximum duration of `disconnect`. */
 const DISCONNECT_MS = 3000;
 /** Time for the close event of an open socket after its error event. */
 const CLOSE_EVENT_MS = 1000;

@@ -38,7 +38,6 @@ const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
 const MAX_RESUME_CHANNELS = 1000;
 /** Maximum size of a frame before CONNACK gives the server's limit. */
 const MAX_FRAME_BYTES = 128 * 1024;
-/** Fraction of the CONNECT frame that resume points may fill. */
 const RESUME_SHARE = 0.75;
 /** Maximum size of an encoded resume point without its channel id. */
 const RESUME_POINT_BYTES = 25;

@@ -26,7 +26,6 @@ export class FollowedText implements LiveStream {
   readonly #call: CallListener;
   readonly #listeners = new Set<() => unknown>();
   #stream: Stream;
-  /** True if the state of the stream has been received. */
   #isKnown = false;
   #error: JindouError | undefined;
   #change: Deferred<void> | undefined;
