@@ -66,7 +66,6 @@ export class Api {
     return { status, body: reply };
   }
 
-  /** Ends the access token, if a login has returned one. */
   async close(): Promise<void> {
     if (this.#accessToken === undefined) return;
     await this.request("/manager/logout", {}).catch(() => undefined); // it expires by itself

@@ -18,7 +18,6 @@ type Flags = Readonly<Record<string, Flag>>;
 interface Usage {
   /** Arguments in the first line of the help. */
   readonly arguments: string;
-  /** Maximum number of arguments that are not flags. */
   readonly maxWords: number;
   readonly about: string;
   readonly flags: Flags;

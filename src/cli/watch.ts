@@ -196,7 +196,6 @@ function eventJson({ channel, ...event }: ReceivedEvent): string {
   });
 }
 
-/** Prints each piece of the text as it arrives, and the end of the stream. */
 async function printStream(live: LiveStream, { isJson, print }: Output): Promise<void> {
   const { channel, clientMsgNo } = live.snapshot();
   const place = channelName({ channelId: channel.id, channelType: channel.type });
