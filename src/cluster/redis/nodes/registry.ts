@@ -358,7 +358,6 @@ function parseReply(reply: unknown): HeartbeatReply {
   };
 }
 
-/** Parses incarnations, each followed by JSON that `#exchange` of its node has written. */
 function parsePairs<Value>(pairs: readonly Buffer[]): ReadonlyMap<Incarnation, Value> {
   const values = new Map<Incarnation, Value>();
   for (let at = 0; at + 1 < pairs.length; at += 2)

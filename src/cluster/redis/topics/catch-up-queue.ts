@@ -27,7 +27,6 @@ const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
 const MAX_WAIT_MS = 2500;
 
-/** A new sequencer whose position has not been read yet. */
 interface Beginning {
   readonly sequencer: Sequencer;
   readonly done: Deferred;

@@ -36,7 +36,6 @@ export interface SequencerPorts {
   readonly budget: BufferedBytes;
   readonly gaps: Set<Sequencer>;
   readonly time: StoreTime;
-  /** Passes an event to the node's listener. Never throws. */
   readonly deliver: (event: OrderedEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
   readonly onGap: (sequencer: Sequencer) => void;
@@ -247,7 +246,6 @@ export class Sequencer {
     return this.delivered.hasOtherAt(messageSeqOf(frame), messageId);
   }
 
-  /** Returns true if the message must be compared with the store. */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
     const { lastId } = this.delivered;

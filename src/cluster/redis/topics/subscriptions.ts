@@ -37,7 +37,6 @@ interface Entry extends Subscription {
   restored: Deferred | undefined;
 }
 
-/** A topic that is subscribed again, with its number of losses at that time. */
 interface Restoration {
   readonly entry: Entry;
   readonly lostCount: number;

@@ -49,7 +49,6 @@ interface TopicsLimits {
   readonly gapMs: number;
   readonly maxDelayedUnsubscribes: number;
   readonly maxPersonal: number;
-  /** Maximum size of all reorder buffers together. */
   readonly maxBufferedBytes: number;
 }
 
