@@ -48,7 +48,6 @@ function address(name: string, text: string): readonly string[] {
   ];
 }
 
-/** Returns false if the host looks like an IP address but is not one. */
 function isPlausible({ host }: Address): boolean {
   const isLiteral = /^[\d.]+$/.test(host) || host.includes(":");
   return !isLiteral || isIP(host) !== 0;

@@ -49,7 +49,6 @@ interface ReadResult {
 const CONFIG_FILE_ENV = "JINDOU_CONFIG";
 /** Environment variable with the token of the user of `jindou watch`. Not a configuration key. */
 export const USER_TOKEN_ENV = "JINDOU_USER_TOKEN";
-/** Variables that are not configuration keys. */
 const OTHER_ENV: ReadonlySet<string> = new Set([
   CONFIG_FILE_ENV,
   USER_TOKEN_ENV,
@@ -297,7 +296,6 @@ export function didYouMean(name: string | undefined): string {
   return name === undefined ? "; see jindou --help." : `; did you mean ${name}?`;
 }
 
-/** Returns why a file cannot be read. */
 function reasonOf(error: unknown): string {
   const text = (error instanceof Error ? error.message : String(error)).replace(/\.$/, "");
   const { code } = Object(error) as { readonly code?: unknown };
