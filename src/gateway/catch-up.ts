@@ -440,7 +440,6 @@ export class CatchUps {
     return streams.map(({ key }) => key);
   }
 
-  /** Returns the active streams in these groups, or in the personal channels of the user. */
   async #activeStreams(
     { uid }: Session,
     backlogs: readonly Backlog[],
@@ -487,7 +486,6 @@ function receiveMessages(backlog: Backlog): void {
   backlog.keepAll();
 }
 
-/** Returns the key of the scope to which the channel belongs. */
 function scopeKeyOf(key: ChannelKey): ChannelKey | undefined {
   return key.startsWith(`${GROUP_CHANNEL}:`) ? key : PERSONAL_CHANNELS.key;
 }

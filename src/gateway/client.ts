@@ -92,7 +92,6 @@ export class Client implements ConnectionHandler {
   #record: SessionRecord | undefined;
   #inFlight = 0;
   readonly #waiting: WaitingFrame[] = [];
-  /** Work of the frame that is being processed, in frames. */
   #work = 0;
   /** Reason to end the connection as soon as its requests in progress are answered. */
   #finishing: CloseReason | undefined;

@@ -23,7 +23,6 @@ import { type GroupPosition, publishFrames, type Session } from "./session.ts";
 
 /** Maximum time that work on the groups of one session blocks the event loop before it yields. */
 const SLICE_MS = 0.5;
-/** Number of topics in one call of the cluster. */
 const TOPICS_PER_CALL = 20;
 
 export class Groups {

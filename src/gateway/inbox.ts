@@ -75,7 +75,6 @@ async function readPage(
   );
 }
 
-/** Pushes a page and charges the user for it. */
 function pushPage(
   session: Session,
   page: readonly InboxCommand[],

@@ -29,7 +29,6 @@ export interface OperationPorts {
   readonly catchUps: Pick<CatchUps, "recordSnapshot">;
   readonly watch: Pick<PresenceWatch, "plan" | "watch">;
   readonly hub: Pick<Hub, "deliveryWork">;
-  /** Queue for the history reads of all sessions. */
   readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;

@@ -175,7 +175,6 @@ export class ConnectionRate implements Rate {
     return { own, user, deliveries: this.#user?.work.charge(deliveries) ?? 0 };
   }
 
-  /** Charges the actual work of a request in place of the reserved work. */
   settle({ own, user }: Reservation, cost: number): void {
     this.#own.charge(cost - own);
     this.#user?.work.charge(cost - user);
