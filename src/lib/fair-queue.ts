@@ -2,7 +2,6 @@
 // same share of the work, no matter how many items it queues.
 
 interface Sized {
-  /** Amount of work. */
   readonly size: number;
   readonly bytes: number;
 }

@@ -37,9 +37,7 @@ const ABSENT = -2;
 const NESTED = -3;
 
 let stack = new Uint8Array(1024);
-/** False if a string contains a byte that is not ASCII. */
 let isAscii = true;
-/** End of the value that `findField` has found. */
 let valueEnd = INVALID;
 
 /**
