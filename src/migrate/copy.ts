@@ -108,7 +108,6 @@ async function compare(
 
 type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
 
-/** Calls `handle` for each page, and reads the next page meanwhile. */
 async function eachPage(
   { assertGoing }: Pick<CopyPorts, "assertGoing">,
   pages: Iterable<Page>,

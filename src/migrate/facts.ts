@@ -91,7 +91,6 @@ export interface MoveRow extends RowFacts {
 
 export interface RowFacts {
   readonly facts?: readonly Fact[];
-  /** Kinds whose number of values this row increases by one. */
   readonly counts?: readonly CountedKind[];
   /** Kinds of the row's expired values. Redis may still hold them. */
   readonly expired?: readonly CountedKind[];

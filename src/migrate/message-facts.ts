@@ -23,7 +23,6 @@ import { encodeNote, eventHead } from "../store/redis/steps/stream-record.ts";
 import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
 
 const NO_TEXT = streamPayload("");
-/** Length of an inboxSeq in `inboxOrder`. */
 const SEQ_DIGITS = 15;
 /** Age above which the end of a stream is not migrated. */
 const MAX_AWAY_MS = 7 * 86_400_000;

@@ -44,7 +44,6 @@ interface MoveSettings {
 export interface MoveEvents
   extends Pick<CopyPorts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
-  /** Receives facts about the folder that need no action. */
   readonly onNotice: (facts: object, what: string) => void;
   /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
@@ -54,7 +53,6 @@ export interface MoveEvents
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
-  /** Receives sentences about a Redis that can be used but whose configuration is risky. */
   readonly onWarning?: (warning: string) => void;
   readonly onOutage: (report: OutageReport) => void;
 }
@@ -62,7 +60,6 @@ export interface MoveEvents
 export interface OtherMove extends MoveProgress {
   /** Message about the last failure, or that the migration is abandoned, else `undefined`. */
   readonly lastErr: string | undefined;
-  /** True if no process has been copying for `abandonedAfterMs`. */
   readonly isAbandoned: boolean;
 }
 

@@ -43,7 +43,6 @@ type MoveStep = (typeof MOVE_STEPS)[number];
 export interface MoveTable {
   readonly name: string;
   readonly step: MoveStep;
-  /** Approximate number of rows. */
   readonly total: number;
   /**
    * Yields the rows after the watermark `at` ("" for all). The iteration may take any number of
