@@ -13,7 +13,6 @@ interface ErrorFields {
   readonly stack: string;
 }
 
-/** Maximum number of errors that are shown: the error itself and its causes. */
 const MAX_CAUSES = 5;
 const CODE = /^[A-Za-z][A-Za-z0-9_]*$/;
 const REPLY_CODE = /^[A-Z]{2,}\b/;

@@ -6,7 +6,6 @@ import { createHistogram, performance } from "node:perf_hooks";
 const BUSY_INTERVAL_MS = 10;
 /** Interval while the loop is idle. No turn of the loop that takes longer is missed. */
 const IDLE_INTERVAL_MS = 250;
-/** Fraction of an interval above which the loop counts as busy. */
 const BUSY_SHARE = 0.1;
 const NS_PER_MS = 1e6;
 const NS_PER_S = 1e9;

@@ -18,7 +18,6 @@ export interface GatewayMetrics {
   sessionClosed(flag: number): void;
   ended(reason: string): void;
   frameIn(bytes: number): void;
-  /** Counts the work charged for an operation, in frames. */
   worked(operation: string, frames: number): void;
   /** Counts a message from a socket that became durable `ms` milliseconds after it was received. */
   sent(channelType: number, ms: number): void;

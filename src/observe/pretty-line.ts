@@ -5,7 +5,6 @@ import { printable } from "../lib/printable.ts";
 
 /** Fields of every line that say nothing to a person who looks at one process. */
 const HIDDEN: ReadonlySet<string> = new Set(["pid", "hostname", "node"]);
-/** Matches a value that is shown without quotes. */
 const PLAIN = /^[\w.,:;/@%+*()[\]-]+$/;
 const WITH_STACK: ReadonlySet<string> = new Set(["error", "fatal"]);
 const LEVEL_WIDTH = 5;

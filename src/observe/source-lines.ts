@@ -5,18 +5,15 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { BoundedMap } from "../lib/bounded-map.ts";
 
-/** Folder of the bundled files. */
 const BUNDLE = new URL("..", import.meta.url);
 /** Folder to which the paths of sources are relative. */
 const PROJECT = fileURLToPath(new URL("..", BUNDLE));
-/** Matches a place in a bundled file, in a stack trace. */
 const PLACE = new RegExp(
   `${BUNDLE.href.replace(/[^\w/]/g, "\\$&")}([\\w./-]+\\.js):(\\d+):(\\d+)`,
   "g",
 );
 const MAX_PLACES = 1000;
 
-/** Source places by bundled file, line and column. */
 const places = new BoundedMap<string, string>(MAX_PLACES);
 
 interface SourceMap {
@@ -58,7 +55,6 @@ interface MappedPlace {
 }
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/** Value of each base64 digit by its character code. */
 const VALUES = new Uint8Array(128);
 for (const [value, digit] of [...DIGITS].entries()) VALUES[digit.charCodeAt(0)] = value;
 
