@@ -213,7 +213,6 @@ export type Reply =
   | {
       readonly kind: "conversations";
       readonly ref: Ref;
-      /** Cursor of the next page, `undefined` if this is the last page. */
       readonly cursor: string | undefined;
       readonly conversations: readonly Conversation[];
     }
@@ -278,7 +277,6 @@ export type Push =
       /** Position in the inbox, 0 if the command needs no acknowledgement. */
       readonly inboxSeq: number;
       readonly message: Message;
-      /** True for the sender's own devices. */
       readonly isOwn?: boolean;
     }
   | {

@@ -18,7 +18,6 @@ const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
 interface DocumentBytes {
   readonly bytes: Uint8Array;
-  /** Approximate number of values in the document. */
   readonly values: number;
 }
 

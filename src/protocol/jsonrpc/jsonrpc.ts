@@ -90,7 +90,6 @@ class JsonRpcCodec implements Codec {
   readonly #forms: Forms;
   readonly #openRequests = new Map<Ref, OpenRequest>();
   #lastRef = 0;
-  /** `undefined` until the client has sent a connect. */
   #view: View | undefined;
   #version: number | undefined;
 

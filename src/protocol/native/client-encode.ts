@@ -9,7 +9,6 @@ import { FrameWriter, textBytes } from "./writer.ts";
 
 type Field = undefined | boolean | number | string | Uint8Array | readonly Field[];
 
-/** Maximum number of bytes of an integer or of a value's header. */
 const NUMBER_BYTES = 9;
 
 /** Returns the frame of an operation. Its memory belongs to the caller. */
