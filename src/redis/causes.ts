@@ -33,7 +33,6 @@ export const LOADING = {
   action: "Wait until it has finished. Its log shows the progress",
 } satisfies Cause;
 
-/** Errors of the Sentinels, which ioredis quotes in its own errors. */
 const SENTINELS: readonly Cause[] = [
   {
     pattern: /\bsentinel\b.*\b(NOAUTH|WRONGPASS|NOPERM)\b/is,
@@ -75,7 +74,6 @@ export const CLUSTER_DOWN = {
   action: CHECK_SLOTS,
 } satisfies Cause;
 
-/** Error replies. Scripts return them with the same beginning. */
 const REPLIES: readonly Cause[] = [
   {
     pattern: /max number of clients/,
@@ -274,7 +272,6 @@ export function isReportedElsewhere(line: string): boolean {
   return PRINTED.some((pattern) => pattern.test(line));
 }
 
-/** Precision of most causes. */
 const PRECISE = 2;
 
 /** Returns the precision of a cause. An unknown cause counts as precise. */

@@ -148,7 +148,6 @@ export async function connected(
   const recordRefusal = (error: Error): void => {
     if (isOfSentinels(causeOf(error))) refusals.push(error);
   };
-  /** Handles errors, including those that ioredis emits when no Sentinel has named a primary. */
   const recordError = (error: Error): void => {
     const now = performance.now();
     const haveAllRefused = sentinelCount > 0 && refusals.length >= sentinelCount;

@@ -16,7 +16,6 @@ interface Address {
 
 const STEP_MS = 300;
 const PING = "PING\r\n";
-/** Number of characters of an unknown reply that are shown. */
 const SHOWN_LENGTH = 24;
 
 /** Returns the error that explains the failure, `undefined` if nothing was found. */

@@ -479,12 +479,10 @@ export class RedisLink {
     });
   }
 
-  /** Checks that at least one server of the Cluster accepts calls. */
   async #assertClusterUp(servers: readonly Redis[]): Promise<void> {
     await anyOf(servers, async (server) => assertClusterUp(String(await server.cluster("INFO"))));
   }
 
-  /** Checks that the server lets this node use every command. */
   async #assertCommands(server: Redis): Promise<void> {
     const { host, port, username } = server.options;
     const key = this.keyOn(server, "probe");
@@ -605,7 +603,6 @@ export class RedisLink {
     if (this.#status === "down") void this.#diagnose(error);
   }
 
-  /** Records a more precise reason if there is one. */
   async #diagnose(error: unknown): Promise<void> {
     if (this.#isDiagnosing) return;
     this.#isDiagnosing = true;

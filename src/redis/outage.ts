@@ -19,7 +19,6 @@ export interface OutageReport {
 }
 
 interface OutagePorts {
-  /** Rejects if Redis cannot be used. */
   readonly check: () => Promise<void>;
   readonly report: (report: OutageReport) => void;
 }
@@ -33,13 +32,11 @@ interface CurrentOutage {
   precision: number;
   failures: number;
   reportedMs: number;
-  /** Number of failures at the last check. */
   checkedFailures: number;
   isChecking: boolean;
   readonly timer: NodeJS.Timeout;
 }
 
-/** Codes of calls that an outage makes fail. */
 const AWAY: ReadonlySet<ErrorCode> = new Set(["unavailable", "too_late"]);
 /** Time between two checks. An outage ends with a check before which no call has failed. */
 const CHECK_MS = 1000;
@@ -87,7 +84,6 @@ export class Outage {
     return isAway || causeOf(error) !== undefined;
   }
 
-  /** Counts a call that was rejected without being sent. */
   count(): void {
     if (this.#current !== undefined) this.#current.failures += 1;
   }

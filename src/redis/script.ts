@@ -51,7 +51,6 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
 }
 
 interface Section {
-  /** Path of the file, which begins with `src/`. */
   readonly path: string;
   readonly text: string;
 }
