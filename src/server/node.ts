@@ -20,10 +20,8 @@ import { createMetrics, type Metrics } from "../observe/metrics.ts";
 import type { Driver } from "../transport/driver.ts";
 import type { DriverPorts, Drivers } from "./drivers.ts";
 
-/** Burst of stored bytes of a user, in seconds at the rate `maxStoredBytesPerSecond`. */
 const STORED_BURST_S = 10;
 
-/** Maximum debt of a user, in seconds at the user's rate. */
 const MAX_DEBT_S = 5;
 
 export interface ServerDeps {

@@ -13,7 +13,6 @@ interface WallClockPorts {
 export class WallClock {
   readonly #ports: WallClockPorts;
   #lastMs = 0;
-  /** Value of the monotonic clock at `#lastMs`. */
   #lastAt = 0;
   #isInvalid = false;
 
