@@ -39,7 +39,6 @@ interface CallTarget {
   readonly turnEnd: TurnEnd;
   readonly limits: SocketLimits;
   readonly addresses: ClientAddresses | undefined;
-  /** Value of the header Keep-Alive of replies that keep the connection. */
   readonly keepAlive: string | undefined;
 }
 
@@ -66,7 +65,6 @@ export class HttpCall implements HttpRequest {
    */
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
-  /** True if the client asked for the connection to be closed after the reply. */
   readonly #isLast: boolean;
   #isReported = false;
   #release: (() => void) | undefined;

@@ -3,7 +3,6 @@
 // connections are checked each time these bytes reach half of the lag limit, so no JavaScript runs
 // per receiver and publication. The driver's own limit could drop a frame and keep a later one.
 
-/** Length of the longest frame header that a server writes. */
 const FRAME_HEADER_BYTES = 10;
 
 /** Maximum number of published bytes held per subscriber outside its buffer. */
@@ -21,7 +20,6 @@ export interface Reader {
 
 interface SlowReaderLimits {
   readonly lagBytes: number;
-  /** Limit of the unread bytes of all connections together. */
   readonly totalBytes: number;
   subscribersOf(topic: string): number;
 }

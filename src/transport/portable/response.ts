@@ -65,7 +65,6 @@ export class PortableResponse implements DriverResponse {
     return this.#phase !== "open";
   }
 
-  /** True if the peer has sent the whole request. */
   get isBodyRead(): boolean {
     return this.#req.complete;
   }

@@ -32,7 +32,6 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
   readonly #context: SocketContext<Data>;
   #queue: Buffer[] = [];
   #queuedBytes = 0;
-  /** True while a write waits for the peer. */
   #isBlocked = false;
   /** True while frames are collected until the end of the turn or of `cork`. */
   #isHeld = false;
