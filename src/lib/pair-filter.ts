@@ -17,54 +17,65 @@ const SALTS = new Int32Array([
 
 export class PairFilter {
   #words: Int32Array | undefined;
-  /** First word of the block that `#hash` selected. Returning two values would be slower. */
-  #block = 0;
-  #bits = 0;
 
   add(first: string, second: string): void {
     this.#words ??= new Int32Array(WORDS_PER_BLOCK << BLOCK_BITS);
-    this.#hash(first, second);
-    for (let i = 0; i < WORDS_PER_BLOCK; i++) {
-      const at = this.#block + i;
-      this.#words[at] = (this.#words[at] ?? 0) | this.#mask(i);
-    }
+    const { block, bits } = hashOf(first, second);
+    for (let i = 0; i < WORDS_PER_BLOCK; i++)
+      this.#words[block + i] = (this.#words[block + i] ?? 0) | mask(bits, i);
   }
 
   /** Returns false if the pair was certainly not added since the last `clear`. */
   mayHave(first: string, second: string): boolean {
     const words = this.#words;
     if (words === undefined) return false;
-    this.#hash(first, second);
+    const { block, bits } = hashOf(first, second);
     for (let i = 0; i < WORDS_PER_BLOCK; i++)
-      if (((words[this.#block + i] ?? 0) & this.#mask(i)) === 0) return false;
+      if (((words[block + i] ?? 0) & mask(bits, i)) === 0) return false;
     return true;
   }
 
   clear(): void {
     this.#words = undefined;
   }
+}
 
-  #mask(word: number): number {
-    return 1 << (Math.imul(this.#bits, SALTS[word] ?? 1) >>> 27);
-  }
+function mask(bits: number, word: number): number {
+  return 1 << (Math.imul(bits, SALTS[word] ?? 1) >>> 27);
+}
 
-  #hash(first: string, second: string): void {
-    let a = 0x811c9dc5;
-    let b = 0x9e3779b9;
-    for (let i = 0; i < first.length; i++) {
-      const unit = charCode(first, i);
-      a = Math.imul(a ^ unit, 0x01000193);
-      b = Math.imul(b ^ unit, 0x85ebca6b);
-    }
-    a = Math.imul(a ^ 0x10000, 0x01000193); // a separator that is not a UTF-16 unit
-    for (let i = 0; i < second.length; i++) {
-      const unit = charCode(second, i);
-      a = Math.imul(a ^ unit, 0x01000193);
-      b = Math.imul(b ^ unit, 0x85ebca6b);
-    }
-    a = Math.imul(a ^ (a >>> 15), 0x2c1b3c6d);
-    this.#block = (a >>> (32 - BLOCK_BITS)) * WORDS_PER_BLOCK;
-    b = Math.imul(b ^ (b >>> 16) ^ a, 0x297a2d39);
-    this.#bits = b ^ (b >>> 15);
+/** A pair and its hash: the first word of its block, and the number that selects the bits. */
+interface HashedPair {
+  first: string | undefined;
+  second: string;
+  block: number;
+  bits: number;
+}
+
+/** The last result of `hashOf`. A store looks up a pair in two filters and then adds it to one. */
+const hashed: HashedPair = { first: undefined, second: "", block: 0, bits: 0 };
+
+/** The result is overwritten by the next call. */
+function hashOf(first: string, second: string): Readonly<HashedPair> {
+  if (first === hashed.first && second === hashed.second) return hashed;
+  let a = 0x811c9dc5;
+  let b = 0x9e3779b9;
+  for (let i = 0; i < first.length; i++) {
+    const unit = charCode(first, i);
+    a = Math.imul(a ^ unit, 0x01000193);
+    b = Math.imul(b ^ unit, 0x85ebca6b);
   }
+  a = Math.imul(a ^ 0x10000, 0x01000193); // a separator that is not a UTF-16 unit
+  for (let i = 0; i < second.length; i++) {
+    const unit = charCode(second, i);
+    a = Math.imul(a ^ unit, 0x01000193);
+    b = Math.imul(b ^ unit, 0x85ebca6b);
+  }
+  a = Math.imul(a ^ (a >>> 15), 0x2c1b3c6d);
+  b = Math.imul(b ^ (b >>> 16) ^ a, 0x297a2d39);
+  hashed.first = first;
+  hashed.second = second;
+  hashed.block = (a >>> (32 - BLOCK_BITS)) * WORDS_PER_BLOCK;
+  hashed.bits = b ^ (b >>> 15);
+  return hashed;
 }
