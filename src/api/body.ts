@@ -52,8 +52,8 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
     } catch (error) {
       return refuse(text.trim() === "" ? emptyBody : notJson(error));
     }
-    value = withoutNulls(nullRule, value, adapt !== undefined);
-    if (adapt !== undefined) value = adapt(value);
+    if (adapt !== undefined) value = adapt(withoutNulls(nullRule, value, true));
+    else if (text.includes("null")) value = withoutNulls(nullRule, value, false);
     const refusal = precheck?.(value);
     if (refusal !== undefined) return { refusal };
     const result = validate<Static<S>>(schema, validator(), value);
