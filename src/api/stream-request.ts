@@ -83,7 +83,7 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
 
 /** Returns true if the request has a client token. Used for requests that could not be parsed. */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
-  if (headers["x-token"] !== "" || headers["x-token*"] !== "") return true;
+  if ("x-token" in headers || "x-token*" in headers) return true;
   return new URLSearchParams(query).has("token");
 }
 

@@ -5,7 +5,7 @@ import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, hasProxyHeader } from "./client-addresses.ts";
 import type { DriverRequest, DriverResponse } from "./driver.ts";
-import type { AnnouncedBody, HeadCheck } from "./http-head.ts";
+import type { AnnouncedBody, HeadCheck, HeaderSelection } from "./http-head.ts";
 import {
   BARE_500,
   type WriteReply,
@@ -34,7 +34,7 @@ interface CallTarget {
   readonly path: string;
   readonly params: readonly string[];
   readonly head: HeadCheck;
-  readonly headerNames: readonly string[];
+  readonly headers: HeaderSelection;
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
   readonly limits: SocketLimits;
@@ -76,9 +76,7 @@ export class HttpCall implements HttpRequest {
     this.path = target.path;
     this.params = target.params;
     this.query = req.getQuery() ?? ""; // `undefined` if there is no "?", contrary to its type
-    const headers: Record<string, string> = {};
-    for (const name of target.headerNames) headers[name] = target.head.value(name);
-    this.headers = headers;
+    this.headers = target.head.present(target.headers);
     this.#onError = target.onError;
     this.#turnEnd = target.turnEnd;
     this.#limits = target.limits;

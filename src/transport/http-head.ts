@@ -22,6 +22,9 @@ const LISTS: ReadonlySet<string> = new Set([FORWARDED_FOR, "connection", "sec-we
 /** Matches a list that contains `close`. uWebSockets.js knows only the list of one option. */
 const CLOSE_AMONG_OTHERS = /(^|,)[ \t]*close[ \t]*(,|$)/i;
 
+/** Names of headers with their places in the list of values of a `HeadCheck`. */
+export type HeaderSelection = readonly { readonly name: string; readonly index: number }[];
+
 export class HeadCheck {
   readonly #indexes = new Map<string, number>();
   readonly #values: string[] = [];
@@ -70,6 +73,21 @@ export class HeadCheck {
   /** Returns the header of this name: its first line, or all lines of a list joined by commas. */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";
+  }
+
+  /** Prepares a list of names for `present`. The constructor must have received each name. */
+  select(names: readonly string[]): HeaderSelection {
+    return names.map((name) => ({ name, index: this.#indexes.get(name) ?? NONE }));
+  }
+
+  /** Returns the selected headers that the last checked request has, each as `value` returns it. */
+  present(selection: HeaderSelection): Readonly<Record<string, string>> {
+    const headers: Record<string, string> = {};
+    for (const { name, index } of selection) {
+      const value = this.#values[index] ?? "";
+      if (value !== "") headers[name] = value;
+    }
+    return headers;
   }
 
   get body(): AnnouncedBody {

@@ -8,7 +8,7 @@ import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-add
 import type { DriverHandler, DriverRequest, DriverResponse, DriverServer } from "./driver.ts";
 import { type BodyBudget, BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
-import { type AnnouncedBody, HeadCheck } from "./http-head.ts";
+import { type AnnouncedBody, HeadCheck, type HeaderSelection } from "./http-head.ts";
 import { type WriteReply, withHeader, writeReply, writeReplyAndClose } from "./http-reply.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
@@ -21,6 +21,8 @@ interface HttpContext {
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
   readonly head: HeadCheck;
+  /** The headers that the endpoint reads of every request. */
+  readonly headers: HeaderSelection;
   readonly limits: SocketLimits;
   readonly bodies: BodyBudget;
   /** `undefined` if no proxy is trusted. */
@@ -37,6 +39,11 @@ export function serveHttp(
     Pick<HttpContext, "addresses">,
 ): void {
   const { driver, onError, onHeadRefused, limits, bodies, addresses } = shared;
+  const head = new HeadCheck([
+    ...(addresses === undefined ? [] : [FORWARDED_FOR]),
+    ...endpoint.headers,
+    ...endpoint.routes.flatMap(({ headers = [] }) => headers),
+  ]);
   const context: HttpContext = {
     endpoint,
     onError,
@@ -47,11 +54,8 @@ export function serveHttp(
     keepAlive: driver.keepAlive,
     allowed: createAllowedMethods(endpoint.routes),
     turnEnd: new TurnEnd(),
-    head: new HeadCheck([
-      ...(addresses === undefined ? [] : [FORWARDED_FOR]),
-      ...endpoint.headers,
-      ...endpoint.routes.flatMap(({ headers = [] }) => headers),
-    ]),
+    head,
+    headers: head.select(endpoint.headers),
   };
   for (const route of endpoint.routes)
     if (route.method === "GET") {
@@ -228,13 +232,12 @@ function callOpener(
   { endpoint, onError, turnEnd, head, limits, addresses, keepAlive }: HttpContext,
 ): (res: DriverResponse, req: DriverRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
-  const headerNames = [...endpoint.headers, ...headers];
   const target = {
     method,
     path,
     params: NO_PARAMS,
     head,
-    headerNames,
+    headers: head.select([...endpoint.headers, ...headers]),
     onError,
     turnEnd,
     limits,
@@ -260,7 +263,8 @@ function readParams(req: DriverRequest, count: number): readonly string[] | unde
 }
 
 function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContext): void {
-  const { endpoint, allowed, onError, turnEnd, limits, addresses, keepAlive, head } = context;
+  const { endpoint, allowed, onError, turnEnd, limits, addresses, keepAlive, head, headers } =
+    context;
   if (refuseMalformed(res, req, context)) return;
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
@@ -269,7 +273,7 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
     path,
     params: NO_PARAMS,
     head,
-    headerNames: endpoint.headers,
+    headers,
     onError,
     turnEnd,
     limits,

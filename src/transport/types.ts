@@ -17,7 +17,7 @@ export interface HttpRequest {
   readonly remoteAddress: string;
   /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
   readonly isProxied: boolean;
-  /** Headers named by the endpoint and the route. An absent header is `""`. */
+  /** Those headers named by the endpoint and the route that the request has and that are not empty. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];

@@ -30,7 +30,7 @@ t.test("a handler gets the whole call, and its reply is sent", async (t) => {
   t.match(reply, { status: 201, body: "made" });
   t.equal(reply.headers.get("x-made"), "yes");
   t.match(received, { method: "POST", path: "/thing", query: "a=1&b=%20" });
-  t.strictSame(received?.headers, { "x-wanted": "Value", "x-absent": "" });
+  t.strictSame(received?.headers, { "x-wanted": "Value" });
   t.strictSame(received?.params, []);
   t.equal(received && bodyText(received), "the body");
   t.equal(address, HOST);
