@@ -1,5 +1,5 @@
-// Tests of `docs/compat/wukongim.md` and `docs/SECURITY.md`: each row of their tables names a
-// test that shows the statement.
+// Tests of the pages that list promises: each row of their tables names a test that shows the
+// statement.
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -23,6 +23,7 @@ function lastCells(page: string): readonly string[] {
 for (const [page, minRows] of [
   ["docs/compat/wukongim.md", 25],
   ["docs/SECURITY.md", 25],
+  ["test/PROMISES.md", 25],
 ] as const)
   t.test(
     `every statement in ${page} names an existing test, or says that it is not tested`,
