@@ -13,7 +13,8 @@ export function pages(): readonly string[] {
     recursive: true,
     encoding: "utf8",
   });
-  return ["README.md", "CHANGELOG.md", ...docs.map((name) => join("docs", name))].filter((name) =>
+  const others = ["README.md", "CHANGELOG.md", "test/PROMISES.md"];
+  return [...others, ...docs.map((name) => join("docs", name))].filter((name) =>
     name.endsWith(".md"),
   );
 }

@@ -1,6 +1,6 @@
-// Tests of the README: its tour is pasted into shells, in a fresh copy of the project, and must
-// print what the README says. Only the ports differ, so that the test does not collide with other
-// processes.
+// Tests of the README and of `docs/tour.md`: their commands are pasted into shells, in one fresh
+// copy of the project, and must print what the pages say. Only the ports differ, so that the test
+// does not collide with other processes.
 
 import t, { type Test } from "tap";
 import { freshCopy } from "../support/fresh-copy.ts";
@@ -9,7 +9,7 @@ import { blocks, namedRows, readPage, section } from "./pages.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 
 const README = readPage("README.md");
-const TOUR = "## A tour in five minutes";
+const TOUR = readPage("docs/tour.md");
 
 /** Waits until the broker in the terminal is ready, and returns the id of its process. */
 async function untilReady(terminal: Terminal): Promise<number> {
@@ -17,34 +17,51 @@ async function untilReady(terminal: Terminal): Promise<number> {
   return JSON.parse(line).pid;
 }
 
-/** The tour builds the project and starts it twice, which takes seconds on an idle machine. */
+/** The test builds the project and starts it twice, which takes seconds on an idle machine. */
 const LONG = { timeout: 900_000 };
+
+/** Returns the blocks of the page that are pasted into a shell. */
+function shellBlocks(page: string): readonly string[] {
+  return blocks(page)
+    .filter(({ language }) => language === "sh")
+    .map(({ text }) => text);
+}
 
 /** Time at the beginning of a line of `jindou`. */
 const TIME = String.raw`\d\d:\d\d:\d\d`;
 
-t.test("the tour of the README prints what the README says", LONG, async (t) => {
-  const shell = blocks(README).filter(({ language }) => language === "sh");
-  const [start = "", test] = shell.map(({ text }) => text);
+t.test("the commands of the README and of the tour print what the pages say", LONG, async (t) => {
+  const [start = "", test, registerAnn = "", ann = "", sendToAnn = ""] = shellBlocks(README);
   t.same(
     [start, test],
     ["npm start", "npm test"],
     "the README begins with the commands for the start and the tests",
   );
-  const tour = blocks(section(README, TOUR)).map(({ text }) => text);
+  const tour = shellBlocks(TOUR);
   t.equal(tour.length, 6, "the tour has six blocks");
   const [register = "", client = "", send = "", inspect = ""] = tour;
   const [stream = "", metrics = ""] = tour.slice(4);
 
   const folder = await freshCopy(t);
   const api = `127.0.0.1:${await freePort()}`;
-  const ports = { JINDOU_API_LISTEN: api, JINDOU_CLIENT_LISTEN: `127.0.0.1:${await freePort()}` };
+  const clientListen = `127.0.0.1:${await freePort()}`;
+  const ports = { JINDOU_API_LISTEN: api, JINDOU_CLIENT_LISTEN: clientListen };
   const first = openTerminal(t, folder, ports);
   first.type(start);
   const pid = await untilReady(first);
 
   const backend = openTerminal(t, folder, ports);
   const ok = '{"status":"ok"}';
+  const hello = await backend.run(registerAnn.replaceAll("127.0.0.1:5001", api));
+  t.equal(hello, [ok, ok].join("\n"));
+  const app = openTerminal(t, folder, ports);
+  app.type(ann.replaceAll("127.0.0.1:5200", clientListen));
+  await app.untilShown(/^Ann's message has the seq 1$/m);
+  const sentToAnn = await backend.run(sendToAnn);
+  t.match(JSON.parse(sentToAnn), { message_seq: 2, client_msg_no: "first" });
+  await app.untilShown(/^ben: hello$/m);
+  t.equal(await backend.run(sendToAnn), sentToAnn, "a retry has the same response");
+
   t.equal(await backend.run(register.replaceAll("127.0.0.1:5001", api)), [ok, ok, ok].join("\n"));
 
   const alice = openTerminal(t, folder, ports);
@@ -53,7 +70,7 @@ t.test("the tour of the README prints what the README says", LONG, async (t) => 
 
   const sent = await backend.run(send);
   t.match(JSON.parse(sent), { message_seq: 1, client_msg_no: "first" });
-  const expectedText = /`(lobby #1 bob: .*)`\./.exec(README)?.[1] ?? "not in the README";
+  const expectedText = /`(lobby #1 bob: .*)`\./.exec(TOUR)?.[1] ?? "not on the page";
   await alice.untilShown(new RegExp(`^${TIME} lobby #1 .*$`, "m"));
   t.equal(await backend.run(send), sent, "a retry has the same response");
 
@@ -80,6 +97,10 @@ t.test("the tour of the README prints what the README says", LONG, async (t) => 
   const lines = (await backend.run("jindou history --group=lobby")).split("\n");
   t.equal(lines[0], history, "the message is stored after the kill");
   t.match(lines[1], /#2 bob: It is a quarter past\. \(stream closed\)$/);
+
+  await backend.run(sendToAnn.replace('"first"', '"after the restart"'));
+  await app.untilShown(/^ben: hello\n(?:.*\n)*ben: hello$/m);
+  t.equal(app.screen().match(/^ben: hello$/gm)?.length, 2, "the app prints each message once");
 });
 
 /** Runs the stream of the tour, and checks it in the terminals of the backend and of Alice. */
@@ -89,25 +110,25 @@ async function checkStream(
 ): Promise<void> {
   const lines = (await tour.backend.run(tour.block)).split("\n");
   const [first = "", , , read = ""] = lines;
-  t.ok(README.includes(first), "the README shows the first line of the output");
+  t.ok(TOUR.includes(first), "the page shows the first line of the output");
   t.match(JSON.parse(read), { text: "It is a quarter past." });
   t.match(lines.at(-1), /"closed"/);
   await tour.alice.untilShown(/ writes: .*a quarter past\.$/m);
 }
 
-t.test("the README describes every dependency", async (t) => {
+t.test("docs/dependencies.md describes every dependency", async (t) => {
   const { dependencies, devDependencies } = JSON.parse(readPage("package.json"));
-  const text = section(README, "## Dependencies");
+  const text = section(readPage("docs/dependencies.md"), "## Packages");
   const named = [...text.matchAll(/^\| \[`?([^`\]]+)`?\]/gm)];
   t.same(named.map(([, name]) => name).sort(), Object.keys(dependencies).sort());
   for (const name of Object.keys(devDependencies))
     if (!name.startsWith("@types/"))
-      t.ok(text.includes(`[\`${name}\`]`), `the README describes ${name}`);
+      t.ok(text.includes(`[\`${name}\`]`), `the page describes ${name}`);
 });
 
-t.test("the defaults in the README equal the defaults in config/default.json", async (t) => {
+t.test("the defaults in docs/operations.md equal those in config/default.json", async (t) => {
   const defaults = JSON.parse(readPage("config/default.json"));
-  const rows = namedRows(section(README, "## Configuration"));
+  const rows = namedRows(section(readPage("docs/operations.md"), "## Configuration"));
   const shownDefault = (name: string) => rows.get(name)?.[0];
   t.equal(shownDefault("JINDOU_API_LISTEN"), `\`${defaults.api.listen}\``);
   t.equal(shownDefault("JINDOU_CLIENT_LISTEN"), `\`${defaults.client.listen}\``);
