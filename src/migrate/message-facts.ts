@@ -76,8 +76,8 @@ function recordOf(message: Message): Buffer {
 }
 
 /**
- * Returns the facts of a channel's head, 0 if it never stored a message. `edges` is `undefined` if
- * it stores none now.
+ * Returns the facts of a channel's head. `head` is 0 if the channel never stored a message. `edges`
+ * is `undefined` if it stores none now.
  */
 export function headFacts(
   context: MoveContext,

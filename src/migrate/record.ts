@@ -72,8 +72,8 @@ export interface MoveSnapshot {
 }
 
 /**
- * Reads the lease and then the record. A node may rely on the result after its heartbeat, because a
- * later process would see that and not start.
+ * Reads the lease and then the record. A node that sent a heartbeat before this call can rely on
+ * the result: a process that acquires the lease later sees the heartbeat and does not start.
  */
 export async function readMove(link: Link): Promise<MoveSnapshot> {
   const isMoving = await isHeld(link);
