@@ -373,7 +373,9 @@ function toRequest(endpoint: HttpEndpoint, target: string, call: Call): HttpRequ
     query,
     remoteAddress: call.remoteAddress ?? "127.0.0.1",
     isProxied: false,
-    headers: Object.fromEntries(headers.map((name) => [name, values[name] ?? ""])),
+    headers: Object.fromEntries(
+      headers.flatMap((name) => (values[name] ? [[name, values[name]]] : [])),
+    ),
     params: paramsOf(endpoint, path) ?? [],
     body: toBytes(call.body),
   };

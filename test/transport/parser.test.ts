@@ -14,7 +14,7 @@ import {
 } from "./support.ts";
 
 const routes = [
-  get("/", ({ query, headers }) => text(`<got ${query} from ${headers.host}>`)),
+  get("/", ({ query, headers }) => text(`<got ${query} from ${headers.host ?? ""}>`)),
   post("/", (request) => text(`<posted ${bodyText(request)}>`)),
 ];
 
