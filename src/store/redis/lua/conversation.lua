@@ -1,6 +1,6 @@
--- Reads the conversation of one user in one channel with its whole newest message, after changing it
--- if the caller asks for a change. The state is never changed in large groups or in channels without
--- messages.
+-- Reads the conversation of one user in one channel with its whole newest message, after changing
+-- it if the caller asks for a change. The state is never changed in large groups or in channels
+-- without messages.
 --
 -- KEYS   1  head
 --        2  log

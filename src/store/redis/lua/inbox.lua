@@ -75,8 +75,8 @@ local function drop_oldest(inbox, sender)
 end
 
 -- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users: the
--- oldest copy of all, or the oldest one in `order`. Drops a copy of `victim` instead if there is none.
--- Returns the number of dropped copies.
+-- oldest copy of all, or the oldest one in `order`. Drops a copy of `victim` instead if there is
+-- none. Returns the number of dropped copies.
 local function drop_backend(inbox, victim)
   local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1][1]
   local seq, prefix = string.match(oldest, '^%d+'), order_prefix('')

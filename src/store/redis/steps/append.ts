@@ -54,7 +54,7 @@ export class Appends {
     this.#ports = ports;
   }
 
-  /** May throw `overloaded` or `unavailable`, and `bad_request` if `expire` is invalid. */
+  /** Queues a message. May throw `overloaded`, `unavailable`, or `bad_request` for `expire`. */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     if (this.#bytes >= MAX_PENDING_BYTES) throw new BrokerError("overloaded");
     this.#ports.link.admit();
