@@ -32,7 +32,7 @@ export interface MoveSource {
   readonly id: string;
   readonly tables: Tables;
   readonly lastMessageId: number;
-  /** `number` is the number of the channel. Returns `undefined` if no stream is stored. */
+  /** Returns the stream of a message, if it is stored. `number` is the channel's number. */
   stream(number: number, message: Message): SourceStream | undefined;
   close(): Promise<void>;
 }

@@ -27,7 +27,7 @@ export interface EmbeddedStats {
 }
 
 export interface EmbeddedStore extends Store {
-  /** All figures are 0 while the store is not running. */
+  /** Returns figures, all 0 while the store is not running. */
   stats(): EmbeddedStats;
   /** Removes expired data. Resolves to the number of removed messages. */
   sweep(): Promise<number>;

@@ -136,7 +136,7 @@ export class FolderLock {
     }, COMMITTED);
   }
 
-  /** Must be called after a `release` that returned true. */
+  /** Records a clean stop. Must be called after a `release` that returned true. */
   markStopped(state: string): void {
     this.#heartbeat.stop(state);
   }

@@ -13,7 +13,7 @@ export class Frame {
   #start = 0;
   #end = 0;
 
-  /** A call to `begin` or `reserve` may replace the buffer. */
+  /** Returns the current buffer, which `begin` and `reserve` may replace. */
   get bytes(): Buffer {
     return this.#bytes;
   }

@@ -46,7 +46,7 @@ export class LogRows {
     this.#log = log;
   }
 
-  /** `records` must fit in one row (see `rowLength`). Must be called inside `commit`. */
+  /** Puts a row, inside `commit`. `records` must fit in one row (see `rowLength`). */
   put(number: number, first: number, records: readonly EncodedRecord[]): void {
     void this.#log.put(logKey(number, first), rowValue(records));
   }
@@ -163,7 +163,7 @@ export function rowOf(first: number, fast: Buffer): LogRow {
   return { first, last: first + countIn(value) - 1, value };
 }
 
-/** The copy stays valid after the next read. */
+/** Returns a copy that stays valid after the next read. */
 function copyOf(row: LogRow | undefined): LogRow | undefined {
   return row && { ...row, value: Buffer.from(row.value) };
 }

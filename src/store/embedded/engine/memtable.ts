@@ -321,7 +321,7 @@ type Records = readonly MemtableRecord[];
 
 const NO_RECORDS: Records = [];
 
-/** May change `records` in place, so only the returned list may be used afterwards. */
+/** Adds a record, maybe in place: only the returned list may be used afterwards. */
 function withRecord(records: Records, record: MemtableRecord): Records {
   if (records.length === 0) return [record];
   if (records.length < MAX_IMMUTABLE_LENGTH) return records.concat([record]);

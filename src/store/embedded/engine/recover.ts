@@ -153,7 +153,9 @@ function assertComplete(folder: string, position: StoredPosition, boot: string):
   if (size < offset) throw lostError(path, `has only ${size} bytes`, offset);
 }
 
-/** The command in the message makes a file of exactly `offset` bytes, which `recover` accepts. */
+/**
+ * Returns the error of lost data. The command in its message makes a file that `recover` accepts.
+ */
 function lostError(path: string, fault: string, offset: number): BrokerError {
   return new BrokerError("internal", {
     message: `The WAL file ${path} ${fault}, but the database refers to its byte ${offset}. Acknowledged messages that are only in this file would be lost, and their numbers would be assigned again. Restore the data folder from a copy, or run truncate -s ${offset} ${path} to accept the loss, and start again.`,

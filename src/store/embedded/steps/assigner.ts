@@ -224,7 +224,7 @@ export class MessageIds {
     this.#reserved = reservation;
   }
 
-  /** A reservation in a failed batch must be written again. */
+  /** Forgets the reservation of a failed batch, which must be written again. */
   invalidateReservation(): void {
     this.#reserved = 0;
   }

@@ -57,7 +57,7 @@ export interface CommandPorts {
   readonly inboxTtlMs: number;
 }
 
-/** Creates the step of a command and assigns its message id, in the order of the queue. */
+/** Creates the step of a command and assigns its id. Must be called in the order of the queue. */
 export function appendStep(
   draft: CommandDraft,
   ports: CommandPorts,
@@ -168,7 +168,7 @@ export function lastCommandId(tables: Pick<Tables, "meta">): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** Stores the facts about commands that must survive a restart, in their transaction. */
+/** Stores what must survive a restart. Must be called in the transaction of the commands. */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,
@@ -182,7 +182,7 @@ export function rememberCommands(
     if (draft.clientMsgNo !== "") dedupe.putCommand(message);
 }
 
-/** The message has no seq, because each inbox assigns its own. */
+/** Returns the message of a command, without a seq: each inbox assigns its own. */
 function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,

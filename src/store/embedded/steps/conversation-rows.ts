@@ -83,7 +83,7 @@ export class ConversationRows {
     }
   }
 
-  /** Puts the missing rows of a personal channel, in the commit of its row in `heads`. */
+  /** Puts the missing rows of a personal channel. Must be in the commit of its row in `heads`. */
   putChannel(key: ChannelKey): void {
     if (this.#unstoredKeys.has(key)) this.#putPeers(key);
   }
@@ -107,7 +107,7 @@ export class ConversationRows {
     }
   }
 
-  /** Puts the row of an expiring message that has a red dot, in the message's transaction. */
+  /** Puts the row of an expiring message with a red dot. Must be in the message's transaction. */
   putMessage(key: Buffer, { bytes, start }: MemtableRecord): void {
     if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
     const value = expiringValue(peekTimes(bytes, start));
@@ -245,12 +245,12 @@ export function lastChangeId(tables: Pick<Tables, "meta">): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** Stores the id of the last change, inside `transact`. */
+/** Stores the id of the last change. Must be called inside `transact`. */
 export function putLastChangeId(tables: Pick<Tables, "meta">, id: number): void {
   void tables.meta.put(LAST_CHANGE_ID, [VERSION, id]);
 }
 
-/** Stores a position, inside `transact`. */
+/** Stores a position. Must be called inside `transact`. */
 export function putPosition(
   tables: PositionTable,
   { uid, key }: { readonly uid: string; readonly key: ChannelKey },

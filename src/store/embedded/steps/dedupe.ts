@@ -218,7 +218,7 @@ export class DedupeIndex {
     return writeCommandKey(this.#key, command) > MAX_KEY_BYTES;
   }
 
-  /** Stores the entry of a command, inside `commit`. */
+  /** Stores the entry of a command. Must be called inside `commit`. */
   putCommand(command: DedupeKey & DedupeEntry): void {
     const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
     void this.#table(this.#generation).put(key, dedupeValue(command));

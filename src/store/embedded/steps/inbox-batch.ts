@@ -287,7 +287,7 @@ export class InboxBatch {
     }
   }
 
-  /** `copies` is the number of copies if this batch adds the command. */
+  /** Returns the copies left of a command. `copies` is their number if this batch adds it. */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);
     const existing = this.#remaining.get(name);

@@ -83,7 +83,7 @@ export function seqOfCopy(key: Buffer): number {
   return key.readUIntBE(key.length - SEQ_BYTES, SEQ_BYTES);
 }
 
-/** `sender` is "" if a backend sent the command. */
+/** Returns the value of a copy. `sender` is "" if a backend sent the command. */
 export function copyValue(command: Buffer, sender: string, arena: Arena): Buffer {
   const size = Buffer.byteLength(sender);
   const value = arena.allocate(SENDER_AT + size + command.length);

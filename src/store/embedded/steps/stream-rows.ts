@@ -42,7 +42,7 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /** Puts the new events of a stream, inside `commit`. A repetition changes nothing. */
+  /** Puts the new events of a stream. Must be called inside `commit`, and may be repeated. */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
@@ -83,7 +83,7 @@ export class StreamRows {
     for (const first of stream.parts) void streamParts.remove(partKey(key, first));
   }
 
-  /** Removes the rows of a stream, inside `commit`. `record` is the record of its message. */
+  /** Removes the rows of a stream, whose message is `record`. Must be called inside `commit`. */
   remove(number: number, record: Buffer): void {
     const { streams, streamTraces, streamNames, streamEnds } = this.#tables;
     const { key: channel, messageSeq, clientMsgNo } = decodeRecord(record).message;

@@ -57,7 +57,7 @@ export function createStreams(ports: StreamPorts): StreamStore {
       return call((assignments) => rules.cancel(name, assignments), 0);
     },
 
-    /** The call is accepted even if the memtable is full, because it frees memory. */
+    /** Interrupts silent streams, even if the memtable is full, because that frees memory. */
     async interruptStreams(silentMs) {
       if (rules.silentStreams(silentMs).length === 0) return 0;
       return call((assignments) => rules.interrupt(silentMs, assignments), 0);

@@ -109,7 +109,7 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
 
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
-  /** Must be called inside `persist` or `transact`. */
+  /** Puts the newest login. Must be called inside `persist` or `transact`. */
   put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
 }
 
