@@ -1,5 +1,5 @@
-// JSON-RPC as WuKongIM's clients speak it. Field names, their order and the omitted fields are those
-// of WuKongIM. Replies and pushes that WuKongIM does not have are not sent.
+// JSON-RPC as WuKongIM's clients speak it. Field names, their order and the omitted fields are
+// those of WuKongIM. Replies and pushes that WuKongIM does not have are not sent.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 import { type ChannelRef, type Message, type Passthrough, SYSTEM_UID } from "../../broker/model.ts";

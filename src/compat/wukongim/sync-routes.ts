@@ -27,7 +27,7 @@ export interface SyncPorts {
   readonly conversations: Conversations;
 }
 
-/** `isEndDataError` is true if the data of an end event says why the stream failed. */
+/** Creates the rows. `isEndDataError` is true if the data of an end says why the stream failed. */
 export function createSyncRoutes(ports: SyncPorts, isEndDataError: boolean): readonly ApiRoute[] {
   const toSyncedJson = syncedJsonWith(isEndDataError);
   return [
