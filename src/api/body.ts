@@ -184,7 +184,7 @@ export function queryReader<S extends Type.TObject>(
   };
 }
 
-/** Compiles the schema at the first call, because all schemas together would slow down the start. */
+/** Compiles the schema at the first call, because compiling all would slow down the start. */
 function validatorOf(schema: TSchema): () => Validator {
   let validator: Validator | undefined;
   return () => {

@@ -30,7 +30,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
       return jsonReply(JSON.stringify(nodes.map((node) => nodeJson(node, nowMs))));
     },
 
-    /** An empty `uid` means any client. */
+    /** Returns the address of a node for the client. An empty `uid` means any client. */
     async route({ uid = "" }: { readonly uid?: string }) {
       const node = requireNode(await cluster.nodes(), uid);
       return jsonReply(JSON.stringify(addressJson(node)));
@@ -99,7 +99,7 @@ function nodeJson(node: NodeInfo, nowMs: number) {
   };
 }
 
-/** An address without a scheme means `ws://host:port`. */
+/** Returns an address as JSON. One without a scheme means `ws://host:port`. */
 function addressJson({ clientAddress: address }: NodeInfo) {
   const isSecure = address.startsWith("wss://");
   const hasScheme = address === "" || address.startsWith("ws://");

@@ -3,7 +3,7 @@
 
 const EXTENDED = /^utf-8'[A-Za-z0-9-]*'((?:[A-Za-z0-9!#$&+.^_`|~-]|%[0-9A-Fa-f]{2})*)$/i;
 
-/** Returns the text of a value such as `UTF-8''jos%C3%A9`, `undefined` if the value is not valid. */
+/** Returns the text of a value such as `UTF-8''jos%C3%A9`, `undefined` if it is not valid. */
 export function decodeExtended(value: string): string | undefined {
   const [, encoded] = EXTENDED.exec(value) ?? [];
   if (encoded === undefined) return undefined;
@@ -14,7 +14,7 @@ export function decodeExtended(value: string): string | undefined {
   }
 }
 
-/** Returns true if a plain header carries the text unchanged: printable ASCII, no spaces at the ends. */
+/** Returns true if a plain header carries the text unchanged: printable ASCII, no outer spaces. */
 export function fitsHeader(text: string): boolean {
   return /^[!-~](?:[ -~]*[!-~])?$/.test(text);
 }

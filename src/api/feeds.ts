@@ -92,7 +92,7 @@ class StreamFeed implements HttpStream, StreamSink {
     this.#onClosed = onClosed;
   }
 
-  /** Must be called before the transport calls `opened`. */
+  /** Sets the subscription. Must be called before the transport calls `opened`. */
   attach(subscription: FollowHandle): void {
     this.#subscription = subscription;
   }

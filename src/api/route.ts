@@ -27,7 +27,7 @@ export const DONE: Success = { description: "Success", body: statusBody };
 
 interface RowDocs {
   readonly path: string;
-  /** Operation id in the OpenAPI document, which becomes the name of a method in generated clients. */
+  /** Operation id in the OpenAPI document, the name of a method in generated clients. */
   readonly operation: string;
   readonly access: Access;
   readonly tag: string;

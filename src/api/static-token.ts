@@ -1,5 +1,5 @@
-// The static API token. Limits guesses by client network: after too many wrong tokens, the tokens of
-// a network are checked slowly until the right one comes from it. Each node counts by itself.
+// The static API token. Limits guesses by client network: after too many wrong tokens, the tokens
+// of a network are checked slowly until the right one comes from it. Each node counts by itself.
 
 import { SlowTurns } from "../broker/slow-turns.ts";
 import { hashesEqual, hashToken } from "../broker/tokens.ts";
