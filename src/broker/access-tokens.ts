@@ -74,7 +74,9 @@ export class AccessTokens {
   }
 }
 
-/** The HMAC's key is the token, so a reader of the store cannot test passwords against the HMAC. */
+/**
+ * Returns the text to store. The token is the HMAC's key, so that a reader cannot test passwords.
+ */
 function ownerText(token: string, { account, fingerprint }: AccountIdentity): string {
   const mac = createHmac("sha256", token).update(fingerprint);
   return `${mac.digest("base64url")}\n${account.username}`;

@@ -70,7 +70,7 @@ export interface Channels {
     others?: "refuse" | "skip",
   ): Promise<void>;
   state(channel: ChannelRef): Promise<ChannelState>;
-  /** Every page costs a read of the whole list. */
+  /** Returns a page of uids. Each page costs a read of the whole list. */
   uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /** Throws `channel_not_found` or `channel_disbanded`. */

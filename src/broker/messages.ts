@@ -185,7 +185,7 @@ function queueOf(origin: string | undefined, { key }: MessageDraft): string | un
   return origin === undefined ? undefined : `${origin} ${key}`;
 }
 
-/** Throws if the message is not valid. Returns true if it is a command. */
+/** Returns true if the message is a command. Throws if it is not valid. */
 function checkMessage(input: SendInput, rules: MessageRules): boolean {
   assertId(input.fromUid, "from_uid");
   assertId(input.channel.id, "channel_id");

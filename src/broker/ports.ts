@@ -139,7 +139,9 @@ export interface ChannelStore {
    * does not exist or is disbanded. A user's lists need no channel record.
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
-  /** All sizes are 0 for a group that does not exist. A user's lists need no channel record. */
+  /**
+   * Returns the sizes, 0 for a group that does not exist. A user's lists need no channel record.
+   */
   channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
   /** Returns all uids on the list, in no particular order. */
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
@@ -311,8 +313,8 @@ export interface InboxStore {
    * retry of a command too.
    *
    * A full inbox loses the oldest copy of the sender with the most copies. All drafts without an
-   * `origin` have one sender, the backends, whose copies are not removed for a user's. A user has at
-   * most a tenth of another user's inbox. If the only recipient's inbox has no room for a user's
+   * `origin` have one sender, the backends, whose copies are not removed for a user's. A user has
+   * at most a tenth of another user's inbox. If the only recipient's inbox has no room for a user's
    * command, it throws `overloaded`. If one of several recipients' has none, the user's oldest copy
    * there is removed, or, if only copies of backends could be removed, that recipient gets no copy.
    */
@@ -914,15 +916,15 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /** Sets the listener and the handler for missed events. Called once, before `start`. */
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
-   * When the promise resolves, this node receives every event published under `topics` from then
-   * on. A second call for the same topic has no further effect. A call with many topics costs less
-   * than many calls.
+   * Subscribes to topics. When it resolves, this node receives every event published under them
+   * from then on. A second call for the same topic has no further effect. A call with many topics
+   * costs less than many calls.
    */
   listen(...topics: readonly Topic[]): Promise<void>;
   /**
-   * The first half of `listen`. When it resolves, this node receives every event published from
-   * then on, but the events may reach the listener only after `listen` has resolved. Resolves with
-   * true if they reach it already, so that `listen` has nothing left to do.
+   * Does the first half of `listen`. When it resolves, this node receives every event published
+   * from then on, but the events may reach the listener only after `listen` has resolved. Resolves
+   * with true if they reach it already, so that `listen` has nothing left to do.
    */
   subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */

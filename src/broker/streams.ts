@@ -45,7 +45,9 @@ export interface Streams {
    * `stream_unknown`, `bad_id`, `bad_request`, `overloaded`, `disk_full` or `unavailable`.
    */
   cancel(uid: string, channel: ChannelRef, clientMsgNo: string): Promise<StreamState>;
-  /** The caller must check the permission. Throws `stream_unknown`, `bad_id` or `unavailable`. */
+  /**
+   * Reads a stream without a check of permission. Throws `stream_unknown`, `bad_id`, `unavailable`.
+   */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
   start(): void;
   close(): Promise<void>;
