@@ -21,8 +21,8 @@ export interface Content {
 }
 
 /**
- * What `send` sends: a string as a text message, an object with an integer `type` as JSON, and bytes
- * unchanged.
+ * What `send` sends: a string as a text message, an object with an integer `type` as JSON, and
+ * bytes unchanged.
  */
 export type Sendable = string | Content | { readonly type: number } | ArrayBuffer | ArrayBufferView;
 
@@ -83,8 +83,8 @@ export interface ReceivedMessage {
    */
   readonly content: Content | undefined;
   /**
-   * The stream that the message started, if any, as it was known on receipt. `client.stream(message)`
-   * follows it.
+   * The stream that the message started, if any, as it was known on receipt.
+   * `client.stream(message)` follows it.
    */
   readonly stream: Stream | undefined;
 }
@@ -138,8 +138,8 @@ export interface LiveStream extends AsyncIterable<string> {
   /** Calls `listener` after each change. Returns a function that ends this. */
   readonly subscribe: (listener: () => unknown) => () => void;
   /**
-   * Resolves when the stream ends. Rejects if the client cannot follow it, for example with `closed`
-   * when the client is closed.
+   * Resolves when the stream ends. Rejects if the client cannot follow it, for example with
+   * `closed` when the client is closed.
    */
   readonly finished: Promise<Stream>;
   /**
@@ -287,14 +287,14 @@ export interface Client {
   ready(): Promise<void>;
   /**
    * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
-   * server has acknowledged the message. Messages wait while the client is offline, and are sent again
-   * after a lost connection without creating a duplicate. Messages to one channel keep their order.
-   * Rejects with an error such as `queue_full` or the server's refusal.
+   * server has acknowledged the message. Messages wait while the client is offline, and are sent
+   * again after a lost connection without creating a duplicate. Messages to one channel keep their
+   * order. Rejects with an error such as `queue_full` or the server's refusal.
    */
   send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
   /** Returns messages of a channel's history: the newest 50 by default. */
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
-  /** Follows a stream, active or ended. The client asks the server for a stream it does not know. */
+  /** Follows a stream, active or ended. The client asks the server for one it does not know. */
   stream(target: StreamTarget): LiveStream;
   /** Stops a stream. Resolves with its final state: `cancelled`, unless it had already ended. */
   cancel(target: StreamTarget): Promise<StreamState>;

@@ -62,7 +62,7 @@ export class Commands {
     }
   }
 
-  /** Must be called after the first handler was added, because commands wait for a handler. */
+  /** Starts the handling. Must be called after the first handler was added. */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }

@@ -161,7 +161,7 @@ export class Connection {
     drop(socket);
   }
 
-  /** An exception of the socket's class must not reach the caller, which may be a timer. */
+  /** Sends a frame. Never throws: the caller may be a timer. */
   #write(frame: Uint8Array): void {
     try {
       this.#ports.socket.send(frame);

@@ -256,7 +256,7 @@ export class Connector {
     return true;
   }
 
-  /** The error has the code of the `kicked` event and the text of the refused CONNECT, if any. */
+  /** Returns an error with the code of the `kicked` event and the text of a refused CONNECT. */
   #kicked({ code, error: refusal }: ConnectionEnd): void {
     const kicked = kickedEventOf(code);
     const { message } = refusal ?? kicked;
@@ -285,7 +285,9 @@ export class Connector {
     this.#connectAfter(atOnce ? 0 : delayMs);
   }
 
-  /** A restarting server refuses connections for a second or two, so the first delays are short. */
+  /**
+   * Connects after a delay, short at first because a restarting server refuses for a second or two.
+   */
   #retryRefused(): void {
     if (this.#status === "closed") return; // a handler closed the client
     const delayMs = refusedDelayMs(this.#refusals, this.#ports.settings.reconnect);

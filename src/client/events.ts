@@ -27,7 +27,7 @@ export class Events {
   };
   #isClosed = false;
 
-  /** A handler added twice is called twice. Throws `bad_option`. */
+  /** Adds a handler. One that is added twice is called twice. Throws `bad_option`. */
   on<E extends EventName>(event: E, handler: Handler<ClientEvents[E]>): () => void {
     checkName("on", event, Object.keys(this.#handlers).join(" "));
     if (typeof handler !== "function")
@@ -49,7 +49,7 @@ export class Events {
     for (const handler of this.handlers(event)) this.call(handler, value, event);
   }
 
-  /** From now on only `status`, `kicked` and `error` events are delivered. */
+  /** Stops the delivery of all events except `status`, `kicked` and `error`. */
   close(): void {
     this.#isClosed = true;
   }

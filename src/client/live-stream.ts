@@ -67,7 +67,9 @@ export class FollowedText implements LiveStream {
     return this.pieces();
   }
 
-  /** Not a generator: the `return` of a generator waits for the pending `next`. */
+  /**
+   * Yields the text in pieces. Not a generator, whose `return` would wait for the pending `next`.
+   */
   pieces(from: "start" | "now" = "start"): AsyncIterableIterator<string> {
     const returned = deferred();
     let isReturned = false;

@@ -152,7 +152,7 @@ export class Background {
     }
   };
 
-  /** `maxFramesPerSecond` is 0 if the server has no limit. */
+  /** Starts on a connection. `maxFramesPerSecond` is 0 if the server has no limit. */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
@@ -166,7 +166,7 @@ export class Background {
     for (const turn of queue) turn.reject(new JindouError("connection_lost"));
   }
 
-  /** History requests come last, because their replies can be long. */
+  /** Resolves when the request may be sent. History comes last, because its replies can be long. */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
     if (isHistory) this.#queue.push(turn);

@@ -110,12 +110,12 @@ export class Sequencer {
     if (isFull || firstOwnSeq > (this.#cursor ?? firstOwnSeq)) this.setHead(messageSeq);
   }
 
-  /** If there is no cursor, buffers all messages until `release`. */
+  /** Buffers all messages until `release` if there is no cursor. */
   hold(): void {
     this.#isHeld = this.#cursor === undefined;
   }
 
-  /** Without `afterSeq`, delivery starts with the first buffered message. */
+  /** Starts the delivery after `afterSeq`, or without it with the first buffered message. */
   release(afterSeq: number | undefined): void {
     this.#isHeld = false;
     this.#cursor ??= afterSeq;

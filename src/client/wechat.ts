@@ -1,5 +1,5 @@
-// Entry `jindou-client/wechat`: a WebSocket class for WeChat mini programs, over `wx.connectSocket`.
-// Bundles that do not import it do not contain it.
+// Entry `jindou-client/wechat`: a WebSocket class for WeChat mini programs, over
+// `wx.connectSocket`. Bundles that do not import it do not contain it.
 
 import type { SocketConstructor, SocketLike } from "./socket.ts";
 
