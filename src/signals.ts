@@ -37,7 +37,7 @@ export function onStopSignal(handler: (signal: StopSignal) => void): void {
   handleStop = handler;
 }
 
-/** Returns true if the command is `start`, without the modules that parse the command line. */
+/** Returns true for the command `start`. Does not load the modules that parse the command line. */
 function isNode(): boolean {
   const argv = process.argv.slice(2);
   if (Object.hasOwn(CLIENT_COMMANDS, argv[0] ?? "")) return false;

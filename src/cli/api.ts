@@ -1,5 +1,5 @@
-// Calls the HTTP API of a running node. State: the credential, and the access token that a login with
-// the manager's password has returned.
+// Calls the HTTP API of a running node. State: the credential, and the access token that a login
+// with the manager's password has returned.
 
 import { request } from "node:http";
 import { request as requestWithTls } from "node:https";

@@ -1,5 +1,5 @@
-// Shows messages and channels as text on one line. Texts of users are made safe for a terminal. Only
-// pure functions.
+// Shows messages and channels as text on one line. Texts of users are made safe for a terminal.
+// Only pure functions.
 
 import { printable } from "../lib/printable.ts";
 
