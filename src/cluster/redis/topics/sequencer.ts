@@ -56,7 +56,7 @@ export class Sequencer {
    * publication is missing, and later ones are buffered. `catching-up`: the store is read.
    */
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
-  /** True from the loss of the subscription until the topic is restored. Publications are buffered. */
+  /** True from the loss of the subscription until it is restored. Publications are buffered. */
   #isSuspended = false;
   #publicationSeq = 0;
   #movedAtMs = 0;
