@@ -1,5 +1,5 @@
-// Checks the entries of `client.allowedOrigins`. An entry that no browser sends would allow nothing,
-// which the operator would notice only in production.
+// Checks the entries of `client.allowedOrigins`. An entry that no browser sends would allow
+// nothing, which the operator would notice only in production.
 
 /** Origin that a browser sends for pages without one, such as local files and sandboxed frames. */
 export const NO_ORIGIN = "null";

@@ -85,7 +85,7 @@ export function configJson(config: Config): string {
   return `${JSON.stringify(maskSecrets(config), undefined, 2)}\n`;
 }
 
-/** Returns one line for each key: its value, with secrets masked, and where the value comes from. */
+/** Returns one line for each key: its value, with secrets masked, and where it comes from. */
 export function configText({ config, places }: SourcedConfig): string {
   const masked = maskSecrets(config);
   const lines = CONFIG_KEYS.map(({ name, path }) => {
