@@ -1,6 +1,7 @@
 // Queue of the clients whose frames must not delay those of others: clients of users who have spent
-// a part of their burst, and clients with a large first frame. Each turn of the event loop processes
-// a few of these frames, so that the burst of one user does not stop all others. Users take turns.
+// a part of their burst, and clients with a large first frame. Each turn of the event loop
+// processes a few of these frames, so that the burst of one user does not stop all others. Users
+// take turns.
 
 /** Work in frames, and milliseconds, after which the rest waits for the next turn. */
 const TURN_WORK = 40;
@@ -29,7 +30,7 @@ export class FrameTurns {
     return true;
   }
 
-  /** Must be called for each frame that was added when it no longer waits. */
+  /** Counts an added frame as no longer waiting. Must be called once for each. */
   remove(bytes: number): void {
     this.#bytes -= bytes;
   }

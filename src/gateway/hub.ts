@@ -64,7 +64,7 @@ export class Hub {
 
   readonly sessionsOf: SessionsOf = (uid) => this.#byUid.get(uid) ?? NOBODY;
 
-  /** Returns the work of delivering a message of the user to the sessions of this node, in frames. */
+  /** Returns the work of delivering a user's message to the sessions of this node, in frames. */
   deliveryWork(uid: string, channel: ChannelRef): number {
     if (channel.type === GROUP_CHANNEL)
       return this.#ports.groups.get(channel.id)?.deliveryWork ?? 0;
