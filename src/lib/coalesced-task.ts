@@ -9,7 +9,7 @@ export class CoalescedTask {
     this.#step = step;
   }
 
-  /** The promise settles with the first run that starts during or after this call. */
+  /** Runs the task. Settles with the first run that starts during or after this call. */
   run(): Promise<void> {
     if (this.#running === undefined) return this.#start();
     this.#next ??= this.#running.then(ignore, ignore).then(() => {

@@ -11,7 +11,7 @@ const table = new Uint32Array(256).map((_, byte) => {
   return crc;
 });
 
-/** Exported for a test. */
+/** Returns the checksum without zlib. Exported for a test. */
 export function crc32ByTable(data: Uint8Array, seed = 0): number {
   let crc = ~seed;
   // The index is at most 255, so the table has an entry for it.

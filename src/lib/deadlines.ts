@@ -1,5 +1,5 @@
-// Calls back for each item that is still waiting when its time is over. All items wait equally long,
-// so they become due in the order in which they were added, and one timer serves all of them.
+// Calls back for each item that is still waiting when its time is over. All items wait equally
+// long, so they become due in the order in which they were added, and one timer serves all of them.
 
 export class Deadlines<Item> {
   readonly #waitMs: number;

@@ -6,7 +6,7 @@ export interface Deferred<T = void> {
   readonly reject: (error: unknown) => void;
 }
 
-/** The rejection of the promise itself, but not of derived ones, counts as handled. */
+/** Creates a promise whose rejection, but not that of derived promises, counts as handled. */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;
   let reject: Deferred<T>["reject"] = () => undefined;

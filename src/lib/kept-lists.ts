@@ -45,7 +45,7 @@ export class KeptLists<Item> {
     }
   }
 
-  /** Must be called after the list of this key has changed. */
+  /** Drops the list of a key. Must be called after it has changed. */
   forget(key: string): void {
     const current = this.#reads.get(key);
     if (current !== undefined) current.hasChanged = true;
@@ -53,7 +53,7 @@ export class KeptLists<Item> {
     this.#drop(key);
   }
 
-  /** Must be called after a change that may concern every list. */
+  /** Drops all lists. Must be called after a change that may concern every list. */
   clear(): void {
     for (const read of this.#reads.values()) read.hasChanged = true;
     this.#reads.clear();

@@ -55,7 +55,7 @@ interface HashedPair {
 /** The last result of `hashOf`. A store looks up a pair in two filters and then adds it to one. */
 const hashed: HashedPair = { first: undefined, second: "", block: 0, bits: 0 };
 
-/** The result is overwritten by the next call. */
+/** Returns the hash of a pair, which the next call overwrites. */
 function hashOf(first: string, second: string): Readonly<HashedPair> {
   if (first === hashed.first && second === hashed.second) return hashed;
   let a = 0x811c9dc5;
