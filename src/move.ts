@@ -76,7 +76,9 @@ function reportOther(
 const ECHO_MS = 300;
 const FAILED = 1;
 
-/** The first signal ends the migration after the current page, a later one ends the process. */
+/**
+ * Handles signals. The first ends the migration after the current page, a later one the process.
+ */
 function stopOnce(migration: Migration): () => void {
   let stoppedAtMs: number | undefined;
   return () => {
