@@ -55,7 +55,7 @@ function chainOf(error: unknown): readonly unknown[] {
   return chain;
 }
 
-/** An error of ioredis for a Redis Cluster has its cause in `lastNodeError`. */
+/** Returns the cause, which an error of ioredis for a Redis Cluster has in `lastNodeError`. */
 function causeOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
     readonly cause?: unknown;

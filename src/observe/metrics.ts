@@ -35,7 +35,7 @@ export interface GatewayMetrics {
 }
 
 export interface ApiMetrics {
-  /** `route` is the pattern of the path: the path itself would create a series for each id. */
+  /** Counts a request. `route` is a pattern: the path itself would create a series for each id. */
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
