@@ -136,7 +136,7 @@ export type Operation =
 
 /** CONNECT of a client whose credential has not been checked yet. */
 export interface Greeting extends Omit<Extract<Operation, { readonly kind: "connect" }>, "resume"> {
-  /** Must be called once, after the credential was accepted. Throws FrameError. */
+  /** Returns the resume points. Must be called once, after the login. Throws FrameError. */
   accept(): readonly ResumePoint[];
 }
 
@@ -348,6 +348,6 @@ export interface Protocol {
   readonly name: string;
   /** Returns true if this is a first frame of the protocol. Used if no subprotocol was selected. */
   speaks(data: Uint8Array, isText: boolean): boolean;
-  /** Connections may share a codec that has no state. */
+  /** Returns a codec for a connection. Connections may share one that has no state. */
   open(): Codec;
 }

@@ -110,7 +110,7 @@ function readSend({ params, ref, limits }: MethodInput): Operation {
   };
 }
 
-/** Reads the fields of a send that both forms have. `absent` has the value of an absent `redDot`. */
+/** Reads the fields of a send in both forms. `absent` has the value of an absent `redDot`. */
 export function readMessage(
   params: Params,
   limits: MethodInput["limits"],

@@ -14,7 +14,7 @@ import type {
 import type { Push, Reply } from "../protocol.ts";
 import { errorObject } from "./errors.ts";
 
-/** `id` is the JSON text of the request's id. */
+/** Returns the response with a result. `id` is the JSON text of the request's id. */
 export function resultResponse(id: string, result: object): string {
   return `{"jsonrpc":"2.0","id":${id},"result":${JSON.stringify(result)}}`;
 }

@@ -87,7 +87,9 @@ function changeOf(change: ConversationChange): readonly Field[] {
   }
 }
 
-/** `instanceof Uint8Array` does not recognise bytes of another realm, such as a test runner's. */
+/**
+ * Returns true for a list. Bytes of another realm, as of a test runner, are not `instanceof` ours.
+ */
 function isList(field: Uint8Array | readonly Field[]): field is readonly Field[] {
   return Array.isArray(field);
 }

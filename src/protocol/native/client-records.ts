@@ -29,7 +29,7 @@ export interface ServerFrameContext {
   readonly uid: string;
 }
 
-/** The returned `channel` is the receiver's name for it, `message.channel` the sender's. */
+/** Reads a message. `channel` is the receiver's name for it, `message.channel` the sender's. */
 export function readMessage({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
   message: Message;
