@@ -1,6 +1,6 @@
-// The causes for which Redis cannot be used, each with the sentence for the operator: what is wrong,
-// and what to do. The only file that tells causes apart by the texts and codes of Redis, of TLS and
-// of the network. Pure.
+// The causes for which Redis cannot be used, each with the sentence for the operator: what is
+// wrong, and what to do. The only file that tells causes apart by the texts and codes of Redis, of
+// TLS and of the network. Pure.
 
 export interface Cause {
   /** Matches the text of an error reply, or the code and the message of another error. */
