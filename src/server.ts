@@ -20,7 +20,7 @@ const CLOSE_STORE_MS = 5000;
 const LAST_REPLIES_MS = 5;
 
 interface Server {
-  /** Rejects with a message for the operator. */
+  /** Starts the node. Rejects with a message for the operator. */
   start(): Promise<{
     readonly apiPort: number;
     readonly clientPort: number;
