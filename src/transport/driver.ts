@@ -88,7 +88,10 @@ export interface DriverResponse {
   cork(step: () => void): unknown;
   /** Called if the connection closes before the end of the response. */
   onAborted(handler: () => void): unknown;
-  /** `chunk` is valid only during the call. Called with `isLast` once, if the body is complete. */
+  /**
+   * Passes the body to `handler`, `isLast` once if it is complete. `chunk` is valid only in the
+   * call.
+   */
   onData(handler: (chunk: ArrayBuffer | Uint8Array, isLast: boolean) => void): unknown;
   /** Called when there is room again after `write` returned false. */
   onWritable(handler: (offset: number) => boolean): unknown;
@@ -135,7 +138,7 @@ export interface SocketBehaviour<Data> {
   readonly idleTimeoutS: number;
   upgrade(res: DriverResponse, req: DriverRequest, context: UpgradeContext): void;
   open(socket: DriverSocket<Data>): void;
-  /** `data` is valid only during the call. */
+  /** Handles a frame. `data` is valid only during the call. */
   message(socket: DriverSocket<Data>, data: ArrayBuffer | Uint8Array, isBinary: boolean): void;
   drain(socket: DriverSocket<Data>): void;
   ping(socket: DriverSocket<Data>, data: { readonly byteLength: number }): void;

@@ -20,7 +20,7 @@ interface DriverChoice {
 const COST =
   "The portable transport is used instead, which needs up to 2 times the processor time for a message to a group of 1,000 clients and about 2.5 times for a stored POST.";
 
-/** Rejects with an explanation for the operator if `uws` is required and does not load. */
+/** Loads the driver. Rejects with an explanation for the operator if `uws` does not load. */
 export async function chooseDriver({
   driver,
   maxHeadBytes,

@@ -61,7 +61,8 @@ export class HttpCall implements HttpRequest {
   #remoteAddress: string | undefined;
   /**
    * `due` or `deferred` if the connection sent a PROXY header. The reply is then written in a later
-   * turn and closes the connection: a client could choose its address in a second such header.
+   * turn and closes the connection, because uWebSockets.js would accept another such header, and
+   * with it another address, before the next request.
    */
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;

@@ -6,8 +6,8 @@ import type { DriverResponse } from "./driver.ts";
 import type { HttpReply } from "./types.ts";
 
 /**
- * Writes a whole reply. The response must not be touched afterwards. `keepAlive` is the value of the
- * header Keep-Alive if the connection is kept.
+ * Writes a whole reply. The response must not be touched afterwards. `keepAlive` is the value of
+ * the header Keep-Alive if the connection is kept.
  */
 export type WriteReply = (res: DriverResponse, reply: HttpReply, keepAlive?: string) => void;
 

@@ -5,7 +5,7 @@ import type { Driver, HeadProblem, TlsFiles } from "./driver.ts";
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
-/** One HTTP call. All fields except `remoteAddress` and `isProxied` may be read after an `await`. */
+/** One HTTP call. Only `remoteAddress` and `isProxied` must be read before an `await`. */
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;
@@ -17,7 +17,7 @@ export interface HttpRequest {
   readonly remoteAddress: string;
   /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
   readonly isProxied: boolean;
-  /** Those headers named by the endpoint and the route that the request has and that are not empty. */
+  /** Headers named by the endpoint and the route that the request has and that are not empty. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];

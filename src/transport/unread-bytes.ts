@@ -44,7 +44,7 @@ export class UnreadBytes {
     this.#ignoredBytes = limits.perUser * IGNORED_SHARE;
   }
 
-  /** Records a change of a connection's unread bytes. Connections are cut at the end of the turn. */
+  /** Records a change of a connection's unread bytes. Cuts connections at the end of the turn. */
   changed(reader: UnreadReader, before: number, after: number): void {
     this.#total += after - before;
     const { owner } = reader;

@@ -190,7 +190,7 @@ export class PortableResponse implements DriverResponse {
     if (isLast) this.#owner.bodyDelivered();
   }
 
-  /** Throws if a header is invalid. */
+  /** Sends the head. Throws if a header is invalid. */
   #sendHead(): void {
     if (!this.#res.headersSent) this.#res.writeHead(this.#status, this.#reason, this.#headers);
   }
