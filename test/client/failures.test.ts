@@ -107,7 +107,7 @@ t.test("a socket class whose `send` throws ends its connection only", async (t) 
   }
 });
 
-t.test("a refused address is named after the first failure", async (t) => {
+t.test("the first error names an address that refuses the connection", async (t) => {
   const client = connect({ url: "ws://127.0.0.1:1", uid: "amy", reconnect: { minMs: 600_000 } });
   t.teardown(() => client.close());
   const error = await new Promise<JindouError>((resolve) => client.on("error", resolve));

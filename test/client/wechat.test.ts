@@ -52,7 +52,7 @@ t.test("a mini program talks, and reconnects after a lost connection", async (t)
   await Promise.all([amy.close(), ben.close()]);
 });
 
-t.test("a connection that `wx` cannot open is an error event at once", async (t) => {
+t.test("a connection that `wx` cannot open is reported as an error event at once", async (t) => {
   const client = connect({
     ...{ url: "ws://127.0.0.1:1", uid: "amy", webSocket: wechatSocket(wx) },
     ...{ timeouts: { connectMs: 600_000 }, reconnect: { minMs: 600_000 } },
