@@ -98,8 +98,8 @@ export function createConversationLists(
   }
 
   /**
-   * Splits channels into one piece per call, which has a single part on a Redis Cluster. The
-   * channels of a part have the same base.
+   * Splits channels into one piece per call. Each part of a piece has channels with the same base.
+   * On a Redis Cluster a piece has a single part.
    */
   async function piecesOf(
     keys: readonly ChannelKey[],
