@@ -94,9 +94,9 @@ const SEND_REF: Ref = 2 ** 37;
 const FLAGS_UNIT = 2 ** 32;
 
 /**
- * For each close reason, the reason code in DISCONNECT, or in CONNACK before the login, 0 for
- * neither packet. Clients do not reconnect after either, as they should after most of these
- * reasons. After `replaced` and `goodbye` they need none.
+ * For each close reason, the reason code in DISCONNECT, or in CONNACK if CONNACK was not sent yet.
+ * 0 means that neither is sent. Clients do not reconnect after either packet, but they should
+ * reconnect after most of these reasons. After `replaced` and `goodbye`, they need no packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
