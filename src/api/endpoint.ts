@@ -104,8 +104,8 @@ const PREFLIGHT: HttpReply = Object.freeze({
 });
 
 /**
- * Rejects a method, except a preflight request for a stream, after which a browser sends a viewer's
- * token in a header.
+ * Rejects a method, except a preflight request for a stream. Without a reply to it, a browser does
+ * not send a viewer's token in a header.
  */
 function refuseMethod(request: HttpRequest, allow: string): HttpReply {
   const isStream = request.path.startsWith("/stream/");

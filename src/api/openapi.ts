@@ -96,8 +96,8 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
 const DATA_KEYWORDS = new Set(["examples", "default", "enum"]);
 
 /**
- * Moves each schema with a title to `schemas` and replaces it with a reference, beside which the
- * description of an enumeration stays.
+ * Replaces each schema that has a title with a reference, and adds the schema to `schemas`. The
+ * description of an enumeration stays beside the reference.
  */
 function withReferences(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
