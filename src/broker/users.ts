@@ -19,8 +19,8 @@ import { connectionNumber } from "./session-names.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 /**
- * Users. A call that changes sessions throws `unavailable` if a node could not be notified.
- * Repeating the call notifies all nodes again.
+ * Use cases about users. A call that changes sessions throws `unavailable` if a node could not be
+ * notified. Repeating the call notifies all nodes again.
  */
 export interface Users {
   /**
