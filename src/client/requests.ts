@@ -108,7 +108,7 @@ export class Calls {
 const MAX_IN_FLIGHT = 8;
 const PACE_REQUESTS = 16;
 /**
- * Pause after `PACE_REQUESTS` requests, in milliseconds multiplied by the server's limit of frames
+ * Pause in milliseconds after `PACE_REQUESTS` requests, multiplied by the server's limit of frames
  * per second. It leaves half of the limit to other requests.
  */
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
