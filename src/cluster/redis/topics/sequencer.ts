@@ -258,7 +258,7 @@ export class Sequencer {
 
   /**
    * Returns true if the publication was not delivered. On a Redis Cluster, the position may pass an
-   * unstored message before it arrives, which its id shows.
+   * unstored message before it arrives. Such a message is recognised by its id.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
