@@ -22,8 +22,8 @@ const WINDOWS_PATH = /^[A-Za-z]:|^[^/]*\\[^/]*$/;
 interface CleanText {
   readonly text: string;
   /**
-   * Why the text is rejected, as a sentence without its subject and without the value. `undefined`
-   * if it is accepted.
+   * Why the text is rejected, as the rest of a sentence that begins with the name of the setting.
+   * Never quotes the value. `undefined` if the text is accepted.
    */
   readonly fault: string | undefined;
 }
