@@ -264,8 +264,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the events withheld before the stream's first event, then what the client lacks of
-   * `snapshot`, which is `undefined` if the stream was removed.
+   * Pushes the withheld events that arrived before the stream's first withheld event, then the part
+   * of `snapshot` that the client lacks. `snapshot` is `undefined` if the stream was removed.
    */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const events = this.#events ?? [];

@@ -82,8 +82,9 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session live. In channels with missed messages (`missedPersonal` for personal ones), it
-   * goes live after they were pushed, in others at once. `streamKeys` are those of `JoinState`.
+   * Makes a session live. In a channel with missed messages, the session goes live after they were
+   * pushed, and in others at once. `missedPersonal` are personal channels with missed messages.
+   * `streamKeys` are those of `JoinState`.
    */
   async connect(
     session: Session,

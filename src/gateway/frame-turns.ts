@@ -3,7 +3,7 @@
 // processes a few of these frames, so that the burst of one user does not stop all others. Users
 // take turns.
 
-/** Work in frames, and milliseconds, after which the rest waits for the next turn. */
+/** Maximum work (in frames) and time of one turn. The rest waits for the next turn. */
 const TURN_WORK = 40;
 const TURN_MS = 1;
 const MAX_BYTES = 64 * 1024 * 1024;

@@ -139,8 +139,8 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 }
 
 /**
- * Returns true if the copy may be pushed now, and records it. In an empty inbox, the first copy is
- * the next one, unless copies may have been lost.
+ * Returns true if the copy may be pushed now, and records it. If the inbox was empty, the first
+ * copy counts as the next one, unless copies may have been lost.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;

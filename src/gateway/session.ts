@@ -119,8 +119,8 @@ export class Session {
   /** `inboxSeq` up to which the session has all stored commands. It may have later ones as well. */
   inboxSeq = 0;
   /**
-   * Range of the copies that arrived live, from the last seq read from the inbox, or from 0 if
-   * copies may have been lost. `undefined` if the next copy may have any seq.
+   * Range of the copies that arrived live. It begins with the last seq read from the inbox, if any,
+   * or with 0 if copies may have been lost. `undefined` if the next copy may have any seq.
    */
   inboxLive: LiveRange | undefined;
   reads: Reads | undefined;
