@@ -179,8 +179,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * Drops a peer with too many unread bytes, after the driver's code on the stack has returned. The
-   * driver's own limit is exceeded only by pongs, whose peer reads nothing.
+   * Drops a peer with too many unread bytes, once the driver's code on the stack has returned. Only
+   * pongs can exceed the driver's limit: the peer has sent pings without reading the pongs.
    */
   drop(): void {
     this.#count(0);
