@@ -96,7 +96,23 @@ function isReply(value: unknown): boolean {
   );
 }
 
+export interface ContentRules {
+  readonly maxPayloadBytes: number;
+  readonly contentValidation: ContentValidation;
+}
+
 const decoder = new TextDecoder();
+
+/** Checks a payload and returns its `type`. Throws `too_large` or `bad_payload`. */
+export function checkPayload(payload: Uint8Array, rules: ContentRules): number {
+  const { maxPayloadBytes, contentValidation } = rules;
+  if (payload.length > maxPayloadBytes)
+    throw new BrokerError("too_large", {
+      message: `payload must be at most ${maxPayloadBytes} bytes long`,
+      details: [{ path: "payload", message: "is too large" }],
+    });
+  return contentType(payload, contentValidation);
+}
 
 /** Returns the payload's `type`, 0 if it has none. Throws `bad_payload` if `validation` fails. */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {

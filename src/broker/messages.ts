@@ -3,7 +3,7 @@
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
-import { COMMAND_TYPE, type ContentValidation, contentType } from "./content.ts";
+import { COMMAND_TYPE, type ContentRules, checkPayload } from "./content.ts";
 import { BrokerError, type SendRefusal } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
 import { findMessages, type MessageQuery } from "./message-lookup.ts";
@@ -51,10 +51,8 @@ export interface SendInput {
   readonly copyLimit?: CopyLimit | undefined;
 }
 
-interface MessageRules extends SendTerms {
-  readonly maxPayloadBytes: number;
+interface MessageRules extends SendTerms, ContentRules {
   readonly historyLimit: number;
-  readonly contentValidation: ContentValidation;
 }
 
 export interface SendResult {
@@ -194,12 +192,7 @@ function checkMessage(input: SendInput, rules: MessageRules): boolean {
   if (input.tagKey !== undefined) assertLabel(input.tagKey, "tag_key");
   if (input.passthrough?.topic) assertLabel(input.passthrough.topic, "topic");
   for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
-  if (input.payload.length > rules.maxPayloadBytes)
-    throw new BrokerError("too_large", {
-      message: `payload must be at most ${rules.maxPayloadBytes} bytes long`,
-      details: [{ path: "payload", message: "is too large" }],
-    });
-  const type = contentType(input.payload, rules.contentValidation);
+  const type = checkPayload(input.payload, rules);
   const isCommand = type === COMMAND_TYPE || input.header.syncOnce;
   if (input.subscribers !== undefined && !isCommand)
     throw new BrokerError("bad_request", {

@@ -114,7 +114,10 @@ export interface Message {
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
-  /** For the message of a stream, this is `{"type":1,"content":<the text so far>}`. */
+  /**
+   * The message of a stream has `{"type":1,"content":<the text so far>}`, unless its producer chose
+   * another payload.
+   */
   readonly payload: Uint8Array;
   readonly stream: StreamSnapshot | undefined;
 }
@@ -177,6 +180,8 @@ export interface ChannelEvent {
   readonly timestampMs: number;
   /** `undefined` outside a stream: the event is then not stored, only pushed to online users. */
   readonly stream: StreamPlace | undefined;
+  /** Start of the stream. Only for an event that was derived from a snapshot. */
+  readonly start?: Pick<StreamSnapshot, "messageId" | "startId">;
 }
 
 export interface StreamNote {
@@ -211,6 +216,15 @@ export interface StreamSnapshot {
 
 export function streamPayload(text: string): Uint8Array {
   return encodeUtf8(JSON.stringify({ type: 1, content: text }));
+}
+
+const NO_TEXT = streamPayload("");
+
+/** Returns true if this is the payload of a stream without text. */
+export function isEmptyStreamPayload(payload: Uint8Array): boolean {
+  return (
+    payload.length === NO_TEXT.length && payload.every((byte, index) => byte === NO_TEXT[index])
+  );
 }
 
 // --- Commands and conversations ------------------------------------------------------------------

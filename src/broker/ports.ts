@@ -438,6 +438,13 @@ export interface StreamDraft {
   readonly timestampMs: number | undefined;
   /** True if a start ends the channel's active stream as `cancelled`, in the same atomic step. */
   readonly force: boolean;
+  /**
+   * Payload of the stream's message, which then does not contain the text. Only for a start. If
+   * `undefined`, the payload is `streamPayload` of the text. Must not be `streamPayload("")`.
+   */
+  readonly payload?: Uint8Array | undefined;
+  /** True if an end cancels the stream: its state is then `cancelled` instead of `closed`. */
+  readonly isCancel?: boolean | undefined;
 }
 
 /**

@@ -94,13 +94,14 @@ function pieceOf(
     readonly givenId: string | undefined;
   },
 ): ChannelEvent {
-  const { key, channel, fromUid, clientMsgNo, messageSeq } = snapshot;
+  const { key, channel, fromUid, clientMsgNo, messageId, messageSeq, startId } = snapshot;
   const { type, data, place, givenId } = piece;
   return {
     ...{ key, channel, fromUid, clientMsgNo, type, data },
     eventId: givenId ?? String(place.index),
     ...(givenId !== undefined && { hasGivenId: true }),
-    timestampMs: messageTimeMs(snapshot.messageId),
+    ...(startId !== undefined && { start: { messageId, startId } }),
+    timestampMs: messageTimeMs(messageId),
     stream: { messageSeq, ...place },
   };
 }

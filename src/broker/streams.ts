@@ -2,11 +2,13 @@
 // session; decisions: Messages and events]. The store decides the next state of a stream.
 
 import { nearest } from "../lib/nearest.ts";
+import { COMMAND_TYPE, type ContentRules, checkPayload } from "./content.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
 import {
   type ChannelRef,
   channelKey,
+  isEmptyStreamPayload,
   isWellFormed,
   RESERVED_EVENT_PREFIX,
   STREAM_CONTENT,
@@ -33,11 +35,11 @@ export type EventInput = Omit<StreamDraft, "key">;
 
 export interface Streams {
   /**
-   * Applies one event and returns the state of its stream, `undefined` if there is none. With the
-   * state `cancelled` the event was not added. Resolves when the event is durable, or published if
-   * it is not stored. Throws `event_type_empty`, `stream_running`, `stream_not_found`,
-   * `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`,
-   * `disk_full` or `unavailable`.
+   * Applies one event and returns the state of its stream, `undefined` if there is none. Content is
+   * not added if the state is `cancelled`. Resolves when the event is durable, or published if it
+   * is not stored. Throws `event_type_empty`, `stream_running`, `stream_not_found`,
+   * `stream_closed`, `bad_request`, `bad_id`, `bad_payload`, `too_large`, a `SendRefusal` code,
+   * `overloaded`, `disk_full` or `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
   /**
@@ -63,6 +65,8 @@ interface StreamPorts extends SendTerms {
     readonly idleTimeoutMs: number;
     readonly maxDataBytes: number;
   };
+  /** Rules for the payload of a stream's message. */
+  readonly content: ContentRules;
 }
 
 const MAX_SWEEP_MS = 1000;
@@ -72,7 +76,7 @@ const KNOWN_TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVEN
 const MAX_NEAREST_LENGTH = 64;
 
 export function createStreams(ports: StreamPorts): Streams {
-  const { store, publisher, clock, limits } = ports;
+  const { store, publisher, clock, limits, content } = ports;
   const rule = createSendRule(store, ports);
   let eventCount = 0;
   let timer: NodeJS.Timeout | undefined;
@@ -112,6 +116,8 @@ export function createStreams(ports: StreamPorts): Streams {
   return {
     async post(input) {
       const kind = classify(input, limits.maxDataBytes);
+      if (input.payload !== undefined && checkPayload(input.payload, content) === COMMAND_TYPE)
+        throw notAllowed("payload", "must not be a command, because the message begins a stream");
       const draft = toDraft(input);
       const queue = `${draft.key} ${draft.clientMsgNo}`;
       const sender = { fromUid: draft.fromUid, isBackend: true };
@@ -212,7 +218,9 @@ function toDraft(input: EventInput): StreamDraft {
   const { channel, clientMsgNo, eventId, type, data, timestampMs } = input;
   const fromUid = input.fromUid || SYSTEM_UID;
   const key = channelKey(channel, fromUid);
-  const { force } = input;
+  const { force, isCancel } = input;
+  const isOwnPayload = input.payload !== undefined && !isEmptyStreamPayload(input.payload);
+  const payload = isOwnPayload ? input.payload : undefined;
   // Written field by field: a draft is created for every chunk, and spreads would cost a
   // microsecond or two.
   return {
@@ -225,6 +233,8 @@ function toDraft(input: EventInput): StreamDraft {
     data,
     timestampMs,
     force,
+    payload,
+    isCancel,
   };
 }
 

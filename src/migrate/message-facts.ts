@@ -51,7 +51,7 @@ export function messageFacts(
   const { message, isStream, isFirst, counted } = row;
   const { key, messageSeq: seq, messageId, clientMsgNo } = message;
   const { keys } = context.link;
-  const payload = isStream ? NO_TEXT : message.payload;
+  const payload = isStream && message.payload.length === 0 ? NO_TEXT : message.payload;
   const fields: Arg[] = counted === seq ? [] : ["c", `${counted}`];
   fields.push("r", recordOf({ ...message, payload }));
   if (isStream) fields.push("s", clientMsgNo);

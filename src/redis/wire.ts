@@ -53,6 +53,7 @@ import {
   channelKey,
   clientMsgNoOf,
   GROUP_CHANNEL,
+  isEmptyStreamPayload,
   type Message,
   type MessageHeader,
   type Passthrough,
@@ -154,7 +155,7 @@ export function decodeRecord(
     readonly messageId: number;
     readonly messageSeq: number;
     readonly stream?: StreamSnapshot | undefined;
-    /** Payload to use instead of the recorded one. For the message of a stream: the text so far. */
+    /** Payload with the text so far, for the message of a stream that has no payload of its own. */
     readonly payload?: Uint8Array;
   },
 ): Message {
@@ -182,7 +183,10 @@ export function decodeRecord(
     streamNo: label(fields[8]),
     tagKey: label(fields[9]),
     passthrough: passthroughOf(fields),
-    payload: place.payload ?? copied(payload),
+    payload:
+      place.payload !== undefined && isEmptyStreamPayload(payload)
+        ? place.payload
+        : copied(payload),
     stream: place.stream,
   };
 }
@@ -451,8 +455,11 @@ function unpackExtra(extra: Buffer): readonly unknown[] {
   return PACKED_EMPTY_EXTRA.equals(extra) ? EMPTY_EXTRA : unpackList(extra);
 }
 
+/** Returns the message of a stream as it was when the stream began. */
 export function withStream(plain: Message): Message {
-  const message = { ...plain, payload: streamPayload("") };
+  const text = plain.stream?.text ?? "";
+  const hasOwnPayload = Buffer.compare(plain.payload, streamPayload(text)) !== 0;
+  const message = { ...plain, payload: hasOwnPayload ? plain.payload : streamPayload("") };
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
   return {
     ...message,

@@ -91,11 +91,15 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
   const isSystem = systemAccounts.has;
   const backendMayImpersonate =
     config.messages.backendMayImpersonate || config.api.dialect === "wukongim";
+  const content = {
+    maxPayloadBytes: config.messages.maxPayloadBytes,
+    contentValidation: config.content.validation,
+  };
   const messages = createMessages(store, {
     ...config.messages,
+    ...content,
     backendMayImpersonate,
     isSystem,
-    contentValidation: config.content.validation,
   });
   const streams = createStreams({
     store,
@@ -107,6 +111,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     backendMayImpersonate,
     isSystem,
     limits: config.streams,
+    content,
   });
   const interest = shareInterest(cluster);
   const followers = createStreamFollowers({

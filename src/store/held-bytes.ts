@@ -14,11 +14,17 @@ export const CONVERSATION_BYTES = 256;
 const NOTE_BYTES = 48;
 
 export function contentBytes({ payload, stream }: Message): number {
-  return payload.length + (stream === undefined ? 0 : streamBytes(stream));
+  return payload.length + (stream === undefined ? 0 : streamBytes(stream, payload));
 }
 
-function streamBytes({ startData, endData, notes }: StreamSnapshot): number {
-  let bytes = Buffer.byteLength(startData) + Buffer.byteLength(endData ?? "");
+/** A payload that is longer than the text may contain the text, which then does not count again. */
+function streamBytes(
+  { text, startData, endData, notes }: StreamSnapshot,
+  { length }: Uint8Array,
+): number {
+  const textBytes = Buffer.byteLength(text);
+  let bytes = length > textBytes ? 0 : textBytes;
+  bytes += Buffer.byteLength(startData) + Buffer.byteLength(endData ?? "");
   for (const note of notes) bytes += noteBytes(note);
   return bytes;
 }

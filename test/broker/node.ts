@@ -81,6 +81,7 @@ export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): P
     ...{ store, publisher: cluster, nodeId: "n1", onError },
     clock: () => clock.nowMs,
     limits: { idleTimeoutMs: STREAM_IDLE_MS, maxDataBytes: MAX_DATA_BYTES },
+    content: { maxPayloadBytes: 65_536, contentValidation: "json" },
   });
   t.teardown(() => streams.close());
   const ports = { store, directory, publisher: cluster };

@@ -150,6 +150,7 @@ t.test("a failed attempt to end silent streams is reported and repeated", async 
     ...{ publisher: node.cluster, clock: Date.now, nodeId: "n1" },
     onError: (error) => errors.push(error),
     limits: { idleTimeoutMs: 4, maxDataBytes: 10 },
+    content: { maxPayloadBytes: 65_536, contentValidation: "json" },
   });
   streams.start();
   await until(() => errors.length >= 2);
@@ -180,6 +181,7 @@ t.test(
       ...{ publisher: node.cluster, clock: Date.now, nodeId: "n1" },
       onError: (error) => t.fail(String(error)),
       limits: { idleTimeoutMs: 1000, maxDataBytes: 10 },
+      content: { maxPayloadBytes: 65_536, contentValidation: "json" },
     });
     await node.start();
     const words = ["a", "b", "c", "d", "e"];

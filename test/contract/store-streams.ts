@@ -288,6 +288,29 @@ function sumOf(events: readonly ChannelEvent[]) {
 
 export async function streamEnds(t: Test, createFixture: FixtureFactory): Promise<void> {
   retained(t, createFixture);
+  ownPayloads(t, createFixture);
+  t.test(
+    "an end that cancels a stream keeps its data and id, and later content is refused",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, end } = producer(fixture);
+      await start();
+      await content("kept");
+      const cancel = { isCancel: true, eventId: "e" };
+      t.same(await end("why", cancel), streamResult("done", "cancelled"));
+      t.same(await end("why", cancel), streamResult("done", "cancelled"));
+      t.same(await content("late"), streamResult("closed", "cancelled"));
+      t.match(channelEventsOf(fixture).at(-1), {
+        ...{ type: STREAM_END, data: "why", eventId: "e" },
+        stream: { state: "cancelled", index: 2 },
+      });
+      await fixture.reopen();
+      const ended = { state: "cancelled", text: "kept", endData: "why", endId: "e" };
+      t.match(await snapshotOf(fixture), ended);
+      t.same(await start("", { clientMsgNo: "s2" }), ACTIVE, "the channel has no active stream");
+    },
+  );
+
   t.test("a stream that receives no event for too long is interrupted", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
@@ -349,6 +372,42 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
       await fixture.reopen();
       t.same(await end(), streamResult("done", "closed"));
       t.match(await snapshotOf(fixture), { text: "before after", nextIndex: 4 });
+    },
+  );
+}
+
+function ownPayloads(t: Test, createFixture: FixtureFactory): void {
+  const payload = new TextEncoder().encode('{"type":100,"content":"own"}');
+  t.test(
+    "the message of a stream keeps the payload that its producer chose, and the text counts against the size of a page",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content, end } = producer(fixture);
+      const text = "x".repeat(1000);
+      await start("", { payload, eventId: "start" });
+      const [message] = fixture.events.flatMap((event) =>
+        event.kind === "message" ? [event.message] : [],
+      );
+      t.same(Buffer.from(message?.payload ?? []), Buffer.from(payload), "the published message");
+      await content(text);
+      const range = { fromSeq: 1, toSeq: 9, limit: 9, reverse: false, maxBytes: 1e6 };
+      const read = async (maxBytes = 1e6) =>
+        (await fixture.store.readMessages(KEY, { ...range, maxBytes })).messages;
+      const assertKept = async (when: string) => {
+        const [stored] = await read();
+        t.same(Buffer.from(stored?.payload ?? []), Buffer.from(payload), when);
+        t.match(stored?.stream, { text, startId: "start" }, when);
+      };
+      await assertKept("while the stream is active");
+      await fixture.reopen();
+      await assertKept("after a restart");
+      await end();
+      await assertKept("after the end");
+      await fixture.reopen();
+      await assertKept("after another restart");
+      await start("", { clientMsgNo: "s2", payload });
+      t.equal((await read(900)).length, 1, "the first message fills the page with its text");
+      t.equal((await read(3000)).length, 2);
     },
   );
 }

@@ -161,7 +161,7 @@ async function streams(store: Store): Promise<void> {
         ...{ force: true, ...changes },
       }),
     );
-  await start("closed");
+  await start("closed", { payload: SENT, eventId: "start" });
   await append("closed", "wörds ", { eventId: "e1", timestampMs: 1234 });
   await store.streamEvent(
     streamDraft({
@@ -174,6 +174,10 @@ async function streams(store: Store): Promise<void> {
   await start("stopped");
   await append("stopped", "unwanted");
   await store.cancelStream("2:g", "stopped");
+  await start("cancelled");
+  await store.streamEvent(
+    streamDraft({ clientMsgNo: "cancelled", type: STREAM_END, data: "why", isCancel: true }),
+  );
   await start("replaced");
   await start("open");
   await append("open", "so far", { eventId: "o1" });

@@ -21,7 +21,7 @@ import { t } from "../../support/suite.ts";
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
 const ENDINGS: (Ending | undefined)[] = [
   undefined,
-  ...(["closed", "stopped", "replaced", "interrupted"] as const),
+  ...(["closed", "stopped", "cancelled", "interrupted"] as const),
 ];
 const TEXTS = ["", "a", "äöü", "漢字\u{1F600}", "x".repeat(70_000)];
 

@@ -10,7 +10,7 @@ import {
   type Message,
   type MessageHeader,
 } from "../../../broker/model.ts";
-import type { MessageDraft } from "../../../broker/ports.ts";
+import type { MessageDraft, StreamDraft } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
 import type { Memtable, MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
 import {
@@ -126,11 +126,11 @@ export class Assigner {
 
   /** Assigns the message of a stream. Its payload is empty: the events contain the text. */
   assignStream(
-    draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
+    draft: Pick<StreamDraft, "key" | "channel" | "fromUid" | "clientMsgNo" | "payload">,
     nowMs: number,
   ): AssignedStream {
     const { memtable, ids } = this.#ports;
-    const { key, channel: ref, fromUid, clientMsgNo } = draft;
+    const { key, channel: ref, fromUid, clientMsgNo, payload = NO_PAYLOAD } = draft;
     const channel = memtable.channel(key);
     const message: Message = {
       messageId: ids.next(nowMs),
@@ -144,7 +144,7 @@ export class Assigner {
       expireS: 0,
       streamNo: undefined,
       tagKey: undefined,
-      payload: NO_PAYLOAD,
+      payload,
       stream: undefined,
     };
     const record = this.#addRecord(channel, {

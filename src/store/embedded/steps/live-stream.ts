@@ -47,8 +47,11 @@ interface RememberedId {
   sharedIndex: number | undefined;
 }
 
+/** `message` has the stored payload, which is empty unless the producer chose one. */
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
-  return { ...message, payload: streamPayload(stream?.text ?? ""), stream };
+  const hasOwnPayload = message.payload.length > 0;
+  const payload = hasOwnPayload ? message.payload : streamPayload(stream?.text ?? "");
+  return { ...message, payload, stream };
 }
 
 export class LiveStream {

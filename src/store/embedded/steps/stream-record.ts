@@ -38,16 +38,16 @@ const HAS_ID = 1;
 const HAS_TIME = 2;
 
 /**
- * How a stream ended. `stopped` means that a viewer cancelled it. `replaced` means that the forced
- * start of another stream cancelled it.
+ * `stopped` means that a viewer cancelled the stream. `cancelled` means that its producer cancelled
+ * it, or that another stream was started by force.
  */
-export type Ending = "closed" | "stopped" | "replaced" | "interrupted";
+export type Ending = "closed" | "stopped" | "cancelled" | "interrupted";
 
 const ENDINGS: readonly (Ending | undefined)[] = [
   undefined,
   "closed",
   "stopped",
-  "replaced",
+  "cancelled",
   "interrupted",
 ];
 const TYPES: readonly string[] = [
@@ -85,7 +85,7 @@ export interface StreamName {
 
 export function stateAfter(ending: Ending | undefined): StreamState {
   if (ending === undefined) return "active";
-  return ending === "stopped" || ending === "replaced" ? "cancelled" : ending;
+  return ending === "stopped" ? "cancelled" : ending;
 }
 
 export function isStreamName({

@@ -47,7 +47,8 @@ export function createStreams(ports: StreamPorts): StreamStore {
     async streamEvent(draft) {
       const error = draftError(draft, maxStreamBytes) ?? appends.lackOfRoom;
       if (error !== undefined) throw error;
-      return call((assignments) => rules.event(draft, assignments), draft.data.length);
+      const bytes = draft.data.length + (draft.payload?.length ?? 0);
+      return call((assignments) => rules.event(draft, assignments), bytes);
     },
 
     async cancelStream(key, clientMsgNo) {
@@ -139,7 +140,7 @@ class StreamRules {
     const running = live.openStream(draft.key);
     if (running !== undefined && !draft.force) return { verdict: "running", state: undefined };
     live.assertRoom(draft, 0);
-    if (running !== undefined) endStream(running, "replaced", assignments);
+    if (running !== undefined) endStream(running, "cancelled", assignments);
     assignments.add(assignments.begin(draft), toEvent(draft));
     return { verdict: "done", state: "active" };
   }
@@ -171,7 +172,13 @@ function endStream(stream: LiveStream, ending: Ending, assignments: StreamAssign
   assignments.add(stream, { ...event, timestampMs: undefined });
 }
 
-function toEvent({ type, eventId, data, timestampMs }: StreamDraft) {
-  const ending: Ending | undefined = type === STREAM_END ? "closed" : undefined;
-  return { type, ending, eventId, data, timestampMs };
+function toEvent({ type, eventId, data, timestampMs, isCancel }: StreamDraft) {
+  const ending: Ending = isCancel ? "cancelled" : "closed";
+  return {
+    type,
+    ending: type === STREAM_END ? ending : undefined,
+    eventId,
+    data,
+    timestampMs,
+  };
 }

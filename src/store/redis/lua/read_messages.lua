@@ -39,8 +39,8 @@ local function is_shown(entry)
 end
 
 local function content_bytes(entry)
-  if entry.stream then return stream_bytes(KEYS[1], entry.stream) end
-  return payload_bytes(entry.record)
+  local stream = entry.stream and stream_bytes(KEYS[1], entry.stream) or 0
+  return stream + payload_bytes(entry.record)
 end
 
 local from, to = ARGV[1], ARGV[2]

@@ -80,7 +80,7 @@ end
 
 local function stream_bytes(head, client_msg_no)
   local bytes = redis.call('HGET', stream_keys(head, client_msg_no).stream, 'b')
-  return bytes and tonumber(bytes) + 25 or 0 -- 25: bytes around the text in the message's payload
+  return bytes and tonumber(bytes) + 2 or 0
 end
 
 -- Deletes a stream, whose message the caller then removes from the log. Returns false and changes

@@ -14,10 +14,11 @@
 --        10  maximum bytes of a stream
 --        11  part of the event's record after the event id
 --        12  mark of the event        see `store/event-ids.ts`; '' if nothing is remembered
+--        13  1 if an end cancels the stream, else 0
 --        then the topics, none if the users are in other slots
 -- Reply  see `stream_steps.lua`. The verdict may also be `too_large`.
 local client_msg_no, kind, id, mark = ARGV[2], ARGV[5], ARGV[6], ARGV[12]
-local call = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 2) }, topics = 13 }
+local call = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 2) }, topics = 14 }
 local stream = load_stream(call, client_msg_no)
 if not stream then return step_reply(call, 'missing') end
 if stream.state ~= STREAM_ACTIVE then return late_reply(call, stream, kind, id, mark) end
@@ -28,7 +29,8 @@ end
 local data, bytes = ARGV[7], tonumber(ARGV[9])
 local is_empty_end = kind == 'e' and data == ''
 if not is_empty_end and stream.bytes + bytes > tonumber(ARGV[10]) then return step_reply(call, 'too_large', stream.state) end
-local state = kind == 'e' and STREAM_CLOSED or STREAM_ACTIVE
+local end_state = ARGV[13] == '1' and STREAM_CANCELLED or STREAM_CLOSED
+local state = kind == 'e' and end_state or STREAM_ACTIVE
 add_event(call, stream, { id = id, mark = mark, kind = kind, data = data, units = tonumber(ARGV[8]), bytes = bytes, state = state, tail = ARGV[11] })
 if kind == 'e' then close_stream(call, stream, tonumber(ARGV[4])) end
 return step_reply(call, 'done', stream.state)

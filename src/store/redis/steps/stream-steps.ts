@@ -98,7 +98,7 @@ export function createStreamSteps({
         [
           ...[key, clientMsgNo, nowMs, windowMs, kind, eventId],
           ...[data, data.length, snapshotBytes(draft), maxStreamBytes],
-          ...[tailOf(draft, nowMs), eventMark(draft) ?? "", ...topics],
+          ...[tailOf(draft, nowMs), eventMark(draft) ?? "", draft.isCancel ? 1 : 0, ...topics],
         ],
       );
     },
@@ -126,10 +126,11 @@ function tailOf({ type, data, timestampMs }: StreamDraft, nowMs: number): Buffer
   return eventTail({ type, data, timestampMs: timestampMs ?? nowMs });
 }
 
-function recordOf({ channel, fromUid, clientMsgNo }: StreamDraft, nowMs: number): Buffer {
+function recordOf(draft: StreamDraft, nowMs: number): Buffer {
+  const { channel, fromUid, clientMsgNo, payload = NO_TEXT } = draft;
   return encodeRecord(
     {
-      ...{ channel, fromUid, clientMsgNo, payload: NO_TEXT },
+      ...{ channel, fromUid, clientMsgNo, payload },
       header: { noPersist: false, redDot: true },
       ...{ expireS: 0, streamNo: undefined, tagKey: undefined },
     },
