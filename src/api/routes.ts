@@ -23,7 +23,7 @@ import { MessagePages } from "./message-pages.ts";
 import { createHistory, createSend, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, DONE, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
-import { createExplainRefusal } from "./send-refusals.ts";
+import { createExplainRefusal, SEND_REFUSALS } from "./send-refusals.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
@@ -38,16 +38,6 @@ export interface RoutePorts extends StreamRoutePorts, SystemPorts, ConnectionPor
   readonly cluster: NodeRegistry;
   readonly clock: Clock;
 }
-
-const SEND_REFUSALS = [
-  "channel_banned",
-  "send_banned",
-  "not_subscriber",
-  "stranger_refused",
-  "denylisted",
-  "not_allowlisted",
-  "channel_disbanded",
-] as const;
 
 export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
   return [

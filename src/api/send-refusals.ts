@@ -2,10 +2,20 @@
 // never created]. Keeps no state.
 
 import type { Channels } from "../broker/channels.ts";
-import { BrokerError, type ErrorCode } from "../broker/errors.ts";
+import { BrokerError, type ErrorCode, type SendRefusal } from "../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL } from "../broker/model.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
+
+export const SEND_REFUSALS = [
+  "channel_banned",
+  "send_banned",
+  "not_subscriber",
+  "stranger_refused",
+  "denylisted",
+  "not_allowlisted",
+  "channel_disbanded",
+] as const satisfies readonly SendRefusal[];
 
 /** Returns the reply to a refused send, or throws `error` again. */
 export type ExplainRefusal = (error: unknown, channel: ChannelRef) => Promise<HttpReply>;

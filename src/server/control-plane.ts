@@ -73,8 +73,9 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
   const messages = measuredMessages(node.messages, metrics.api);
   const { conversations } = node;
   const inboxes = createInboxes(store);
+  const streams = measuredStreams(node.streams, metrics.api);
   const wukongim = createWukongimHttp(
-    { users, channels, messages, inboxes, conversations, clock: Date.now },
+    { users, channels, messages, inboxes, conversations, streams, clock: Date.now },
     config.api,
   );
   const endpoint = createHttpEndpoint({
@@ -83,7 +84,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     systemAccounts: node.systemAccounts,
     channels,
     messages,
-    streams: measuredStreams(node.streams, metrics.api),
+    streams,
     followers: node.followers,
     viewers: viewersOf(node),
     managers: measuredManagers(managers, metrics.api),

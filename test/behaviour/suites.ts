@@ -34,6 +34,7 @@ export const SUITES = {
     "wukongim-copies",
     "wukongim-reads",
     "wukongim-sdk",
+    "wukongim-streams",
   ],
   messages: [
     "commands",

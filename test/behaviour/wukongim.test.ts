@@ -272,14 +272,16 @@ t.test(
     const nested = (unit: string, depth: number) =>
       `${unit.repeat(depth)}1${(unit.startsWith("[") ? "]" : "}").repeat(depth)}`;
     const values = [nested('{"header":', 20_000), nested('{"ban":', 20_000), nested("[", 20_000)];
+    const ending = '"event_id":"e","event_type":"stream.close"';
     const to = `"channel_id":"${world.name("bob")}","channel_type":1`;
-    for (const path of ["/message/send", "/channel", "/event", "/message/sendbatch"])
+    const paths = ["/message/send", "/channel", "/event", "/message/sendbatch", "/message/event"];
+    for (const path of paths)
       for (const field of ["header", "payload", "subscribers", "x"])
         for (const value of values) {
           const response = await fetch(`http://127.0.0.1:${world.apiPort}${path}`, {
             method: "POST",
             headers: { "content-type": "application/json" },
-            body: `{"from_uid":"ann",${to},"client_msg_no":"n","${field}":${value}}`,
+            body: `{"from_uid":"ann",${to},"client_msg_no":"n",${ending},"${field}":${value}}`,
           });
           const { status } = response;
           const text = await response.text();

@@ -9,29 +9,33 @@ import {
   STREAM_START,
   type StreamSnapshot,
 } from "../../broker/model.ts";
+import {
+  type ClientEvent,
+  isMessageStream,
+  laneClientEvent,
+  laneSnapshotEvents,
+} from "./stream-lane.ts";
 
 export const RECEIPT_BIT = 0x80;
 export const SIGNAL_BIT = 0x20;
 
-export interface ClientEvent {
-  readonly id: string;
-  readonly type: string;
-  readonly timestampMs: number;
-  readonly data: string;
-}
-
 /**
- * Returns an event as clients receive it. Content has the stream's `clientMsgNo` as its id, and so
- * does a start or an end without an id [decisions: Event id].
+ * Returns an event as clients receive it, `undefined` if it is not pushed. Content has the stream's
+ * `clientMsgNo` as its id, and so does a start or an end without an id [decisions: Event id]. Events
+ * of `/message/event` have a form of their own.
  */
-export function clientEvent(event: ChannelEvent): ClientEvent {
+export function clientEvent(event: ChannelEvent): ClientEvent | undefined {
   const { type, timestampMs, data, clientMsgNo, eventId, hasGivenId } = event;
+  if (type === STREAM_START && isMessageStream({ startId: eventId })) return undefined;
+  const laneEvent = laneClientEvent(event);
+  if (laneEvent !== undefined) return laneEvent;
   const isEdge = type === STREAM_START || type === STREAM_END;
   const isOfStream = type === STREAM_CONTENT || (isEdge && !hasGivenId);
   return { id: isOfStream ? clientMsgNo : eventId, type, timestampMs, data };
 }
 
 export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[] {
+  if (isMessageStream(snapshot)) return laneSnapshotEvents(snapshot);
   const { clientMsgNo, startData, text, state, endData = "" } = snapshot;
   const { startId = clientMsgNo, endId = clientMsgNo } = snapshot;
   const timestampMs = messageTimeMs(snapshot.messageId);

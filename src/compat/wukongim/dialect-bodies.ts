@@ -23,6 +23,8 @@ const FLAGS: ReadonlySet<string> = new Set([
   "sync_once",
   "only_unread",
   "pull_mode",
+  "is_stream",
+  "include_private",
 ]);
 
 /** Fields whose integers are replaced by the nearest one that the schema allows. */
@@ -34,6 +36,7 @@ const BOUNDED: ReadonlySet<string> = new Set([
   "limit",
   "start_message_seq",
   "end_message_seq",
+  "from_msg_event_seq",
 ]);
 
 const UID_LISTS: ReadonlySet<string> = new Set(["subscribers", "uids"]);

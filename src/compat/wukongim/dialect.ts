@@ -12,36 +12,42 @@ import { createSend, sendBody } from "../../api/messages.ts";
 import { jsonReply, okReply } from "../../api/reply.ts";
 import * as replies from "../../api/reply-schemas.ts";
 import { type ApiRoute, type Outcome, postRoute, type RouteReply } from "../../api/route.ts";
-import { createExplainRefusal, hasCode } from "../../api/send-refusals.ts";
+import { createExplainRefusal, type ExplainRefusal, hasCode } from "../../api/send-refusals.ts";
 import { tokenReply, userBodies } from "../../api/users.ts";
 import type { Channels } from "../../broker/channels.ts";
 import type { ErrorCode } from "../../broker/errors.ts";
 import type { Messages } from "../../broker/messages.ts";
 import { GROUP_CHANNEL, isId, PERSON_CHANNEL, SECONDARY_DEVICE } from "../../broker/model.ts";
 import type { Clock } from "../../broker/ports.ts";
+import type { Streams } from "../../broker/streams.ts";
 import type { Users } from "../../broker/users.ts";
 import type { HttpReply } from "../../transport/types.ts";
 import { createBodyAdapter } from "./dialect-bodies.ts";
+import { messageEventRows } from "./message-event-routes.ts";
+import { createMessageEventCalls, type MessageEventCalls } from "./message-events.ts";
 
 export interface WukongimPorts {
   readonly users: Users;
   readonly messages: Messages;
   readonly channels: Channels;
+  readonly streams: Pick<Streams, "post" | "read">;
   readonly clock: Clock;
 }
 
 export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: number): Dialect {
   return {
     rows(table) {
+      const explain = createExplainRefusal(ports.channels);
+      const events = createMessageEventCalls({ ...ports, explain });
       const ownRows = [
         ...channelRows(ports, maxSubscribers, table),
         tokenRow(ports, table),
-        sendRow(ports, maxSubscribers, table),
+        sendRow({ ...ports, explain, events }, maxSubscribers, table),
         onlineStatusRow(ports.users, table),
       ];
       const ownOf = (row: ApiRoute) =>
         ownRows.find(({ path }) => path === row.path) ?? tolerantRow(row);
-      return table.map(ownOf).map(withOwnBody);
+      return [...table.map(ownOf), ...messageEventRows(events)].map(withOwnBody);
     },
     adaptOf: ({ method, path, body }) =>
       method === "POST" ? createBodyAdapter(path, body) : undefined,
@@ -405,13 +411,18 @@ function tolerantRow(row: ApiRoute): ApiRoute {
   };
 }
 
+interface SendPorts extends Pick<WukongimPorts, "messages"> {
+  readonly explain: ExplainRefusal;
+  readonly events: MessageEventCalls;
+}
+
 /** Sends a command without a channel to each of its subscribers. */
 function sendRow(
-  { messages, channels }: Pick<WukongimPorts, "messages" | "channels">,
+  { messages, explain, events }: SendPorts,
   maxSubscribers: number,
   table: readonly ApiRoute[],
 ): ApiRoute {
-  const send = createSend(messages, createExplainRefusal(channels));
+  const send = createSend(messages, explain);
   const sendBatch = createSendBatch(messages);
   const { properties } = sendBody(maxSubscribers);
   const { channel_id, channel_type } = properties;
@@ -424,12 +435,16 @@ function sendRow(
         channel_id: Type.Optional(channel_id),
         channel_type: Type.Optional(channel_type),
         subscribers: Type.Optional(batchUids(maxSubscribers)),
+        is_stream: Type.Optional(
+          flag("1: the message begins a stream, to which POST /message/event adds text"),
+        ),
       },
       { title: "SendRequest", description: "Message to send" },
     ),
     handle(body) {
-      const { channel_id, channel_type, subscribers } = body;
+      const { channel_id, channel_type, subscribers, is_stream: isStream } = body;
       if (channel_id !== undefined && channel_type !== undefined) {
+        if (isStream === 1) return events.begin({ ...body, channel_id, channel_type });
         const valid = subscribers?.filter(isId) ?? [];
         // A list without a valid uid is kept and rejected. Without a list, all members would get
         // the command.

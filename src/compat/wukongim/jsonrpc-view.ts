@@ -8,15 +8,9 @@ import { base64, notification } from "../../protocol/jsonrpc/encode.ts";
 import type { Params } from "../../protocol/jsonrpc/params.ts";
 import type { Method, MethodInput, View } from "../../protocol/jsonrpc/view.ts";
 import type { Frames, Operation, Push, Reply } from "../../protocol/protocol.ts";
-import {
-  type ClientEvent,
-  clientEvent,
-  nodeNumber,
-  RECEIPT_BIT,
-  SIGNAL_BIT,
-  snapshotEvents,
-} from "./client-view.ts";
+import { clientEvent, nodeNumber, RECEIPT_BIT, SIGNAL_BIT, snapshotEvents } from "./client-view.ts";
 import { BANNED_REASON, KICKED_REASON, reasonOf, SUCCESS_REASON } from "./reason-codes.ts";
+import type { ClientEvent } from "./stream-lane.ts";
 
 /** Newest version of WuKongIM's protocols, also used for a connect without a version. */
 const NEWEST_VERSION = 5;
@@ -177,8 +171,10 @@ function encodeWukongim(push: Push): Frames {
       return push.messages.map((message) => recvNotification(push.channel, message));
     case "command":
       return recvNotification(push.channel, push.message, { ...push, isCommand: true });
-    case "event":
-      return eventNotification(clientEvent(push.event));
+    case "event": {
+      const event = clientEvent(push.event);
+      return event === undefined ? [] : eventNotification(event);
+    }
     case "stream":
       return snapshotEvents(push.snapshot).map(eventNotification);
     case "disconnect": {

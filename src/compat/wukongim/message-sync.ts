@@ -23,6 +23,7 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "../../broker/model.ts";
+import { isMessageStream, laneEnding, laneMeta } from "./stream-lane.ts";
 
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 const PAGE_SIZE = 100;
@@ -71,6 +72,12 @@ export const syncBodies = {
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
           description: `Maximum number of messages to return. 0 or absent means ${PAGE_SIZE}`,
+        }),
+      ),
+      event_summary_mode: Type.Optional(
+        Type.String({
+          pattern: WELL_FORMED_PATTERN,
+          description: "basic: event_meta does not contain the text of streams",
         }),
       ),
       pull_mode: Type.Optional(
@@ -165,6 +172,8 @@ interface SyncPorts {
 }
 
 export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson: SyncedJson) {
+  const toBasicJson = (message: Message) => toJson(message, false);
+
   function pageReply(
     json: string,
     bounds: { readonly start: number; readonly end: number; readonly more: boolean },
@@ -183,15 +192,18 @@ export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson:
       const range = rangeOf(start, end, body.pull_mode ?? OLDER);
       const view = viewOf(body);
       if (range.fromSeq > range.toSeq) return pageReply("[]", { start, end, more: false });
-      const { page, json } = await pages.read(async () => {
-        const history = await messages.history(view, {
-          ...range,
-          limit,
-          maxBytes: MAX_PAGE_BYTES,
-        });
-        const ascending = range.reverse ? history.messages.toReversed() : history.messages;
-        return { messages: ascending, more: history.more };
-      }, toJson);
+      const { page, json } = await pages.read(
+        async () => {
+          const history = await messages.history(view, {
+            ...range,
+            limit,
+            maxBytes: MAX_PAGE_BYTES,
+          });
+          const ascending = range.reverse ? history.messages.toReversed() : history.messages;
+          return { messages: ascending, more: history.more };
+        },
+        body.event_summary_mode === "basic" ? toBasicJson : toJson,
+      );
       return pageReply(json, { start, end, more: page.more });
     },
 
@@ -263,14 +275,22 @@ const ENDINGS: Partial<Record<StreamState, StreamEnding>> = {
 };
 const FAILED = 2;
 
-/** Returns a message in WuKongIM's shape. A personal channel has the id of the recipient. */
-export type SyncedJson = (message: Message) => ReturnType<typeof syncedJson>;
+/**
+ * Returns a message in WuKongIM's shape. A personal channel has the id of the recipient.
+ * `event_meta` contains the text of a stream unless `hasText` is false.
+ */
+export type SyncedJson = (message: Message, hasText?: boolean) => ReturnType<typeof syncedJson>;
 
 export function syncedJsonWith(isEndDataError: boolean): SyncedJson {
-  return (message) => syncedJson(message, isEndDataError);
+  return (message, hasText = true) => syncedJson(message, { isEndDataError, hasText });
 }
 
-function syncedJson(message: Message, isEndDataError: boolean) {
+interface StreamView {
+  readonly isEndDataError: boolean;
+  readonly hasText: boolean;
+}
+
+function syncedJson(message: Message, view: StreamView) {
   const { topic, ...json } = messageJson(message, undefined);
   const setting =
     (json.setting ?? 0) |
@@ -280,17 +300,20 @@ function syncedJson(message: Message, isEndDataError: boolean) {
     ...json,
     setting,
     ...(topic ? { topic } : {}),
-    ...streamEnd(message.stream, isEndDataError),
+    ...streamFields(message.stream, view),
   };
 }
 
-function streamEnd(stream: StreamSnapshot | undefined, isEndDataError: boolean) {
+function streamFields(stream: StreamSnapshot | undefined, { isEndDataError, hasText }: StreamView) {
   if (stream === undefined) return {};
   const { state, text, endData } = stream;
+  const stream_data = Buffer.from(text).toString("base64");
+  if (isMessageStream(stream))
+    return { ...laneEnding(stream), stream_data, ...laneMeta(stream, hasText) };
   const isFailed = isEndDataError && state === "closed" && endData;
   return {
     ...(state === "active" ? {} : { end: 1 }),
     ...(isFailed ? { end_reason: FAILED, error: endData } : ENDINGS[state]),
-    stream_data: Buffer.from(text).toString("base64"),
+    stream_data,
   };
 }

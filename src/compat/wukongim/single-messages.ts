@@ -21,7 +21,7 @@ import { usersOf } from "./stored-id.ts";
 const NOTHING = jsonReply('{"status":404}');
 
 /** An id, or two ids joined by `@`. */
-const STORED_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}(@[^@#&\\p{Cc}\\p{Cs}]{1,128})?$";
+export const STORED_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}(@[^@#&\\p{Cc}\\p{Cs}]{1,128})?$";
 
 const target = maxSeqQuery.properties;
 

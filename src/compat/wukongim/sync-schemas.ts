@@ -6,6 +6,45 @@ import { channelId, count, MESSAGE_EXAMPLE, message, text } from "../../api/repl
 
 const SYNCED_EXAMPLE = { ...MESSAGE_EXAMPLE, setting: 0 };
 
+export const laneStatus = Type.Enum(["open", "closed", "error", "cancelled"], {
+  type: "string",
+  description: "Status of the lane",
+});
+export const eventSeq = (description: string) => Type.Integer({ minimum: 0, description });
+
+const eventMeta = Type.Object(
+  {
+    has_events: Type.Literal(true, { description: "Always true" }),
+    completed: Type.Boolean({ description: "True if the stream has ended" }),
+    event_version: Type.Optional(eventSeq("Number of the last stored event")),
+    last_msg_event_seq: Type.Optional(eventSeq("Number of the last stored event")),
+    event_count: Type.Literal(1, { description: "Number of lanes, always 1" }),
+    open_event_count: Type.Optional(
+      Type.Literal(1, { description: "Number of open lanes. Absent if the stream has ended" }),
+    ),
+    events: Type.Array(
+      Type.Object({
+        event_key: Type.Literal("main", { description: "Name of the lane" }),
+        status: laneStatus,
+        last_msg_event_seq: Type.Optional(eventSeq("Number of the lane's last stored event")),
+        snapshot: Type.Optional(
+          Type.Object(
+            {
+              kind: Type.Literal("text", { description: "Always text" }),
+              text: text("Text of the stream so far"),
+            },
+            { description: "Text of the lane. Absent without text or with the mode basic" },
+          ),
+        ),
+        end_reason: Type.Optional(Type.Integer({ description: "end_reason of the last event" })),
+        error: Type.Optional(text("error of the last event")),
+      }),
+      { description: "State of each lane" },
+    ),
+  },
+  { description: "State of a stream that was begun with is_stream. Absent before its first event" },
+);
+
 const syncedMessage = Type.Object(
   {
     ...message.properties,
@@ -17,7 +56,7 @@ const syncedMessage = Type.Object(
     end_reason: Type.Optional(
       Type.Integer({
         description:
-          "Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled",
+          "Reason for the end: 1 interrupted, 2 the end event had data (only in the wukongim dialect), 3 cancelled. Of a stream that was begun with is_stream, the end_reason of its last event",
       }),
     ),
     error: Type.Optional(Type.String({ description: "Reason for the end, as text" })),
@@ -26,6 +65,16 @@ const syncedMessage = Type.Object(
         contentEncoding: "base64",
         description: "Text of the stream so far",
       }),
+    ),
+    event_meta: Type.Optional(eventMeta),
+    event_sync_hint: Type.Optional(
+      Type.Object(
+        {
+          client_msg_no: text("client_msg_no of the message"),
+          from_msg_event_seq: Type.Literal(0, { description: "Always 0" }),
+        },
+        { description: "Fields of the call /message/eventsync for this stream" },
+      ),
     ),
   },
   {

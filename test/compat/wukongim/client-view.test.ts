@@ -2,11 +2,13 @@
 // a socket shows these cases only after a cancelled stream and with a lagging client.
 
 import type { ChannelEvent, StreamSnapshot } from "../../../src/broker/model.ts";
+import { eventsFrom } from "../../../src/broker/stream-pieces.ts";
 import {
   clientEvent,
   nodeNumber,
   snapshotEvents,
 } from "../../../src/compat/wukongim/client-view.ts";
+import { MESSAGE_START_ID, writeEventId } from "../../../src/compat/wukongim/event-ids.ts";
 import { t } from "../../support/suite.ts";
 
 const SNAPSHOT: StreamSnapshot = {
@@ -25,13 +27,13 @@ t.test(
       type: "___TextMessageContent",
       stream: undefined,
     };
-    t.equal(clientEvent(event).id, "s-1");
+    t.equal(clientEvent(event)?.id, "s-1");
     for (const type of ["___TextMessageStart", "___TextMessageEnd"]) {
-      t.equal(clientEvent({ ...event, type }).id, "s-1");
-      t.equal(clientEvent({ ...event, type, hasGivenId: true }).id, "e-1");
+      t.equal(clientEvent({ ...event, type })?.id, "s-1");
+      t.equal(clientEvent({ ...event, type, hasGivenId: true })?.id, "e-1");
     }
-    t.equal(clientEvent({ ...event, type: "___ToolCallArgs" }).id, "e-1");
-    t.equal(clientEvent({ ...event, type: "order.paid" }).id, "e-1");
+    t.equal(clientEvent({ ...event, type: "___ToolCallArgs" })?.id, "e-1");
+    t.equal(clientEvent({ ...event, type: "order.paid" })?.id, "e-1");
   },
 );
 
@@ -51,6 +53,41 @@ t.test("the events of an ended stream include its end, whatever its final state"
     ["a", "s-1", "b"],
   );
 });
+
+t.test(
+  "merged text, and an end without an id of the producer, have the form of /message/event if its backend began the stream",
+  async (t) => {
+    const begun = { ...SNAPSHOT, startId: MESSAGE_START_ID };
+    const shown = (snapshot: StreamSnapshot, from: number) =>
+      eventsFrom(snapshot, { index: from, textOffset: 0 })
+        .map(clientEvent)
+        .map((event) => {
+          const { message_id, stream_status, payload } = JSON.parse(event?.data ?? "{}");
+          return [event?.type, message_id, stream_status, payload];
+        });
+    const delta = { kind: "text", delta: "so far" };
+    const text = ["stream.delta", 2 ** 48, "open", delta];
+    t.same(shown(begun, 1), [text]);
+    t.same(shown(begun, 0), [[undefined, undefined, undefined, undefined], text]);
+    const ended = { ...begun, endData: "", nextIndex: 3 };
+    for (const [state, type, status, payload] of [
+      ["closed", "stream.close", "closed", undefined],
+      ["cancelled", "stream.cancel", "cancelled", undefined],
+      ["interrupted", "stream.error", "error", { error: "interrupted" }],
+    ] as const) {
+      t.same(shown({ ...ended, state }, 1), [text, [type, 2 ** 48, status, payload]]);
+      t.same(
+        snapshotEvents({ ...ended, state }).map((event) => event.type),
+        ["stream.snapshot", type],
+      );
+    }
+    const failed = { type: "stream.error", visibility: "", messageId: 0 } as const;
+    const endId = writeEventId({ ...failed, occurredAtMs: 5000, id: "e/1" });
+    const [, end] = snapshotEvents({ ...ended, state: "closed", endId, endData: '{"error":"x"}' });
+    t.match(end, { id: "e/1", type: "stream.error", timestampMs: 5000 });
+    t.match(JSON.parse(end?.data ?? ""), { stream_status: "error", payload: { error: "x" } });
+  },
+);
 
 t.test(
   "a node's number is its id if the id has at most nine digits, otherwise a hash of the id",

@@ -28,7 +28,6 @@ import {
   type RequestLimits,
 } from "../../../protocol/protocol.ts";
 import {
-  type ClientEvent,
   clientEvent,
   nodeNumber,
   RECEIPT_BIT,
@@ -36,6 +35,7 @@ import {
   snapshotEvents,
 } from "../client-view.ts";
 import { BANNED_REASON, KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
+import type { ClientEvent } from "../stream-lane.ts";
 import { agree, isPublicKey, type PayloadCipher, pad, type ServerKeys } from "./crypto.ts";
 import {
   type ConnectPacket,
@@ -369,8 +369,11 @@ class WkprotoCodec implements Codec {
         return push.messages.map((message) => this.#encodeRecv(push.channel, message));
       case "command":
         return this.#encodeRecv(push.channel, push.message, push.isOwn, FLAGS.syncOnce);
-      case "event":
-        return this.#version < EVENT_VERSION ? NO_FRAMES : eventFrame(clientEvent(push.event));
+      case "event": {
+        if (this.#version < EVENT_VERSION) return NO_FRAMES;
+        const event = clientEvent(push.event);
+        return event === undefined ? NO_FRAMES : eventFrame(event);
+      }
       case "stream":
         return this.#version < EVENT_VERSION
           ? NO_FRAMES

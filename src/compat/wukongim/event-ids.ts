@@ -1,0 +1,61 @@
+// Ids of the events that `/message/event` adds to a stream. The broker keeps such an event as
+// content or as the end of a stream. Its id there contains the fields of WuKongIM's event for which
+// the broker has no place:
+//
+//     <event_type>/<visibility>/<message id>/<occurred_at>/<event_id>
+//
+// Both numbers are in base 36, and each may be empty. Pure.
+
+/** Id of the start of a stream whose message was sent with `is_stream`. */
+export const MESSAGE_START_ID = "stream.open////";
+
+/** Characters of the longest id, less those of the longest other fields. */
+export const MAX_EVENT_ID_LENGTH = 88;
+
+const BASE = 36;
+const PATTERN = /^(stream\.[a-z]+)\/(public|)\/([0-9a-z]*)\/([0-9a-z]*)\/(.+)$/is;
+
+export interface EventFields {
+  /** Type of the event as its producer wrote it. */
+  readonly type: string;
+  readonly visibility: "" | "public";
+  /** 0 if unknown. */
+  readonly messageId: number;
+  /** Unix milliseconds, 0 if the producer gave no time. */
+  readonly occurredAtMs: number;
+  /** `event_id` of the producer. */
+  readonly id: string;
+}
+
+export function writeEventId({
+  type,
+  visibility,
+  messageId,
+  occurredAtMs,
+  id,
+}: EventFields): string {
+  return [type, visibility, numberText(messageId), numberText(occurredAtMs), id].join("/");
+}
+
+/** Returns `undefined` for the id of every other event. */
+export function readEventId(eventId: string): EventFields | undefined {
+  const [, type, visibility = "", messageId = "", occurredAt = "", id = ""] =
+    PATTERN.exec(eventId) ?? [];
+  if (type === undefined) return undefined;
+  return {
+    type,
+    visibility: visibility === "" ? "" : "public",
+    messageId: numberOf(messageId),
+    occurredAtMs: numberOf(occurredAt),
+    id,
+  };
+}
+
+function numberText(number: number): string {
+  return number === 0 ? "" : number.toString(BASE);
+}
+
+function numberOf(text: string): number {
+  const number = text === "" ? 0 : Number.parseInt(text, BASE);
+  return Number.isSafeInteger(number) ? number : 0;
+}

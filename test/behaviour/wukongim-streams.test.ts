@@ -1,0 +1,431 @@
+// Streams of WuKongIM 2.2.4 and later: a public backend begins a stream with `is_stream` on
+// `/message/send`, and `/message/event` adds its text and ends it. What clients receive is compared
+// with frames that were captured from a server of WuKongIM 2.2.5.
+
+import { readFileSync } from "node:fs";
+import type { Test } from "tap";
+import type { ChannelRef } from "../../src/broker/model.ts";
+import { type Json, type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-client.ts";
+import { t } from "../support/suite.ts";
+import { connectWkproto } from "../support/wkproto-client.ts";
+import { base64 } from "./formats/jsonrpc.ts";
+import { person, startWorld, wire } from "./world.ts";
+
+const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
+
+const { sessions } = JSON.parse(
+  readFileSync(new URL("../compat/wukongim/goldens/jsonrpc.json", import.meta.url), "utf8"),
+) as { sessions: readonly { name: string; frames: readonly { dir: string; text: string }[] }[] };
+
+/** Payload of the stream's message in the captured sessions. */
+const ANCHOR = { type: 1, content: "" };
+const OWN_PAYLOAD = { type: 100, content: "" };
+
+interface Stream {
+  readonly channel: ChannelRef;
+  readonly sender: string;
+  readonly viewer: string;
+  readonly no: string;
+  begin(fields?: object): Promise<Json>;
+  /** Posts an event. Returns the response. */
+  post(id: string, type: string, payload?: unknown, fields?: object): Promise<Json>;
+  delta(id: string, delta: string, fields?: object): Promise<Json>;
+  sync(fields?: object): Promise<Json>;
+  /** Returns the stream's message as `/channel/messagesync` has it. */
+  message(fields?: object): Promise<Json>;
+}
+
+async function newStream(kind: "group" | "personal" = "group"): Promise<Stream> {
+  const [sender, viewer, no] = [world.name("ann"), world.name("ben"), world.name("st")];
+  const channel = kind === "group" ? await world.newGroup([sender, viewer]) : person(viewer);
+  const place = { ...wire(channel), from_uid: sender, client_msg_no: no };
+  const post: Stream["post"] = (id, type, payload, fields) =>
+    world.call("/message/event", {
+      ...{ ...place, event_id: id, event_type: type, payload },
+      ...fields,
+    });
+  return {
+    ...{ channel, sender, viewer, no, post },
+    begin: (fields) =>
+      world.call("/message/send", {
+        ...{ ...place, is_stream: 1, payload: base64(OWN_PAYLOAD) },
+        ...fields,
+      }),
+    delta: (id, delta, fields) => post(id, "stream.delta", { kind: "text", delta }, fields),
+    sync: async (fields) => (await world.ok("/message/eventsync", { ...place, ...fields })).data,
+    async message(fields) {
+      const body = { ...wire(channel), login_uid: sender, limit: 10, ...fields };
+      const { messages } = await world.ok("/channel/messagesync", body);
+      return messages.find(({ client_msg_no }: Json) => client_msg_no === no);
+    },
+  };
+}
+
+async function openClient(t: Test, uid: string): Promise<JsonRpcClient> {
+  await world.register(uid, { flag: 1 });
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  const token = `token-${uid}`;
+  await client.request("connect", { uid, token, deviceId: `device-${uid}`, deviceFlag: 1 });
+  await world.untilSubscribed();
+  return client;
+}
+
+const dataOf = ({ data }: Json) => (typeof data === "string" ? JSON.parse(data) : data);
+
+/** Returns the notifications of the captured session that concern the stream, with these uids. */
+function captured(name: string, uids: { readonly ann: string; readonly ben: string }): Json[] {
+  const { frames = [] } = sessions.find((session) => session.name === name) ?? {};
+  return frames
+    .filter(({ dir, text }) => dir === "s>c" && text.includes("st-1"))
+    .map(({ text }) =>
+      JSON.parse(text.replaceAll(/\bann\b/g, uids.ann).replaceAll(/\bben\b/g, uids.ben)),
+    );
+}
+
+/** Returns a notification without the ids and the time that each server chooses. */
+function comparable({ method, params }: Json, no: string): Json {
+  if (method === "event") {
+    const { id, type, timestamp, data } = params;
+    const fields = { ...dataOf({ data }), message_id: 0 };
+    return { id, type, timestamp, fields: { ...fields, client_msg_no: no } };
+  }
+  const { setting, channelId, channelType, fromUid, payload } = params;
+  return { setting, channelId, channelType, fromUid, payload };
+}
+
+t.test(
+  "a stream of /message/event is pushed to clients of WuKongIM's JSON-RPC as WuKongIM 2.2.5 pushes it",
+  async (t) => {
+    const stream = await newStream("personal");
+    const { sender, viewer, no } = stream;
+    const uids = { ann: sender, ben: viewer };
+    const clients = [await openClient(t, sender), await openClient(t, viewer)];
+    const { body } = await stream.begin({ payload: base64(ANCHOR) });
+    await stream.delta("ev-1", "wör", { occurred_at: 1_700_000_000_001 });
+    await stream.post(
+      "ev-2",
+      "stream.close",
+      { end_reason: 0 },
+      { occurred_at: 1_700_000_000_002 },
+    );
+    for (const [index, name] of ["easysdk-sender", "easysdk-receiver"].entries()) {
+      const client = clients[index];
+      if (client === undefined) throw new Error("a client is missing");
+      const expected = captured(name, uids);
+      await client.waitFor(() => client.notifications.length >= expected.length);
+      t.same(
+        client.notifications.map((notification) => comparable(notification, no)),
+        expected.map((notification) => comparable(notification, no)),
+      );
+      const [delta] = client.all("event");
+      t.equal(dataOf(delta).message_id, body.data.message_id, "events name the stream's message");
+      t.same(
+        Object.keys(dataOf(delta)),
+        Object.keys(dataOf(expected.at(-1).params)),
+        "the fields of an event have the captured order",
+      );
+    }
+  },
+);
+
+t.test(
+  "a stream of /message/event is pushed over WKProto, and only to clients of version 5",
+  async (t) => {
+    const stream = await newStream();
+    const { sender, viewer, no } = stream;
+    await world.register(sender, { flag: 1 });
+    await world.register(viewer, { flag: 1 });
+    const port = world.clientPort;
+    const v5 = await connectWkproto(t, { port, uid: sender, version: 5 });
+    const v4 = await connectWkproto(t, { port, uid: viewer, version: 4 });
+    await world.untilSubscribed();
+    const { body } = await stream.begin();
+    await stream.delta("ev-1", "wör", { occurred_at: 1_700_000_000_001 });
+    await stream.post(
+      "ev-3",
+      "stream.close",
+      { end_reason: 0 },
+      { occurred_at: 1_700_000_000_003 },
+    );
+    const message = await v5.next("RECV");
+    t.equal(message.setting, 2, "the message has the stream bit");
+    t.same(JSON.parse(String(message.plain)), OWN_PAYLOAD, "the message has its own payload");
+    const common = {
+      ...{ client_msg_no: no, channel_id: stream.channel.id, channel_type: 2, from_uid: sender },
+      ...{ message_id: body.message_id, event_key: "main" },
+    };
+    const delta = await v5.next("EVENT");
+    t.match(delta, { id: "ev-1", type: "stream.delta", timestamp: "1700000000001" });
+    t.same(JSON.parse(String(delta.data)), {
+      ...{ ...common, msg_event_seq: 0, stream_status: "open" },
+      payload: { kind: "text", delta: "wör" },
+    });
+    const close = await v5.next("EVENT", ({ id }) => id === "ev-3");
+    t.match(close, { id: "ev-3", type: "stream.close", timestamp: "1700000000003" });
+    t.same(JSON.parse(String(close.data)), {
+      ...{ ...common, msg_event_seq: 1, stream_status: "closed" },
+      payload: { end_reason: 0 },
+    });
+    await world.send(sender, stream.channel, "after");
+    await v4.text("after");
+    t.notOk(v4.received.some(({ packet }) => packet === "EVENT"));
+  },
+);
+
+for (const kind of ["group", "personal"] as const)
+  t.test(
+    `the calls of a backend that streams into a ${kind} channel are answered as WuKongIM 2.2.5 documents them`,
+    async (t) => {
+      const stream = await newStream(kind);
+      const { no, sender } = stream;
+      const place = { ...wire(stream.channel), from_uid: sender };
+      const begun = await stream.begin();
+      const { message_id } = begun.body.data;
+      t.match(begun, {
+        status: 200,
+        body: { status: 200, data: { message_id: Number, message_seq: 1, client_msg_no: no } },
+      });
+      t.notOk((await stream.message()).event_meta, "a stream without events has no event_meta");
+      const state = { client_msg_no: no, event_key: "main", msg_event_seq: 0, ...place };
+      t.same((await stream.delta("e-1", "Half a ")).body, {
+        status: 200,
+        data: { ...state, event_id: "e-1", stream_status: "open" },
+      });
+      await stream.delta("e-2", "sent");
+      t.same((await stream.sync()).events, [], "an open stream has no stored events");
+      const hint = { event_sync_hint: { client_msg_no: no, from_msg_event_seq: 0 } };
+      const snapshot = { kind: "text", text: "Half a sent" };
+      const open = await stream.message();
+      t.match(open, {
+        ...{ setting: 2, message_id, payload: base64(OWN_PAYLOAD), end: undefined },
+        ...{ stream_data: btoa("Half a sent"), ...hint },
+      });
+      t.same(open.event_meta, {
+        ...{ has_events: true, completed: false, event_count: 1, open_event_count: 1 },
+        events: [{ event_key: "main", status: "open", snapshot }],
+      });
+      t.same((await stream.post("e-4", "stream.close", undefined, { occurred_at: 5000 })).body, {
+        status: 200,
+        data: { ...state, event_id: "e-4", msg_event_seq: 1, stream_status: "closed" },
+      });
+      t.same((await stream.post("e-6", "stream.finish")).body.data, {
+        ...{ ...state, event_id: "e-6", event_key: "__finish__" },
+        ...{ msg_event_seq: 2, stream_status: "closed" },
+      });
+      const done = await stream.message();
+      t.match(done, { end: 1, end_reason: undefined, error: undefined, ...hint });
+      t.equal(done.stream_data, btoa("Half a sent"));
+      const meta = {
+        ...{ has_events: true, completed: true, event_version: 1, last_msg_event_seq: 1 },
+        event_count: 1,
+      };
+      const lane = { event_key: "main", status: "closed", last_msg_event_seq: 1 };
+      t.same(done.event_meta, { ...meta, events: [{ ...lane, snapshot }] });
+      const basic = await stream.message({ event_summary_mode: "basic" });
+      t.same(basic.event_meta, { ...meta, events: [lane] }, "the mode basic leaves out the text");
+      t.equal(basic.stream_data, btoa("Half a sent"));
+      const events = [
+        {
+          ...{ msg_event_seq: 1, event_id: "e-4", event_key: "main", event_type: "stream.close" },
+          ...{ visibility: "", occurred_at: 5000, payload: snapshot },
+        },
+        {
+          ...{ msg_event_seq: 2, event_id: "e-4", event_key: "__finish__" },
+          ...{ event_type: "stream.finish", visibility: "", occurred_at: 5000, payload: {} },
+        },
+      ];
+      const page = {
+        ...{ client_msg_no: no, from_msg_event_seq: 0, next_msg_event_seq: 2, more: 0 },
+        ...{ events, filtered_by_event_key: "" },
+      };
+      t.same(await stream.sync(), page);
+      t.same(await stream.sync({ limit: 1 }), {
+        ...{ ...page, next_msg_event_seq: 1, more: 1, events: events.slice(0, 1) },
+      });
+      t.same((await stream.sync({ from_msg_event_seq: 1 })).events, events.slice(1));
+      t.same((await stream.sync({ event_key: "main" })).events, events.slice(0, 1));
+      t.same((await stream.sync({ client_msg_no: "unknown" })).events, []);
+      if (kind === "group") return;
+      const stored = { from_uid: "", channel_id: `${stream.viewer}@${sender}` };
+      t.same((await stream.sync(stored)).events, events, "both uids joined by @ name the channel");
+    },
+  );
+
+t.test(
+  "stream.finish, stream.cancel and stream.error end a stream with their state, for WuKongIM's backends and for viewers of the native protocol",
+  async (t) => {
+    for (const [type, payload, status, ending, state] of [
+      ["stream.close", { end_reason: 7 }, "closed", { end: 1, end_reason: 7 }, "closed"],
+      ["stream.finish", undefined, "closed", { end: 1 }, "closed"],
+      ["stream.cancel", { end_reason: 3 }, "cancelled", { end: 1, end_reason: 3 }, "cancelled"],
+      ["stream.error", { error: "no tokens" }, "error", { end: 1, error: "no tokens" }, "closed"],
+    ] as const) {
+      const stream = await newStream();
+      const viewer = await world.join(t, stream.viewer);
+      const client = await openClient(t, stream.sender);
+      await stream.begin();
+      await stream.delta("e-1", "text");
+      const { body } = await stream.post("e-2", type, payload);
+      t.match(body.data, { stream_status: status, msg_event_seq: 1 }, type);
+      await client.waitFor(() => client.all("event").length === 2);
+      const [, end] = client.all("event");
+      t.match(end, { id: "e-2", type });
+      t.match(dataOf(end), { stream_status: status, msg_event_seq: 1 });
+      t.same(dataOf(end).payload, payload);
+      const message = await stream.message();
+      const { end: isOver, end_reason, error, event_meta } = message;
+      t.same(
+        { end: isOver, end_reason, error },
+        { end_reason: undefined, error: undefined, ...ending },
+      );
+      t.equal(event_meta.events[0].status, status);
+      await viewer.ping();
+      const view = viewer.view(stream.channel, stream.no);
+      t.match({ ...view }, { text: "text", state }, `${type} for a native viewer`);
+      t.match(await stream.delta("e-3", "late"), { status: 400, body: { status: 400 } });
+    }
+  },
+);
+
+t.test(
+  "an event after the end of a stream is pushed and changes nothing, and a repeated event is not pushed again",
+  async (t) => {
+    const stream = await newStream();
+    const client = await openClient(t, stream.viewer);
+    await stream.begin();
+    await stream.post("e-0", "stream.open");
+    await stream.delta("e-1", "a");
+    t.equal((await stream.delta("e-1", "a")).status, 200);
+    await stream.delta("e-2", "b");
+    await stream.post("e-3", "stream.close");
+    t.match((await stream.post("e-3", "stream.close")).body.data, { msg_event_seq: 1 });
+    await stream.post("e-4", "stream.finish", { by: "bot" });
+    await client.waitFor(() => client.all("event").some(({ type }) => type === "stream.finish"));
+    t.same(
+      client.all("event").map(({ id, type }) => [id, type]),
+      [
+        ["e-0", "stream.open"],
+        ["e-1", "stream.delta"],
+        ["e-2", "stream.delta"],
+        ["e-3", "stream.close"],
+        ["e-4", "stream.finish"],
+      ],
+    );
+    const finish = dataOf(client.all("event").at(-1));
+    t.match(finish, { event_key: "__finish__", msg_event_seq: 2, stream_status: "closed" });
+    t.same(finish.payload, { by: "bot" });
+    t.equal((await stream.message()).stream_data, btoa("ab"));
+    const [ids, again] = [await stream.message(), await stream.begin()];
+    t.equal(again.body.message_id, ids.message_id, "a repeated send returns the first ids");
+  },
+);
+
+t.test(
+  "a client of WuKongIM that joins an active stream gets its text as a snapshot, and then the rest",
+  async (t) => {
+    const stream = await newStream();
+    await stream.begin();
+    await stream.delta("e-1", "so ");
+    await stream.delta("e-2", "far");
+    const late = await openClient(t, stream.viewer);
+    const snapshot = await late.next("event");
+    t.equal(snapshot.type, "stream.snapshot");
+    t.match(dataOf(snapshot), {
+      ...{ client_msg_no: stream.no, stream_status: "open", msg_event_seq: 0 },
+      payload: { kind: "text", text: "so far" },
+    });
+    await stream.delta("e-3", ", then more");
+    t.match(dataOf(await late.next("event")), { payload: { kind: "text", delta: ", then more" } });
+  },
+);
+
+t.test(
+  "an event without from_uid belongs to the sender of the stream's message, and public visibility and the case of its type are passed on",
+  async (t) => {
+    const stream = await newStream();
+    const client = await openClient(t, stream.viewer);
+    await stream.begin();
+    const fields = { from_uid: undefined, visibility: "public", event_key: "", message_id: "7" };
+    const { body } = await stream.delta("e-1", "text", { ...fields, event_type: "Stream.Delta" });
+    t.match(body.data, { from_uid: stream.sender, event_key: "main", stream_status: "open" });
+    const event = await client.next("event");
+    t.equal(event.type, "Stream.Delta");
+    t.match(dataOf(event), { from_uid: stream.sender, visibility: "public" });
+  },
+);
+
+t.test("a snapshot is the first text of a stream and is refused after text", async (t) => {
+  const stream = await newStream();
+  const client = await openClient(t, stream.viewer);
+  await stream.begin();
+  const snapshot = (id: string, text: string) =>
+    stream.post(id, "stream.snapshot", { kind: "text", text });
+  t.match((await snapshot("e-1", "first")).body.data, { stream_status: "open" });
+  const event = await client.next("event");
+  t.match(event, { id: "e-1", type: "stream.snapshot" });
+  t.same(dataOf(event).payload, { kind: "text", text: "first" });
+  t.match(await snapshot("e-2", "second"), { status: 400, body: { msg: /stream\.delta/ } });
+  t.equal((await stream.message()).stream_data, btoa("first"));
+});
+
+t.test(
+  "a viewer's cancel ends a stream of /message/event, and the backend's next delta is answered with the status cancelled",
+  async (t) => {
+    const stream = await newStream();
+    const viewer = await world.join(t, stream.viewer);
+    await stream.begin();
+    await stream.delta("e-1", "text");
+    await viewer.cancel(stream.channel, stream.no);
+    const { status, body } = await stream.delta("e-2", " more");
+    t.match([status, body.data.stream_status], [200, "cancelled"]);
+    const message = await stream.message();
+    t.equal(message.stream_data, btoa("text"));
+    t.equal(message.event_meta.events[0].status, "cancelled");
+  },
+);
+
+t.test(
+  "events that a stream cannot contain, and messages that cannot begin a stream, are refused with an explanation",
+  async (t) => {
+    const stream = await newStream();
+    const text = { kind: "text", delta: "x" };
+    t.match(await stream.delta("e-1", "x"), { status: 400, body: { msg: /is_stream 1/ } });
+    for (const [fields, msg] of [
+      [{ header: { no_persist: 1 } }, /header\.no_persist/],
+      [{ header: { sync_once: 1 } }, /header\.sync_once/],
+      [{ expire: 60 }, /expire/],
+      [{ subscribers: [stream.viewer] }, /subscribers/],
+      [{ payload: base64({ type: 99, cmd: "x", param: {} }) }, /payload/],
+      [{ payload: "!" }, /base64/],
+      [{ payload: btoa("no json") }, /JSON/],
+    ] as const)
+      t.match(await stream.begin(fields), { status: 400, body: { msg, status: 400 } });
+    t.equal((await stream.begin()).status, 200);
+    const other = await stream.begin({ client_msg_no: world.name("st") });
+    t.match(other, { status: 400, body: { msg: /already running/ } });
+    for (const [fields, msg] of [
+      [{ event_key: "tool" }, /event_key must be main/],
+      [{ event_type: "tool.call" }, /event_type must be one of/],
+      [{ event_type: "" }, /event_type/],
+      [{ payload: { kind: "json", delta: {} } }, /payload of stream\.delta/],
+      [{ payload: "x" }, /payload of stream\.delta/],
+      [{ payload: null }, /payload of stream\.delta/],
+      [{ payload: { kind: "text" } }, /payload of stream\.delta/],
+      [{ event_type: "stream.snapshot" }, /payload of stream\.snapshot/],
+      [{ visibility: "private" }, /visibility/],
+      [{ event_id: "" }, /event_id/],
+      [{ event_id: "x".repeat(89) }, /event_id/],
+      [{ client_msg_no: "" }, /client_msg_no/],
+      [{ channel_type: 3 }, /channel_type/],
+    ] as const) {
+      const reply = await stream.post("e-1", "stream.delta", text, fields);
+      t.match(reply, { status: 400, body: { msg, status: 400 } }, JSON.stringify(fields));
+    }
+    t.equal((await stream.message()).stream_data, "", "refused events add nothing");
+    const event = { client_msg_no: "plain", ...wire(stream.channel), from_uid: stream.sender };
+    await stream.post("e-1", "stream.close");
+    await world.ok("/event", { ...event, event: { type: "___TextMessageStart" } });
+    const mixed = await stream.delta("e-1", "x", { client_msg_no: "plain" });
+    t.match(mixed, { status: 400, body: { msg: /POST \/event/ } });
+  },
+);
