@@ -19,9 +19,9 @@ export class KeyedSequencer {
   }
 
   /**
-   * Waits for `ready` and for the earlier calls of the key. What callers run directly after it runs
-   * in the order of the calls. With `followers` = `fail`, the call fails after an earlier
-   * rejection.
+   * Waits for `ready` and for the earlier calls of the key. Code that the callers run directly
+   * after awaiting this call runs in the order of the calls. With `followers` = `fail`, the call
+   * fails if the `ready` of an earlier call rejects.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const previous = this.#last.get(key);

@@ -89,8 +89,8 @@ export interface DriverResponse {
   /** Called if the connection closes before the end of the response. */
   onAborted(handler: () => void): unknown;
   /**
-   * Passes the body to `handler`, `isLast` once if it is complete. `chunk` is valid only in the
-   * call.
+   * Calls `handler` with each chunk, which is valid only during the call, and once with `isLast` if
+   * the body is complete.
    */
   onData(handler: (chunk: ArrayBuffer | Uint8Array, isLast: boolean) => void): unknown;
   /** Called when there is room again after `write` returned false. */

@@ -1,5 +1,5 @@
-// Defaults that are the same at every door: the red dot of a message, the order of history, and
-// what a client hears that connects with another device flag than that of its token.
+// Defaults that are the same in every interface: the red dot of a message and the order of history.
+// Also the refusal of a client whose token is for another device flag.
 
 import { connect, group } from "../../src/client/index.ts";
 import { type ChildBroker, spawnBroker, textPayload } from "../support/broker.ts";

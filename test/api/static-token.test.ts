@@ -1,5 +1,5 @@
 // Which guesses of the static API token are slowed down. Tested without a node, because whether a
-// call waits can be seen at a door only by its duration.
+// call waits can be seen from outside only by its duration.
 
 import { StaticToken } from "../../src/api/static-token.ts";
 import type { HttpRequest } from "../../src/transport/types.ts";

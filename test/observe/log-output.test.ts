@@ -1,4 +1,4 @@
-// Tests of the queue of log lines. No door of a node shows its size, nor a log on a full disk.
+// Tests of the queue of log lines. No interface of a node shows its size, nor a log on a full disk.
 
 import { execFileSync } from "node:child_process";
 import { constants, openSync, readSync } from "node:fs";

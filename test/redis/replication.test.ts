@@ -138,7 +138,7 @@ t.test(
   },
 );
 
-// No door shows this case, because the connection must be lost between two writes of one call.
+// No interface shows this case, because the connection must be lost between two writes of one call.
 t.test(
   "several writes are not confirmed if a connection to a primary was lost since the first one",
   async (t) => {

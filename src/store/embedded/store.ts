@@ -22,7 +22,7 @@ export interface EmbeddedStats {
   /** Number of copies of commands that a full inbox dropped before they were acknowledged. */
   readonly inboxDropped: number;
   readonly activeStreams: number;
-  /** Approximate. Includes ended streams that are not completely in the database. */
+  /** Approximate size of the streams in memory, which may include ended ones. */
   readonly activeStreamBytes: number;
 }
 

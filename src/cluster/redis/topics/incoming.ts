@@ -106,7 +106,10 @@ export class Incoming {
     this.#ports.channels.accept(frame, publication.publicationSeq, publication.event);
   }
 
-  /** Holds a conversation change until access is checked. Drops other events, which are stored. */
+  /**
+   * Holds a conversation change until access is checked. Drops every other event, because the store
+   * has those that must not be lost.
+   */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
