@@ -122,7 +122,7 @@ t.test(
 );
 
 t.test(
-  "a HEAD call of a GET route has status and headers only and keeps the connection",
+  "the reply to HEAD on a GET route has only a status and headers, and the connection is kept",
   async (t) => {
     const later = async () => text("later", 503);
     const { port } = await serve(t, [get("/a", () => text("got a")), get("/later", later)]);
