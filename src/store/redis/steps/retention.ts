@@ -72,7 +72,10 @@ export class Sweep {
     return this.#running;
   }
 
-  /** Returns the store's time. Throws if it is so far ahead that data could be lost. */
+  /**
+   * Returns the store's time. Throws if it is more than `MAX_AHEAD_MS` ahead of the server's clock,
+   * because a wrong clock must not remove data.
+   */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();
     const [seconds] = await server.time();

@@ -109,7 +109,10 @@ export class UserGroups {
     await this.#remove(uid, new Map(index), []);
   }
 
-  /** Removes groups from the index in the background. The user is a member of only `groups`. */
+  /**
+   * Removes the groups of which the user is not a member from the index, in the background.
+   * `groups` are those of `ids` of which the user is a member.
+   */
   dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
     this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
       if (!isTransient(error))
