@@ -168,7 +168,10 @@ export function lastCommandId(tables: Pick<Tables, "meta">): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** Stores what must survive a restart. Must be called in the transaction of the commands. */
+/**
+ * Stores the facts about commands that must survive a restart. Must be called inside the
+ * transaction that stores the commands.
+ */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,

@@ -47,7 +47,10 @@ interface RememberedId {
   sharedIndex: number | undefined;
 }
 
-/** `message` has the stored payload, which is empty unless the producer chose one. */
+/**
+ * Returns the message with its stream. Its payload is the text so far, unless the producer chose
+ * one.
+ */
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
   const hasOwnPayload = message.payload.length > 0;
   const payload = hasOwnPayload ? message.payload : streamPayload(stream?.text ?? "");
