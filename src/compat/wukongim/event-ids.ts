@@ -9,7 +9,7 @@
 /** Id of the start of a stream whose message was sent with `is_stream`. */
 export const MESSAGE_START_ID = "stream.open////";
 
-/** Characters of the longest id, less those of the longest other fields. */
+/** Maximum length of `event_id`, which shares the id with the other fields. */
 export const MAX_EVENT_ID_LENGTH = 88;
 
 const BASE = 36;
@@ -37,7 +37,7 @@ export function writeEventId({
   return [type, visibility, numberText(messageId), numberText(occurredAtMs), id].join("/");
 }
 
-/** Returns `undefined` for the id of every other event. */
+/** Reads such an id. Returns `undefined` for the id of any other event. */
 export function readEventId(eventId: string): EventFields | undefined {
   const [, type, visibility = "", messageId = "", occurredAt = "", id = ""] =
     PATTERN.exec(eventId) ?? [];

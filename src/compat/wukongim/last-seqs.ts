@@ -78,7 +78,10 @@ class ChannelNames {
   }
 }
 
-/** Returns the longest entry at `at` that names a known channel. `firstEnd` is the first end. */
+/**
+ * Returns the longest entry at `at` that names a known channel. `firstEnd` is the index of the
+ * first end after `at`.
+ */
 function longestEntry(
   input: {
     readonly text: string;
