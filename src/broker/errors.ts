@@ -183,7 +183,10 @@ export const CLOSE_REASONS = {
 
 export type CloseReason = keyof typeof CLOSE_REASONS;
 
-/** Reasons after which the client is not expected back, so that watchers are notified at once. */
+/**
+ * Reasons after which the client is not expected back. Watchers of its user are notified at once
+ * [decisions: Presence told to watchers].
+ */
 export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<CloseReason>([
   "goodbye",
   "logged_out",
