@@ -159,7 +159,10 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /** Leaves the cluster: this node counts as dead at once, or without Redis after a while. */
+  /**
+   * Leaves the cluster: this node counts as dead at once, or after `deadAfterMs` if Redis cannot be
+   * reached.
+   */
   async close(): Promise<void> {
     const wasMember = this.#status === "living";
     this.#status = "closed";
