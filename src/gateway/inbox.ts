@@ -121,7 +121,7 @@ export function deliverCommand(
   return pushed;
 }
 
-/** Records that commands may have been lost, before any later copy is delivered. */
+/** Records that commands may have been lost. Must be called before later copies are delivered. */
 export function noteLostCommands(session: Session): void {
   if (session.inbox !== undefined) session.inbox.hasMore = true;
   else session.inboxLive ??= { from: 0, to: 0 };

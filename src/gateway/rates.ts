@@ -81,7 +81,10 @@ export interface WorkLimits {
 const BYTES_PER_FRAME = 4096;
 /** Maximum number of remembered users without a session. Each needs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
-/** Number of absent users that are checked when one is added, to remove full buckets fast. */
+/**
+ * Number of absent users that are checked when one is added. More than 1, so that users with full
+ * buckets are removed faster than users are added.
+ */
 const SWEPT_AT_ONCE = 4;
 
 class UserRate {

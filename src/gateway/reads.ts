@@ -14,7 +14,10 @@ const READS_AT_ONCE = 4;
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 8;
-/** Maximum number of waiting histories of a user: more than 100 sessions can have. */
+/**
+ * Maximum number of waiting histories of a user. By default, a user has at most 400:
+ * `READS_AT_ONCE` in each of 100 sessions.
+ */
 const MAX_HISTORIES_WAITING = 1000;
 
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([

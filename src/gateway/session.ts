@@ -90,7 +90,10 @@ function isFrame(frames: Frames): frames is Frame {
 }
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
-/** Maximum number of personal streams whose read position is kept. Events of others may repeat. */
+/**
+ * Maximum number of personal streams whose read position is kept. Beyond it the oldest position is
+ * dropped, and events of that stream may be pushed twice.
+ */
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
 const MAX_UNREAD_BYTES_TO_RESEND = 65_536;
