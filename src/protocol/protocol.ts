@@ -334,7 +334,10 @@ export interface Codec {
    * except packets that the wire format ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
-  /** Returns the refusal of a frame above `maxFrameBytes`, if the format has frame boundaries. */
+  /**
+   * Returns the refusal of a frame above `maxFrameBytes`, whose request is not decoded, or
+   * `undefined` if the wire format ignores the boundaries of frames.
+   */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError | undefined;
   encodeReply(reply: Reply): Frames;
   encodePush(push: Push): Frames;

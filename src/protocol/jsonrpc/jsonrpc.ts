@@ -189,7 +189,10 @@ class JsonRpcCodec implements Codec {
     return readResumePoints(params, this.#limits);
   }
 
-  /** Returns the refusal of a request, of which only id and method are read, if one is expected. */
+  /**
+   * Returns the refusal of a request, of which only the id and the method are read. Returns
+   * `undefined` if no response is expected.
+   */
   #refuseUnread(
     bytes: Uint8Array,
     code: "rate_limited" | "too_large",
