@@ -187,7 +187,10 @@ class Refusals {
   }
 }
 
-/** Returns the rights for a command. Those of scripts that could not run are included. */
+/**
+ * Returns the rights that a command needs. If scripts could not be run or loaded, their commands
+ * were not checked and are included.
+ */
 function rightsFor(command: string): readonly string[] {
   const right = `+${command.toLowerCase()}`;
   if (command === "ssubscribe") return [right, "+sunsubscribe"];
