@@ -99,7 +99,10 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /** Publishes before the queue is written, because no peer gets both kinds of frames. */
+  /**
+   * Publishes without writing the queue first, because no peer gets both the queued and the
+   * published frames.
+   */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
     // A connection that is closing receives nothing, but it may still publish to others.

@@ -111,7 +111,9 @@ export class StreamBody implements HttpBody, TurnTask {
     return queued;
   }
 
-  /** Writes after the buffer has drained: uWebSockets.js drains it further only on a write. */
+  /**
+   * Continues after the buffer has drained. Always writes: uWebSockets.js drains only on a write.
+   */
   #drained(): boolean {
     const res = this.#res;
     if (res === undefined) return true;

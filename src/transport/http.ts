@@ -226,7 +226,9 @@ class PostCall implements BodyOwner {
   }
 }
 
-/** Returns a function that opens a call, or returns `undefined` for an invalid `:name`. */
+/**
+ * Returns a function that opens a call. It returns `undefined` if a `:name` segment is not valid.
+ */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
   { endpoint, onError, turnEnd, head, limits, addresses, keepAlive }: HttpContext,

@@ -66,7 +66,10 @@ const SPARE_SHARE = 8;
 /** Fraction of all sockets that the silent connections of one address may occupy. */
 const SILENT_SHARE = 3 / 4;
 const TICK_MS = 250;
-/** Number of whole ticks after which a silent socket is closed. A stalled loop runs one. */
+/**
+ * Number of whole ticks after which a silent client socket may be closed. A stalled event loop runs
+ * one tick at most, so time without reads does not count.
+ */
 const SILENT_TICKS = 3000 / TICK_MS;
 
 export class SocketLimits {

@@ -38,7 +38,10 @@ export interface HttpReply {
 export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** Non-empty piece that the peer ignores, for a write that lets uWebSockets.js drain. */
+  /**
+   * Non-empty piece that the peer ignores. It is written when there is no other piece, because
+   * uWebSockets.js drains only on a write.
+   */
   readonly filler: string;
   /** Called after the head was written. Not called if the peer is gone. */
   opened(body: HttpBody): void;
@@ -66,7 +69,7 @@ export interface HttpRoute {
   /** True if the route needs no credential. The connection is closed with the reply. */
   readonly isPublic?: boolean;
   readonly maxBodyBytes?: number;
-  /** Checks the caller by the headers, and returns `undefined` to admit it. Must not throw. */
+  /** Checks the caller before the body is read. Returns `undefined` to admit it. Must not throw. */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
   /** Handles the call. Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
