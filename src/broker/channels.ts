@@ -38,6 +38,8 @@ export interface PageBounds {
 export interface Page {
   readonly ids: readonly string[];
   readonly more: boolean;
+  /** Number of ids on all pages. */
+  readonly total: number;
 }
 
 /**
@@ -214,7 +216,7 @@ async function pageOf(ids: readonly string[], { after, limit }: PageBounds): Pro
     const piece = ids.slice(at, at + size).filter((id) => id > after);
     lowest = [...lowest, ...piece].sort().slice(0, limit + 1);
   }
-  return { ids: lowest.slice(0, limit), more: lowest.length > limit };
+  return { ids: lowest.slice(0, limit), more: lowest.length > limit, total: ids.length };
 }
 
 async function missingOrDisbanded(store: ChannelStore, channel: ChannelRef): Promise<BrokerError> {

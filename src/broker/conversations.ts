@@ -26,6 +26,11 @@ interface ChangeOwner {
 
 interface ConversationRange {
   readonly cursor: string | undefined;
+  /**
+   * Only conversations that changed at this time (Unix milliseconds) or later. Absent: all. With a
+   * cursor, the time of the first page applies.
+   */
+  readonly sinceMs?: number | undefined;
   readonly limit: number;
   /** Maximum size of messages and streams. A larger first conversation is returned anyway. */
   readonly maxBytes: number;
@@ -61,10 +66,12 @@ export interface Conversations {
   select(
     uid: string,
     filter: ConversationFilter,
-    range: Pick<ConversationRange, "cursor" | "limit">,
+    range: Omit<ConversationRange, "sinceMs" | "maxBytes">,
   ): Promise<FilteredSelection>;
   /** Returns the conversations with these channels that have a visible message, newest first. */
   among(uid: string, channels: readonly ChannelRef[]): Promise<readonly ConversationHead[]>;
+  /** Returns a conversation, even one without messages. Throws `not_in_channel`. */
+  read(uid: string, channel: ChannelRef): Promise<Conversation>;
   /** Throws `not_in_channel`, or `bad_request` for a negative or fractional number in `change`. */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
@@ -125,9 +132,10 @@ export function createConversations({
 
   async function list(
     uid: string,
-    { cursor, limit, maxBytes }: ConversationRange,
+    { cursor, limit, maxBytes, ...range }: ConversationRange,
   ): Promise<ConversationPage> {
-    const query = { uid, sinceMs: 0, limit, cursor, lookBackMs };
+    const sinceMs = await sinceMsOf(uid, range.sinceMs ?? 0);
+    const query = { uid, sinceMs, limit, cursor, lookBackMs };
     const { selection, list } = await pageOf(query, { onlyUnread: false, excludedTypes: [] });
     const channels = selection.heads.map(({ channel }) => channel);
     const page = await store.readConversations(uid, channels, { limit, maxBytes });
@@ -165,12 +173,17 @@ export function createConversations({
       });
     },
 
+    async read(uid, channel) {
+      assertId(uid, "uid");
+      assertId(channel.id, "channel_id");
+      return inConversation(await store.conversation(uid, channel));
+    },
+
     async change({ uid, origin }, channel, change) {
       assertId(uid, "uid");
       assertId(channel.id, "channel_id");
       assertChange(change);
-      const conversation = await store.changeConversation(uid, channel, change);
-      if (conversation === undefined) throw new BrokerError("not_in_channel");
+      const conversation = inConversation(await store.changeConversation(uid, channel, change));
       const { kind } = change;
       await publisher.announce([
         {
@@ -181,6 +194,12 @@ export function createConversations({
       return conversation;
     },
   };
+}
+
+/** Throws `not_in_channel` if the store found no conversation. */
+function inConversation(conversation: Conversation | undefined): Conversation {
+  if (conversation === undefined) throw new BrokerError("not_in_channel");
+  return conversation;
 }
 
 const channelKeyOf = ({ type, id }: ChannelRef) => `${type}:${id}`;

@@ -254,6 +254,8 @@ export interface Conversation {
   readonly changedAtMs: number;
   /** Newest visible message. `undefined` if there is none; lists omit such a conversation. */
   readonly last: Message | undefined;
+  /** True in a large group, whose unread messages are not counted. Absent otherwise. */
+  readonly large?: true;
 }
 
 export type MessageHead = Pick<Message, "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs">;

@@ -1,6 +1,7 @@
 // The operation table: what each operation of a connected client costs and does. A handler replies,
 // or throws a BrokerError, which is then sent to the client with the ref of the operation.
 
+import type { Channels } from "../broker/channels.ts";
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
@@ -23,6 +24,7 @@ export interface OperationPorts {
   readonly messages: Messages;
   readonly streams: Streams;
   readonly conversations: Conversations;
+  readonly channels: Pick<Channels, "uids">;
   readonly store: Pick<ChannelStore, "groupFacts"> & Pick<InboxStore, "acknowledgeCommands">;
   readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "presence">;
@@ -37,6 +39,9 @@ export interface OperationPorts {
 
 /** Maximum delay that is counted in the metrics. Longer ones do not reflect the delivery speed. */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
+
+const MEMBERS_OF_A_PERSON =
+  "Only a group has members. A personal channel belongs to its two users.";
 
 type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
 
@@ -172,8 +177,8 @@ const OPERATIONS: OperationTable = {
   },
 
   conversations: {
-    async run(session, { ref, cursor, limit }, ports) {
-      const range = { cursor, limit, maxBytes: ports.maxHistoryBytes };
+    async run(session, { ref, cursor, limit, sinceMs }, ports) {
+      const range = { cursor, limit, sinceMs, maxBytes: ports.maxHistoryBytes };
       const { uid } = session;
       const concernsUser = concernOf(uid);
       const page = await readJudged(
@@ -196,12 +201,34 @@ const OPERATIONS: OperationTable = {
   },
 
   conversation: {
-    delivers: (_operation, { uid }, { hub }) => hub.deliveryWork(uid, ownChannel(uid)),
+    delivers: ({ change }, { uid }, { hub }) =>
+      change === undefined ? 0 : hub.deliveryWork(uid, ownChannel(uid)),
     async run(session, { ref, channel, change }, ports) {
-      const by = { uid: session.uid, origin: session.sessionId };
-      const conversation = await ports.conversations.change(by, channel, change);
-      session.reply({ kind: "conversation", ref, conversation });
+      const { uid, sessionId } = session;
+      const { conversations } = ports;
+      const conversation =
+        change === undefined
+          ? await readAsMember(session, channel, ports, () => conversations.read(uid, channel))
+          : await conversations.change({ uid, origin: sessionId }, channel, change);
+      const bytes = session.reply({ kind: "conversation", ref, conversation });
       ports.catchUps.recordSnapshot(session, conversation.last?.stream);
+      return change === undefined ? reading(1, bytes) : undefined;
+    },
+  },
+
+  members: {
+    async run(session, { ref, channel, cursor, limit }, ports) {
+      if (channel.type !== GROUP_CHANNEL)
+        throw new BrokerError("bad_request", { message: MEMBERS_OF_A_PERSON });
+      const page = await readAsMember(session, channel, ports, () =>
+        ports.channels.uids(channel, "members", { after: cursor ?? "", limit }),
+      );
+      const { ids, more, total } = page;
+      const bytes = session.reply({
+        ...({ kind: "members", ref, uids: ids } as const),
+        cursor: more ? ids.at(-1) : undefined,
+      });
+      return lookups(total) + reading(0, bytes);
     },
   },
 

@@ -10,7 +10,7 @@ import type { Rate } from "./rates.ts";
 
 /** Maximum number of concurrent reads, each up to a quarter of `client.maxBufferedBytes`. */
 const READS_AT_ONCE = 4;
-/** Maximum number of concurrent lists. Each may examine all conversations of the user. */
+/** Maximum number of concurrent lists. Each may examine all conversations or all members. */
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
 const HISTORIES_PER_TURN = 8;
@@ -23,6 +23,7 @@ const MAX_HISTORIES_WAITING = 1000;
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
   "history",
   "conversations",
+  "members",
   "stream",
   "presence",
   "watch",
@@ -63,12 +64,13 @@ export class Reads {
   }
 
   /**
-   * Runs a read when a slot is free. Rejects a conversation list with `rate_limited` while the
-   * budget is in debt, because the work of a list is known only after it ran.
+   * Runs a read when a slot is free. Rejects a list of conversations or members with `rate_limited`
+   * while the budget is in debt, because the work of a list is known only after it ran.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
       case "conversations":
+      case "members":
         return this.#listSlots.run(() => this.#slots.run(() => this.#runList(read)));
       case "history":
         return this.#slots.run(() => this.#runUnlessEnded(() => this.#runHistory(read)));

@@ -24,6 +24,7 @@ export const MAX_TOKEN_LENGTH = 4096;
 /** Maximum number of characters of a session id, which contains the id of a node. */
 export const MAX_SESSION_LENGTH = 256;
 export const MAX_CONVERSATIONS = 500;
+export const MAX_MEMBERS = 1000;
 
 export interface RequestLimits {
   /** Maximum number of characters of an id, `clientMsgNo`, `streamNo` or `tagKey`. */
@@ -113,12 +114,22 @@ export type Operation =
       readonly ref: Ref;
       readonly limit: number;
       readonly cursor: string | undefined;
+      /** Only conversations that changed at this time (Unix milliseconds) or later. Absent: all. */
+      readonly sinceMs?: number;
     }
   | {
       readonly kind: "conversation";
       readonly ref: Ref;
       readonly channel: ChannelRef;
-      readonly change: ConversationChange;
+      /** `undefined` to only read the conversation. */
+      readonly change: ConversationChange | undefined;
+    }
+  | {
+      readonly kind: "members";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly limit: number;
+      readonly cursor: string | undefined;
     }
   | {
       readonly kind: "commandack";
@@ -220,6 +231,13 @@ export type Reply =
       readonly kind: "conversation";
       readonly ref: Ref;
       readonly conversation: Conversation;
+    }
+  | {
+      readonly kind: "members";
+      readonly ref: Ref;
+      /** Cursor of the next page, `undefined` if this is the last page. */
+      readonly cursor: string | undefined;
+      readonly uids: readonly string[];
     }
   | {
       readonly kind: "commandack";

@@ -197,6 +197,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
       messages: node.messages,
       streams: node.streams,
       conversations: node.conversations,
+      channels: node.channels,
       store,
       cluster,
       directory,

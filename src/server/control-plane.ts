@@ -7,7 +7,6 @@ import { measuredManagers, measuredMessages, measuredStreams } from "../api/meas
 import { credentialRule } from "../api/protected-mode.ts";
 import type { ApiLog } from "../api/serve.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
-import { createChannels } from "../broker/channels.ts";
 import { createInboxes } from "../broker/inboxes.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
@@ -69,9 +68,8 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
   const users = createUsers(ports);
-  const channels = createChannels(ports);
   const messages = measuredMessages(node.messages, metrics.api);
-  const { conversations } = node;
+  const { channels, conversations } = node;
   const inboxes = createInboxes(store);
   const streams = measuredStreams(node.streams, metrics.api);
   const wukongim = createWukongimHttp(

@@ -2,6 +2,7 @@
 // cases and metrics. State: the status of the node.
 
 import { randomBytes } from "node:crypto";
+import { type Channels, createChannels } from "../broker/channels.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
@@ -57,6 +58,7 @@ export interface Node extends ServerDeps {
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly conversations: Conversations;
+  readonly channels: Channels;
   readonly interest: Interest;
   /** A node that is `waiting` cannot use its store yet. */
   status: "stopped" | "waiting" | "starting" | "ready" | "draining" | "closed";
@@ -148,6 +150,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     rates: new UserRates(workLimits(config.client)),
     migration: await createMigration(config, logger, deps.onUnfit),
     conversations: createConversations({ store, publisher: cluster, clock, lookBackMs }),
+    channels: createChannels({ store, publisher: cluster }),
     status: "stopped",
   };
   return node;

@@ -335,7 +335,7 @@ t.test(
     const page = { uids: ["a", "b"], cursor: "b" };
     t.same(await read("/channel/members", channel), page);
     const nextPage = "&list=blacklist&limit=2&cursor=b";
-    api.ids = { ids: ["c"], more: false };
+    api.ids = { ids: ["c"], more: false, total: 3 };
     const lastPage = { uids: ["c"], cursor: "" };
     t.same(await read("/channel/members", channel + nextPage), lastPage);
     await read("/channel/members", `${channel}&list=whitelist&limit=10000`);

@@ -139,7 +139,7 @@ export async function startApi(
       sizes: { members: 3, denylist: 2, allowlist: 1 },
       headSeq: 9,
     },
-    ids: { ids: ["a", "b"], more: true },
+    ids: { ids: ["a", "b"], more: true, total: 3 },
     ready: true,
   };
   const logged: string[] = [];
@@ -251,6 +251,7 @@ function useCases(state: StubState): UseCases {
       beginRead: () => nothing,
     },
     conversations: {
+      read: unused,
       select: createConversations({
         store: {
           newestConversations: record("heads", () => {

@@ -363,3 +363,61 @@ t.test(
     );
   },
 );
+
+t.test(
+  "a single conversation can be read, even without messages, and only by a member of the group [issue: Conversation read]",
+  async (t) => {
+    const [alice, bob, carol] = names("alice", "bob", "carol");
+    const channel = await world.newGroup([alice, bob]);
+    const large = await world.newGroup([alice, bob], { large: 1 });
+    const client = await world.join(t, alice);
+    const phone = await world.join(t, alice, { flag: 2 });
+    const outsider = await world.join(t, carol);
+    const stateOf = async (channel: ChannelRef) => {
+      const { conversation } = await client.changeConversation(channel);
+      const { unread, headSeq, last, large } = conversation;
+      return [unread, headSeq, last && textOf(last), large];
+    };
+    t.same(await stateOf(channel), [0, 0, undefined, undefined]);
+    t.same(await stateOf(person(carol)), [0, 0, undefined, undefined]);
+    for (const target of [channel, large, person(alice)]) await write(bob, target, "hi");
+    t.same(await stateOf(channel), [1, 1, "hi", undefined]);
+    t.same(await stateOf(person(bob)), [1, 1, "hi", undefined]);
+    t.same(await stateOf(large), [0, 1, "hi", true], "a large group is marked");
+    const { conversations } = await client.conversations();
+    t.same(
+      conversations.filter((item) => item.large).map((item) => item.channel.id),
+      [large.id],
+    );
+    t.equal(await codeOf(outsider.changeConversation(channel)), "not_in_channel");
+    await phone.ping();
+    t.same(phone.pushesOf("conversation"), [], "reading notifies nobody");
+  },
+);
+
+t.test(
+  "a list with `sinceMs` has the conversations that changed since, by messages or by the user [issue: Conversation read]",
+  async (t) => {
+    const [alice, bob, carol] = names("alice", "bob", "carol");
+    const client = await world.join(t, alice);
+    const channel = await world.newGroup([alice, bob]);
+    for (const [from, target] of [
+      [bob, person(alice)],
+      [carol, person(alice)],
+      [bob, channel],
+    ] as const)
+      await write(from, target, "old");
+    const { conversations } = await client.conversations();
+    const sinceMs = 1 + Math.max(...conversations.map(({ changedAtMs }) => changedAtMs));
+    t.same(await listOf(client, { sinceMs }), []);
+    await read(client, person(carol), 1);
+    await write(bob, channel, "new");
+    t.same(await listOf(client, { sinceMs }), [`${channel.id} 2 new`, `${carol} 0 old`]);
+    const first = await client.conversations({ limit: 1, sinceMs });
+    const second = await client.conversations({ limit: 1, cursor: first.cursor });
+    t.equal(second.conversations[0]?.channel.id, carol);
+    t.equal(second.cursor, undefined, "the cursor keeps the time of the first page");
+    t.equal((await listOf(client, { sinceMs: 0 })).length, 3);
+    t.equal((await listOf(client)).length, 3);
+  },
+);

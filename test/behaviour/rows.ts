@@ -232,6 +232,7 @@ export const ISSUE_ROWS = [
   // Sessions and messages
   "Online status",
   "Membership reaches live sessions",
+  "Members of a group",
   "Sender's other devices",
   "Order",
   // What survives a restart
@@ -256,6 +257,7 @@ export const ISSUE_ROWS = [
   "Inbox expiry",
   // Conversations
   "Conversation list",
+  "Conversation read",
   "Unread",
   "Unread red_dot 0",
   "Unread large",

@@ -21,6 +21,7 @@ export const SUITES = {
     "limits",
     "listeners",
     "managers",
+    "members",
     "nodes",
     "permissions",
     "presence",

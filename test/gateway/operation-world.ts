@@ -40,9 +40,10 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       ...{ post: unused, start: unused, close: unused },
     },
     conversations: {
-      ...{ select: unused, list: unused, among: unused, change: unused },
+      ...{ select: unused, list: unused, among: unused, read: unused, change: unused },
       ...fakes.conversations,
     },
+    channels: { uids: unused },
     store: {
       groupFacts: (id, uid) => ({
         info: undefined,

@@ -71,7 +71,7 @@ function paramsOf(operation: Operation): object {
       return {
         ...channelFields(operation.channel),
         ...operation.change,
-        change: operation.change.kind,
+        change: operation.change?.kind,
       };
     default: {
       const { kind: _, ref: __, ...fields } = operation;
@@ -130,6 +130,8 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
       };
     case "conversation":
       return { kind, ref, conversation: conversationOf(uid, result) };
+    case "members":
+      return { kind, ref, cursor: result.cursor, uids: result.uids };
     case "commandack":
       return { kind, ref, count: result.count };
     case "recvack":
@@ -234,11 +236,12 @@ function eventOf(uid: string, fields: Json): ChannelEvent {
 }
 
 function conversationOf(uid: string, fields: Json): Conversation {
-  const { headSeq, readSeq, unread, deletedSeq, changedAtMs, last } = fields;
+  const { headSeq, readSeq, unread, deletedSeq, changedAtMs, last, large } = fields;
   return {
     channel: channelOf(fields),
     ...{ headSeq, readSeq, unread, deletedSeq, changedAtMs },
     last: last && messageOf(uid, last),
+    ...(large && { large }),
   };
 }
 

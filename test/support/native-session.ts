@@ -197,19 +197,29 @@ export class NativeClient {
 
   /** Lists conversations. Default: the newest 100. */
   conversations(
-    page: { readonly limit?: number; readonly cursor?: string | undefined } = {},
+    page: {
+      readonly limit?: number;
+      readonly cursor?: string | undefined;
+      readonly sinceMs?: number;
+    } = {},
   ): Promise<ReplyOf<"conversations">> {
-    const { limit = 100, cursor } = page;
-    return this.request("conversations", {
-      kind: "conversations",
-      limit,
-      cursor,
-    });
+    const request = { kind: "conversations", limit: 100, cursor: undefined, ...page } as const;
+    return this.request("conversations", request);
   }
 
+  /** Lists members of a group. Default: the first 100. */
+  members(
+    channel: ChannelRef,
+    page: { readonly limit?: number; readonly cursor?: string | undefined } = {},
+  ): Promise<ReplyOf<"members">> {
+    const request = { kind: "members", channel, limit: 100, cursor: undefined, ...page } as const;
+    return this.request("members", request);
+  }
+
+  /** Without a change, only reads the conversation. */
   changeConversation(
     channel: ChannelRef,
-    change: ConversationChange,
+    change?: ConversationChange,
   ): Promise<ReplyOf<"conversation">> {
     return this.request("conversation", {
       kind: "conversation",

@@ -122,5 +122,6 @@ function prefixes(hex: string): readonly Uint8Array[] {
 function withNewFields(field: unknown): unknown {
   if (!Array.isArray(field)) return field;
   const longer = field.map(withNewFields);
-  return field.every(Array.isArray) ? longer : [...longer, null, "added"];
+  const isList = field.every(Array.isArray) || field.every((item) => typeof item === "string");
+  return isList ? longer : [...longer, null, "added"];
 }

@@ -84,7 +84,21 @@ export function randomOperation(r: Random): Operation {
       kind: "conversation",
       ref,
       channel,
-      change: randomChange(r),
+      change: r.maybe(() => randomChange(r)),
+    }),
+    () => ({
+      kind: "conversations",
+      ref,
+      limit: 1 + r.below(500),
+      cursor: r.maybe(() => randomName(r)),
+      sinceMs: r.uint(53),
+    }),
+    () => ({
+      kind: "members",
+      ref,
+      channel,
+      limit: 1 + r.below(1000),
+      cursor: r.maybe(() => randomName(r)),
     }),
     () => ({
       kind: "commandack",
@@ -150,6 +164,12 @@ export function randomReply(r: Random): Reply {
       conversations: r.list(20, () => randomConversation(r)),
     }),
     () => ({ kind: "conversation", ref, conversation: randomConversation(r) }),
+    () => ({
+      kind: "members",
+      ref,
+      cursor: r.maybe(() => randomName(r)),
+      uids: r.list(20, () => r.id()),
+    }),
     () => ({ kind: "commandack", ref, count: r.uint(53) }),
     () => ({ kind: "pong", ref, serverTimeMs: r.uint(53) }),
     () => ({

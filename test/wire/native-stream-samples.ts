@@ -125,6 +125,21 @@ export const STREAM_OPERATIONS: readonly Sample<Operation>[] = [
     hex: "960b0b02a47465616d02c0",
   },
   {
+    value: { kind: "conversations", ref: 10, limit: 1, cursor: undefined, sinceMs: 300 },
+    array: [10, 10, 1, null, 300],
+    hex: "950a0a01c0cd012c",
+  },
+  {
+    value: { kind: "conversation", ref: 11, channel: GROUP, change: undefined },
+    array: [11, 11, 2, "team"],
+    hex: "940b0b02a47465616d",
+  },
+  {
+    value: { kind: "members", ref: 14, channel: GROUP, limit: 1000, cursor: "bob" },
+    array: [14, 14, 2, "team", 1000, "bob"],
+    hex: "960e0e02a47465616dcd03e8a3626f62",
+  },
+  {
     value: { kind: "commandack", ref: 12, inboxSeqs: [1, 2, 300] },
     array: [12, 12, [1, 2, 300]],
     hex: "930c0c930102cd012c",
@@ -176,6 +191,21 @@ export const STREAM_REPLIES: readonly Sample<Reply>[] = [
     value: { kind: "conversation", ref: 11, conversation: QUIET },
     array: [75, 11, ...QUIET_FIELDS],
     hex: "9a4b0b02a47465616d0000000000c0",
+  },
+  {
+    value: { kind: "conversation", ref: 11, conversation: { ...QUIET, large: true } },
+    array: [75, 11, ...QUIET_FIELDS, true],
+    hex: "9b4b0b02a47465616d0000000000c0c3",
+  },
+  {
+    value: { kind: "members", ref: 14, cursor: "bob", uids: ["alice", "bob"] },
+    array: [78, 14, "bob", ["alice", "bob"]],
+    hex: "944e0ea3626f6292a5616c696365a3626f62",
+  },
+  {
+    value: { kind: "members", ref: 14, cursor: undefined, uids: [] },
+    array: [78, 14, null, []],
+    hex: "944e0ec090",
   },
   {
     value: { kind: "commandack", ref: 12, count: 2 },

@@ -12,6 +12,7 @@ import {
 import {
   type ConversationChange,
   MAX_CONVERSATIONS,
+  MAX_MEMBERS,
   MAX_SESSION_LENGTH,
   MAX_TOKEN_LENGTH,
   type Operation,
@@ -33,6 +34,7 @@ export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["history", { read: readHistory }],
   ["conversations", { read: readConversations }],
   ["conversation", { read: readConversation }],
+  ["members", { read: readMembers }],
   ["presence", { read: readPresence }],
   ["watch", { read: readWatch }],
   ["stream", { read: readStream }],
@@ -158,13 +160,24 @@ function readHistory({ params, ref }: MethodInput): Operation {
 
 function readConversations({ params, ref }: MethodInput): Operation {
   const limit = params.limit(MAX_CONVERSATIONS);
-  const cursor = params.text("cursor", MAX_UINT32, "") || undefined;
-  return { kind: "conversations", ref, limit, cursor };
+  const since = params.has("sinceMs") ? { sinceMs: params.uint("sinceMs") } : {};
+  return { kind: "conversations", ref, limit, cursor: readCursor(params), ...since };
+}
+
+function readCursor(params: Params): string | undefined {
+  return params.text("cursor", MAX_UINT32, "") || undefined;
 }
 
 function readConversation({ params, ref }: MethodInput): Operation {
   const channel = params.channel();
-  return { kind: "conversation", ref, channel, change: readChange(params) };
+  const change = params.has("change") ? readChange(params) : undefined;
+  return { kind: "conversation", ref, channel, change };
+}
+
+function readMembers({ params, ref }: MethodInput): Operation {
+  const channel = params.channel();
+  const limit = params.limit(MAX_MEMBERS);
+  return { kind: "members", ref, channel, limit, cursor: readCursor(params) };
 }
 
 function readChange(params: Params): ConversationChange {

@@ -84,6 +84,8 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
       };
     case "conversation":
       return conversationFields(reply.conversation);
+    case "members":
+      return { cursor: reply.cursor, uids: reply.uids };
     case "commandack":
       return { count: reply.count };
     case "pong":
@@ -183,11 +185,12 @@ function streamRecord({ state, nextIndex, startData, endData, notes }: StreamSna
 
 function conversationFields(conversation: Conversation) {
   const { channel, headSeq, readSeq, unread, deletedSeq } = conversation;
-  const { changedAtMs, last } = conversation;
+  const { changedAtMs, last, large } = conversation;
   return {
     ...channelFields(channel),
     ...{ headSeq, readSeq, unread, deletedSeq, changedAtMs },
     last: last && messageFields(channel, last),
+    large,
   };
 }
 

@@ -89,6 +89,8 @@ function readReply(context: ServerFrameContext, op: number): Reply | undefined {
         ref,
         conversation: readConversation(context),
       };
+    case REPLY_OPS.members:
+      return readMembers(context);
     case REPLY_OPS.commandack:
       return { kind: "commandack", ref, count: reader.uint("count") };
     case REPLY_OPS.pong:
@@ -151,11 +153,25 @@ function readHistory(context: ServerFrameContext): Reply {
 
 function readConversations(context: ServerFrameContext): Reply {
   const { reader, ref } = context;
-  const cursor = reader.absent() ? undefined : reader.text("cursor", ANY);
+  const cursor = readCursor(reader);
   const conversations = reader.list("conversations", ANY, () =>
     reader.tuple("conversation", () => readConversation(context)),
   );
   return { kind: "conversations", ref, cursor, conversations };
+}
+
+function readMembers({ reader, ref }: ServerFrameContext): Reply {
+  const cursor = readCursor(reader);
+  return {
+    kind: "members",
+    ref,
+    cursor,
+    uids: reader.list("uids", ANY, () => reader.text("uid", ANY)),
+  };
+}
+
+function readCursor(reader: FrameReader): string | undefined {
+  return reader.absent() ? undefined : reader.text("cursor", ANY);
 }
 
 /** Treats an unknown kind as `read`, because the frame holds the complete new state. */

@@ -50,10 +50,14 @@ function fieldsOf(operation: Operation): readonly Field[] {
     case "stream":
     case "cancel":
       return [...channelOf(operation), operation.clientMsgNo];
-    case "conversations":
-      return [operation.limit, operation.cursor];
+    case "conversations": {
+      const { limit, cursor, sinceMs } = operation;
+      return [limit, cursor, ...(sinceMs === undefined ? [] : [sinceMs])];
+    }
     case "conversation":
       return [...channelOf(operation), ...changeOf(operation.change)];
+    case "members":
+      return [...channelOf(operation), operation.limit, operation.cursor];
     case "commandack":
       return [operation.inboxSeqs];
     case "ping":
@@ -75,7 +79,8 @@ function flagsOf(header: Extract<Operation, { readonly kind: "send" }>["header"]
   );
 }
 
-function changeOf(change: ConversationChange): readonly Field[] {
+function changeOf(change: ConversationChange | undefined): readonly Field[] {
+  if (change === undefined) return [];
   const kind = CONVERSATION_CHANGES[change.kind];
   switch (change.kind) {
     case "read":

@@ -109,7 +109,7 @@ export function readStream({ reader, uid }: ServerFrameContext): {
 
 export function readConversation(context: ServerFrameContext): Conversation {
   const { reader } = context;
-  return {
+  const conversation = {
     channel: readChannel(reader),
     headSeq: reader.uint("headSeq"),
     readSeq: reader.uint("readSeq"),
@@ -118,6 +118,8 @@ export function readConversation(context: ServerFrameContext): Conversation {
     changedAtMs: reader.uint("changedAtMs"),
     last: reader.absent() ? undefined : readMessageRecord(context),
   };
+  const isLarge = !reader.absent() && reader.bool("large");
+  return isLarge ? { ...conversation, large: true } : conversation;
 }
 
 export function readPresence(reader: FrameReader): readonly Presence[] {

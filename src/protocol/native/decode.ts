@@ -18,6 +18,7 @@ import {
   FrameError,
   type Greeting,
   MAX_CONVERSATIONS,
+  MAX_MEMBERS,
   MAX_SESSION_LENGTH,
   MAX_TOKEN_LENGTH,
   type Operation,
@@ -125,6 +126,8 @@ function readOperation(context: RequestContext, op: number): Operation {
       return readConversations(context);
     case CLIENT_OPS.conversation:
       return readConversation(context);
+    case CLIENT_OPS.members:
+      return readMembers(context);
     case CLIENT_OPS.commandack:
       return readCommandack(context);
     case CLIENT_OPS.watch:
@@ -240,14 +243,27 @@ function readStreamName(context: RequestContext) {
 function readConversations(context: RequestContext): Operation {
   const { reader, ref } = context;
   const limit = readLimit(context, MAX_CONVERSATIONS);
-  const cursor = reader.absent() ? undefined : reader.text("cursor", MAX_UINT32) || undefined;
-  return { kind: "conversations", ref, limit, cursor };
+  const cursor = readCursor(reader);
+  const since = reader.absent() ? {} : { sinceMs: reader.uint("sinceMs") };
+  return { kind: "conversations", ref, limit, cursor, ...since };
+}
+
+function readCursor(reader: FrameReader): string | undefined {
+  return reader.absent() ? undefined : reader.text("cursor", MAX_UINT32) || undefined;
 }
 
 function readConversation(context: RequestContext): Operation {
   const { reader, ref } = context;
   const channel = readChannel(context);
-  return { kind: "conversation", ref, channel, change: readChange(reader) };
+  const change = reader.absent() ? undefined : readChange(reader);
+  return { kind: "conversation", ref, channel, change };
+}
+
+function readMembers(context: RequestContext): Operation {
+  const { reader, ref } = context;
+  const channel = readChannel(context);
+  const limit = readLimit(context, MAX_MEMBERS);
+  return { kind: "members", ref, channel, limit, cursor: readCursor(reader) };
 }
 
 function readChange(reader: FrameReader): ConversationChange {

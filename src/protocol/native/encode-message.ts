@@ -139,7 +139,7 @@ export function writeConversationReply(
   reply: Extract<Reply, { kind: "conversation" }>,
 ): void {
   const { ref, conversation } = reply;
-  const head = { op: REPLY_OPS.conversation, ref, fields: CONVERSATION_FIELDS };
+  const head = { op: REPLY_OPS.conversation, ref, fields: fieldCount(conversation) };
   begin(writer, head, conversationBytes(conversation));
   writeConversation(writer, conversation);
 }
@@ -152,7 +152,7 @@ export function writeConversationPush(
   const head = {
     op: PUSH_OPS.conversation,
     ref: 0,
-    fields: CONVERSATION_FIELDS + 1,
+    fields: fieldCount(conversation) + 1,
   };
   begin(writer, head, conversationBytes(conversation));
   writer.uint(CONVERSATION_CHANGES[change]);
@@ -171,9 +171,14 @@ export function writeConversations(
   else writer.text(cursor);
   writer.array(conversations.length);
   for (const conversation of conversations) {
-    writer.array(CONVERSATION_FIELDS);
+    writer.array(fieldCount(conversation));
     writeConversation(writer, conversation);
   }
+}
+
+/** The field `large` is only written if it is true. */
+function fieldCount({ large }: Conversation): number {
+  return large ? CONVERSATION_FIELDS + 1 : CONVERSATION_FIELDS;
 }
 
 function conversationBytes({ channel, last }: Conversation): number {
@@ -193,4 +198,5 @@ function writeConversation(writer: FrameWriter, conversation: Conversation): voi
   writer.uint(conversation.changedAtMs);
   if (last === undefined) writer.nil();
   else writeMessageRecord(writer, channel, last);
+  if (conversation.large) writer.bool(true);
 }

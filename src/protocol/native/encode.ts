@@ -59,6 +59,8 @@ function writeReply(writer: FrameWriter, reply: Reply): void {
       return writeConversations(writer, reply);
     case "conversation":
       return writeConversationReply(writer, reply);
+    case "members":
+      return writeMembers(writer, reply);
     case "commandack":
       return writeNumber(writer, { op, ref }, reply.count);
     case "connack":
@@ -112,6 +114,17 @@ function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connac
     writer.uint(headSeq);
   }
   writer.uint(reply.newestId);
+}
+
+function writeMembers(writer: FrameWriter, reply: Extract<Reply, { kind: "members" }>): void {
+  const { ref, cursor, uids } = reply;
+  let bytes = textBytes(cursor ?? "");
+  for (const uid of uids) bytes += textBytes(uid);
+  begin(writer, { op: REPLY_OPS.members, ref, fields: 2 }, bytes);
+  if (cursor === undefined) writer.nil();
+  else writer.text(cursor);
+  writer.array(uids.length);
+  for (const uid of uids) writer.text(uid);
 }
 
 function writeNumber(writer: FrameWriter, head: Omit<Head, "fields">, value: number): void {

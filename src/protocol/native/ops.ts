@@ -13,7 +13,7 @@ export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
 export const NATIVE_VERSION = 1;
 
-/** Numbers of operations. Unused: 14 to 63. */
+/** Numbers of operations. Unused: 15 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -28,9 +28,10 @@ export const CLIENT_OPS = {
   conversation: 11,
   commandack: 12,
   watch: 13,
+  members: 14,
 } as const;
 
-/** Numbers of replies: the number of the request plus 64. Unused: 78 and 79. */
+/** Numbers of replies: the number of the request plus 64. Unused: 79. */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,
@@ -43,6 +44,7 @@ export const REPLY_OPS = {
   conversation: 75,
   commandack: 76,
   watch: 77,
+  members: 78,
   error: 91,
 } as const;
 

@@ -80,6 +80,7 @@ const isEvent = shape({
 const isConversation = shape({
   ...{ channel: isChannel, headSeq: isUint, readSeq: isUint, unread: isUint },
   ...{ deletedSeq: isUint, changedAtMs: isUint, last: absentOr(isMessage) },
+  large: absentOr(oneOf(true)),
 });
 
 const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {

@@ -354,6 +354,7 @@ class WkprotoCodec implements Codec {
       case "stream":
       case "cancel":
       case "conversations":
+      case "members":
       case "conversation":
       case "commandack":
       case "watch":

@@ -88,6 +88,7 @@ export class ConversationStates {
       deletedSeq,
       changedAtMs: Math.max(last ? messageTimeMs(last.messageId) : 0, position?.changedAtMs ?? 0),
       last,
+      ...(ref.isLarge && { large: true }),
     };
   }
 

@@ -23,12 +23,12 @@
 --        7  bucket        of the counter, -1 on a single server
 -- Reply  nil if the channel is a group that does not exist or is disbanded, or if the user is not a
 --        member of the group, else
---        1-7 see `facts_of`
+--        1-8 see `facts_of`
 --        then, if there is a newest shown message,
---        8   messageId
---        9   seq
---        10  record
---        11  `stream_snapshot` of its stream or false
+--        9   messageId
+--        10  seq
+--        11  record
+--        12  `stream_snapshot` of its stream or false
 local BUCKET = tonumber(ARGV[7])
 HEAD, LOG, RED_DOTS, POSITIONS, JOIN_SEQS, PERMANENT, TEMPORARY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[8]
 
@@ -81,6 +81,6 @@ end
 local last, look_on = newest(state, through)
 local reply = facts_of(state, last, look_on)
 if not last then return reply end
-reply[8], reply[9], reply[10] = last.id, last.seq, last.record
-reply[11] = last.stream and stream_snapshot(HEAD, last.stream) or false
+reply[9], reply[10], reply[11] = last.id, last.seq, last.record
+reply[12] = last.stream and stream_snapshot(HEAD, last.stream) or false
 return reply

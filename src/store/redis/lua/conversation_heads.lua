@@ -9,12 +9,12 @@
 --           key           channel key
 -- Reply  for each channel in order: false if the channel is a group that does not exist or is
 --        disbanded, or if the user is not a member of the group, else
---          1-7 see `facts_of`
+--          1-8 see `facts_of`
 --          then, if there is a newest shown message,
---          8   messageId
---          9   seq
---          10  clientMsgNo
---          11  Unix ms of its acceptance
+--          9   messageId
+--          10  seq
+--          11  clientMsgNo
+--          12  Unix ms of its acceptance
 --        The reply ends before further channels if the script has inspected many entries.
 local MAX_INSPECTED = 1000
 local GROUP = 50 -- first byte of the key of a group
@@ -30,7 +30,7 @@ local function conversation_of(base, key)
   if not state then return false end
   local last, look_on = newest(state, state.head)
   local reply = facts_of(state, last, look_on)
-  if last then reply[8], reply[9], reply[10], reply[11] = last.id, last.seq, last.client_msg_no, last.accepted_ms end
+  if last then reply[9], reply[10], reply[11], reply[12] = last.id, last.seq, last.client_msg_no, last.accepted_ms end
   return reply
 end
 

@@ -132,7 +132,7 @@ local function newest(state, to)
   return nil, 0
 end
 
--- Returns the first seven fields of a conversation's reply:
+-- Returns the first eight fields of a conversation's reply:
 --   1  newest seq
 --   2  readSeq
 --   3  number of unread messages
@@ -141,8 +141,10 @@ end
 --                    whichever is later
 --   6  0 if the log is empty
 --   7  seq at which the search for the newest shown message continues, 0 if it is complete
+--   8  1 in a large group, else 0
 -- `last` and `look_on` are the results of `newest`.
 local function facts_of(state, last, look_on)
   local changed = math.max(last and message_ms(last.id) or 0, state.changed)
-  return { state.head, state.read, unread(state, last), state.deleted, changed, last and 1 or redis.call('XLEN', LOG), look_on }
+  local length = last and 1 or redis.call('XLEN', LOG)
+  return { state.head, state.read, unread(state, last), state.deleted, changed, length, look_on, state.large and 1 or 0 }
 end

@@ -45,7 +45,8 @@ const IN_FLIGHT_OF_CLUSTER = 16;
 // Indexes in the reply to a conversation, see `facts_of` in `conversation_state.lua`.
 const LOG_LENGTH = 5;
 const LOOK_ON = 6;
-export const FACT_COUNT = 7;
+const IS_LARGE = 7;
+export const FACT_COUNT = 8;
 
 export type StateReply = readonly (number | Buffer | readonly unknown[] | null)[];
 
@@ -287,6 +288,7 @@ export function factsOf({ id, type }: ChannelRef, reply: StateReply): Omit<Conve
     unread: unread ?? 0,
     deletedSeq: deletedSeq ?? 0,
     changedAtMs: changedAtMs ?? 0,
+    ...(reply[IS_LARGE] === 1 && { large: true }),
   };
 }
 
