@@ -37,8 +37,9 @@ const COMMON = {
 const INTERNAL_NAMES =
   "absent acked append bool broken callListener connectFrame connectNow deliver draft emit " +
   "expect failures finish handlerFailed hasCursor hasTokenFunction hold inboxSeqs isAnnounced " +
-  "isBlocked isConnectSent isFresh isOwn isRunning isSending nextRef notified onError onEvent " +
-  "onStream optionalText probe receive receiveRange renew resumed seen sentAt setHead " +
+  "isBlocked isConnectSent isCounted isCurrent isFresh isOwn isReading isRunning isSending " +
+  "isTouched isWanted nextRef notified onError onEvent onStream optionalText probe receive " +
+  "receiveRange renew resumed seen sentAt setHead " +
   "settings settle sinceId startedBy stop stopTimeout timer tuple uint";
 const SHORT_NAMES = {
   mangleProps: new RegExp(`^(${INTERNAL_NAMES.replaceAll(" ", "|")})$`),
@@ -151,6 +152,11 @@ async function bundleSocket() {
       contents: `exports.WebSocket = require(${JSON.stringify(client)});`,
       resolveDir: ROOT,
     },
+    // ws loads these optional packages if they are installed; webpack warns that they are not
+    define: {
+      "process.env.WS_NO_BUFFER_UTIL": "true",
+      "process.env.WS_NO_UTF_8_VALIDATE": "true",
+    },
     banner: { js: `/* The client of ws ${version("ws")}, MIT: see LICENSE. */` },
   });
   put("ws.cjs", outputFiles[0].text);
@@ -158,8 +164,8 @@ async function bundleSocket() {
 
 /**
  * Returns a source map with a quarter of the size of esbuild's. It maps only to lines, not to
- * columns. It contains the sources in src/client, without comments. The numbers of the lines do not
- * change.
+ * columns. It contains the sources in src/client, without comments, imports and interfaces. The
+ * numbers of the lines do not change.
  */
 function smallMap({ version, sources: paths, mappings }) {
   const sources = paths.map((path) => path.replace(/^(\.\.\/)+/, ""));
@@ -174,16 +180,21 @@ function smallMap({ version, sources: paths, mappings }) {
     version,
     sources,
     sourcesContent: sources.map((path) =>
-      path.startsWith("src/client/") ? withoutComments(read(path)) : null,
+      path.startsWith("src/client/") ? onlyCode(read(path)) : null,
     ),
     names: [],
     mappings: encode(lines),
   });
 }
 
-/** Empties the lines of comments, so that the other lines keep their numbers. */
-function withoutComments(source) {
-  return source.replaceAll(/^ *(\/\/|\/?\*).*$/gm, "").replaceAll(/ +\/\/ .*$/gm, "");
+/** Empties the lines without code, so that the other lines keep their numbers. */
+function onlyCode(source) {
+  const withoutLines = (text) => text.replaceAll(/[^\n]/g, "");
+  return source
+    .replaceAll(/^ *(\/\/|\/?\*).*$/gm, "")
+    .replaceAll(/ +\/\/ .*$/gm, "")
+    .replaceAll(/^import [^;]*;/gm, withoutLines)
+    .replaceAll(/^(export )?interface [\s\S]*?^}/gm, withoutLines);
 }
 
 function buildTypes() {
