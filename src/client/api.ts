@@ -183,6 +183,8 @@ export interface ConversationView {
   /** Read position: messages up to and including this seq are read. */
   readonly readSeq: number;
   readonly unread: number;
+  /** True for a super-large group, whose unread messages are not counted. */
+  readonly large: boolean;
   /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
   readonly changedAtMs: number;
@@ -194,6 +196,13 @@ export interface ConversationPage {
   /** Conversations, sorted by their newest message, newest first. */
   readonly conversations: readonly ConversationView[];
   /** Cursor of the next page, `undefined` if there is none. A page may be shorter than `limit`. */
+  readonly cursor: string | undefined;
+}
+
+export interface MemberPage {
+  /** Uids of permanent and temporary members, sorted. */
+  readonly uids: readonly string[];
+  /** Cursor of the next page, `undefined` if there is none. */
   readonly cursor: string | undefined;
 }
 
@@ -253,6 +262,14 @@ export interface ClientEvents {
     readonly change: "read" | "unread" | "delete";
     readonly conversation: ConversationView;
   };
+  /**
+   * The number of unread messages of a conversation changed: by a message, or because this or
+   * another session of the user changed the conversation.
+   */
+  readonly unread: {
+    readonly channel: ChannelRef;
+    readonly unread: number;
+  };
   /** The presence of a watched user changed. */
   readonly presence: Presence;
   readonly status: Status;
@@ -300,13 +317,30 @@ export interface Client {
   cancel(target: StreamTarget): Promise<StreamState>;
   /**
    * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100); `cursor`
-   * is that of the previous page.
+   * is that of the previous page. With `sinceMs`, only conversations that changed at this time or
+   * later are returned.
    */
   conversations(
     page?:
-      | { readonly limit?: number | undefined; readonly cursor?: string | undefined }
+      | {
+          readonly limit?: number | undefined;
+          readonly cursor?: string | undefined;
+          readonly sinceMs?: number | undefined;
+        }
       | undefined,
   ): Promise<ConversationPage>;
+  /** Returns one conversation, even one without messages. */
+  conversation(channel: ChannelRef): Promise<ConversationView>;
+  /**
+   * Returns one page of the members of a group of the user, sorted by uid. `limit` is from 1 to 1000
+   * (default 100); `cursor` is that of the previous page.
+   */
+  members(
+    channel: ChannelRef,
+    page?:
+      | { readonly limit?: number | undefined; readonly cursor?: string | undefined }
+      | undefined,
+  ): Promise<MemberPage>;
   /**
    * Marks the messages up to `seq` as read. If `seq` is lower than before, later messages become
    * unread.

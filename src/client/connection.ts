@@ -20,6 +20,7 @@ interface ReplyKinds {
   readonly cancel: "cancel";
   readonly conversations: "conversations";
   readonly conversation: "conversation";
+  readonly members: "members";
   readonly commandack: "commandack";
   readonly watch: "watch";
   readonly ping: "pong";

@@ -20,6 +20,7 @@ export class Events {
     stream: [],
     command: [],
     conversation: [],
+    unread: [],
     presence: [],
     status: [],
     kicked: [],

@@ -10,7 +10,7 @@ import type { Request, RequestFunction } from "./connection.ts";
 import { Connector } from "./connector.ts";
 import type { JindouError } from "./errors.ts";
 import { Events } from "./events.ts";
-import { createReceiver, draftOf, type Receiver, sentMessage } from "./messages.ts";
+import { createReceiver, draftOf, sentMessage } from "./messages.ts";
 import {
   badOption,
   type ConnectOptions,
@@ -23,6 +23,7 @@ import { Outbox } from "./outbox.ts";
 import { PresenceWatches } from "./presence.ts";
 import { Background, Calls } from "./requests.ts";
 import { Streams } from "./streams.ts";
+import { Unreads } from "./unreads.ts";
 
 export type {
   ChannelRef,
@@ -40,7 +41,7 @@ export type { SocketConstructor, SocketLike } from "./socket.ts";
 const HISTORY_OPTIONS = "before after fromSeq toSeq limit newestFirst";
 const PAGE_OPTIONS = "limit cursor";
 const HISTORY_LIMIT = 50;
-const CONVERSATION_LIMIT = 100;
+const PAGE_LIMIT = 100;
 
 /** Returns the group channel with this id. */
 export function group(id: string): ChannelRef {
@@ -86,7 +87,7 @@ export function connect(options: ConnectOptions): Client {
         return Promise.reject(error);
       }
     },
-    ...createQueries(calls.call, components.receiver),
+    ...createQueries(calls.call, components),
     stream: (target) => streams.open(target),
     watchPresence: (uids, handler) => presence.watch(uids, handler),
     cursors: () => channels.cursors(),
@@ -109,7 +110,9 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     sendMs,
     acked(draft, ack) {
       channels.acked(draft.channel, ack);
-      events.emit("sent", sentMessage(uid, draft, ack));
+      const message = sentMessage(uid, draft, ack);
+      events.emit("sent", message);
+      unreads.message(message);
     },
   });
   const streams = new Streams({
@@ -126,10 +129,20 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     cursors,
     ask,
     onError,
-    deliver: (message) => events.emit("message", receiver.message(message)),
+    deliver(delivered) {
+      const message = receiver.message(delivered);
+      events.emit("message", message);
+      unreads.message(message);
+    },
     isOwn: ({ fromUid, channel, clientMsgNo }) =>
       fromUid === uid && outbox.has(channel, clientMsgNo),
     isSending: (channel) => outbox.isSending(channel),
+  });
+  const unreads = new Unreads({
+    uid,
+    ask,
+    isWanted: () => events.handlers("unread").length > 0,
+    emit: (count) => events.emit("unread", count),
   });
   const commands = new Commands({
     ask,
@@ -153,12 +166,13 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     channels,
     commands,
     presence,
+    unreads,
   };
 }
 
 function createConnector(settings: Settings, components: Components): Connector {
   const { events, calls, background, outbox } = components;
-  const { streams, channels, commands, presence } = components;
+  const { streams, channels, commands, presence, unreads } = components;
   return new Connector({
     settings,
     resume: (limit) => channels.resume(limit),
@@ -168,12 +182,13 @@ function createConnector(settings: Settings, components: Components): Connector 
       outbox.opened(connection);
       streams.opened();
       presence.opened();
+      unreads.opened(connack);
       channels.opened(connack); // last, because it may call the app's handlers
     },
     pushed: (push) => route(push, components),
     lost(end) {
       outbox.lost(end);
-      for (const component of [background, channels, calls, streams]) component.lost();
+      for (const component of [background, channels, calls, streams, unreads]) component.lost();
     },
     closed(error) {
       background.lost();
@@ -198,10 +213,11 @@ function route(push: Push, components: Components): void {
     case "command":
       return components.commands.receive(push.channel, push.inboxSeq, push.message);
     case "conversation":
-      return events.emit("conversation", {
+      events.emit("conversation", {
         change: push.change,
         conversation: receiver.conversation(push.conversation),
       });
+      return components.unreads.conversation(push.conversation, true);
     case "presence":
       return components.presence.receive(push.presence);
     case "disconnect": // the connection handles it
@@ -213,6 +229,8 @@ type Queries = Pick<
   | "history"
   | "cancel"
   | "conversations"
+  | "conversation"
+  | "members"
   | "markRead"
   | "setUnread"
   | "deleteConversation"
@@ -220,13 +238,18 @@ type Queries = Pick<
 >;
 
 /** Returns the methods that are idempotent and can be repeated after a lost connection. */
-function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
-  const changeConversation = async (
+function createQueries(
+  ask: RequestFunction,
+  { receiver, unreads }: Pick<Components, "receiver" | "unreads">,
+): Queries {
+  const conversationOf = async (
     channel: ChannelRef,
     change: Request<"conversation">["change"],
   ): Promise<ConversationView> => {
     const request = { kind: "conversation", channel: checkedChannel(channel), change } as const;
-    const { conversation } = await ask(request);
+    const { conversation } = await ask(request, ({ conversation }) =>
+      unreads.conversation(conversation, change !== undefined),
+    );
     return receiver.conversation(conversation);
   };
   return {
@@ -250,16 +273,28 @@ function createQueries(ask: RequestFunction, receiver: Receiver): Queries {
     },
 
     async conversations(options = {}) {
-      checkNames("conversations", options, PAGE_OPTIONS);
-      const { limit = CONVERSATION_LIMIT, cursor } = options;
-      const page = await ask({ kind: "conversations", limit, cursor });
+      checkNames("conversations", options, `${PAGE_OPTIONS} sinceMs`);
+      const { limit = PAGE_LIMIT, cursor, sinceMs } = options;
+      const since = sinceMs === undefined ? {} : { sinceMs };
+      const request = { kind: "conversations", limit, cursor, ...since } as const;
+      const page = await ask(request, ({ conversations }) => {
+        for (const conversation of conversations) unreads.conversation(conversation, false);
+      });
       const conversations = page.conversations.map(receiver.conversation);
       return { conversations, cursor: page.cursor };
     },
 
-    markRead: (channel, seq) => changeConversation(channel, { kind: "read", seq }),
-    setUnread: (channel, unread) => changeConversation(channel, { kind: "unread", unread }),
-    deleteConversation: (channel) => changeConversation(channel, { kind: "delete" }),
+    conversation: (channel) => conversationOf(channel, undefined),
+    markRead: (channel, seq) => conversationOf(channel, { kind: "read", seq }),
+    setUnread: (channel, unread) => conversationOf(channel, { kind: "unread", unread }),
+    deleteConversation: (channel) => conversationOf(channel, { kind: "delete" }),
+
+    async members(channel, options = {}) {
+      checkNames("members", options, PAGE_OPTIONS);
+      const { limit = PAGE_LIMIT, cursor } = options;
+      const page = await ask({ kind: "members", channel: checkedChannel(channel), limit, cursor });
+      return { uids: page.uids, cursor: page.cursor };
+    },
 
     async presence(uids) {
       if (!Array.isArray(uids)) throw badOption("presence: uids must be a list");

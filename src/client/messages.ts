@@ -70,7 +70,7 @@ export function messageKey(uid: string, channel: ChannelRef, clientMsgNo: string
 
 export type StreamFor = (channel: ChannelRef, message: Message) => Stream | undefined;
 
-export interface Receiver {
+interface Receiver {
   message(message: Message): ReceivedMessage;
   conversation(conversation: Conversation): ConversationView;
 }
@@ -85,8 +85,9 @@ export function createReceiver(uid: string, streamFor: StreamFor): Receiver {
   };
   return {
     message,
-    conversation: ({ last, ...fields }) => ({
+    conversation: ({ last, large = false, ...fields }) => ({
       ...fields,
+      large,
       last: last && message(last),
     }),
   };

@@ -1,0 +1,177 @@
+// Unread counts, for the event `unread`. Owns the last known state of each conversation. The client
+// counts live messages itself, so that the server does no work per member for a message. It reads a
+// conversation that it does not know when a message arrives, and after a reconnect those that
+// changed meanwhile. Does nothing while no handler wants the counts.
+
+import {
+  type ChannelKey,
+  type ChannelRef,
+  type Conversation,
+  channelKey,
+  messageTimeMs,
+} from "../broker/model.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
+import type { ClientEvents, ReceivedMessage } from "./api.ts";
+import type { Connack, RequestFunction } from "./connection.ts";
+import { asJindouError } from "./errors.ts";
+
+interface UnreadsPorts {
+  readonly uid: string;
+  readonly ask: RequestFunction;
+  isWanted(): boolean;
+  emit(count: ClientEvents["unread"]): void;
+}
+
+interface Entry {
+  readonly channel: ChannelRef;
+  /** -1 until it is known for the first time. */
+  unread: number;
+  headSeq: number;
+  changedAtMs: number;
+  isCounted: boolean;
+  /** False if changes may have been missed. */
+  isCurrent: boolean;
+  /** True if a message arrived while the entry was not current. */
+  isTouched: boolean;
+  isReading: boolean;
+  /** Number of changes of this entry. */
+  version: number;
+}
+
+const MAX_CHANNELS = 10_000;
+const PAGE_SIZE = 500;
+/** Changes of a store may become visible in another order than that of their times. */
+const MARGIN_MS = 5000;
+
+export class Unreads {
+  readonly #ports: UnreadsPorts;
+  readonly #entries = new BoundedMap<ChannelKey, Entry>(MAX_CHANNELS);
+  /** Time by the store's clock up to which no change was missed, 0 before the first connect. */
+  #sinceMs = 0;
+  #isListing = false;
+  #epoch = 0;
+
+  constructor(ports: UnreadsPorts) {
+    this.#ports = ports;
+  }
+
+  opened({ newestId }: Connack): void {
+    const nowMs = messageTimeMs(newestId);
+    if (this.#sinceMs > 0 && this.#ports.isWanted()) void this.#listChanges(nowMs);
+    else this.#sinceMs = nowMs;
+  }
+
+  lost(): void {
+    this.#epoch += 1;
+    this.#isListing = false;
+    for (const [, entry] of this.#entries) entry.isCurrent = false;
+  }
+
+  message({ channel, messageSeq, messageId, fromUid, redDot }: ReceivedMessage): void {
+    if (messageSeq === 0 || !this.#ports.isWanted()) return;
+    const entry = this.#entryOf(channel);
+    if (messageSeq <= entry.headSeq) return;
+    entry.headSeq = messageSeq;
+    entry.changedAtMs = messageTimeMs(messageId);
+    entry.version += 1;
+    entry.isTouched = true;
+    if (!entry.isCurrent) {
+      if (!this.#isListing) void this.#read(entry);
+    } else if (fromUid === this.#ports.uid) this.#set(entry, 0);
+    else if (redDot && entry.isCounted) this.#set(entry, entry.unread + 1);
+  }
+
+  /** `isNews` is false if the app has asked for the conversation, and need not be notified. */
+  conversation(conversation: Conversation, isNews: boolean): void {
+    if (!this.#ports.isWanted()) return;
+    const entry = this.#entryOf(conversation.channel);
+    if (isOlder(conversation, entry)) void this.#read(entry);
+    else this.#adopt(entry, conversation, isNews);
+  }
+
+  #entryOf(channel: ChannelRef): Entry {
+    const key = channelKey(channel, this.#ports.uid);
+    const entry = this.#entries.get(key) ?? {
+      channel,
+      unread: -1,
+      headSeq: 0,
+      changedAtMs: 0,
+      isCounted: true,
+      isCurrent: false,
+      isTouched: false,
+      isReading: false,
+      version: 0,
+    };
+    this.#entries.renew(key, entry);
+    return entry;
+  }
+
+  #adopt(entry: Entry, conversation: Conversation, isNews: boolean): void {
+    const { headSeq, changedAtMs, unread, large } = conversation;
+    const isFirst = entry.unread < 0;
+    Object.assign(entry, { headSeq, changedAtMs, isCounted: !large });
+    Object.assign(entry, { isCurrent: true, isTouched: false });
+    entry.version += 1;
+    if (isFirst && !isNews) entry.unread = unread;
+    else this.#set(entry, unread);
+  }
+
+  #set(entry: Entry, unread: number): void {
+    if (entry.unread === unread) return;
+    entry.unread = unread;
+    this.#ports.emit({ channel: entry.channel, unread });
+  }
+
+  /** Reads a conversation again if it changed while the reply was on its way. */
+  async #read(entry: Entry): Promise<void> {
+    if (entry.isReading) return;
+    entry.isReading = true;
+    const request = { kind: "conversation", channel: entry.channel, change: undefined } as const;
+    let isRead = false;
+    try {
+      while (!isRead) {
+        const { version } = entry;
+        await this.#ports.ask(request, ({ conversation }) => {
+          isRead = version === entry.version || !isOlder(conversation, entry);
+          if (isRead) this.#adopt(entry, conversation, true);
+        });
+      }
+    } catch (error) {
+      entry.isCurrent = false;
+      if (asJindouError(error, "connection_lost").code === "not_in_channel") this.#set(entry, 0);
+    }
+    entry.isReading = false;
+  }
+
+  async #listChanges(nowMs: number): Promise<void> {
+    const epoch = this.#epoch;
+    const sinceMs = this.#sinceMs - MARGIN_MS;
+    this.#isListing = true;
+    try {
+      let cursor: string | undefined;
+      do {
+        const request = { kind: "conversations", limit: PAGE_SIZE, cursor, sinceMs } as const;
+        const page = await this.#ports.ask(request, ({ conversations }) => {
+          for (const conversation of conversations) this.conversation(conversation, true);
+        });
+        cursor = page.cursor;
+      } while (cursor !== undefined);
+    } catch {
+      // the entries stay as they are, and the next connection lists the changes
+    }
+    if (epoch !== this.#epoch) return;
+    this.#isListing = false;
+    this.#sinceMs = nowMs;
+    for (const [, entry] of this.#entries) {
+      if (entry.isCurrent) continue;
+      // conversations that were deleted, and groups that the user left, are not in the list
+      if (entry.unread > 0 || entry.isTouched) void this.#read(entry);
+      else entry.isCurrent = true;
+    }
+  }
+}
+
+/** Returns true if the state is from before the last known message or change. */
+function isOlder({ headSeq, changedAtMs }: Conversation, entry: Entry): boolean {
+  return headSeq < entry.headSeq || changedAtMs < entry.changedAtMs;
+}
