@@ -48,8 +48,8 @@ const HEAD_BYTES = 1 + CHECK_BYTES + NUMBERS * 8;
 const MAX_CURSOR_LENGTH = Math.ceil(((HEAD_BYTES + MAX_PRINTS * PRINT_BYTES) * 4) / 3);
 
 /**
- * Selects a page of `heads`, sorted by the newest message, newest first. Returns `undefined` if
- * `heads` is not complete and too short for the page.
+ * Selects a page of `heads`, which are sorted by their newest message, newest first. Returns
+ * `undefined` if `heads` is incomplete and has too few conversations for the page.
  */
 export function selectPage(
   { heads, isComplete, newestChangeMs: nowMs }: Omit<ConversationSelection, "channels">,

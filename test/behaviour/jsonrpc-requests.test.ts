@@ -126,7 +126,7 @@ t.test("a batch that is not valid or too long is refused as a whole", async (t) 
   t.equal(most.length, 100);
 });
 
-t.test("every request of a batch counts for the rate", async (t) => {
+t.test("every request of a batch counts towards the rate limit", async (t) => {
   const client = await connected(t, slow);
   const answers: Json[] = JSON.parse(
     await answerTo(client, JSON.stringify(Array(100).fill(ping(1)))),
