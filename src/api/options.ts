@@ -74,7 +74,7 @@ export const apiOptions = Type.Object(
       maximum: 17_179_869_184,
       unit: "bytes",
       description:
-        "Maximum memory for the partially received bodies of all calls together. A call whose body does not fit is rejected with 503.",
+        "Maximum memory for the partially received bodies of all calls together. A call whose body does not fit is rejected with 503. On the portable transport, partially received heads count too.",
     }),
     maxSubscribersPerCall: Type.Integer({
       default: 10_000,

@@ -73,12 +73,12 @@ export const METRICS = {
   ),
   headsRefused: counter(
     "http_heads_refused_total",
-    "Requests and handshakes refused because of their head, by reason (malformed: 400; too_large: 431). uWebSockets.js answers a head that it cannot parse or that is too large by itself, uncounted",
+    "Requests and handshakes refused because of their head, by reason (malformed: 400; too_large: 431; no_room: 503, because api.maxPendingBodyBytes is used up). uWebSockets.js answers a head that it cannot parse, or that is larger than 1.25 times transport.maxHeadBytes, by itself, uncounted",
     ["reason"],
   ),
   bodiesPending: gauge(
     "http_bodies_pending_bytes",
-    "Memory used by partially received request bodies, in bytes",
+    "Memory used by partially received request bodies, and on the portable transport by partially received heads, in bytes",
   ),
 
   connections: gauge("connections", "Open client sockets"),

@@ -8,6 +8,15 @@ export interface Driver {
   readonly library: string;
   /** Value of the header Keep-Alive, `undefined` if the driver sends it by itself. */
   readonly keepAlive: string | undefined;
+  /**
+   * True if the driver reports the first request of each connection. uWebSockets.js does not: it
+   * identifies a connection only until its first request, by the close event.
+   */
+  readonly reportsFirstRequests: boolean;
+  /** Maximum size of the head of a request. A driver may pass heads on that are slightly larger. */
+  readonly maxHeadBytes: number;
+  /** Whether the driver reads the trailer of a chunked body as a part of the request. */
+  readonly readsTrailers: boolean;
   createServer(tls: Tls | undefined): DriverServer;
 }
 
@@ -38,12 +47,14 @@ export interface DriverServer {
   /** Serves upgrade requests of every path. */
   serveSockets<Data>(behaviour: SocketBehaviour<Data>): void;
   /**
-   * Calls `opened` for each accepted connection and `closed` when it closes. A handler passed to
-   * `onAborted` by `opened` is called only if it closes before its first request.
+   * Calls `opened` for each accepted connection and `closed` when it closes. A handler that
+   * `opened` passes to `onAborted` is called once if the connection closes before its first
+   * request, or, if the driver reports first requests, when that request arrives. The driver closes
+   * a connection that sends no request within 12 s.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
-  /** Sets the replies to heads that cannot be parsed. Without effect if the library has its own. */
-  refuseHeads(reply: (problem: HeadProblem) => HeadRefusal): void;
+  /** Sets the guard of heads that are being received. uWebSockets.js has no place for one. */
+  guardHeads(guard: HeadGuard): void;
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): unknown;
   numSubscribers(topic: string): number;
   /** Resolves to the port, or to `undefined` if the address cannot be used. */
@@ -53,7 +64,14 @@ export interface DriverServer {
   close(): void;
 }
 
-export type HeadProblem = "malformed" | "too_large";
+export type HeadProblem = "malformed" | "too_large" | "no_room";
+
+/** Memory budget of heads that are being received, and the replies to heads that are refused. */
+export interface HeadGuard {
+  reserve(bytes: number): boolean;
+  release(bytes: number): void;
+  refuse(problem: HeadProblem): HeadRefusal;
+}
 
 export interface HeadRefusal {
   readonly status: number;
@@ -146,6 +164,9 @@ export interface SocketBehaviour<Data> {
   /** Called once. `code` is 1006 if the peer sent no close frame. */
   close(socket: DriverSocket<Data>, code: number): void;
 }
+
+/** Matches the 16 bytes of a client's Sec-WebSocket-Key in Base64 [RFC 6455 4.1]. */
+export const HANDSHAKE_KEY = /^[+/0-9A-Za-z]{22}==$/;
 
 /** Returns the bytes without a copy. */
 export function bytesOf(data: ArrayBuffer | Uint8Array): Uint8Array {

@@ -1,10 +1,9 @@
-// One HTTP call and its reply. Must never touch the response after its reply or abort, nor the
-// driver's request after the constructor.
+// One HTTP call and its reply. Must never touch the response after its reply or abort.
 
 import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, hasProxyHeader } from "./client-addresses.ts";
-import type { DriverRequest, DriverResponse } from "./driver.ts";
+import type { Driver, DriverResponse } from "./driver.ts";
 import type { AnnouncedBody, HeadCheck, HeaderSelection } from "./http-head.ts";
 import {
   BARE_500,
@@ -39,7 +38,7 @@ interface CallTarget {
   readonly turnEnd: TurnEnd;
   readonly limits: SocketLimits;
   readonly addresses: ClientAddresses | undefined;
-  readonly keepAlive: string | undefined;
+  readonly driver: Driver;
 }
 
 type Outcome = HttpReply | HttpStream;
@@ -67,28 +66,30 @@ export class HttpCall implements HttpRequest {
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
   readonly #isLast: boolean;
-  #isReported = false;
+  /** True if the limits need not be notified of the request any more. */
+  #isReported: boolean;
   #release: (() => void) | undefined;
   #isBodyOver = false;
   #refusal: { readonly reply: HttpReply; readonly timer: NodeJS.Timeout } | undefined;
 
-  constructor(res: DriverResponse, req: DriverRequest, target: CallTarget) {
+  constructor(res: DriverResponse, target: CallTarget) {
     this.method = target.method;
     this.path = target.path;
     this.params = target.params;
-    this.query = req.getQuery() ?? ""; // `undefined` if there is no "?", contrary to its type
+    this.query = target.head.query;
     this.headers = target.head.present(target.headers);
     this.#onError = target.onError;
     this.#turnEnd = target.turnEnd;
     this.#limits = target.limits;
     this.#addresses = target.addresses;
-    this.#keepAlive = target.keepAlive;
+    this.#keepAlive = target.driver.keepAlive;
     this.#res = res;
     this.#isLast = target.head.isLast;
     if (target.addresses !== undefined) {
       this.#forwardedFor = target.head.value(FORWARDED_FOR);
       if (hasProxyHeader(res)) this.#isolation = "due";
     }
+    this.#isReported = target.driver.reportsFirstRequests;
     if (target.limits.isWatching) this.#report(res);
   }
 

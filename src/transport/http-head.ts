@@ -1,9 +1,10 @@
-// Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers and
-// invalid hosts. The same pass reads the headers for the handlers.
+// Checks the head of a request for errors that uWebSockets.js ignores: ambiguous headers, invalid
+// hosts and trailers. The same pass measures the head and reads the headers for the handlers.
 
 import { isIPv4, isIPv6 } from "node:net";
 import { FORWARDED_FOR } from "./client-addresses.ts";
-import type { DriverRequest } from "./driver.ts";
+import type { DriverRequest, HeadProblem } from "./driver.ts";
+import type { HttpReply, ListenerSpec } from "./types.ts";
 
 export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 
@@ -11,27 +12,61 @@ export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 const LARGE_BYTES = 65_536;
 
 /** Headers that are checked. LENGTH, CODING and CONNECTION are indexes of this list. */
-const CHECKED = ["host", "content-length", "transfer-encoding", "connection"];
+const CHECKED = ["host", "content-length", "transfer-encoding", "connection", "trailer"];
 const LENGTH = 1;
 const CODING = 2;
 const CONNECTION = 3;
+/** Bytes around the name and value of each header: a colon, a space, CR and LF. */
+const LINE_BYTES = 4;
+/** Bytes of the request line around path and query, and of the empty line. */
+const FRAME_BYTES = "POST ? HTTP/1.1\r\n\r\n".length;
 const NONE = -1;
 
-/** Headers whose value is a list, which may be spread over several lines. */
-const LISTS: ReadonlySet<string> = new Set([FORWARDED_FOR, "connection", "sec-websocket-protocol"]);
+/** Headers whose lines are joined: lists, which may have several lines, and one that may not. */
+const LISTS: ReadonlySet<string> = new Set([
+  FORWARDED_FOR,
+  "connection",
+  "upgrade",
+  "sec-websocket-key",
+  "sec-websocket-protocol",
+]);
 /** Matches a list that contains `close`. uWebSockets.js knows only the list of one option. */
 const CLOSE_AMONG_OTHERS = /(^|,)[ \t]*close[ \t]*(,|$)/i;
 
 /** Names of headers with their places in the list of values of a `HeadCheck`. */
 export type HeaderSelection = readonly { readonly name: string; readonly index: number }[];
 
+type HeadSpec = Pick<ListenerSpec, "driver" | "http" | "onHeadRefused">;
+
+/** Returns the reply to a head with this problem, and counts it. */
+export function refuseHead(
+  problem: HeadProblem,
+  message: string,
+  { http, onHeadRefused }: Omit<HeadSpec, "driver">,
+): HttpReply {
+  onHeadRefused(problem);
+  switch (problem) {
+    case "too_large":
+      return http?.headTooLarge() ?? { status: 431, body: "" };
+    case "no_room":
+      return http?.busy() ?? { status: 503, body: "" };
+    case "malformed":
+      return http?.malformed(message) ?? { status: 400, body: "" };
+  }
+}
+
 export class HeadCheck {
   readonly #indexes = new Map<string, number>();
   readonly #values: string[] = [];
   readonly #counts: number[] = [];
+  readonly #spec: HeadSpec;
+  #bytes = 0;
+  /** Query of the last checked request, without the `?`. */
+  query = "";
   #validHost = "";
 
-  constructor(names: Iterable<string>) {
+  constructor(names: Iterable<string>, spec: HeadSpec) {
+    this.#spec = spec;
     for (const name of [...CHECKED, ...names])
       if (!this.#indexes.has(name)) this.#indexes.set(name, this.#indexes.size);
     for (const _ of this.#indexes) {
@@ -42,6 +77,7 @@ export class HeadCheck {
 
   /** Records a header. The lines of a list are joined: some proxies add an X-Forwarded-For. */
   readonly #record = (name: string, value: string): void => {
+    this.#bytes += name.length + value.length + LINE_BYTES;
     const index = this.#indexes.get(name);
     if (index === undefined) return;
     const count = this.#counts[index] ?? 0;
@@ -50,12 +86,26 @@ export class HeadCheck {
     this.#counts[index] = count + 1;
   };
 
-  /** Returns the error message, `undefined` if the head is valid [RFC 9112 3.2, 6.3]. */
-  problem(req: DriverRequest): string | undefined {
+  /**
+   * Returns the reply to a head that is too large or not valid [RFC 9112 3.2, 6.3, 7.1.2], and
+   * counts it. Returns `undefined` for a valid head. `path` is the path of the request, which most
+   * callers know without asking the library.
+   */
+  refusal(req: DriverRequest, path: string): HttpReply | undefined {
     this.#values.fill("");
     this.#counts.fill(0);
+    this.query = req.getQuery() ?? ""; // `undefined` if there is no "?", contrary to its type
+    this.#bytes = path.length + this.query.length + FRAME_BYTES;
     req.forEach(this.#record);
-    const [hosts = 0, lengths = 0, codings = 0] = this.#counts;
+    if (this.#bytes > this.#spec.driver.maxHeadBytes)
+      return refuseHead("too_large", "", this.#spec);
+    const problem = this.#problem(req);
+    return problem === undefined ? undefined : refuseHead("malformed", problem, this.#spec);
+  }
+
+  /** Returns the error message, `undefined` if the head is valid. */
+  #problem(req: DriverRequest): string | undefined {
+    const [hosts = 0, lengths = 0, codings = 0, , trailers = 0] = this.#counts;
     const [host = "", length = "", coding = ""] = this.#values;
     const mayLackHost = hosts === 0 && req.isHttp10?.() === true;
     if (hosts !== 1 && !mayLackHost) return "The request must have exactly one Host header";
@@ -65,6 +115,8 @@ export class HeadCheck {
       return "The request must not have both Content-Length and Transfer-Encoding";
     if (codings > 1 || (codings === 1 && !isChunked(coding)))
       return "The only accepted Transfer-Encoding is chunked";
+    if (codings > 0 && trailers > 0 && !this.#spec.driver.readsTrailers)
+      return "This address does not accept trailers; send the request without the header Trailer";
     if (lengths > 1) return "The request must have at most one Content-Length header";
     if (lengths === 1 && !/^\d+$/.test(length)) return "Content-Length must be a number";
     return undefined;

@@ -5,11 +5,23 @@
 
 import { networkText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
-import type { DriverHandler, DriverRequest, DriverResponse, DriverServer } from "./driver.ts";
+import type {
+  Driver,
+  DriverHandler,
+  DriverRequest,
+  DriverResponse,
+  DriverServer,
+} from "./driver.ts";
 import { type BodyBudget, BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
 import { type AnnouncedBody, HeadCheck, type HeaderSelection } from "./http-head.ts";
-import { type WriteReply, withHeader, writeReply, writeReplyAndClose } from "./http-reply.ts";
+import {
+  type WriteReply,
+  withHeader,
+  writeReply,
+  writeReplyAlone,
+  writeReplyAndClose,
+} from "./http-reply.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute, ListenerSpec } from "./types.ts";
@@ -17,7 +29,6 @@ import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute, ListenerSpec } fr
 interface HttpContext {
   readonly endpoint: HttpEndpoint;
   readonly allowed: AllowedMethods;
-  readonly onHeadRefused: ListenerSpec["onHeadRefused"];
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
   readonly head: HeadCheck;
@@ -27,7 +38,7 @@ interface HttpContext {
   readonly bodies: BodyBudget;
   /** `undefined` if no proxy is trusted. */
   readonly addresses: ClientAddresses | undefined;
-  readonly keepAlive: string | undefined;
+  readonly driver: Driver;
 }
 
 const NO_PARAMS: readonly string[] = [];
@@ -35,23 +46,22 @@ const NO_PARAMS: readonly string[] = [];
 export function serveHttp(
   server: DriverServer,
   endpoint: HttpEndpoint,
-  shared: Pick<ListenerSpec, "driver" | "onError" | "onHeadRefused" | "limits" | "bodies"> &
-    Pick<HttpContext, "addresses">,
+  shared: Omit<ListenerSpec, "sockets"> & Pick<HttpContext, "addresses">,
 ): void {
-  const { driver, onError, onHeadRefused, limits, bodies, addresses } = shared;
-  const head = new HeadCheck([
+  const { driver, onError, limits, bodies, addresses } = shared;
+  const names = [
     ...(addresses === undefined ? [] : [FORWARDED_FOR]),
     ...endpoint.headers,
     ...endpoint.routes.flatMap(({ headers = [] }) => headers),
-  ]);
+  ];
+  const head = new HeadCheck(names, shared);
   const context: HttpContext = {
     endpoint,
     onError,
-    onHeadRefused,
     limits,
     bodies,
     addresses,
-    keepAlive: driver.keepAlive,
+    driver,
     allowed: createAllowedMethods(endpoint.routes),
     turnEnd: new TurnEnd(),
     head,
@@ -78,8 +88,9 @@ export function refuseHttp(server: DriverServer, addresses: ClientAddresses | un
 function serveGet(route: HttpRoute, method: "GET" | "HEAD", context: HttpContext): DriverHandler {
   const open = callOpener({ ...route, method }, context);
   const { admit, handle, write } = stepsOf(route, context.endpoint);
+  const readPath = pathReader(route.path);
   return (res, req) => {
-    if (refuseMalformed(res, req, context)) return;
+    if (refuseInvalid(res, req, readPath(req), context)) return;
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, context);
     res.onAborted(() => call.abort());
@@ -98,8 +109,9 @@ function servePost(route: HttpRoute, context: HttpContext): DriverHandler {
   const open = callOpener(route, context);
   const { endpoint, head } = context;
   const steps = stepsOf(route, endpoint);
+  const readPath = pathReader(route.path);
   return (res, req) => {
-    if (refuseMalformed(res, req, context)) return;
+    if (refuseInvalid(res, req, readPath(req), context)) return;
     const announced = head.body;
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, context);
@@ -200,8 +212,8 @@ class PostCall implements BodyOwner {
 
   rejected(why: "too_large" | "no_room"): void {
     const { endpoint } = this.#context;
-    const reply = why === "no_room" ? endpoint.busy : endpoint.tooLarge;
-    this.#call.refuse(reply(this.#call), this.#announced);
+    const reply = why === "no_room" ? endpoint.busy() : endpoint.tooLarge(this.#call);
+    this.#call.refuse(reply, this.#announced);
   }
 
   #admitted(refused: HttpReply | undefined): void {
@@ -231,7 +243,7 @@ class PostCall implements BodyOwner {
  */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
-  { endpoint, onError, turnEnd, head, limits, addresses, keepAlive }: HttpContext,
+  { endpoint, onError, turnEnd, head, limits, addresses, driver }: HttpContext,
 ): (res: DriverResponse, req: DriverRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const target = {
@@ -244,14 +256,19 @@ function callOpener(
     turnEnd,
     limits,
     addresses,
-    keepAlive,
+    driver,
   };
-  if (paramCount === 0) return (res, req) => new HttpCall(res, req, target);
+  if (paramCount === 0) return (res) => new HttpCall(res, target);
   return (res, req) => {
     const params = readParams(req, paramCount);
     if (params === undefined) return undefined;
-    return new HttpCall(res, req, { ...target, path: req.getUrl(), params });
+    return new HttpCall(res, { ...target, path: req.getUrl(), params });
   };
+}
+
+/** A path without `:name` segments is known, so the library is not asked for it. */
+function pathReader(pattern: string): (req: DriverRequest) => string {
+  return countParams(pattern) === 0 ? () => pattern : (req) => req.getUrl();
 }
 
 function readParams(req: DriverRequest, count: number): readonly string[] | undefined {
@@ -265,10 +282,9 @@ function readParams(req: DriverRequest, count: number): readonly string[] | unde
 }
 
 function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContext): void {
-  const { endpoint, allowed, onError, turnEnd, limits, addresses, keepAlive, head, headers } =
-    context;
-  if (refuseMalformed(res, req, context)) return;
+  const { endpoint, allowed, onError, turnEnd, limits, addresses, driver, head, headers } = context;
   const path = req.getUrl();
+  if (refuseInvalid(res, req, path, context)) return;
   const method = req.getCaseSensitiveMethod();
   const target = {
     method,
@@ -280,11 +296,11 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
     turnEnd,
     limits,
     addresses,
-    keepAlive,
+    driver,
   };
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
-  const call = new HttpCall(res, req, target);
+  const call = new HttpCall(res, target);
   const announced = head.body;
   res.onAborted(() => call.abort());
   if (announced === "declared")
@@ -301,19 +317,19 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
 }
 
 /**
- * Refuses a request with a malformed head and closes the connection, whose further bytes cannot be
+ * Refuses a request with an invalid head and closes the connection, whose further bytes cannot be
  * trusted. Returns false if the head is valid.
  */
-function refuseMalformed(
+function refuseInvalid(
   res: DriverResponse,
   req: DriverRequest,
-  { head, endpoint, limits, addresses, onHeadRefused }: HttpContext,
+  path: string,
+  { head, driver, limits }: HttpContext,
 ): boolean {
-  const problem = head.problem(req);
-  if (problem === undefined) return false;
-  onHeadRefused("malformed");
-  limits.requested(networkText(res.getRemoteAddress()));
-  refusalWriter(res, addresses)(res, endpoint.malformed(problem));
+  const refusal = head.refusal(req, path);
+  if (refusal === undefined) return false;
+  if (!driver.reportsFirstRequests) limits.requested(networkText(res.getRemoteAddress()));
+  writeReplyAlone(res, refusal);
   return true;
 }
 

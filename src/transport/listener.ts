@@ -3,8 +3,9 @@
 
 import { networkText } from "./address.ts";
 import { ClientAddresses } from "./client-addresses.ts";
-import type { DriverConnection, DriverServer, HeadProblem, HeadRefusal, Tls } from "./driver.ts";
+import type { DriverConnection, DriverServer, Tls } from "./driver.ts";
 import { refuseHttp, serveHttp } from "./http.ts";
+import { refuseHead } from "./http-head.ts";
 import { readTls, whyCannotListen } from "./listen-checks.ts";
 import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
 import { serveSockets } from "./websocket.ts";
@@ -29,7 +30,11 @@ export function createListener(
   function mount(tls: Tls | undefined): DriverServer {
     const mounted = spec.driver.createServer(tls);
     countConnections(mounted, spec);
-    mounted.refuseHeads((problem) => headRefusal(problem, spec));
+    mounted.guardHeads({
+      reserve: (bytes) => spec.bodies.reserve(bytes),
+      release: (bytes) => spec.bodies.release(bytes),
+      refuse: (problem) => refuseHead(problem, UNPARSABLE, spec),
+    });
     const { trustedProxies } = spec;
     const addresses = trustedProxies.length > 0 ? new ClientAddresses(trustedProxies) : undefined;
     const shared = { ...spec, addresses };
@@ -86,12 +91,6 @@ export function createListener(
   };
 }
 
-function headRefusal(problem: HeadProblem, { http, onHeadRefused }: ListenerSpec): HeadRefusal {
-  onHeadRefused(problem);
-  if (problem === "too_large") return http?.headTooLarge() ?? { status: 431, body: "" };
-  return http?.malformed(UNPARSABLE) ?? { status: 400, body: "" };
-}
-
 function countConnections(server: DriverServer, { limits, spareSockets }: ListenerSpec): void {
   const opened = (connection: DriverConnection) => {
     const peer = networkText(connection.getRemoteAddress());
@@ -99,7 +98,7 @@ function countConnections(server: DriverServer, { limits, spareSockets }: Listen
     // The connection must not be kept and closed later: with uWebSockets.js, closing it after its
     // first request could close another connection.
     if (release === undefined) connection.close();
-    else connection.onAborted(release); // called only if it closes before its first request
+    else connection.onAborted(release);
   };
   server.countConnections(opened, () => limits.closed());
 }

@@ -16,7 +16,7 @@ export const transportOptions = Type.Object(
       maximum: 65_536,
       unit: "bytes",
       description:
-        "Maximum size of the head of a request: the request line and all headers, such as cookies and tokens. A larger head is rejected with 431. With uWebSockets.js, each connection that has sent part of a head uses up to this much memory.",
+        "Maximum size of the head of a request: the request line and all headers, such as cookies and tokens. A larger head is rejected with 431. A connection that has sent part of a head uses up to 1.25 times this much memory, for at most 12 seconds.",
     }),
   },
   { additionalProperties: false },

@@ -1,12 +1,11 @@
 // Limits the connections of a node: all of them by file descriptors, unauthenticated ones by
 // address.
 //
-// uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
-// request a connection occupies a slot of its peer, which is released when the connection closes. A
-// slot that is not released expires after one to two rounds; a round is longer than the time for
-// which uWebSockets.js lets a connection stay silent. A request releases the oldest slot of its
-// peer, because the slot of its own connection is not known. The peer of a request is read only
-// while some address has many slots.
+// Until its first request a connection occupies a slot of its peer. The slot is released when the
+// connection closes or sends its first request, if the driver reports that request. With another
+// driver a request releases the oldest slot of its peer, because the slot of its own connection is
+// not known, and the peer of a request is read only while some address has many slots. A slot that
+// is not released expires after one to two rounds.
 //
 // After the first request, each call without a credential counts until its reply, and its
 // connection is closed with the reply. A client socket without a credential counts until it is
@@ -14,6 +13,7 @@
 // that have sent nothing for 3 seconds are closed, the oldest first.
 
 import type { DescriptorReserve } from "./descriptors.ts";
+import { RoundCount } from "./round-count.ts";
 
 type SocketRefusal = "max" | "address" | "descriptors";
 
@@ -30,19 +30,13 @@ interface SocketLimitsPorts {
 interface Tally {
   readonly address: string;
   /** Connections that have not sent a request yet. */
-  readonly slots: Rounds;
+  readonly slots: RoundCount;
   /** Connections that stay open after their last reply until they close by themselves. */
-  readonly lateCloses: Rounds;
+  readonly lateCloses: RoundCount;
   calls: number;
   sockets: number;
   /** Number of client sockets without a credential that have sent nothing yet. */
   silent: number;
-}
-
-/** Counts connections whose close cannot be detected. Each is counted for one to two rounds. */
-interface Rounds {
-  young: number;
-  old: number;
 }
 
 /** A client socket that counts against its address until `leave`. */
@@ -53,7 +47,7 @@ export interface Place {
   readonly close: () => void;
 }
 
-/** Length of a round. It is longer than the 12 s that uWebSockets.js waits for a request. */
+/** Length of a round. It is longer than a driver waits for a request. */
 const ROUND_MS = 15_000;
 /**
  * Requests are watched while an address has more than 1/`WATCHED_SHARE` of its permitted silent
@@ -80,7 +74,6 @@ export class SocketLimits {
   #maxSilentPerAddress = Number.POSITIVE_INFINITY;
   #isStarted = false;
   #open = 0;
-  #round = 0;
   #rounds: NodeJS.Timeout | undefined;
   #isWatching = false;
   readonly #silent = new Set<Place>();
@@ -101,7 +94,7 @@ export class SocketLimits {
     return this.#max;
   }
 
-  /** True if `requested` must be called for each request. */
+  /** True if `requested` must be called for each request of a driver that needs it. */
   get isWatching(): boolean {
     return this.#isWatching;
   }
@@ -126,8 +119,8 @@ export class SocketLimits {
   /**
    * Counts a connection that was accepted from `peer`, which may be a proxy. `spare` sockets, at
    * most an eighth of all, are left free for other listeners. Returns `undefined` if it must be
-   * closed at once, otherwise a function to call if it closes before its first request. `closed`
-   * must be called in any case.
+   * closed at once, otherwise a function to call once, when it sends its first request or closes
+   * before that. `closed` must be called in any case.
    */
   accepted(peer: string, spare: number): (() => void) | undefined {
     this.#open += 1;
@@ -138,14 +131,12 @@ export class SocketLimits {
     const tally = this.#tally(peer);
     if (tally === undefined) return this.#refuse("max", peer);
     const { slots } = tally;
-    if (sum(slots) + tally.silent >= this.#maxSilentPerAddress)
+    if (slots.total + tally.silent >= this.#maxSilentPerAddress)
       return this.#refuse("address", peer);
-    slots.young += 1;
-    if (sum(slots) * WATCHED_SHARE > this.#maxSilentPerAddress) this.#isWatching = true;
-    const round = this.#round;
+    const release = slots.add();
+    if (slots.total * WATCHED_SHARE > this.#maxSilentPerAddress) this.#isWatching = true;
     return () => {
-      if (round === this.#round) slots.young = decremented(slots.young);
-      else if (round === this.#round - 1) slots.old = decremented(slots.old);
+      release();
       this.#dropEmpty(tally);
     };
   }
@@ -155,11 +146,11 @@ export class SocketLimits {
     this.#open -= 1;
   }
 
+  /** Counts a request whose driver does not report the first request of a connection. */
   requested(peer: string): void {
     const tally = this.#tallies.get(peer);
     if (tally === undefined) return;
-    if (tally.slots.old > 0) tally.slots.old -= 1;
-    else tally.slots.young = decremented(tally.slots.young);
+    tally.slots.releaseOldest();
     this.#dropEmpty(tally);
   }
 
@@ -188,7 +179,7 @@ export class SocketLimits {
     if (!this.#isLimited) return true;
     const tally = this.#tally(address);
     if (tally === undefined || !this.#allowsCall(tally, share)) return false;
-    tally.lateCloses.young += 1;
+    tally.lateCloses.add();
     return true;
   }
 
@@ -229,7 +220,7 @@ export class SocketLimits {
   }
 
   #allowsCall({ calls, lateCloses }: Tally, share = 1): boolean {
-    return calls + sum(lateCloses) < this.#maxPerAddress * share;
+    return calls + lateCloses.total < this.#maxPerAddress * share;
   }
 
   #tally(address: string): Tally | undefined {
@@ -249,13 +240,12 @@ export class SocketLimits {
   }
 
   #nextRound(): void {
-    this.#round += 1;
     this.#isWatching = this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES;
     for (const [address, tally] of this.#tallies) {
-      age(tally.slots);
-      age(tally.lateCloses);
+      tally.slots.nextRound();
+      tally.lateCloses.nextRound();
       if (isEmpty(tally)) this.#tallies.delete(address);
-      else if (sum(tally.slots) * WATCHED_SHARE > this.#maxSilentPerAddress)
+      else if (tally.slots.total * WATCHED_SHARE > this.#maxSilentPerAddress)
         this.#isWatching = true;
     }
     if (this.#tallies.size > 0) return;
@@ -290,8 +280,8 @@ export class SocketLimits {
 function newTally(address: string): Tally {
   return {
     address,
-    slots: { young: 0, old: 0 },
-    lateCloses: { young: 0, old: 0 },
+    slots: new RoundCount(),
+    lateCloses: new RoundCount(),
     calls: 0,
     sockets: 0,
     silent: 0,
@@ -303,18 +293,5 @@ const UNCOUNTED: Place = { tally: newTally(""), sinceTick: 0, close: noop };
 function noop(): void {}
 
 function isEmpty({ slots, lateCloses, calls, sockets }: Tally): boolean {
-  return sum(slots) + sum(lateCloses) + calls + sockets === 0;
-}
-
-function sum({ young, old }: Rounds): number {
-  return young + old;
-}
-
-function age(rounds: Rounds): void {
-  rounds.old = rounds.young;
-  rounds.young = 0;
-}
-
-function decremented(count: number): number {
-  return count > 0 ? count - 1 : 0;
+  return slots.total + lateCloses.total + calls + sockets === 0;
 }

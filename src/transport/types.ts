@@ -85,7 +85,7 @@ export interface HttpEndpoint {
   tooLarge(request: HttpRequest): HttpReply;
   malformed(problem: string): HttpReply;
   headTooLarge(): HttpReply;
-  busy(request: HttpRequest): HttpReply;
+  busy(): HttpReply;
 }
 
 /** One client socket. Methods have no effect after it has closed. */

@@ -6,10 +6,10 @@ import { networkOf } from "../lib/network.ts";
 import { addressText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
 import { type ConnectionContext, SocketConnection, type SocketData } from "./connection.ts";
-import type { DriverServer } from "./driver.ts";
+import { type DriverServer, HANDSHAKE_KEY } from "./driver.ts";
 import { GracefulCloses } from "./graceful-closes.ts";
-import { HeadCheck } from "./http-head.ts";
-import { BARE_500 } from "./http-reply.ts";
+import { HeadCheck, refuseHead } from "./http-head.ts";
+import { BARE_500, writeReplyAlone } from "./http-reply.ts";
 import { driverLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
@@ -22,19 +22,24 @@ const WRONG_VERSION: HttpReply = {
   headers: { "sec-websocket-version": VERSION },
   body: "",
 };
-const HEADERS = ["origin", "sec-websocket-key", "sec-websocket-protocol", "sec-websocket-version"];
-const MALFORMED: HttpReply = { status: 400, body: "" };
+const HEADERS = [
+  "origin",
+  "upgrade",
+  "sec-websocket-key",
+  "sec-websocket-protocol",
+  "sec-websocket-version",
+];
 
 /** Serves client sockets. A closing peer must read its unread bytes within `closeTimeoutMs`. */
 export function serveSockets(
   server: DriverServer,
   endpoint: SocketEndpoint,
-  spec: Pick<ListenerSpec, "http" | "limits" | "onError" | "onHeadRefused"> & {
+  spec: Pick<ListenerSpec, "driver" | "http" | "limits" | "onError" | "onHeadRefused"> & {
     readonly addresses: ClientAddresses | undefined;
   },
   closeTimeoutMs: number,
 ): TopicPublisher {
-  const { http, limits, onError, addresses } = spec;
+  const { limits, onError, addresses } = spec;
   const { maxBufferedBytes, lagBytes, slowReader } = endpoint;
   const connections = new Set<SocketConnection>();
   const { maxBufferedBytesPerUser: perUser, maxBufferedBytesTotal: total } = endpoint;
@@ -56,7 +61,8 @@ export function serveSockets(
     published: (topic, frame) => slowReaders.published(topic, frame),
     receiving: undefined,
   };
-  const head = new HeadCheck(addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR]);
+  const names = addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR];
+  const head = new HeadCheck(names, spec);
   // A driver calls `open` before `res.upgrade` returns, so one variable is enough.
   let upgrading: Upgrade | undefined;
 
@@ -85,14 +91,15 @@ export function serveSockets(
     upgrade(res, req, upgradeContext) {
       const peer = addressText(res.getRemoteAddress());
       const network = networkOf(peer);
-      limits.requested(network);
-      const problem = head.problem(req);
-      if (problem !== undefined) {
-        spec.onHeadRefused("malformed");
-        return refusalWriter(res, addresses)(res, http?.malformed(problem) ?? MALFORMED);
-      }
+      if (!spec.driver.reportsFirstRequests) limits.requested(network);
+      const path = req.getUrl();
+      const refusal = head.refusal(req, path);
+      if (refusal !== undefined) return writeReplyAlone(res, refusal);
+      const problem = handshakeProblem(head);
+      if (problem !== undefined)
+        return writeReplyAlone(res, refuseHead("malformed", problem, spec));
       const upgrade: Upgrade = {
-        path: req.getUrl(),
+        path,
         origin: head.value("origin"),
         subprotocols: namesOf(head.value("sec-websocket-protocol")),
         remoteAddress: addresses?.of(res, head.value(FORWARDED_FOR)) ?? peer,
@@ -128,6 +135,20 @@ export function serveSockets(
     },
   });
   return { publish };
+}
+
+/**
+ * Returns the error message of a handshake that uWebSockets.js would accept and a proxy would not
+ * treat as one [RFC 6455 4.2.1], `undefined` if the handshake is valid.
+ */
+function handshakeProblem(head: HeadCheck): string | undefined {
+  const asksFor = (header: string, option: string) =>
+    namesOf(head.value(header).toLowerCase()).includes(option);
+  if (!asksFor("upgrade", "websocket") || !asksFor("connection", "upgrade"))
+    return "A WebSocket handshake must have the headers Upgrade: websocket and Connection: Upgrade";
+  if (!HANDSHAKE_KEY.test(head.value("sec-websocket-key")))
+    return "A WebSocket handshake must have one Sec-WebSocket-Key, of 16 bytes in Base64";
+  return head.body === "none" ? undefined : "A WebSocket handshake must not have a body";
 }
 
 function namesOf(list: string): readonly string[] {

@@ -1,6 +1,7 @@
 // What the parsers of the two drivers accept. docs/http.md has the same table.
 
 import type { Test } from "tap";
+import { BodyBudget } from "../../src/transport/http-body.ts";
 import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import {
@@ -66,11 +67,79 @@ const ROWS: readonly Row[] = [
     has: "<posted ab>",
   },
   {
-    name: "a trailer",
-    sent: [`${CHUNKED}trailer: a\r\n\r\n2\r\nab\r\n0\r\na: b\r\n\r\n`],
+    name: "a trailer that the head announces",
+    sent: [`${CHUNKED}trailer: a\r\n\r\n`, "2\r\nab\r\n0\r\na: b\r\n\r\n"],
+    uws: "HTTP/1.1 400",
+    portable: "HTTP/1.1 200",
+    has: "<posted ab>",
+  },
+  {
+    name: "a trailer that the head does not announce",
+    sent: [`${CHUNKED}\r\n2\r\nab\r\n0\r\na: b\r\n\r\n`],
     uws: "HTTP/1.1 505",
     portable: "HTTP/1.1 200",
     has: "<posted ab>",
+  },
+  {
+    name: "a chunk that does not end with CR and LF",
+    sent: [`${CHUNKED}\r\n2\r\nabXX0\r\n\r\n`],
+    uws: "HTTP/1.1 200",
+    portable: "HTTP/1.1 400",
+  },
+  {
+    name: "a head with 97 further headers",
+    sent: [`GET /?a HTTP/1.1\r\nhost: x\r\n${"a: b\r\n".repeat(97)}\r\n`],
+    uws: "HTTP/1.1 200",
+    portable: "HTTP/1.1 200",
+  },
+  {
+    name: "a head with 98 further headers",
+    sent: [`GET /?a HTTP/1.1\r\nhost: x\r\n${"a: b\r\n".repeat(98)}\r\n`],
+    uws: "HTTP/1.1 431",
+    portable: "HTTP/1.1 200",
+  },
+  {
+    name: "a target with letters beyond ASCII",
+    sent: ["GET /?é HTTP/1.1\r\nhost: x\r\n\r\n"],
+    uws: "HTTP/1.1 200",
+    portable: "HTTP/1.1 400",
+  },
+  {
+    name: "a header with a control character or a name that is not valid",
+    sent: ["GET / HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n"],
+    uws: "",
+    portable: "HTTP/1.1 400",
+  },
+  {
+    name: "an expectation that is unknown",
+    sent: ["GET /?a HTTP/1.1\r\nhost: x\r\nexpect: x\r\n\r\n"],
+    uws: "HTTP/1.1 200",
+    portable: "HTTP/1.1 200",
+    has: "<got a from x>",
+  },
+  {
+    name: "the method CONNECT",
+    sent: ["CONNECT a:80 HTTP/1.1\r\nhost: a\r\n\r\n"],
+    uws: "HTTP/1.1 505",
+    portable: "HTTP/1.1 400",
+  },
+  {
+    name: "a request in HTTP/2.0",
+    sent: ["GET / HTTP/2.0\r\nhost: x\r\n\r\n"],
+    uws: "HTTP/1.1 505",
+    portable: "HTTP/1.1 400",
+  },
+  {
+    name: "the first bytes of a connection in HTTP/2",
+    sent: ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
+    uws: "HTTP/1.1 505",
+    portable: "HTTP/1.1 400",
+  },
+  {
+    name: "the first bytes of a TLS connection",
+    sent: ["\x16\x03\x01\0\xa5\x01\0\0\xa1\x03\x03"],
+    uws: "HTTP/1.1 505",
+    portable: "HTTP/1.1 400",
   },
   {
     name: "a target in absolute form, whose host replaces the Host header",
@@ -137,19 +206,183 @@ for (const { name, sent, uws, portable, has } of ROWS) {
   });
 }
 
+t.test("a call with a trailer that the head announces is refused before it runs", async (t) => {
+  let calls = 0;
+  const { port } = await serve(t, [
+    post("/", () => {
+      calls += 1;
+      return text("done");
+    }),
+  ]);
+  const client = new RawClient(t, port);
+  client.write(`${CHUNKED}TRAILER: a, b\r\n\r\n2\r\nab\r\n0\r\na: b\r\n\r\n`);
+  await until(() => client.text.includes("\r\n\r\n"));
+  t.equal(calls, IS_PORTABLE ? 1 : 0);
+  const { status } = await fetch(`http://127.0.0.1:${port}/`, {
+    method: "POST",
+    body: "ab",
+    headers: { trailer: "a", te: "trailers" },
+  });
+  t.equal(status, 200, "a body that is not chunked has no trailer");
+});
+
+t.test("a call in the same packet as a malformed head before it does not run", async (t) => {
+  let calls = 0;
+  const { port } = await serve(t, [
+    post("/", () => {
+      calls += 1;
+      return text("done");
+    }),
+  ]);
+  const call = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab";
+  for (const head of [
+    "GET / HTTP/1.1\r\nhost: a b\r\n\r\n",
+    "POST / HTTP/1.1\r\nhost: x\r\nhost: y\r\ncontent-length: 0\r\n\r\n",
+    "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\ncontent-length: 52\r\n\r\n",
+    "POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n",
+    `GET /${"a".repeat(17_000)} HTTP/1.1\r\nhost: x\r\n\r\n`,
+  ]) {
+    const client = new RawClient(t, port);
+    client.write(head + call);
+    await client.closed();
+    t.notMatch(client.text, "done");
+  }
+  t.equal(calls, 0);
+});
+
+t.test("a refused call gets one reply, even if its body is not valid", async (t) => {
+  const refused = { ...post("/", () => text("done")), admit: () => text("no", 401) };
+  const { port } = await serve(t, [refused]);
+  const client = new RawClient(t, port);
+  client.write(`${CHUNKED}\r\n`);
+  await client.has("no");
+  client.write("xyz\r\n");
+  await client.closed();
+  t.equal(client.text.split("HTTP/1.1 ").length, 2);
+  const late = new RawClient(t, port);
+  late.write(`${CHUNKED}\r\nxyz\r\nab\r\n`);
+  await late.closed();
+  t.equal(late.text.split("HTTP/1.1 ").length, 2);
+});
+
+const HANDSHAKE =
+  "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+t.test("a handshake that a proxy would not treat as one opens no socket", async (t) => {
+  const { seen, endpoint } = socketEndpoint();
+  const { port } = await startListener(t, { http: httpEndpoint(routes), sockets: endpoint });
+  const without = (header: string) => HANDSHAKE.replace(new RegExp(`${header}: [^\\r]*\\r\\n`), "");
+  for (const [name, headers, version = "1.1"] of [
+    ["no Upgrade", without("upgrade")],
+    ["another Upgrade", HANDSHAKE.replace("upgrade: websocket", "upgrade: websockets")],
+    ["no Connection", without("connection")],
+    ["another Connection", HANDSHAKE.replace("connection: upgrade", "connection: keep-alive")],
+    ["a key with invalid letters", HANDSHAKE.replace("dGhlI", "!!!!!")],
+    ["two keys", HANDSHAKE + HANDSHAKE.slice(HANDSHAKE.indexOf("sec-websocket-key"))],
+    ["HTTP/1.0", HANDSHAKE, "1.0"],
+    ["a body", `${HANDSHAKE}content-length: 2\r\n`],
+  ] as const) {
+    const client = new RawClient(t, port);
+    client.write(`GET /none HTTP/${version}\r\nhost: x\r\n${headers}\r\n`);
+    await until(() => client.text.includes("\r\n\r\n"));
+    t.match(client.text, /^HTTP\/1\.1 (400|404|505) /, name);
+  }
+  t.equal(seen.length, 0);
+  for (const headers of [
+    HANDSHAKE.replace("connection: upgrade", "Connection: keep-alive, Upgrade"),
+    HANDSHAKE.replace("upgrade: websocket", "Upgrade: WebSocket"),
+    `${HANDSHAKE}content-length: 0\r\n`,
+  ]) {
+    const client = new RawClient(t, port);
+    client.write(`GET / HTTP/1.1\r\nhost: x\r\n${headers}\r\n`);
+    await client.has("HTTP/1.1 101 ");
+  }
+});
+
+t.test("a client that closes its half of the connection gets no late reply", async (t) => {
+  const port = await serveBoth(t);
+  const { port: later } = await serve(t, [
+    get("/", () => new Promise((resolve) => setTimeout(() => resolve(text("late")), 50))),
+  ]);
+  const client = new RawClient(t, later);
+  client.socket.end("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+  await client.closed();
+  t.equal(client.text, "");
+  const other = new RawClient(t, port);
+  other.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+  await other.has("<got");
+});
+
 t.test(
-  "a head of 15 KiB is accepted, and a head of more than 16 KiB is answered with 431",
+  "a head of up to 16 KiB is accepted, and a larger one is answered with 431 and counted, wherever its bytes are",
   async (t) => {
-    const { port } = await serve(t, routes);
-    const withCookie = (bytes: number) =>
-      `GET /?a HTTP/1.1\r\nhost: x\r\ncookie: ${"c".repeat(bytes)}\r\n\r\n`;
-    const accepted = new RawClient(t, port);
-    accepted.write(withCookie(15 * 1024));
-    await accepted.has("<got a");
-    const refused = new RawClient(t, port);
-    refused.write(withCookie(17 * 1024));
-    await refused.closed();
-    t.match(refused.text, /^HTTP\/1.1 431 /);
-    if (IS_PORTABLE) t.match(refused.text, /head too large/);
+    const { endpoint } = socketEndpoint();
+    const problems: string[] = [];
+    const http = httpEndpoint(routes);
+    const onHeadRefused = (problem: string) => void problems.push(problem);
+    const { port } = await startListener(t, { http, sockets: endpoint, onHeadRefused });
+    const filler = (bytes: number) => "c".repeat(bytes);
+    const heads: readonly ((bytes: number) => string)[] = [
+      (bytes) => `GET /?a HTTP/1.1\r\nhost: x\r\ncookie: ${filler(bytes)}\r\n\r\n`,
+      (bytes) => `GET /?${filler(bytes)} HTTP/1.1\r\nhost: x\r\n\r\n`,
+      (bytes) => `GET /${filler(bytes)} HTTP/1.1\r\nhost: x\r\n\r\n`,
+      (bytes) =>
+        `POST / HTTP/1.1\r\nhost: x\r\n${"a: b\r\n".repeat(50)}b: ${filler(bytes - 300)}\r\ncontent-length: 0\r\n\r\n`,
+      (bytes) => `GET / HTTP/1.1\r\nhost: x\r\n${HANDSHAKE}cookie: ${filler(bytes)}\r\n\r\n`,
+    ];
+    for (const [at, headOf] of heads.entries()) {
+      const accepted = new RawClient(t, port);
+      accepted.write(headOf(15 * 1024));
+      await until(() => accepted.text.includes("\r\n\r\n"));
+      t.match(accepted.text, /^HTTP\/1.1 (200|404|101) /, `head ${at}`);
+      const refused = new RawClient(t, port);
+      refused.write(headOf(17 * 1024));
+      await refused.closed();
+      t.match(refused.text, /^HTTP\/1.1 431 /, `head ${at}`);
+      t.match(refused.text, /head too large/, `head ${at}`);
+      t.equal(problems.length, at + 1, "it is counted");
+    }
+    t.same([...new Set(problems)], ["too_large"]);
+    const huge = new RawClient(t, port);
+    huge.write(heads[0]?.(64 * 1024) ?? "");
+    await huge.closed();
+    t.match(huge.text, /^HTTP\/1.1 431 /);
+  },
+);
+
+t.test(
+  "heads that are being received count in the budget of bodies, and a head without room is answered with 503",
+  { skip: IS_PORTABLE ? false : "uWebSockets.js does not report partial heads" },
+  async (t) => {
+    const bodies = new BodyBudget(20_000);
+    const problems: string[] = [];
+    const { endpoint } = socketEndpoint();
+    const { port } = await startListener(t, {
+      http: httpEndpoint(routes),
+      sockets: endpoint,
+      bodies,
+      onHeadRefused: (problem) => void problems.push(problem),
+    });
+    const start = `GET /?a HTTP/1.1\r\nhost: x\r\ncookie: ${"c".repeat(12_000)}`;
+    const [kept, session, first, second] = [0, 1, 2, 3].map(() => new RawClient(t, port));
+    if (!kept || !session || !first || !second) throw new Error("a client is missing");
+    session.write(`GET / HTTP/1.1\r\nhost: x\r\n${HANDSHAKE}\r\n`);
+    await session.has("101");
+    session.write(Buffer.concat([Buffer.from([0x82, 0x80 + 126, 0x10, 0]), Buffer.alloc(4096)]));
+    kept.write("GET /?a HTTP/1.1\r\nhost: x\r\n\r\n");
+    await kept.has("<got a");
+    kept.write(start);
+    await until(() => bodies.bytes > 12_000);
+    t.ok(bodies.bytes < 13_000, "requests that are over and frames of sockets do not count");
+    first.write(start);
+    await first.has("busy");
+    t.match(first.text, /^HTTP\/1.1 503 /);
+    t.same(problems, ["no_room"]);
+    kept.write("\r\n\r\n");
+    await until(() => kept.text.split("<got a").length === 3);
+    second.write(start);
+    await until(() => bodies.bytes > 12_000);
+    second.socket.destroy();
+    await until(() => bodies.bytes === 0);
   },
 );

@@ -261,6 +261,36 @@ t.test(
   },
 );
 
+t.test(
+  "an address cannot open further silent connections by sending requests on another one",
+  { skip: IS_PORTABLE ? false : "uWebSockets.js does not report the first request" },
+  async (t) => {
+    const limits = socketLimits({ maxUnauthenticatedPerAddress: 2, capacity: () => 8 });
+    const http = httpEndpoint([{ method: "GET", path: "/", handle: ok }]);
+    const { port } = await startListener(t, { http, limits });
+    const call = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    const open = async (count: number) => {
+      const before = limits.open;
+      const clients = Array.from({ length: count }, () => new RawClient(t, port));
+      await until(() => limits.open === before + count);
+      return clients;
+    };
+    const [busy] = await open(1);
+    busy?.write(call);
+    await busy?.has("ok");
+    const silent = await open(6); // three quarters of the capacity
+    for (let n = 2; n < 8; n++) {
+      busy?.write(call);
+      await until(() => busy?.text.split("ok").length === n + 1);
+    }
+    const refused = new RawClient(t, port);
+    await refused.closed();
+    silent[0]?.write(call);
+    await silent[0]?.has("ok");
+    t.equal(await ask(t, port, [call]), "200", "a connection that sends a request is not silent");
+  },
+);
+
 // --- Silent sockets ------------------------------------------------------------------------------
 
 const SILENT_MS = 3000;

@@ -4,7 +4,7 @@
 
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
-import type { DriverConnection, HeadRefusal } from "../driver.ts";
+import type { DriverConnection, HeadGuard, HeadRefusal } from "../driver.ts";
 import { addressBytes } from "./address-bytes.ts";
 import type { PortableResponse, ResponseOwner } from "./response.ts";
 
@@ -23,16 +23,22 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   /** The decrypted stream with TLS, otherwise the socket. */
   stream: Socket;
   readonly #socket: Socket;
-  #beforeFirstRequest: (() => void) | undefined;
+  #onFirstRequest: (() => void) | undefined;
   #current: PortableResponse | undefined;
   readonly #waiting: Exchange[] = [];
+  readonly #heads: HeadGuard;
+  /** Bytes that had been read at the last step of a request. The next head begins about there. */
+  #headStart = 0;
+  /** Bytes of that head which are counted in the budget. */
+  #headBytes = 0;
   #isStarting = false;
   #status: "open" | "closing" | "closed" = "open";
   /** Seconds since the connection was accepted, until its first bytes were read. */
   greetingS = 0;
 
-  constructor(socket: Socket) {
+  constructor(socket: Socket, heads: HeadGuard) {
     this.#socket = socket;
+    this.#heads = heads;
     this.stream = socket;
     this.address = addressBytes(socket.remoteAddress ?? "");
     socket.on("error", () => {}); // `close` follows
@@ -59,27 +65,46 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
 
   request(exchange: Exchange): void {
     if (this.#status !== "open") return;
-    this.#beforeFirstRequest = undefined;
+    this.#reportFirstRequest();
+    this.#headStart = this.stream.bytesRead;
     this.#waiting.push(exchange);
     if (this.#waiting.length > MAX_WAITING) this.destroy();
     else this.#startNext();
   }
 
   bodyDelivered(): void {
+    this.#headStart = this.stream.bytesRead;
     this.#startNext();
   }
 
   ended(): void {
+    this.#headStart = this.stream.bytesRead;
     this.#startNext();
+  }
+
+  /**
+   * Called every second. Counts the head that is being received in the budget. Returns false if
+   * there is no room for it.
+   */
+  chargeHead(): boolean {
+    const isBetweenRequests =
+      this.#status === "open" && this.#waiting.length === 0 && this.#current?.isOver !== false;
+    const bytes = isBetweenRequests ? this.stream.bytesRead - this.#headStart : 0;
+    const growth = bytes - this.#headBytes;
+    if (growth === 0) return true;
+    if (growth < 0) this.#heads.release(-growth);
+    else if (!this.#heads.reserve(growth)) return false;
+    this.#headBytes = bytes;
+    return true;
   }
 
   closed(): void {
     if (this.#status === "closed") return;
     this.#status = "closed";
+    this.chargeHead();
     this.#waiting.length = 0;
     this.#current?.abort();
-    this.#beforeFirstRequest?.();
-    this.#beforeFirstRequest = undefined;
+    this.#reportFirstRequest();
   }
 
   destroy(): void {
@@ -88,18 +113,24 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
     this.#socket.destroy();
   }
 
-  /** Replies to bytes that are not a request, and closes the connection. */
-  refuse(reply: HeadRefusal): void {
+  /**
+   * Replies to bytes that are not a request, and closes the connection. If a reply was sent, and the
+   * bytes belong to the body of its request, they get no second reply.
+   */
+  refuse(reply: () => HeadRefusal): void {
     const { stream } = this;
-    if (!stream.writable) return this.destroy();
-    this.#status = "closing";
-    this.#current?.abort();
+    const isAnswered = this.#current?.isEnded === true && !this.#current.isBodyRead;
+    if (!isAnswered && !stream.writable) return this.destroy();
     stream.removeAllListeners("data");
     stream.resume();
-    stream.write(headOf(reply));
-    stream.end(reply.body);
-    this.#destroyLate();
     stream.once("end", () => this.destroy());
+    this.#status = "closing";
+    this.#destroyLate();
+    if (isAnswered) return void stream.end();
+    this.#current?.abort();
+    const refusal = reply();
+    stream.write(headOf(refusal));
+    stream.end(refusal.body);
   }
 
   // --- Called by the transport ---
@@ -109,7 +140,7 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   onAborted(handler: () => void): void {
-    this.#beforeFirstRequest = handler;
+    this.#onFirstRequest = handler;
   }
 
   close(): void {
@@ -117,6 +148,11 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   // --- Helpers ---
+
+  #reportFirstRequest(): void {
+    this.#onFirstRequest?.();
+    this.#onFirstRequest = undefined;
+  }
 
   #startNext(): void {
     if (this.#isStarting) return;

@@ -11,6 +11,9 @@ export function createPortableDriver(maxHeadBytes: number): Driver {
     name: "portable",
     library: `node:http ${process.versions.node}, ws ${version}`,
     keepAlive: undefined,
+    reportsFirstRequests: true,
+    maxHeadBytes,
+    readsTrailers: true,
     createServer: (tls) => new PortableServer(tls, maxHeadBytes),
   };
 }

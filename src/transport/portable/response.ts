@@ -33,7 +33,7 @@ export class PortableResponse implements DriverResponse {
   #status = 200;
   #reason = "OK";
   readonly #headers: string[] = [];
-  #phase: "open" | "ended" | "aborted" = "open";
+  #phase: "open" | "ended" | "aborted" | "upgraded" = "open";
   #onAborted: (() => void) | undefined;
   #onWritable: ((offset: number) => boolean) | undefined;
   #onData: DataHandler | undefined;
@@ -63,6 +63,11 @@ export class PortableResponse implements DriverResponse {
 
   get isEnded(): boolean {
     return this.#phase !== "open";
+  }
+
+  /** True if the connection can send its next request: the reply has ended and the body was read. */
+  get isOver(): boolean {
+    return this.#phase === "ended" && this.#req.complete;
   }
 
   get isBodyRead(): boolean {
@@ -178,7 +183,7 @@ export class PortableResponse implements DriverResponse {
   }
 
   upgrade(data: unknown, key: string, subprotocol: string): void {
-    this.#phase = "ended";
+    this.#phase = "upgraded";
     this.#upgrade?.(data, key, subprotocol);
   }
 

@@ -16,14 +16,14 @@ import {
   type Server as TlsServer,
 } from "node:tls";
 import { type ServerOptions as SocketOptions, WebSocketServer } from "ws";
-import type {
-  DriverConnection,
-  DriverHandler,
-  DriverServer,
-  HeadProblem,
-  HeadRefusal,
-  SocketBehaviour,
-  Tls,
+import {
+  type DriverConnection,
+  type DriverHandler,
+  type DriverServer,
+  HANDSHAKE_KEY,
+  type HeadGuard,
+  type SocketBehaviour,
+  type Tls,
 } from "../driver.ts";
 import { TurnEnd } from "../turn-end.ts";
 import { PortableConnection } from "./connection.ts";
@@ -43,8 +43,6 @@ const TICK_MS = 1000;
 const CLOSE_TIMEOUT_MS = 5000;
 
 const UPGRADE = {};
-const KEY = /^[+/0-9A-Za-z]{22}==$/;
-
 type SocketListener = (this: Server, socket: Socket) => void;
 
 export class PortableServer implements DriverServer {
@@ -64,7 +62,11 @@ export class PortableServer implements DriverServer {
   readonly #sockets = new Set<{ tick(): void; close(): void }>();
   #opened: (connection: DriverConnection) => void = () => {};
   #closed: () => void = () => {};
-  #refusal: (problem: HeadProblem) => HeadRefusal = () => ({ status: 400, body: "" });
+  #heads: HeadGuard = {
+    reserve: () => true,
+    release: () => {},
+    refuse: () => ({ status: 400, body: "" }),
+  };
   #servesSockets = false;
   #ticks: NodeJS.Timeout | undefined;
 
@@ -87,6 +89,8 @@ export class PortableServer implements DriverServer {
     this.#parse = parse as SocketListener;
     this.#http.on("connection", (socket: Socket) => this.#accepted(socket));
     this.#http.on("request", (req, res) => this.#requested(req, res, false));
+    this.#http.on("checkExpectation", (req, res) => this.#requested(req, res, false));
+    this.#http.on("connect", (req: IncomingMessage) => this.#malformed(req.socket));
     this.#http.on("checkContinue", (req, res) => this.#requested(req, res, true));
     this.#http.on("clientError", (error: NodeJS.ErrnoException, stream) =>
       this.#refuse(error, stream),
@@ -157,8 +161,8 @@ export class PortableServer implements DriverServer {
     this.#closed = closed;
   }
 
-  refuseHeads(reply: (problem: HeadProblem) => HeadRefusal): void {
-    this.#refusal = reply;
+  guardHeads(guard: HeadGuard): void {
+    this.#heads = guard;
   }
 
   publish(topic: string, data: Uint8Array | string, isBinary: boolean): void {
@@ -197,7 +201,7 @@ export class PortableServer implements DriverServer {
   // --- Connections ---
 
   #accepted(socket: Socket): void {
-    const connection = new PortableConnection(socket);
+    const connection = new PortableConnection(socket, this.#heads);
     this.#connections.add(connection);
     const name = handshakeOf(socket); // the address is unknown after the close
     socket.once("close", () => {
@@ -282,6 +286,7 @@ export class PortableServer implements DriverServer {
   #requested(req: IncomingMessage, res: ServerResponse, expectsContinue: boolean): void {
     const connection = this.#byStream.get(req.socket);
     if (connection === undefined) return void req.socket.destroy();
+    if (req.httpVersionMajor !== 1) return this.#malformed(req.socket);
     const response = new PortableResponse(connection, { req, res }, { expectsContinue });
     this.#responses.add(response);
     res.once("close", () => this.#responses.delete(response));
@@ -316,7 +321,11 @@ export class PortableServer implements DriverServer {
     const isUnanswered = connection.response?.isEnded !== false || connection.response.isUnanswered;
     if (!isParseError || !isUnanswered) return connection.destroy();
     const isTooLarge = error.code === "HPE_HEADER_OVERFLOW";
-    connection.refuse(this.#refusal(isTooLarge ? "too_large" : "malformed"));
+    connection.refuse(() => this.#heads.refuse(isTooLarge ? "too_large" : "malformed"));
+  }
+
+  #malformed(stream: object): void {
+    this.#byStream.get(stream)?.refuse(() => this.#heads.refuse("malformed"));
   }
 
   #tick(): void {
@@ -324,16 +333,19 @@ export class PortableServer implements DriverServer {
       connection.greetingS += 1;
       if (connection.greetingS * 1000 >= HEAD_MS) connection.destroy();
     }
+    for (const connection of this.#connections)
+      if (!connection.chargeHead()) connection.refuse(() => this.#heads.refuse("no_room"));
     for (const response of this.#responses) if (response.tick()) response.close();
     for (const socket of this.#sockets) socket.tick();
   }
 }
 
-function isHandshake({ method, headers }: IncomingMessage): boolean {
+function isHandshake({ method, headers, httpVersion }: IncomingMessage): boolean {
   return (
     method === "GET" &&
+    httpVersion === "1.1" &&
     headers.upgrade?.toLowerCase() === "websocket" &&
-    KEY.test(headers["sec-websocket-key"] ?? "")
+    HANDSHAKE_KEY.test(headers["sec-websocket-key"] ?? "")
   );
 }
 

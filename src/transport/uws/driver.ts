@@ -31,20 +31,25 @@ const PINNED = "uWebSockets.js";
 const EXCLUSIVE_PORT = 1;
 
 const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
+/**
+ * Limit of the library, as a multiple of the driver's. The library answers a head over its limit by
+ * itself, in HTML and uncounted. The transport refuses a head between the two limits.
+ */
+const LIBRARY_LIMIT = 5 / 4;
 
 /** Value of Keep-Alive. The library closes an idle connection after 8 to 12 s. */
 const KEEP_ALIVE = "timeout=7";
 
 /**
- * Loads the library. The first call in a process sets the maximum size of a head for all. Throws
+ * Loads the library. The first call in a process sets the library's limit of heads for all. Throws
  * the error of the last package if none loads.
  */
 export async function loadUws(maxHeadBytes: number): Promise<Driver> {
-  process.env[HEAD_VARIABLE] = String(maxHeadBytes);
+  process.env[HEAD_VARIABLE] = String(Math.ceil(maxHeadBytes * LIBRARY_LIMIT));
   let failure: unknown;
   for (const name of [NEWEST, PINNED])
     try {
-      return createUwsDriver(await importLibrary(name), packageOf(name));
+      return createUwsDriver(await importLibrary(name), { package: packageOf(name), maxHeadBytes });
     } catch (error) {
       failure = error;
     }
@@ -71,11 +76,17 @@ function packageOf(name: string): string {
     }
 }
 
-function createUwsDriver(library: Library, packageName: string): Driver {
+function createUwsDriver(
+  library: Library,
+  facts: { readonly package: string; readonly maxHeadBytes: number },
+): Driver {
   return {
     name: "uws",
-    library: packageName,
+    library: facts.package,
     keepAlive: KEEP_ALIVE,
+    reportsFirstRequests: false,
+    maxHeadBytes: facts.maxHeadBytes,
+    readsTrailers: false,
     createServer: (tls) => new UwsServer(library, tls),
   };
 }
@@ -138,8 +149,8 @@ class UwsServer implements DriverServer {
     attach((res: HttpResponse, change) => (Number(change) > 0 ? opened(res) : closed()));
   }
 
-  /** Does nothing: the library answers such heads by itself. */
-  refuseHeads(): void {}
+  /** Does nothing: the library receives heads and answers those it cannot parse by itself. */
+  guardHeads(): void {}
 
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): void {
     this.#app.publish(topic, frame, isBinary);
