@@ -1,8 +1,8 @@
-// The eight calls of the specification, made with the HTTP clients that backends use, on the native
-// listener and on `api.compatListen`.
+// The eight calls of the specification, made with the HTTP clients that backends use, and calls of
+// load generators, on the native listener and on `api.compatListen`.
 
 import { execFile, execFileSync, spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { delimiter, join } from "node:path";
@@ -20,6 +20,22 @@ const PACKAGES = join(print("generators"), "python");
 const PATH = [process.env.PATH, join(TOOLS, "usr/bin")].join(delimiter);
 const LIBRARIES = join(TOOLS, "usr/lib/x86_64-linux-gnu");
 const PASSWORD = "correct horse";
+
+/** Returns the folders below this folder of the fetched tools, none if it does not exist. */
+function foldersIn(path: string): readonly string[] {
+  const folder = join(TOOLS, path);
+  return existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [];
+}
+
+const ENVIRONMENT = {
+  ...process.env,
+  PATH,
+  LD_LIBRARY_PATH: LIBRARIES,
+  PYTHONPATH: PACKAGES,
+  RUBYLIB: ["usr/lib/ruby", "usr/lib/x86_64-linux-gnu/ruby"].flatMap(foldersIn).join(delimiter),
+  no_proxy: "*",
+  NO_PROXY: "*",
+};
 
 const LOBBY = { channel_id: "lobby", channel_type: 2 };
 const CALLS: readonly (readonly [method: string, path: string, body?: unknown])[] = [
@@ -56,6 +72,17 @@ const java = (version: string, expect: boolean): HttpClient => ({
   after: [version, String(expect)],
   isCompatOnly: expect,
 });
+/** The fetched extension is not in the configuration of PHP. */
+const CURL = foldersIn("usr/lib/php")
+  .map((folder) => join(folder, "curl.so"))
+  .filter((file) => existsSync(file))
+  .map((file) => `-dextension=${file}`);
+const php = (kind: string): HttpClient => ({
+  name: `PHP with ${kind}`,
+  program: "php",
+  before: [...(kind === "curl" ? CURL : []), join(CLIENTS, "calls.php")],
+  after: [kind],
+});
 const HTTP_CLIENTS: readonly HttpClient[] = [
   { name: "curl", program: "curl", before: ["sh", join(CLIENTS, "curl.sh")] },
   { name: "wget", program: "wget", before: ["sh", join(CLIENTS, "wget.sh")] },
@@ -64,18 +91,29 @@ const HTTP_CLIENTS: readonly HttpClient[] = [
   java("HTTP_2", false),
   java("HTTP_1_1", true),
   { name: "Go's net/http", program: "go", before: ["run", join(CLIENTS, "calls.go")] },
+  ...["streams", "curl"].map(php),
+  {
+    name: "Ruby's net/http",
+    program: "ruby",
+    before: ["--disable-gems", join(CLIENTS, "calls.rb")],
+  },
 ];
 
 const execute = promisify(execFile);
 
+/** Returns why the program cannot be used, `false` if it can. */
+function missing(program: string): string | false {
+  const folders = PATH.split(delimiter);
+  const isInstalled = folders.some((folder) => existsSync(join(folder, program)));
+  return isInstalled ? false : `${program} is not installed`;
+}
+
 /** Returns why the client cannot be tested, `false` if it can. */
 function skipOf({ name, program, after: [argument = ""] = [] }: HttpClient): string | false {
-  const folders = PATH.split(delimiter);
-  if (!folders.some((folder) => existsSync(join(folder, program))))
-    return `${program} is not installed`;
-  if (program !== "python3") return false;
-  const env = { ...process.env, PYTHONPATH: PACKAGES };
-  const { status } = spawnSync("python3", ["-c", `import ${argument}`], { env });
+  const check = { python3: ["-c", `import ${argument}`], php: [...CURL, "-r", "curl_init();"] };
+  if (missing(program) || (program !== "python3" && argument !== "curl")) return missing(program);
+  const args = check[program as keyof typeof check];
+  const { status } = spawnSync(program, args, { env: ENVIRONMENT });
   return status === 0 ? false : `${name} is not installed`;
 }
 
@@ -109,33 +147,103 @@ for (const client of HTTP_CLIENTS)
         const command =
           client.before[0] === "sh" ? client.before : [client.program, ...client.before];
         const [program = "", ...args] = [...command, url, file, ...(client.after ?? [])];
-        const { stdout } = await execute(...tieToParent(program, args), {
-          env: { ...process.env, PATH, PYTHONPATH: PACKAGES, no_proxy: "*", NO_PROXY: "*" },
-        });
+        const { stdout } = await execute(...tieToParent(program, args), { env: ENVIRONMENT });
         t.equal(stdout.trim(), CALLS.map(() => "200").join("\n"), url);
       }
     },
   );
 
-t.test(
-  "ab and wget --spider get every reply of api.compatListen",
+interface Generator {
+  readonly program: string;
+  /** Arguments for some calls of the file `body` to the address. Files are in the working folder. */
+  args(url: string): readonly string[];
+  /** Text that the output contains if every reply was 200. */
+  readonly expected: RegExp;
+  /** Text that the output contains if a call failed. */
+  readonly failed?: RegExp;
+  readonly isCompatOnly?: boolean;
+}
+
+const AB = ["-q", "-n", "20", "-c", "4", "-T", "application/json", "-p", "body"];
+const GENERATORS: readonly Generator[] = [
   {
-    skip:
-      existsSync(join(TOOLS, "usr/bin/ab")) || existsSync("/usr/bin/ab")
-        ? false
-        : "ab is not installed",
+    program: "ab",
+    args: (url) => [...AB, url],
+    expected: /Complete requests: +20\nFailed requests: +0\n/,
+    failed: /Non-2xx/,
+    isCompatOnly: true,
   },
-  async (t) => {
-    const port = await freePort();
-    await startBroker(t, { JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` });
-    const url = `http://127.0.0.1:${port}/readyz`;
-    const env = { ...process.env, PATH, LD_LIBRARY_PATH: LIBRARIES, no_proxy: "*" };
-    for (const flags of [[], ["-k"]]) {
-      const { stdout } = await execute("ab", ["-q", "-n", "20", "-c", "4", ...flags, url], { env });
-      t.match(stdout, /Complete requests: +20\n/);
-      t.match(stdout, /Failed requests: +0\n/);
-      t.notMatch(stdout, /Non-2xx/);
-    }
-    await execute("wget", ["--spider", "-q", url], { env });
+  {
+    program: "ab",
+    args: (url) => ["-k", ...AB, url],
+    expected: /Complete requests: +20\nFailed requests: +0\nKeep-Alive requests: +20\n/,
+    failed: /Non-2xx/,
+    isCompatOnly: true,
   },
-);
+  {
+    program: "wrk",
+    args: (url) => ["-t1", "-c4", "-d1s", "-s", "call.lua", url],
+    expected: /[1-9]\d* requests in/,
+    failed: /Non-2xx|Socket errors/,
+  },
+  {
+    program: "hey",
+    args: (url) => [
+      "-n",
+      "20",
+      "-c",
+      "4",
+      "-m",
+      "POST",
+      "-T",
+      "application/json",
+      "-D",
+      "body",
+      url,
+    ],
+    expected: /\[200\]\t20 responses/,
+    failed: /Error distribution/,
+  },
+  {
+    program: "vegeta",
+    args: () => ["attack", "-targets=targets", "-rate=40", "-duration=500ms", "-output=results"],
+    expected: /^$/,
+  },
+];
+const BODY = '["alice","bob"]';
+
+for (const { program, args, expected, failed, isCompatOnly = false } of GENERATORS)
+  t.test(
+    `${[program, ...args("").slice(0, 1)].join(" ")} gets every reply of ${isCompatOnly ? "api.compatListen" : "the API's listeners"}`,
+    { skip: missing(program) },
+    async (t) => {
+      const port = await freePort();
+      const { apiPort } = await startBroker(t, { JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` });
+      const cwd = await tempFolder(t);
+      for (const used of isCompatOnly ? [port] : [apiPort, port]) {
+        const url = `http://127.0.0.1:${used}/user/onlinestatus`;
+        const script = `wrk.method = "POST"\nwrk.body = '${BODY}'\nwrk.headers["content-type"] = "application/json"\n`;
+        const target = `POST ${url}\ncontent-type: application/json\n@${join(cwd, "body")}\n`;
+        await writeFile(join(cwd, "body"), BODY);
+        await writeFile(join(cwd, "call.lua"), script);
+        await writeFile(join(cwd, "targets"), target);
+        const run = (list: readonly string[]) =>
+          execute(...tieToParent(program, list), { cwd, env: ENVIRONMENT });
+        const { stdout } = await run(args(url));
+        t.match(stdout, expected, url);
+        if (failed !== undefined) t.notMatch(stdout, failed, url);
+        if (program !== "vegeta") continue;
+        const report = await run(["report", "-type=json", "results"]);
+        t.match(JSON.parse(report.stdout), { requests: 20, success: 1 }, url);
+      }
+    },
+  );
+
+t.test("wget --spider checks the API's listeners", { skip: missing("wget") }, async (t) => {
+  const port = await freePort();
+  const { apiPort } = await startBroker(t, { JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` });
+  for (const used of [apiPort, port])
+    await execute("wget", ["--spider", "-q", `http://127.0.0.1:${used}/readyz`], {
+      env: ENVIRONMENT,
+    });
+});

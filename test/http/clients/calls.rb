@@ -1,0 +1,12 @@
+# Makes the calls of a file with net/http and prints the status of each reply.
+
+require "net/http"
+
+address = URI(ARGV[0])
+Net::HTTP.start(address.host, address.port) do |http|
+  File.foreach(ARGV[1], chomp: true) do |line|
+    method, path, body = line.split("\t")
+    headers = { "content-type" => "application/json" }
+    puts http.send_request(method, path, body, headers).code
+  end
+end
