@@ -13,6 +13,7 @@ import { blocks, ROOT, readPage } from "../docs/pages.ts";
 import { tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
 import { openNative } from "../support/native-client.ts";
+import { volume } from "../support/volume.ts";
 
 const TOKEN = "a-static-token-of-the-test";
 const TOOLS = execFileSync(join(ROOT, ".ci/tools"), ["--print"], { encoding: "utf8" }).trim();
@@ -115,24 +116,89 @@ async function startProxy(t: Test, proxy: Proxy, path: string, node: Ports): Pro
   return ports;
 }
 
+const CHUNKED = "transfer-encoding: chunked";
+
 /**
- * Requests of which a proxy and the node may see different numbers: the hidden one is the body for
- * a parser that reads the head as intended.
+ * Requests of which a proxy and the node may see different numbers: the hidden one is a part of the
+ * body for a parser that reads the head as intended.
  */
 function smuggling(hidden: string): readonly string[] {
-  const head = "POST /user/onlinestatus HTTP/1.1\r\nhost: x\r\n";
-  const te = (value: string) =>
-    `${head}content-length: 4\r\n${value}\r\n\r\n${hidden.length.toString(16)}\r\n${hidden}\r\n0\r\n\r\n`;
+  const line = "POST /user/onlinestatus HTTP/1.1\r\n";
+  const head = `${line}host: x\r\n`;
+  const size = hidden.length.toString(16);
+  const length = `content-length: ${hidden.length}`;
+  const chunk = `${size}\r\n${hidden}\r\n0\r\n\r\n`;
+  // A parser that accepts these together with a Content-Length ignores the Content-Length.
+  const validCodings = [
+    CHUNKED,
+    "transfer-encoding:\tchunked",
+    "transfer-encoding:\r\n chunked",
+    `x: y\n${CHUNKED}`,
+  ];
+  const codings = [
+    "transfer-encoding: xchunked",
+    "transfer-encoding : chunked",
+    "transfer-encoding: chunked, identity",
+    "transfer-encoding: identity, chunked",
+    "transfer-encoding: \vchunked",
+    "transfer-encoding: chunked\v",
+    "transfer-encoding: chunked\0",
+    'transfer-encoding: "chunked"',
+    "transfer-encoding: chunked;a=b",
+    `${CHUNKED}\r\ntransfer-encoding: identity`,
+    `transfer-encoding: identity\r\n${CHUNKED}`,
+    `x: y\r${CHUNKED}`,
+    `\0x: y\r\n${CHUNKED}`,
+  ];
+  const lengths = [
+    `content-length: 0\r\n${length}`,
+    `${length}\r\ncontent-length: 0`,
+    `content-length: 0, ${hidden.length}`,
+    "content-length: +0",
+    "content-length: -0",
+    "content-length: 0x0",
+    `content-length : ${hidden.length}`,
+    `content-length:\v${hidden.length}`,
+    `content-length: ${hidden.length}\0`,
+    `content-length:\r\n ${hidden.length}`,
+    `connection: content-length\r\n${length}`,
+    `connection: keep-alive, content-length\r\n${length}`,
+    `expect: 100-continue\r\n${length}`,
+    `expect: 200-ok\r\n${length}`,
+  ];
+  const chunked = (body: string) => `${head}${CHUNKED}\r\n\r\n${body}`;
+  const bodies = [
+    `2;a=b\r\n[]\r\n${chunk}`,
+    `2 \r\n[]\r\n${chunk}`,
+    `0x2\r\n[]\r\n${chunk}`,
+    `+2\r\n[]\r\n${chunk}`,
+    `-2\r\n[]\r\n${chunk}`,
+    `2\n[]\n${chunk}`,
+    `2\r\n[]${chunk}`,
+    `2\r\n[]xx${chunk}`,
+    `2;\n\r\n[]\r\n${chunk}`,
+    `1${"0".repeat(16)}${size}\r\n${hidden}`,
+    `ffffffffffffffff\r\n${hidden}`,
+    `0\r\nxx${hidden}`,
+    `0\r\nx: y\r\nxx${hidden}`,
+    `00\r\nx:${hidden}`,
+  ];
   return [
-    te("transfer-encoding: chunked"),
-    `${head}content-length: 0\r\ncontent-length: ${hidden.length}\r\n\r\n${hidden}`,
-    `${head}content-length: +0\r\n\r\n${hidden}`,
-    `${head}content-length : ${hidden.length}\r\n\r\n${hidden}`,
-    te("transfer-encoding: xchunked"),
-    te("transfer-encoding : chunked"),
-    te("transfer-encoding: chunked, identity"),
-    te("transfer-encoding:\tchunked"),
-    te("x: y\ntransfer-encoding: chunked"),
+    ...[...validCodings, ...codings].map(
+      (coding) => `${head}content-length: 4\r\n${coding}\r\n\r\n${chunk}`,
+    ),
+    ...[...codings, `x: y\r\n ${CHUNKED}`].map(
+      (coding) =>
+        `${head}content-length: ${hidden.length + 5}\r\n${coding}\r\n\r\n0\r\n\r\n${hidden}`,
+    ),
+    ...lengths.map((name) => `${head}${name}\r\n\r\n${hidden}`),
+    ...bodies.map(chunked),
+    `${head}connection: transfer-encoding\r\n${CHUNKED}\r\n\r\n${chunk}`,
+    `POST /user/onlinestatus HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\n${CHUNKED}\r\n\r\n${chunk}`,
+    `GET /migrate/result HTTP/1.1\r\nhost: x\r\n${length}\r\n\r\n${hidden}`,
+    `HEAD /migrate/result HTTP/1.1\r\nhost: x\r\n${CHUNKED}\r\n\r\n${chunk}`,
+    `${line.replaceAll("\r\n", "\n")}host: x\n${length}\n\n${hidden}`,
+    `${line}host: x\r\nhost: y\r\n${length}\r\n\r\n${hidden}`,
   ];
 }
 
@@ -151,20 +217,25 @@ async function exchange(port: number, bytes: string): Promise<void> {
   });
 }
 
+/** Returns the path of the proxy's program, `undefined` if it is not installed. */
+function pathOf({ program }: Proxy): string | undefined {
+  return FOLDERS.map((folder) => join(folder, program)).find((file) => existsSync(file));
+}
+
+const SETTINGS = {
+  JINDOU_API_TOKEN: TOKEN,
+  JINDOU_API_TRUSTED_PROXIES: "127.0.0.1",
+  JINDOU_CLIENT_TRUSTED_PROXIES: "127.0.0.1",
+};
+
 for (const proxy of PROXIES) {
-  const path = FOLDERS.map((folder) => join(folder, proxy.program)).find((file) =>
-    existsSync(file),
-  );
+  const path = pathOf(proxy);
   t.test(
     `${proxy.name} with the documented configuration carries calls, a stream and a client socket, and no smuggled request`,
     { skip: path === undefined ? `${proxy.program} is not installed` : false },
     async (t) => {
       const headers = { token: TOKEN };
-      const world = await startWorld(t, {
-        JINDOU_API_TOKEN: TOKEN,
-        JINDOU_API_TRUSTED_PROXIES: "127.0.0.1",
-        JINDOU_CLIENT_TRUSTED_PROXIES: "127.0.0.1",
-      });
+      const world = await startWorld(t, SETTINGS);
       const node = { api: world.apiPort, clients: world.clientPort };
       const ports = await startProxy(t, proxy, path ?? "", node);
       const api = `http://127.0.0.1:${ports.api}`;
@@ -203,13 +274,64 @@ for (const proxy of PROXIES) {
       await add("___TextMessageEnd");
       for (const feed of feeds) await feed.ended;
 
-      const body = JSON.stringify({ channel_id: "smuggled", channel_type: 2 });
-      const hidden = `POST /channel HTTP/1.1\r\nhost: x\r\ntoken: ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
-      await Promise.all(smuggling(hidden).map((bytes) => exchange(ports.api, bytes)));
-      const state = await fetch(`${api}/channel/state?channel_id=smuggled&channel_type=2`, {
-        headers,
+      const hiddenCall = (id: string) => {
+        const body = JSON.stringify({ channel_id: id, channel_type: 2 });
+        return `POST /channel HTTP/1.1\r\nhost: x\r\ntoken: ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+      };
+      const requests = smuggling("").map((_, at) => {
+        const id = `smuggled-${100 + at}`;
+        return { id, bytes: smuggling(hiddenCall(id))[at] ?? "" };
       });
-      t.equal(state.status, 404, "no smuggled request was served");
+      await Promise.all(requests.map(({ bytes }) => exchange(ports.api, bytes)));
+      for (const { id, bytes } of requests) {
+        const target = `${api}/channel/state?channel_id=${id}&channel_type=2`;
+        const state = await fetch(target, { headers });
+        t.equal(state.status, 404, `no second request is served: ${JSON.stringify(bytes)}`);
+      }
     },
   );
 }
+
+/** Longer than the time-outs of many load balancers, and of more than one ping of the server. */
+const QUIET_MS = 180_000;
+
+t.test(
+  "a session that is quiet for three minutes stays open behind every documented proxy",
+  {
+    skip:
+      volume(1, undefined, 0) === 1 ? false : "it takes three minutes (JINDOU_TEST_VOLUME=full)",
+  },
+  async (t) => {
+    const world = await startWorld(t, SETTINGS);
+    const post = (target: string, body: object) =>
+      fetch(`http://127.0.0.1:${world.apiPort}${target}`, {
+        method: "POST",
+        headers: { token: TOKEN, "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+    const node = { api: world.apiPort, clients: world.clientPort };
+    const sessions = await Promise.all(
+      PROXIES.filter((proxy) => pathOf(proxy) !== undefined).map(async (proxy) => {
+        const { name } = proxy;
+        const { clients: port } = await startProxy(t, proxy, pathOf(proxy) ?? "", node);
+        await post("/user/token", { uid: name, token: name, device_flag: 0 });
+        const session = await openNative(t, {
+          uid: name,
+          token: name,
+          timeoutMs: TIMEOUT_MS,
+          port,
+        });
+        await session.connect();
+        return { name, session };
+      }),
+    );
+    t.comment(sessions.map(({ name }) => name).join());
+    await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
+    const payload = Buffer.from('{"type":1,"content":"hello"}').toString("base64");
+    for (const { name, session } of sessions) {
+      const message = { channel_id: name, channel_type: 1, from_uid: "____system", payload };
+      t.equal((await post("/message/send", message)).status, 200);
+      t.equal((await session.nextMessage()).fromUid, "____system", name);
+    }
+  },
+);
