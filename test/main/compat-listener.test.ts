@@ -1,5 +1,6 @@
 // Tests of `api.compatListen`, the second address of the API on the portable transport.
 
+import { get } from "node:https";
 import { connect, createServer } from "node:net";
 import { text } from "node:stream/consumers";
 import t from "tap";
@@ -61,6 +62,40 @@ t.test(
       t.equal((await call({ "content-type": "application/json" })).status, 401);
       t.equal((await call({ "content-type": "application/json", token: TOKEN })).status, 200);
     }
+  },
+);
+
+const tls = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
+
+t.test(
+  "the second address has the TLS certificate of the first, and its connections count as sockets",
+  async (t) => {
+    const node = spawnJindou(t, [], {
+      env: {
+        ...(await nodeSettings(t, 1000)),
+        JINDOU_API_COMPAT_LISTEN: "127.0.0.1:0",
+        JINDOU_API_TLS_CERT_FILE: tls("cert.pem"),
+        JINDOU_API_TLS_KEY_FILE: tls("key.pem"),
+      },
+    });
+    const { apiPort, apiCompatPort } = await node.logged("The node is ready");
+    const read = (port: unknown, path: string) =>
+      new Promise<string>((resolve, reject) => {
+        const url = `https://127.0.0.1:${port}${path}`;
+        get(url, { rejectUnauthorized: false, agent: false }, (reply) =>
+          text(reply).then(resolve, reject),
+        ).once("error", reject);
+      });
+    t.match(await read(apiCompatPort, "/healthz"), "ok");
+    const sockets = async () =>
+      Number(/^jindou_sockets (\d+)$/m.exec(await read(apiPort, "/metrics"))?.[1]);
+    const before = await sockets();
+    const silent = [1, 2, 3].map(() => connect(Number(apiCompatPort), "127.0.0.1"));
+    t.teardown(() => {
+      for (const socket of silent) socket.destroy();
+    });
+    while ((await sockets()) < before + silent.length)
+      await new Promise((resolve) => setTimeout(resolve, 10));
   },
 );
 
