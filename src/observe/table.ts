@@ -49,6 +49,8 @@ export const METRICS = {
     ["driver", "library"],
   ),
 
+  ready: gauge("ready", "1 if this node accepts work, as /readyz says, otherwise 0"),
+
   logLinesDropped: counter(
     "log_lines_dropped_total",
     "Log lines dropped because the reader of standard output was too slow or hung",

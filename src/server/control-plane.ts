@@ -99,7 +99,14 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     clientsConnectTo: clientsConnectTo(node.config),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
-    metrics: metrics.page,
+    metrics: {
+      contentType: metrics.page.contentType,
+      async metrics() {
+        const { ready } = await readiness(node);
+        metrics.families.ready.of().set(ready ? 1 : 0);
+        return metrics.page.metrics();
+      },
+    },
     log: apiLog(node),
     observe: metrics.api.request,
     settings: {
