@@ -26,10 +26,10 @@ import { freePort } from "../support/redis.ts";
 import { blocks, readPage, section } from "./pages.ts";
 
 const FOLDER = "config/compose";
-const FILES = ["single.yaml", "cluster.yaml"];
+const FILES = ["single.yaml", "cluster.yaml", "observability.yaml"];
 const PAGE = readPage("docs/cluster.md");
 const PASSWORD = "0123456789abcdef0123456789abcdef";
-const SECRETS = { REDIS_PASSWORD: PASSWORD, API_TOKEN: PASSWORD };
+const SECRETS = { REDIS_PASSWORD: PASSWORD, API_TOKEN: PASSWORD, GRAFANA_PASSWORD: PASSWORD };
 const NODES = ["node-1", "node-2", "node-3"];
 const haproxy = findLinter("haproxy");
 
@@ -66,6 +66,7 @@ function settingsOf(file: string, name: string): Settings {
 
 const SETTINGS: readonly (readonly [string, Settings])[] = [
   ["single.yaml", settingsOf("single.yaml", "jindou")],
+  ["observability.yaml", settingsOf("observability.yaml", "jindou")],
   ...NODES.map((name) => ["cluster.yaml", settingsOf("cluster.yaml", name)] as const),
 ];
 
@@ -86,12 +87,30 @@ t.test("no compose file contains a secret, and the API is published on loopback 
     for (const [line] of values) t.match(line, /\$\{\w+:\?/);
     t.notMatch(text, /\$\{\w+:?-/, "no secret has a default value");
     const ports = Object.values(compose(file).services).flatMap((service) => service.ports ?? []);
-    t.same(ports, ["5200:5200", "127.0.0.1:5001:5001"], file);
+    t.same(ports.slice(0, 2), ["5200:5200", "127.0.0.1:5001:5001"], file);
+    for (const port of ports.slice(2)) t.match(port, /^127\.0\.0\.1:/, file);
     const ignored = readPage(".gitignore").split("\n");
     t.ok(ignored.includes(`${FOLDER}/.env`), "git ignores the file with the secrets");
   }
   t.match(readPage(".dockerignore"), /^config\/compose$/m, "the image does not contain them");
   t.ok(JSON.parse(readPage("package.json")).files.includes(`!${FOLDER}/.env`));
+  t.end();
+});
+
+t.test("observability.yaml mounts files that exist, and Prometheus reads the node's token", (t) => {
+  const { services } = compose("observability.yaml");
+  const mounts = Object.values(services)
+    .flatMap(({ volumes = [] }) => volumes)
+    .filter((mount) => mount.startsWith("."));
+  t.equal(mounts.length, 5);
+  for (const mount of mounts) t.ok(readPage(join(FOLDER, mount.split(":")[0] ?? "")), mount);
+  const prometheus = parse(readPage("config/observability/prometheus.yaml"));
+  const [job] = prometheus.scrape_configs;
+  t.match(job, {
+    job_name: "jindou",
+    authorization: { credentials_file: "/run/secrets/api_token" },
+  });
+  t.same(job.static_configs, [{ targets: ["jindou:5001"] }]);
   t.end();
 });
 
