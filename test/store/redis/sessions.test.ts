@@ -44,6 +44,19 @@ t.test("sessions of many users are confirmed in few calls", async (t) => {
   t.same(new Set(results.map(({ kind }) => kind)), new Set(["confirmed"]));
 });
 
+t.test("sessions of many users are read in few calls", async (t) => {
+  const node = await openStore(t, redis.url);
+  const all = await enterAll(node, 490);
+  await raw.call("CONFIG", "RESETSTAT");
+  const entries = await node.store.sessionsOf(usersOf(500));
+  t.equal(await commandCalls(raw, "evalsha"), 10, "one call reads the sessions of fifty users");
+  t.same(
+    entries.map(([entry]) => entry?.session.sessionId),
+    usersOf(500).map((_, at) => all[at]?.session.sessionId),
+    "in the order of the users, some of whom have no session",
+  );
+});
+
 t.test("a session that cannot be decoded does not affect other sessions", async (t) => {
   const node = await openStore(t, redis.url);
   const { keys } = node.link;

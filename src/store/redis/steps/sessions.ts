@@ -18,6 +18,7 @@ import {
   type SessionEntry,
   type SessionStore,
 } from "../../../broker/ports.ts";
+import { piecesOf } from "../../../lib/pieces.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
@@ -38,6 +39,7 @@ export const SESSION_RULES = [
 const LOGIN = loadScript(lua("session_login"), ...SESSION_RULES);
 const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
 const END = loadScript(lua("session_end"), ...SESSION_RULES);
+const READ = loadScript(lua("sessions_read"));
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
 export function createRedisSessions({
@@ -64,6 +66,11 @@ export function createRedisSessions({
       const error = asBrokerError(cause);
       return sessions.map(() => ({ kind: "failed", error }));
     }
+  }
+
+  async function read(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]> {
+    const replies = (await link.run(READ, uids.map(keyOf), [])) as readonly (readonly Buffer[])[];
+    return uids.map((uid, place) => entriesOf(uid, replies[place] ?? []));
   }
 
   return {
@@ -113,14 +120,10 @@ export function createRedisSessions({
       return (await Promise.all(calls)).flat();
     },
 
-    sessionsOf(uids) {
-      const reads = uids.map(async (uid) => {
-        const reply = await link.call("hgetall", keyOf(uid));
-        // The reply of HGETALL, which ioredis converts to an object.
-        const entries = Object.entries(reply as Record<string, Buffer>);
-        return entries.map(([id, text]) => readEntry(uid, id, text));
-      });
-      return Promise.all(reads);
+    async sessionsOf(uids) {
+      const reads: Promise<readonly (readonly SessionEntry[])[]>[] = [];
+      for (const users of piecesOf(uids, perCall)) reads.push(read(users));
+      return (await Promise.all(reads)).flat();
     },
   };
 }
@@ -153,10 +156,16 @@ function refusal(reason: Buffer | undefined) {
   } as const;
 }
 
-function readEntry(uid: string, sessionId: string, text: Buffer): SessionEntry {
-  const [, incarnation, since, flag, level, deviceId, tokenTag, order] = JSON.parse(
-    text.toString(),
-  ) as [
+/** `fields` are the ids and the texts of the entries in turn. */
+function entriesOf(uid: string, fields: readonly Buffer[]): readonly SessionEntry[] {
+  const entries: SessionEntry[] = [];
+  for (let at = 1; at < fields.length; at += 2)
+    entries.push(readEntry(uid, String(fields[at - 1]), String(fields[at])));
+  return entries;
+}
+
+function readEntry(uid: string, sessionId: string, text: string): SessionEntry {
+  const [, incarnation, since, flag, level, deviceId, tokenTag, order] = JSON.parse(text) as [
     number,
     Incarnation,
     since: string,
