@@ -88,13 +88,16 @@ export class Attackers {
     });
   }
 
-  /** Logs in and then sends the next volley whenever the last one was taken. */
-  session({ upgrade, frame }: Login, nextVolley: () => Uint8Array): void {
+  /**
+   * Logs in and then sends the next volley whenever the last one was taken. With `undefined`, only
+   * reads.
+   */
+  session({ upgrade, frame }: Login, nextVolley: (() => Uint8Array) | undefined): void {
     this.keepOpen({ port: this.nextClientPort() }, (socket) => {
       socket.write(upgrade);
       socket.once("data", () => {
         socket.write(frame);
-        socket.once("data", () => repeat(socket, nextVolley)); // the CONNACK
+        if (nextVolley !== undefined) socket.once("data", () => repeat(socket, nextVolley)); // the CONNACK
       });
     });
   }

@@ -36,7 +36,9 @@ const USERS = 10;
 /** Strangers, each from its own network. */
 const STRANGERS = 126;
 const SILENT = 1000;
-const DEAF_SOCKETS = 100;
+/** Number of sockets that one user may have. */
+const MANY_SOCKETS = 100;
+const LARGE_BYTES = 61_440;
 const FRAME_BYTES = 131_072;
 const WATCHED = 200;
 
@@ -117,7 +119,7 @@ export const ATTACKS: Readonly<Record<string, Attack>> = {
   },
   commands: {
     ...{ who: "user", stores: both, title: "10 users send commands to one user" },
-    start: (attackers) => floods(attackers, sendTo(VICTIM, { isCommand: true })),
+    start: (attackers) => floods(attackers, sendTo(VICTIM, { isCommand: true, isPersonal: true })),
   },
   "group-commands": {
     ...{ who: "user", stores: both, title: "10 users send commands to 2,000 members of a group" },
@@ -135,7 +137,22 @@ export const ATTACKS: Readonly<Record<string, Attack>> = {
   },
   payloads: {
     ...{ who: "user", stores: both, title: "10 users send messages of 60 KiB" },
-    start: (attackers) => floods(attackers, sendTo(ARCHIVE, { bytes: 61_440 })),
+    start: (attackers) => floods(attackers, sendTo(ARCHIVE, { bytes: LARGE_BYTES })),
+  },
+  "large-crowd": {
+    ...{ who: "user", stores: embedded, crowd: "native" },
+    title: "one user sends messages of 60 KiB to a group of 2,000 online members",
+    start: (attackers) => floods(attackers, sendTo(CROWD, { bytes: LARGE_BYTES }), 1),
+  },
+  "own-sockets": {
+    ...{ who: "user", stores: embedded },
+    title: "one user with 99 more sockets sends messages of 60 KiB to itself",
+    start(attackers) {
+      const [uid = ""] = ATTACKER_UIDS;
+      for (const _ of range(MANY_SOCKETS - 1)) attackers.session(nativeLogin(uid), undefined);
+      const frame = sendTo(uid, { bytes: LARGE_BYTES, isPersonal: true });
+      attackers.session(nativeLogin(uid), () => frame);
+    },
   },
   watch: {
     ...{ who: "user", stores: ["Redis"], title: "10 users watch 200 other users each time" },
@@ -188,8 +205,8 @@ export const ATTACKS: Readonly<Record<string, Attack>> = {
     ...{ who: "user", stores: embedded },
     title: "100 sockets of one user read nothing, while another user sends 60 KiB messages",
     start(attackers) {
-      for (const _ of range(DEAF_SOCKETS)) attackers.deafSession(nativeLogin(attacker(0)));
-      const frame = sendTo(ARCHIVE, { bytes: 61_440 });
+      for (const _ of range(MANY_SOCKETS)) attackers.deafSession(nativeLogin(attacker(0)));
+      const frame = sendTo(ARCHIVE, { bytes: LARGE_BYTES });
       for (const at of range(USERS).slice(1))
         attackers.session(nativeLogin(attacker(at)), () => frame);
     },
@@ -269,11 +286,17 @@ function operationFrame(operation: Operation): Uint8Array {
   return clientFrame(encodeOperation(operation));
 }
 
+interface SendOptions {
+  readonly bytes?: number;
+  readonly isCommand?: boolean;
+  readonly isPersonal?: boolean;
+}
+
 function sendTo(
   id: string,
-  { bytes = 100, isCommand = false }: { bytes?: number; isCommand?: boolean } = {},
+  { bytes = 100, isCommand = false, isPersonal = false }: SendOptions = {},
 ): Uint8Array {
-  const type = id === VICTIM ? PERSON_CHANNEL : GROUP_CHANNEL;
+  const type = isPersonal ? PERSON_CHANNEL : GROUP_CHANNEL;
   return operationFrame({
     ...({ kind: "send", ref: 7, clientMsgNo: "", expireS: 0 } as const),
     ...{ streamNo: undefined, tagKey: undefined, channel: { type, id } },

@@ -27,7 +27,7 @@ const ROWS = {
   connections: 8,
   "user-groups": 18,
   beside: 4,
-  attacks: 64,
+  attacks: 68,
   growth: 12,
   idle: 2,
   start: 3,
