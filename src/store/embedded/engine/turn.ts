@@ -10,7 +10,7 @@ import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
 const MAX_BATCH_CALLS = 1000;
-const MAX_BATCH_BYTES = 4 * 1024 * 1024;
+const MAX_BATCH_BYTES = 1024 * 1024;
 
 interface QueuedCall {
   readonly bytes: number;

@@ -1,8 +1,8 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
 // transaction. So no step needs a lock, events are published in the order of commits, and many
 // small commands share one commit. Users take turns; the steps of one user keep their order. A
-// large step is decided in short slices of the event loop, but all writes are issued in one
-// event-loop turn. Nothing may be published or answered before the commit.
+// large step is decided, and the callers are answered, in short slices of the event loop, but all
+// writes are issued in one event-loop turn. Nothing may be published or answered before the commit.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -16,9 +16,10 @@ import { type CommandStep, type InboxStep, rememberCommands } from "./commands.t
 import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
-const MAX_BATCH = 2000;
+/** Maximum number of copies of a batch with several steps, because it is written in one turn. */
+const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is decided. */
-const MAX_JOINING = 500;
+const MAX_JOINING = 250;
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
@@ -121,7 +122,12 @@ export class InboxQueue {
       return;
     }
     const failure = await ensureDurable(this.#ports.tables).then(noFailure, toBrokerError);
-    for (const step of steps) this.#finish(step, failure);
+    const slice = new TimeSlice();
+    for (const step of steps) {
+      if (slice.shouldYield()) await slice.yield();
+      this.#finish(step, failure);
+      await undefined; // so that the slice includes what the callers do next without I/O
+    }
   }
 
   /** Decides the steps in a new batch. Small steps that arrive meanwhile are added to `steps`. */
