@@ -70,13 +70,18 @@ interface Charge {
 /** Close code for a message that is too big [RFC 6455 7.4.1]. */
 const TOO_BIG = 1009;
 
-interface WaitingFrame {
+interface ReceivedFrame {
   readonly data: Uint8Array;
   readonly isText: boolean;
+  /** 0 if the frame was charged. Otherwise it is refused for this time, in milliseconds. */
+  readonly waitMs: number;
 }
 
 /** Maximum number of waiting frames of a client. A client with more is closed. */
 const MAX_WAITING_FRAMES = 4096;
+
+/** A larger frame that is refused does not wait: to refuse it costs less than to copy it. */
+const MAX_WAITING_REFUSAL_BYTES = 1024;
 
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
 
@@ -91,7 +96,7 @@ export class Client implements ConnectionHandler {
   /** `undefined` before the login and after the removal of the session from the store has begun. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
-  readonly #waiting: WaitingFrame[] = [];
+  readonly #waiting: ReceivedFrame[] = [];
   #work = 0;
   /** Reason to end the connection as soon as its requests in progress are answered. */
   #finishing: CloseReason | undefined;
@@ -109,41 +114,52 @@ export class Client implements ConnectionHandler {
   received(data: Uint8Array, isText: boolean): void {
     if (this.#isOver() || this.#finishing !== undefined) return;
     this.#metrics().frameIn(data.length);
-    if (this.#mustWait(data.length)) this.#wait(data, isText);
-    else this.#process(data, isText);
+    const nowMs = now();
+    // Charged before it waits, so that a client that exceeds the rate is closed at once.
+    const waitMs = this.#rate.frame(data.length, nowMs);
+    if (waitMs > 0 && this.#rate.isExhausted(nowMs)) return this.end("rate_limited");
+    const isRefusedAtOnce =
+      waitMs > 0 && data.length > MAX_WAITING_REFUSAL_BYTES && !this.#splitsRequests;
+    if (!isRefusedAtOnce && this.#mustWait(data.length, nowMs))
+      this.#wait({ data, isText, waitMs });
+    else this.#process({ data, isText, waitMs }, nowMs);
+  }
+
+  get #splitsRequests(): boolean {
+    return typeof this.#codec !== "function" && this.#codec.splitsRequests;
   }
 
   /** True if a frame must wait. Later frames then wait too, so that they keep their order. */
-  #mustWait(bytes: number): boolean {
+  #mustWait(bytes: number, nowMs: number): boolean {
     if (this.#waiting.length > 0) return true;
-    return this.#status === "open" ? this.#rate.isHeavy(now()) : bytes > SMALL_GREETING_BYTES;
+    return this.#status === "open" ? this.#rate.isHeavy(nowMs) : bytes > SMALL_GREETING_BYTES;
   }
 
-  #wait(data: Uint8Array, isText: boolean): void {
+  #wait(frame: ReceivedFrame): void {
     const key = this.#session?.uid ?? `@${networkOf(this.#connection.remoteAddress)}`;
+    const { length } = frame.data;
     const hasRoom =
-      this.#waiting.length < MAX_WAITING_FRAMES && this.#context.turns.add(key, this, data.length);
+      this.#waiting.length < MAX_WAITING_FRAMES && this.#context.turns.add(key, this, length);
     if (!hasRoom) return this.end("rate_limited");
-    const copy = new Uint8Array(data); // the transport reuses the memory
-    this.#waiting.push({ data: copy, isText });
+    const copy = new Uint8Array(frame.data); // the transport reuses the memory
+    this.#waiting.push({ ...frame, data: copy });
   }
 
   processNext(): number {
     const frame = this.#waiting.shift();
     if (frame === undefined) return 0;
-    const { data, isText } = frame;
-    this.#context.turns.remove(data.length);
     if (this.#isOver() || this.#finishing !== undefined) return 0;
-    this.#work = frameCost(data.length);
-    this.#process(data, isText);
+    const nowMs = now();
+    const { length } = frame.data;
+    const waitMs = frame.waitMs || this.#rate.recheck(length, nowMs);
+    this.#work = frameCost(length);
+    if (waitMs > 0 && this.#rate.isExhausted(nowMs)) this.end("rate_limited");
+    else this.#process({ ...frame, waitMs }, nowMs);
     return this.#work;
   }
 
-  #process(data: Uint8Array, isText: boolean): void {
-    const nowMs = now();
-    const waitMs = this.#rate.frame(data.length, nowMs);
-    if (waitMs > 0 && (this.#rate.isExhausted(nowMs) || this.#status !== "open"))
-      return this.end("rate_limited");
+  #process({ data, isText, waitMs }: ReceivedFrame, nowMs: number): void {
+    if (waitMs > 0 && this.#status !== "open") return this.end("rate_limited");
     try {
       const codec = typeof this.#codec === "function" ? this.#codec(data, isText) : this.#codec;
       this.#codec = codec;

@@ -13,31 +13,42 @@ interface WaitingClient {
   processNext(): number;
 }
 
+interface WaitingFrame {
+  readonly client: WaitingClient;
+  readonly bytes: number;
+}
+
+/** Waiting frames of one user or network. */
+interface Queue {
+  readonly frames: WaitingFrame[];
+  bytes: number;
+}
+
 export class FrameTurns {
-  /** Waiting clients by user or network, in the order of turns, once for each waiting frame. */
-  readonly #waiting = new Map<string, WaitingClient[]>();
+  /** Queues by user or network, in the order of their next turns. */
+  readonly #queues = new Map<string, Queue>();
+  /** Size of all waiting frames. */
   #bytes = 0;
   #isRunning = false;
 
-  /** Returns false, and adds nothing, if there is no room for the frame. */
+  /**
+   * Returns false, and adds nothing, if there is no room for the frame. The frames of one key may
+   * have as many bytes as are still free for all others.
+   */
   add(key: string, client: WaitingClient, bytes: number): boolean {
-    if (this.#bytes + bytes > MAX_BYTES) return false;
+    const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };
+    if (queue.bytes + bytes > MAX_BYTES - this.#bytes) return false;
     this.#bytes += bytes;
-    const clients = this.#waiting.get(key);
-    if (clients === undefined) this.#waiting.set(key, [client]);
-    else clients.push(client);
+    queue.bytes += bytes;
+    queue.frames.push({ client, bytes });
+    this.#queues.set(key, queue);
     if (!this.#isRunning) void this.#run();
     return true;
   }
 
-  /** Counts an added frame as no longer waiting. Must be called once for each. */
-  remove(bytes: number): void {
-    this.#bytes -= bytes;
-  }
-
   async #run(): Promise<void> {
     this.#isRunning = true;
-    while (this.#waiting.size > 0) {
+    while (this.#queues.size > 0) {
       await new Promise<void>((resolve) => setImmediate(resolve));
       const startMs = performance.now();
       let work = 0;
@@ -52,12 +63,15 @@ export class FrameTurns {
   }
 
   #next(): WaitingClient | undefined {
-    const next = this.#waiting.entries().next();
+    const next = this.#queues.entries().next();
     if (next.done) return undefined;
-    const [key, clients] = next.value;
-    const client = clients.shift();
-    this.#waiting.delete(key);
-    if (clients.length > 0) this.#waiting.set(key, clients); // moves the key to the end
-    return client;
+    const [key, queue] = next.value;
+    const frame = queue.frames.shift();
+    this.#queues.delete(key);
+    if (frame === undefined) return undefined;
+    this.#bytes -= frame.bytes;
+    queue.bytes -= frame.bytes;
+    if (queue.frames.length > 0) this.#queues.set(key, queue); // moves the key to the end
+    return frame.client;
   }
 }

@@ -8,6 +8,7 @@ import type { Clock } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
 import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
+import { withoutStack } from "../lib/without-stack.ts";
 
 const ROWS_PER_FRAME = 4;
 const COPIES_PER_FRAME = 2;
@@ -21,6 +22,12 @@ const REPLY_BYTES_PER_FRAME = 8192;
 const RECEIVERS_PER_FRAME = 100;
 /** Number of copies of a message that are encrypted for a single session per frame of work. */
 const ENCRYPTED_PER_FRAME = 20;
+/** Size of a payload whose bytes do not count, because sending a small frame costs as much. */
+const FREE_BYTES_PER_COPY = 4096;
+/** Number of further bytes that are sent to receivers per frame of work. */
+const DELIVERED_BYTES_PER_FRAME = 65_536;
+/** Number of further bytes that are encrypted per frame of work. */
+const ENCRYPTED_BYTES_PER_FRAME = 4096;
 /** Number of values of a JSON document that are parsed per frame of work. */
 const VALUES_PER_FRAME = 200;
 /** Maximum number of rows charged in advance for a history. Missing rows are refunded. */
@@ -55,8 +62,11 @@ export interface WatchChange {
 export const watching = ({ kept, started, ended }: WatchChange): number =>
   lookups(kept) + started / STARTED_WATCHES_PER_FRAME + ended / ENDED_WATCHES_PER_FRAME;
 
-export const delivering = (receivers: number, encrypted: number): number =>
-  receivers / RECEIVERS_PER_FRAME + encrypted / ENCRYPTED_PER_FRAME;
+export function delivering(receivers: number, encrypted: number, payloadBytes = 0): number {
+  const bytes = Math.max(0, payloadBytes - FREE_BYTES_PER_COPY);
+  const shared = receivers * (1 / RECEIVERS_PER_FRAME + bytes / DELIVERED_BYTES_PER_FRAME);
+  return shared + encrypted * (1 / ENCRYPTED_PER_FRAME + bytes / ENCRYPTED_BYTES_PER_FRAME);
+}
 
 export const rowsAhead = (limit: number): number =>
   Math.min(limit, MAX_ROWS_AHEAD) / ROWS_PER_FRAME;
@@ -166,6 +176,18 @@ export class ConnectionRate implements Rate {
     return waitMs;
   }
 
+  /**
+   * Returns 0, or the milliseconds to wait if a frame that was charged before must be refused,
+   * because other requests have left a debt since.
+   */
+  recheck(bytes: number, nowMs: number): number {
+    if (this.#debtMs(nowMs) === 0) return 0;
+    const cost = frameCost(bytes);
+    this.#own.countRefused(cost);
+    this.#user?.refuse(nowMs, cost);
+    return Math.max(this.#own.waitMs(nowMs), this.#user?.work.waitMs(nowMs) ?? 0);
+  }
+
   charge(cost: number): void {
     this.#own.charge(cost);
     this.#user?.work.charge(cost);
@@ -195,10 +217,13 @@ export class ConnectionRate implements Rate {
   }
 
   requirePaid(): void {
-    const nowMs = this.#clock();
-    const ownMs = this.#own.waitMs(nowMs, 0);
-    const waitMs = Math.max(ownMs, this.#user?.work.waitMs(nowMs, 0) ?? 0);
-    if (waitMs > 0) throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
+    const waitMs = this.#debtMs(this.#clock());
+    if (waitMs > 0) throw refusal(waitMs);
+  }
+
+  /** Returns the milliseconds until neither the connection nor its user is in debt. */
+  #debtMs(nowMs: number): number {
+    return Math.max(this.#own.debtMs(nowMs), this.#user?.work.debtMs(nowMs) ?? 0);
   }
 
   pushedPage(rows: number, bytes: number): void {
@@ -344,7 +369,7 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
   const workOf = (bytes: number) => 1 + reading(1, bytes);
   function requirePaid(uid: string): void {
     const retryAfterMs = rates.waitMs(uid, clock());
-    if (retryAfterMs > 0) throw new BrokerError("rate_limited", { retryAfterMs });
+    if (retryAfterMs > 0) throw refusal(retryAfterMs);
   }
   return {
     requirePaid,
@@ -383,6 +408,10 @@ export class GreetingBytes {
   refund(address: string, bytes: number): void {
     if (bytes > SMALL_GREETING_BYTES) this.#budgets.get(networkOf(address))?.charge(-bytes);
   }
+}
+
+function refusal(retryAfterMs: number): BrokerError {
+  return withoutStack(() => new BrokerError("rate_limited", { retryAfterMs }));
 }
 
 export function frameCost(bytes: number): number {

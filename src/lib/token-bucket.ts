@@ -31,6 +31,15 @@ export class TokenBucket {
     return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
+  /** Returns the milliseconds until the debt is paid that accepted uses have left. */
+  debtMs(nowMs: number): number {
+    const { perSecond } = this.#limit;
+    if (perSecond === 0) return 0;
+    this.#refill(nowMs);
+    const debt = -(this.#tokens + this.#refusedCost);
+    return debt <= 0 ? 0 : Math.ceil((debt * 1000) / perSecond);
+  }
+
   /** Returns the milliseconds until there are `tokens` tokens, or with 0 until there is no debt. */
   waitMs(nowMs: number, tokens = 1): number {
     const { perSecond } = this.#limit;
@@ -53,6 +62,11 @@ export class TokenBucket {
 
   refuse(cost: number): void {
     this.charge(cost);
+    this.countRefused(cost);
+  }
+
+  /** Counts a use as refused that was charged before. */
+  countRefused(cost: number): void {
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }
 

@@ -340,6 +340,8 @@ export interface Codec {
   readonly version: number;
   /** True if clients acknowledge messages and expect unacknowledged ones to be sent again. */
   readonly acknowledges: boolean;
+  /** True if a request may be split over several frames, which must be decoded in order. */
+  readonly splitsRequests: boolean;
   /**
    * Returns the requests that are complete after this data, in order. All must be read, and each is
    * decoded when it is read. A refused request is a FrameError, with `rate_limited` if `admit`

@@ -3,6 +3,7 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
+import { withoutStack } from "../lib/without-stack.ts";
 
 /** Maximum length of a uid, a channel id or another short text, in UTF-16 units. */
 const MAX_LABEL_UNITS = 256;
@@ -42,8 +43,7 @@ export function shareOf(maxInbox: number): number {
 }
 
 export function shareIsFull(): BrokerError {
-  return new BrokerError("overloaded", {
-    message:
-      "The recipient has not read enough of the sender's earlier commands. Send again later.",
-  });
+  const message =
+    "The recipient has not read enough of the sender's earlier commands. Send again later.";
+  return withoutStack(() => new BrokerError("overloaded", { message }));
 }

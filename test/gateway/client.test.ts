@@ -77,6 +77,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
       isPrivate: false,
       version: 1,
       acknowledges: false,
+      splitsRequests: false,
       decode: () => [next],
       decodeConnect: () => ({ ...CONNECT, accept: () => [] }),
       refuseLarge: () => undefined,

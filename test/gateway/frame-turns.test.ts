@@ -8,6 +8,7 @@ import { startBroker } from "../support/broker.ts";
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
 import { connectNative } from "../support/native-client.ts";
 import { t } from "../support/suite.ts";
+import { connectWkproto } from "../support/wkproto-client.ts";
 
 t.setTimeout(60_000);
 
@@ -19,7 +20,6 @@ function queue(keys: readonly string[], work: number) {
   const order: string[] = [];
   for (const key of keys) {
     const processNext = () => {
-      turns.remove(10);
       order.push(key);
       return work;
     };
@@ -44,21 +44,23 @@ t.test("frames of much work do not share one turn of the event loop", async (t) 
   }
 });
 
-t.test("frames over 64 MiB in all are refused until earlier frames were processed", async (t) => {
+t.test("the waiting frames of one user leave as much room as they use", async (t) => {
   const turns = new FrameTurns();
   let processed = 0;
-  const bytes = 40 * 1024 * 1024;
+  const mebibyte = 1024 * 1024;
   const client = {
     processNext() {
-      turns.remove(bytes);
       processed += 1;
       return 0;
     },
   };
-  t.equal(turns.add("eve", client, bytes), true);
-  t.equal(turns.add("bob", client, bytes), false);
-  while (processed === 0) await setImmediate();
-  t.equal(turns.add("bob", client, bytes), true);
+  const accepted = (key: string) =>
+    range(100).filter(() => turns.add(key, client, mebibyte)).length;
+  t.equal(accepted("eve"), 32, "half of 64 MiB");
+  t.equal(accepted("mallory"), 16, "half of the rest");
+  t.equal(accepted("alice"), 8, "another user's frames find room");
+  while (processed < 56) await setImmediate();
+  t.equal(accepted("eve"), 32, "the room is free again");
 });
 
 t.test("a whole burst that is sent at once is answered in order", async (t) => {
@@ -91,3 +93,32 @@ t.test("a JSON-RPC request with more than 20,000 values is refused with too_larg
   t.equal(error?.data.name, "too_large");
   t.ok((await client.exchange("fewer", request("fewer", 19_000))).result, "fewer are accepted");
 });
+
+t.test(
+  "a WKProto packet in two frames is read in order while some frames are refused",
+  async (t) => {
+    const PACKETS = 40;
+    const broker = await startBroker(t, {
+      JINDOU_AUTH_CLIENTS: "none",
+      JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
+      JINDOU_CLIENT_FRAME_BURST: "60",
+    });
+    const client = await connectWkproto(t, { port: broker.clientPort, uid: "eve" });
+    for (const clientSeq of range(PACKETS)) {
+      const fields = { clientSeq, clientMsgNo: `n${clientSeq}`, channelId: "bob", channelType: 1 };
+      const packet = client.encode("SEND", { ...fields, plain: '{"type":1}' });
+      client.writeBytes(packet.subarray(0, 9));
+      client.writeBytes(packet.subarray(9));
+    }
+    await client.nth(PACKETS, ({ packet }) => packet === "SENDACK");
+    const acks = client.received.filter(({ packet }) => packet === "SENDACK");
+    const seqs = acks.map(({ fields }) => Number(fields.clientSeq));
+    t.same(
+      seqs.toSorted((a, b) => a - b),
+      range(PACKETS),
+      "every packet is answered",
+    );
+    const refused = acks.filter(({ fields }) => fields.reasonCode !== 1).length;
+    t.ok(refused > 0 && refused < PACKETS, `${refused} packets are refused`);
+  },
+);

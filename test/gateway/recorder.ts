@@ -73,6 +73,7 @@ export class CountingCodec implements Codec {
   readonly version = 1;
   readonly isPrivate: boolean;
   readonly acknowledges: boolean;
+  readonly splitsRequests = false;
   encodedPushes = 0;
 
   constructor(format: string, acknowledges = false) {

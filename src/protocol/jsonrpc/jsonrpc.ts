@@ -5,6 +5,7 @@
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { fieldText } from "../../lib/json-field.ts";
+import { withoutStack } from "../../lib/without-stack.ts";
 import {
   type Admit,
   type Codec,
@@ -86,6 +87,7 @@ interface OpenRequest extends RequestFacts {
 
 class JsonRpcCodec implements Codec {
   readonly isPrivate = false;
+  readonly splitsRequests = false;
   readonly #limits: RequestLimits;
   readonly #forms: Forms;
   readonly #openRequests = new Map<Ref, OpenRequest>();
@@ -162,7 +164,7 @@ class JsonRpcCodec implements Codec {
       if (at === 0 || !isAdmitted || admit(items[at]?.length ?? 0, 0)) {
         if (request !== undefined) yield request;
       } else if (request !== undefined && this.#openRequests.has(request.ref))
-        yield new FrameError("rate_limited", request.ref, "");
+        yield withoutStack(() => new FrameError("rate_limited", request.ref, ""));
     }
   }
 
@@ -201,7 +203,8 @@ class JsonRpcCodec implements Codec {
     const request = readHead(bytes);
     if (request.id === undefined) return undefined;
     const message = code === "too_large" ? TOO_MANY_VALUES : "";
-    return new FrameError(code, this.#register({ ...request, batch }), message);
+    const ref = this.#register({ ...request, batch });
+    return withoutStack(() => new FrameError(code, ref, message));
   }
 
   /** Returns the refusal of a frame above the limit, with the id if the first KiB has it. */

@@ -1,6 +1,7 @@
 // The native protocol, server side. All connections share one codec, because there is no state per
 // connection.
 
+import { withoutStack } from "../../lib/without-stack.ts";
 import {
   type Admit,
   type Codec,
@@ -37,9 +38,10 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
     isPrivate: false,
     version: NATIVE_VERSION,
     acknowledges: false, // clients resume channels instead
+    splitsRequests: false,
     decode(data, isText, admit = () => true) {
       requireBinary(isText);
-      if (!admit(data.length, 0)) throw new FrameError("rate_limited", decodeRef(data), "");
+      if (!admit(data.length, 0)) throw refusal(data);
       return [decode(data)];
     },
     decodeConnect(data, isText) {
@@ -56,6 +58,11 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
     speaks: () => true, // the fallback, whose errors name the expected format
     open: () => codec,
   };
+}
+
+function refusal(data: Uint8Array): FrameError {
+  const ref = decodeRef(data);
+  return withoutStack(() => new FrameError("rate_limited", ref, ""));
 }
 
 function requireBinary(isText: boolean): void {

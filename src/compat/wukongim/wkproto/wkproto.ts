@@ -13,6 +13,7 @@ import {
   PERSON_CHANNEL,
   SYSTEM_UID,
 } from "../../../broker/model.ts";
+import { withoutStack } from "../../../lib/without-stack.ts";
 import {
   type Admit,
   type Codec,
@@ -138,6 +139,7 @@ type CachedRecvs = Map<number, CachedRecv>;
 
 class WkprotoCodec implements Codec {
   readonly acknowledges = true;
+  readonly splitsRequests = true;
   readonly isPrivate: boolean;
   readonly #limits: WkprotoLimits;
   readonly #cachedRecvs: CachedRecvs;
@@ -232,7 +234,7 @@ class WkprotoCodec implements Codec {
     if (!REQUESTS.has(type)) return undefined;
     if (!admit(body.length, 0)) {
       const ref = type === PACKETS.send ? sendRef(flags, readClientSeq(body)) : 0;
-      return new FrameError("rate_limited", ref, "");
+      return withoutStack(() => new FrameError("rate_limited", ref, ""));
     }
     switch (type) {
       case PACKETS.send:
