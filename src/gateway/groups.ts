@@ -15,11 +15,13 @@ import type { Cluster } from "../broker/ports.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { piecesOf } from "../lib/pieces.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
-import type { Codec } from "../protocol/protocol.ts";
+import type { Codec, Frames } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Scope } from "./backlog.ts";
+import type { FanOutTurns } from "./fan-out-turns.ts";
 import { delivering } from "./rates.ts";
-import { type GroupPosition, publishFrames, type Session } from "./session.ts";
+import { type DeferredPush, type GroupPosition, publishFrames, type Session } from "./session.ts";
+import { messagePush } from "./user-delivery.ts";
 
 /** Maximum time that work on the groups of one session blocks the event loop before it yields. */
 const SLICE_MS = 0.5;
@@ -29,9 +31,11 @@ export class Groups {
   readonly #byId = new Map<string, Group>();
   readonly #cluster: Pick<Cluster, "listen" | "subscribe" | "unlisten">;
   readonly #turns = new Turns();
+  readonly #fanOuts: FanOutTurns;
 
-  constructor(cluster: Pick<Cluster, "listen" | "subscribe" | "unlisten">) {
+  constructor(cluster: Pick<Cluster, "listen" | "subscribe" | "unlisten">, fanOuts: FanOutTurns) {
     this.#cluster = cluster;
+    this.#fanOuts = fanOuts;
   }
 
   slice(): TimeSlice {
@@ -52,7 +56,7 @@ export class Groups {
 
   /** Registers the session as about to join. The caller must subscribe to the group's topic. */
   addJoining(session: Session, channelId: string): Backlog {
-    const group = this.#byId.get(channelId) ?? new Group(channelId);
+    const group = this.#byId.get(channelId) ?? new Group(channelId, this.#fanOuts);
     this.#byId.set(channelId, group);
     return group.addJoining(session);
   }
@@ -135,9 +139,13 @@ export class Group implements Scope {
   /** Backlogs of the live members whose events are withheld for now. */
   #streamBacklogs: Map<Session, Backlog> | undefined;
   #hasEvents = false;
+  readonly #fanOuts: FanOutTurns;
+  /** Number of deferred deliveries. Meanwhile nothing is published to the group's topics. */
+  #deferred = 0;
 
-  constructor(channelId: string) {
+  constructor(channelId: string, fanOuts: FanOutTurns) {
     this.channelId = channelId;
+    this.#fanOuts = fanOuts;
     this.key = channelKey({ id: channelId, type: GROUP_CHANNEL }, "");
   }
 
@@ -149,10 +157,11 @@ export class Group implements Scope {
     return this.#live.size;
   }
 
-  /** Work of delivering a message to all sessions, in frames. */
-  get deliveryWork(): number {
+  /** Returns the work of delivering a message to all sessions, in frames. */
+  deliveryWork(payloadBytes: number): number {
     const encrypted = this.#private?.size ?? 0;
-    return delivering(this.#live.size + this.#joining.size - encrypted, encrypted);
+    const shared = this.#live.size + this.#joining.size - encrypted;
+    return delivering(shared, encrypted, payloadBytes);
   }
 
   *sessions(): Iterable<Session> {
@@ -189,6 +198,7 @@ export class Group implements Scope {
   }
 
   remove(session: Session): void {
+    session.pushDeferred(); // later, the session would not be found to belong to the group
     this.backlogOf(session)?.drop();
     this.#endJoining(session);
     if (!session.unfollow(this)) return;
@@ -220,39 +230,76 @@ export class Group implements Scope {
     for (const [session, backlog] of this.#joining)
       if (session !== origin) pushedEarly += backlog.receiveMessage(message);
     if (message.messageSeq > 0) this.lastSeq = message.messageSeq;
+    const isMember = origin?.follows(this.channelId) ?? false;
+    const { length } = message.payload;
+    const isOther = (member: Session) => member !== origin;
+    if (this.#takesTurns(length)) this.#sendInTurns(length, isOther, messagePush(message));
+    else this.#publish(message, isMember ? origin : undefined, publisher);
+    this.#sendPrivate(length, isOther, (member) => member.pushMessage(message));
+    return this.members + pushedEarly - (isMember ? 1 : 0);
+  }
+
+  #publish(message: Message, sender: Session | undefined, publisher: TopicPublisher): void {
     const { channel } = message;
     const push = { kind: "message", channel, message } as const;
-    const isMember = origin?.follows(this.channelId) ?? false;
     for (const format of this.#formats.values()) {
-      const isOriginFormat = origin?.codec.format === format.codec.format;
-      const sender = isMember && isOriginFormat ? origin.connection : publisher;
+      const isSenderFormat = sender?.codec.format === format.codec.format;
+      const source = isSenderFormat ? sender.connection : publisher;
       const frames = format.codec.encodePush(push);
       const { acknowledging } = format;
-      if (acknowledging === undefined) publishFrames(sender, format.topic, frames);
-      else if (!hasOtherDevice(acknowledging, message.fromUid, origin)) {
-        publishFrames(sender, format.topic, frames);
-        for (const member of acknowledging) if (member !== origin) member.expectAck(push);
+      if (acknowledging === undefined) publishFrames(source, format.topic, frames);
+      else if (!hasOtherDevice(acknowledging, message.fromUid, sender)) {
+        publishFrames(source, format.topic, frames);
+        for (const member of acknowledging) if (member !== sender) member.expectAck(push);
       } else
         for (const member of acknowledging)
           if (member.uid === message.fromUid) {
-            if (member !== origin) member.pushMessage(message);
+            if (member !== sender) member.pushMessage(message);
           } else {
             member.pushFrames(frames);
             member.expectAck(push);
           }
     }
-    for (const member of this.#private ?? []) if (member !== origin) member.pushMessage(message);
-    return this.members + pushedEarly - (isMember ? 1 : 0);
+  }
+
+  /** Also true while a deferred delivery is not complete, so that members keep the order. */
+  #takesTurns(bytes: number): boolean {
+    if (this.#deferred > 0) return true;
+    return !this.#fanOuts.takePublish(this.#live.size - (this.#private?.size ?? 0), bytes);
+  }
+
+  /** Sends a push to the live members whose wire format is shared. */
+  #sendInTurns(bytes: number, isReceiver: (member: Session) => boolean, push: DeferredPush): void {
+    const fanOut = this.#fanOuts.begin(this.key, bytes);
+    for (const member of this.#live)
+      if (!member.codec.isPrivate && isReceiver(member)) fanOut.send(member, push);
+    this.#deferred += 1;
+    fanOut.end(() => {
+      this.#deferred -= 1;
+    });
+  }
+
+  #sendPrivate(bytes: number, isReceiver: (member: Session) => boolean, push: DeferredPush): void {
+    if (this.#private === undefined) return;
+    const fanOut = this.#fanOuts.begin(this.key, bytes);
+    for (const member of this.#private) if (isReceiver(member)) fanOut.send(member, push);
+    fanOut.end();
   }
 
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
     if (!this.#hasEvents) this.#subscribeToEvents();
     for (const backlog of this.#joining.values()) backlog.receiveEvent(event);
-    for (const { codec, eventTopic } of this.#formats.values())
-      publishFrames(publisher, eventTopic, codec.encodePush(push));
     const backlogs = this.#streamBacklogs;
-    for (const member of this.#private ?? []) if (!backlogs?.has(member)) member.push(push);
+    const { length } = event.data;
+    const isLive = (member: Session) => !backlogs?.has(member);
+    if (this.#takesTurns(length)) {
+      const frames = new Map<string, Frames>();
+      this.#sendInTurns(length, isLive, (member) => member.pushShared(push, frames));
+    } else
+      for (const { codec, eventTopic } of this.#formats.values())
+        publishFrames(publisher, eventTopic, codec.encodePush(push));
+    this.#sendPrivate(length, isLive, (member) => member.push(push));
     if (backlogs === undefined) return this.members;
     // `receiveEvent` may end sessions, which then leave the group. So the members are counted last.
     for (const backlog of backlogs.values()) backlog.receiveEvent(event);

@@ -15,6 +15,7 @@ import type { Cluster, ClusterEvent } from "../broker/ports.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { CatchUps } from "./catch-up.ts";
+import type { FanOutTurns } from "./fan-out-turns.ts";
 import type { Group, Groups } from "./groups.ts";
 import { deliverCommand } from "./inbox.ts";
 import { delivering } from "./rates.ts";
@@ -35,6 +36,7 @@ interface HubPorts {
   readonly cluster: Pick<Cluster, "subscribe" | "unlisten">;
   readonly groups: Groups;
   readonly publisher: Parameters<Group["deliver"]>[2];
+  readonly fanOuts: FanOutTurns;
   readonly catchUps: Pick<CatchUps, "enter" | "join" | "rejoin" | "joinSeqs" | "recordSnapshot">;
   readonly resync: Pick<SessionResync, "updateUser" | "updateInbox" | "updateMemberships">;
   readonly watch: Pick<PresenceWatch, "changed" | "refresh" | "leave">;
@@ -65,11 +67,11 @@ export class Hub {
   readonly sessionsOf: SessionsOf = (uid) => this.#byUid.get(uid) ?? NOBODY;
 
   /** Returns the work of delivering a user's message to the sessions of this node, in frames. */
-  deliveryWork(uid: string, channel: ChannelRef): number {
+  deliveryWork(uid: string, channel: ChannelRef, payloadBytes = 0): number {
     if (channel.type === GROUP_CHANNEL)
-      return this.#ports.groups.get(channel.id)?.deliveryWork ?? 0;
+      return this.#ports.groups.get(channel.id)?.deliveryWork(payloadBytes) ?? 0;
     const peers = channel.id === uid ? NOBODY : this.sessionsOf(channel.id);
-    return workOf(this.sessionsOf(uid)) + workOf(peers);
+    return workOf(this.sessionsOf(uid), payloadBytes) + workOf(peers, payloadBytes);
   }
 
   /** Adds a session. Messages and commands for its user then wait until it has caught up. */
@@ -155,7 +157,8 @@ export class Hub {
       return;
     }
     const uids = event.recipients ?? pairOf(message);
-    const receivers = { uids, origin };
+    const fanOut = this.#ports.fanOuts.begin(fromUid, message.payload.length);
+    const receivers = { uids, origin, fanOut };
     this.#deliveries += deliverMessage(message, receivers, this.sessionsOf);
   }
 
@@ -169,6 +172,7 @@ export class Hub {
     const origin = this.#findSession(event.message.fromUid, event.origin);
     const pushed = deliverCommand(event, {
       origin,
+      fanOut: this.#ports.fanOuts.begin(event.message.fromUid, event.message.payload.length),
       sessionsOf: this.sessionsOf,
       onGap: (session) => this.#ports.resync.updateInbox(session),
     });
@@ -222,8 +226,8 @@ export class Hub {
   }
 }
 
-function workOf(sessions: readonly Session[]): number {
+function workOf(sessions: readonly Session[], payloadBytes: number): number {
   let encrypted = 0;
   for (const { codec } of sessions) if (codec.isPrivate) encrypted += 1;
-  return delivering(sessions.length - encrypted, encrypted);
+  return delivering(sessions.length - encrypted, encrypted, payloadBytes);
 }

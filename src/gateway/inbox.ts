@@ -7,6 +7,7 @@ import { channelSeenBy, GROUP_CHANNEL, type InboxCommand, type Message } from ".
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Frames } from "../protocol/protocol.ts";
+import type { FanOut } from "./fan-out-turns.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import {
   type CommandPush,
@@ -96,6 +97,7 @@ export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
   target: {
     readonly origin: Session | undefined;
+    readonly fanOut: FanOut;
     readonly sessionsOf: (uid: string) => readonly Session[];
     readonly onGap: (session: Session) => void;
   },
@@ -113,11 +115,15 @@ export function deliverCommand(
       } else if (!recordNext(session, inboxSeq)) {
         if (lacksCopy(session, inboxSeq)) target.onGap(session);
       } else if (!isOrigin) {
-        session.pushShared(push, frames, `${session.codec.format} ${inboxSeq} ${push.isOwn}`);
+        const copies = frames; // the frames of other users are kept apart
+        target.fanOut.send(session, (receiver) =>
+          receiver.pushShared(push, copies, `${receiver.codec.format} ${inboxSeq} ${push.isOwn}`),
+        );
         pushed += 1;
       }
     }
   }
+  target.fanOut.end();
   return pushed;
 }
 

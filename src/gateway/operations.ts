@@ -79,7 +79,8 @@ const OPERATIONS: OperationTable = {
   },
 
   send: {
-    delivers: ({ channel }, { uid }, { hub }) => hub.deliveryWork(uid, channel),
+    delivers: ({ channel, payload }, { uid }, { hub }) =>
+      hub.deliveryWork(uid, channel, payload.length),
     stores: ({ header }, frameBytes) => (header.noPersist ? 0 : frameBytes),
     async run(session, operation, { messages, metrics }) {
       const startedMs = performance.now();

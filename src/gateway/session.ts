@@ -67,6 +67,9 @@ export interface LiveRange {
   to: number;
 }
 
+/** Encodes and sends a push. Its function is shared by the sessions that receive the same push. */
+export type DeferredPush = (session: Session) => void;
+
 export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 
 /** Sends the frames and returns their total length, in bytes (binary) or characters (text). */
@@ -144,6 +147,8 @@ export class Session {
   /** Newest message that the client is known to have, by personal channel. */
   #personalPositions: Map<ChannelKey, MessagePosition> | undefined;
   #streamPositions: BoundedMap<string, StreamCursor> | undefined;
+  /** Pushes that wait for their turn (`fan-out-turns.ts`), oldest first. */
+  #deferred: DeferredPush[] | undefined;
 
   constructor(fields: {
     readonly sessionId: string;
@@ -166,6 +171,7 @@ export class Session {
   }
 
   reply(reply: Reply): number {
+    this.pushDeferred();
     return sendFrames(this.connection, this.codec.encodeReply(reply));
   }
 
@@ -225,7 +231,23 @@ export class Session {
   }
 
   pushFrames(frames: Frames): void {
+    this.pushDeferred();
     sendFrames(this.connection, frames);
+  }
+
+  /** Keeps a push for later. Every other frame of the session is sent after it. */
+  defer(push: DeferredPush): void {
+    if (this.#ended !== undefined) return;
+    if (this.#deferred === undefined) this.#deferred = [push];
+    else this.#deferred.push(push);
+  }
+
+  /** Sends the deferred pushes now. Drops them if the session has ended. */
+  pushDeferred(): void {
+    const pushes = this.#deferred;
+    if (pushes === undefined) return;
+    this.#deferred = undefined;
+    if (this.#ended === undefined) for (const push of pushes) push(this);
   }
 
   /** Resolves when the client has at most `bytes` unread bytes, or when the session has ended. */

@@ -4,7 +4,8 @@
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 import type { Frames } from "../protocol/protocol.ts";
-import type { Session } from "./session.ts";
+import type { FanOut } from "./fan-out-turns.ts";
+import type { DeferredPush, Session } from "./session.ts";
 
 type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
@@ -22,14 +23,16 @@ export function deliverMessage(
   receivers: {
     readonly uids: readonly string[];
     readonly origin: Session | undefined;
+    readonly fanOut: FanOut;
   },
   sessionsOf: SessionsOf,
 ): number {
   const isGroup = message.channel.type === GROUP_CHANNEL;
-  let frames = new Map<string, Frames>();
+  const { fanOut } = receivers;
+  let push = messagePush(message);
   let count = 0;
   for (const uid of receivers.uids) {
-    if (!isGroup) frames = new Map(); // each user sees the channel under the uid of the other
+    if (!isGroup) push = messagePush(message); // each user sees the channel under the other's uid
     for (const session of sessionsOf(uid)) {
       if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
@@ -37,9 +40,10 @@ export function deliverMessage(
       if (message.messageSeq === 0 && !session.hasConnack) continue;
       count += 1;
       if (session.personal?.isHolding) session.personal.receiveMessage(message);
-      else pushMessage(session, message, frames);
+      else fanOut.send(session, push);
     }
   }
+  fanOut.end();
   return count;
 }
 
@@ -80,6 +84,12 @@ export function deliverConversation(
     session.pushShared(push, frames);
     shown(session);
   }
+}
+
+/** Returns a push that encodes the message once for all sessions that see the same channel. */
+export function messagePush(message: Message): DeferredPush {
+  const frames = new Map<string, Frames>();
+  return (session) => pushMessage(session, message, frames);
 }
 
 function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {

@@ -10,6 +10,7 @@ import type { Config } from "../config/schema.ts";
 import { CatchUps, type ReadLimits } from "../gateway/catch-up.ts";
 import type { ClientContext } from "../gateway/client.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
+import { FanOutTurns } from "../gateway/fan-out-turns.ts";
 import { FrameTurns } from "../gateway/frame-turns.ts";
 import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
@@ -68,7 +69,8 @@ export function createDelivery(
     charge: (uid, work) => node.rates.chargeKnown(uid, work),
     onError,
   });
-  const groups = new Groups(interest);
+  const fanOuts = new FanOutTurns(onError);
+  const groups = new Groups(interest, fanOuts);
   const catchUps = new CatchUps({
     store,
     cluster,
@@ -90,6 +92,7 @@ export function createDelivery(
   });
   const hub = new Hub({
     groups,
+    fanOuts,
     publisher: {
       publish: (topic, frame) => topics.publisher?.publish(topic, frame),
     },

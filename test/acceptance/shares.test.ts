@@ -145,12 +145,15 @@ t.test(
     const PLAIN = 160;
     const ENCRYPTED = 80;
     const COST = 1 + PLAIN / 100 + ENCRYPTED / 20;
+    const LARGE = 32_768;
+    const FREE = 4096; // the bytes of a payload that do not count
+    const LARGE_COST = COST + LARGE / 4096 + (LARGE - FREE) * (PLAIN / 65_536 + ENCRYPTED / 4096);
     const { broker, connect } = await startNode(t, SMALL_LIMITS);
     const members = range(PLAIN).map((i) => `plain-${i}`);
     const encrypted = range(ENCRYPTED).map((i) => `encrypted-${i}`);
     await broker.call("/channel", {
       ...{ channel_id: "crowd", channel_type: GROUP_CHANNEL },
-      subscribers: ["alice", "eve", ...members, ...encrypted],
+      subscribers: ["alice", "eve", "mallory", ...members, ...encrypted],
     });
     const crowd = { id: "crowd", type: GROUP_CHANNEL } as const;
     await Promise.all(members.map(connect));
@@ -167,6 +170,13 @@ t.test(
     const accepted = await acceptedOf(range(90).map((i) => eve.send(crowd, `flood ${i}`)));
     const bound = affordable(COST, startMs, SMALL_BUDGET);
     t.ok(accepted <= bound, `${accepted} of 90 messages are accepted, at most ${bound}`);
+
+    const mallory = await connect("mallory");
+    const largeMs = performance.now();
+    const large = await acceptedOf(range(8).map(() => mallory.send(crowd, "x".repeat(LARGE))));
+    const fewer = affordable(LARGE_COST, largeMs, SMALL_BUDGET);
+    t.ok(large >= 1, "a large message is accepted");
+    t.ok(large <= fewer, `${large} of 8 large messages are accepted, at most ${fewer}`);
     await alice.send(crowd, "still here");
     t.pass("another user of the group keeps sending");
 

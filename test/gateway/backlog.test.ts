@@ -11,7 +11,7 @@ import { Backlog, PERSONAL_CHANNELS } from "../../src/gateway/backlog.ts";
 import { Group } from "../../src/gateway/groups.ts";
 import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";
-import { group, type Joiner, person, World } from "./world.ts";
+import { fanOutTurns, group, type Joiner, person, World } from "./world.ts";
 
 const STREAM = {
   ...{ key: "2:g", channel: group("g"), fromUid: "bob", clientMsgNo: "s" },
@@ -52,7 +52,7 @@ function joiner(maxHeldBytes = 10_000): Joiner {
  * Returns the backlog of a session that became a member, while the store is read for the last time.
  */
 function added({ session }: Joiner): Backlog {
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   const backlog = g.addJoining(session);
   g.add(backlog);
   backlog.keepAll();
@@ -103,7 +103,7 @@ t.test(
   "a stream that ends while its events are withheld is still pushed up to its end",
   async (t) => {
     const alice = joiner();
-    const g = new Group("g");
+    const g = new Group("g", fanOutTurns());
     const backlog = g.addJoining(alice.session);
     backlog.recordSnapshot(snapshotOf(2));
     backlog.recordSnapshot(snapshotOf(1)); // an older reply
@@ -138,7 +138,7 @@ t.test("events of a stream are no longer pushed after the store has lost the str
 
 t.test("a session that leaves a group releases the bytes held for the group", async (t) => {
   const { session } = joiner(1000);
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   for (let round = 0; round < 10; round++) {
     const backlog = g.addJoining(session);
     g.add(backlog);
@@ -173,7 +173,7 @@ function holding(maxHeldBytes = 10_000): Joiner & {
   readonly backlog: Backlog;
 } {
   const alice = joiner(maxHeldBytes);
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   const backlog = g.addJoining(alice.session);
   backlog.hold();
   return { ...alice, g, backlog };

@@ -6,7 +6,7 @@ import { Group } from "../../src/gateway/groups.ts";
 import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";
 import { Wire } from "./recorder.ts";
-import { group, type Joiner, World } from "./world.ts";
+import { fanOutTurns, group, type Joiner, World } from "./world.ts";
 
 const MESSAGE: Message = {
   messageId: 1,
@@ -35,7 +35,7 @@ function add(g: Group, { session }: Joiner): Backlog {
 }
 
 t.test("a group is empty unless a session joins or follows it", async (t) => {
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   const alice = live("a");
   t.ok(g.isEmpty);
   const backlog = g.addJoining(alice.session);
@@ -53,7 +53,7 @@ t.test("a group is empty unless a session joins or follows it", async (t) => {
 });
 
 t.test("a group is empty after its only session left it while joining", async (t) => {
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   const alice = live("a");
   const backlog = g.addJoining(alice.session);
   g.remove(alice.session);
@@ -63,7 +63,7 @@ t.test("a group is empty after its only session left it while joining", async (t
 });
 
 t.test("a message is not encoded in a wire format that members no longer use", async (t) => {
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   const [a1, a2, b] = [live("a"), live("a"), live("b")];
   for (const joiner of [a1, a2, b]) add(g, joiner);
   t.equal(g.deliver(MESSAGE, undefined, new Wire()), 3);
@@ -74,7 +74,7 @@ t.test("a message is not encoded in a wire format that members no longer use", a
 });
 
 t.test("a wire format stays in use after its first session has left", async (t) => {
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   const wire = new Wire();
   const [first, second] = [live("a"), live("a")];
   const listening = wire.connect();
@@ -87,7 +87,7 @@ t.test("a wire format stays in use after its first session has left", async (t) 
 });
 
 t.test("a message is held for joining sessions, except for the session that sent it", async (t) => {
-  const g = new Group("g");
+  const g = new Group("g", fanOutTurns());
   const [other, own] = [live("a"), live("a")];
   const backlogs = [other, own].map(({ session }) => g.addJoining(session));
   for (const backlog of backlogs) backlog.hold();
@@ -100,7 +100,7 @@ t.test("a message is held for joining sessions, except for the session that sent
 t.test(
   "a session that does not follow a group neither gets its events nor has them withheld",
   async (t) => {
-    const g = new Group("g");
+    const g = new Group("g", fanOutTurns());
     const [member, removed] = [live("a"), live("b")];
     add(g, member);
     g.goLive(new Backlog(member.session, g, "streams"));
@@ -119,7 +119,7 @@ t.test(
 t.test(
   "frames for a session with a private wire format are sent directly and not through a topic",
   async (t) => {
-    const g = new Group("g");
+    const g = new Group("g", fanOutTurns());
     const wire = new Wire();
     const [own, other, shared] = [live("private-1"), live("private-2"), live("a")];
     for (const joiner of [own, other, shared]) add(g, joiner);

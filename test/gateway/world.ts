@@ -9,6 +9,7 @@ import {
 } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { CatchUps } from "../../src/gateway/catch-up.ts";
+import { FanOutTurns } from "../../src/gateway/fan-out-turns.ts";
 import { Groups } from "../../src/gateway/groups.ts";
 import { Hub } from "../../src/gateway/hub.ts";
 import { goLive, type PlanPorts, planJoin } from "../../src/gateway/opening.ts";
@@ -19,6 +20,11 @@ import type { ResumePoint, ResumeResult } from "../../src/protocol/protocol.ts";
 import type { Random } from "./random.ts";
 import { CountingCodec, type RecordedConnection, Wire } from "./recorder.ts";
 import { SharedServer } from "./shared-server.ts";
+
+export const fanOutTurns = () =>
+  new FanOutTurns((error) => {
+    throw error;
+  });
 
 export const group = (id: string): ChannelRef => ({ id, type: GROUP_CHANNEL });
 export const person = (id: string): ChannelRef => ({
@@ -92,7 +98,8 @@ export class World {
       ...{ retryMs: 1, offlineDelayMs: 0 },
       charge: (uid, work) => this.charged.set(uid, (this.charged.get(uid) ?? 0) + work),
     });
-    const groups = new Groups(cluster);
+    const fanOuts = new FanOutTurns(onError);
+    const groups = new Groups(cluster, fanOuts);
     const catchUps = new CatchUps({
       ...{ store, cluster, groups, onError, metrics: METRICS },
       limits: { ...LIMITS, maxBufferedBytes: MAX_BUFFERED_BYTES },
@@ -103,6 +110,7 @@ export class World {
       ...{ metrics: METRICS, limits: LIMITS, retryMs: 1 },
     });
     this.hub = new Hub({
+      fanOuts,
       ...{ cluster, groups, catchUps, resync, watch: this.watch },
       ...{ metrics: METRICS, publisher: this.#wire },
     });

@@ -1,0 +1,189 @@
+// Splits deliveries to many sessions that would stop the event loop, because their frames are large
+// or are encrypted for each session. The first sessions are sent their frame at once, the others in
+// later turns of the event loop. Groups and users with such deliveries take turns. A session keeps
+// the order of its frames, because it sends its deferred pushes before every other frame.
+
+import type { DeferredPush, Session } from "./session.ts";
+
+/** Time after which the remaining deliveries wait for the next turn. */
+const MIN_TURN_MS = 1;
+const MAX_TURN_MS = 4;
+/** Maximum length of a turn, as a fraction of the time since the one before it. */
+const TURN_SHARE = 1 / 4;
+/** Number of sessions of one key that are sent their frames before the next key has its turn. */
+const SESSIONS_AT_ONCE = 4;
+/**
+ * Number of bytes that one delivery, and all large or encrypted ones of a turn together, send at
+ * once. The rest is deferred.
+ */
+const BYTES_AT_ONCE = 512 * 1024;
+/** Number of bytes that take as long to send as the call that sends a frame. */
+const COPY_BYTES = 2048;
+/** Factor by which an encrypted copy takes longer than a shared frame. */
+const ENCRYPTION_FACTOR = 4;
+const ENCRYPTION_BYTES = 4096;
+/** Limits of all deferred deliveries. A delivery beyond them is not deferred. */
+const MAX_COPIES = 100_000;
+const MAX_BYTES = 64 * 1024 * 1024;
+
+/**
+ * Size above which uWebSockets.js writes a published frame to each subscriber at once, so that a
+ * topic saves nothing.
+ */
+const LARGE_FRAME_BYTES = 16 * 1024;
+
+interface Delivery {
+  readonly sessions: readonly Session[];
+  readonly bytes: number;
+  readonly onDone: (() => void) | undefined;
+  next: number;
+}
+
+export class FanOutTurns {
+  readonly #onError: (error: unknown, context: string) => void;
+  /** Deferred deliveries by key, in the order of the next turns of the keys. */
+  readonly #waiting = new Map<string, Delivery[]>();
+  /** Callbacks of the deliveries that ended in the last turn. */
+  #done: (() => void)[] = [];
+  #copies = 0;
+  #bytes = 0;
+  #isRunning = false;
+  /** Number of bytes that may still be sent at once in this turn. */
+  #remaining = BYTES_AT_ONCE;
+
+  constructor(onError: (error: unknown, context: string) => void) {
+    this.#onError = onError;
+  }
+
+  /** Begins a delivery. `bytes` is the size of its payload. */
+  begin(key: string, bytes: number): FanOut {
+    return new FanOut(this, key, bytes);
+  }
+
+  /** Charges a frame to this turn. Returns false if it must be deferred. */
+  takeBytes(bytes: number): boolean {
+    if (this.#remaining <= 0) return false;
+    if (this.#remaining === BYTES_AT_ONCE) setImmediate(this.#beginTurn);
+    this.#remaining -= bytes;
+    return true;
+  }
+
+  /**
+   * Charges a frame that is published to a topic to this turn. Returns false if that would stop the
+   * event loop.
+   */
+  takePublish(receivers: number, bytes: number): boolean {
+    return (
+      bytes < LARGE_FRAME_BYTES ||
+      (receivers * bytes <= this.#remaining && this.takeBytes(receivers * bytes))
+    );
+  }
+
+  readonly #beginTurn = (): void => {
+    this.#remaining = BYTES_AT_ONCE;
+  };
+
+  /** Returns false, and adds nothing, if there is no room for the delivery. */
+  add(key: string, { sessions, bytes, onDone }: Omit<Delivery, "next">): boolean {
+    if (this.#copies + sessions.length > MAX_COPIES || this.#bytes + bytes > MAX_BYTES)
+      return false;
+    this.#copies += sessions.length;
+    this.#bytes += bytes;
+    const delivery = { sessions, bytes, onDone, next: 0 };
+    const deliveries = this.#waiting.get(key);
+    if (deliveries === undefined) this.#waiting.set(key, [delivery]);
+    else deliveries.push(delivery);
+    if (!this.#isRunning) void this.#run();
+    return true;
+  }
+
+  async #run(): Promise<void> {
+    this.#isRunning = true;
+    let endMs = performance.now();
+    while (this.#waiting.size > 0 || this.#done.length > 0) {
+      await new Promise<void>((resolve) => setImmediate(resolve));
+      // The connections have written the frames of the last turn by now.
+      for (const done of this.#done.splice(0)) done();
+      const startMs = performance.now();
+      const turnMs = Math.min(Math.max(MIN_TURN_MS, (startMs - endMs) * TURN_SHARE), MAX_TURN_MS);
+      while (this.#waiting.size > 0 && performance.now() - startMs < turnMs) this.#continue();
+      endMs = performance.now();
+    }
+    this.#isRunning = false;
+  }
+
+  #continue(): void {
+    const first = this.#waiting.entries().next();
+    if (first.done) return;
+    const [key, deliveries] = first.value;
+    this.#waiting.delete(key);
+    const [delivery] = deliveries;
+    if (delivery !== undefined && this.#isOver(delivery)) deliveries.shift();
+    if (deliveries.length > 0) this.#waiting.set(key, deliveries); // moves the key to the end
+  }
+
+  /** Sends the next frames of the delivery. Returns true if it has ended. */
+  #isOver(delivery: Delivery): boolean {
+    const { sessions, bytes, onDone } = delivery;
+    const end = Math.min(delivery.next + SESSIONS_AT_ONCE, sessions.length);
+    while (delivery.next < end) {
+      const session = sessions[delivery.next++];
+      this.#copies -= 1;
+      try {
+        session?.pushDeferred();
+      } catch (error) {
+        this.#onError(error, "Could not send a deferred push to a client; its session is ended");
+        session?.end("unavailable");
+      }
+    }
+    if (end < sessions.length) return false;
+    this.#bytes -= bytes;
+    if (onDone !== undefined) this.#done.push(onDone);
+    return true;
+  }
+}
+
+/** One delivery. Not used any more after `end`. */
+export class FanOut {
+  readonly #turns: FanOutTurns;
+  readonly #key: string;
+  readonly #bytes: number;
+  #remaining = BYTES_AT_ONCE;
+  #deferred: Session[] | undefined;
+
+  constructor(turns: FanOutTurns, key: string, bytes: number) {
+    this.#turns = turns;
+    this.#key = key;
+    this.#bytes = bytes;
+  }
+
+  send(session: Session, push: DeferredPush): void {
+    if (this.#mayNow(session)) return push(session);
+    session.defer(push);
+    if (this.#deferred === undefined) this.#deferred = [session];
+    else this.#deferred.push(session);
+  }
+
+  #mayNow({ codec }: Session): boolean {
+    if (this.#remaining <= 0) return false;
+    const { isPrivate } = codec;
+    const bytes = isPrivate
+      ? ENCRYPTION_FACTOR * (this.#bytes + ENCRYPTION_BYTES)
+      : this.#bytes + COPY_BYTES;
+    // Small frames of other deliveries do not count, so that a busy node defers no small message.
+    const isSmall = !isPrivate && this.#bytes < LARGE_FRAME_BYTES;
+    if (!isSmall && !this.#turns.takeBytes(bytes)) return false;
+    this.#remaining -= bytes;
+    return true;
+  }
+
+  /** `onDone` is called in a later turn of the event loop than the last push. */
+  end(onDone?: () => void): void {
+    const sessions = this.#deferred ?? [];
+    const delivery = { sessions, bytes: this.#bytes, onDone };
+    if (sessions.length === 0 && onDone === undefined) return;
+    if (this.#turns.add(this.#key, delivery)) return;
+    for (const session of sessions) session.pushDeferred();
+    this.#turns.add(this.#key, { sessions: [], bytes: 0, onDone });
+  }
+}
