@@ -79,6 +79,8 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
       error: (output) => process.stderr.write(output),
     },
     stopping: stopping.signal,
+    survey: async (options) =>
+      (await import("./compat/wukongim/import/survey.ts")).surveySource(options),
   });
 }
 

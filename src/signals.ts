@@ -18,6 +18,7 @@ const OTHER_COMMANDS: Readonly<Record<OtherCommand, true>> = {
 const CLIENT_COMMANDS: Readonly<Record<ClientCommand, true>> = {
   health: true,
   history: true,
+  import: true,
   send: true,
   token: true,
   watch: true,

@@ -223,6 +223,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       ...COMMON,
       "broker/passwords.ts",
       "cli/",
+      "compat/wukongim/import/",
       "config/",
       "move.ts",
       "server/preflight.ts",

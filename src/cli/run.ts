@@ -1,10 +1,11 @@
-// Runs a command that calls a running node: reads its arguments and the configuration, and writes
+// Runs a command that calls a running server: reads its arguments and the configuration, and writes
 // to standard output. Must not exit the process.
 
 import type { ClientCommand } from "../config/help.ts";
 import { loadConfig } from "../config/load.ts";
 import { Api, apiUrl } from "./api.ts";
 import { health, history, type Output, send, token } from "./commands.ts";
+import { importFrom, type SurveySource } from "./import.ts";
 import { helpOf, parseArguments } from "./usage.ts";
 import { watch } from "./watch.ts";
 
@@ -15,24 +16,26 @@ interface RunPorts {
     readonly error: (text: string) => void;
   };
   readonly stopping: AbortSignal;
+  readonly survey: SurveySource;
 }
 
 /** Throws a CommandError or a ConfigError. */
 export async function runClientCommand(
   command: ClientCommand,
   argv: readonly string[],
-  { env, write, stopping }: RunPorts,
+  { env, write, stopping, survey }: RunPorts,
 ): Promise<void> {
   const args = parseArguments(command, argv);
   const { flags } = args;
   if (flags.has("help")) return write.output(helpOf(command));
-  const config = loadConfig({ file: flags.get("config"), env });
-  const api = new Api(apiUrl(flags.get("api"), config), config);
   const output: Output = {
     isJson: flags.has("json"),
     print: (line) => write.output(`${line}\n`),
     note: (line) => write.error(`${line}\n`),
   };
+  if (command === "import") return importFrom(args, { output, env, survey });
+  const config = loadConfig({ file: flags.get("config"), env });
+  const api = new Api(apiUrl(flags.get("api"), config), config);
   try {
     switch (command) {
       case "health":

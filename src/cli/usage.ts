@@ -1,9 +1,9 @@
-// The arguments and the help of the commands that call a running node: one table. Only pure
+// The arguments and the help of the commands that call a running server: one table. Only pure
 // functions.
 
 import { parseArgs } from "node:util";
 import type { ClientCommand } from "../config/help.ts";
-import { USER_TOKEN_ENV } from "../config/sources.ts";
+import { IMPORT_TOKEN_ENV, USER_TOKEN_ENV } from "../config/sources.ts";
 import { nearest } from "../lib/nearest.ts";
 import { usageError } from "./command-error.ts";
 
@@ -98,11 +98,25 @@ desktop, as jindou token does.`,
     },
     example: "jindou watch alice",
   },
+  import: {
+    arguments: "wukongim --dry-run --from=<url>",
+    maxWords: 1,
+    about:
+      "Reports what a WuKongIM 2.2 server has, and what cannot come to Jindou. Changes nothing there. This\nversion of Jindou imports nothing.",
+    flags: {
+      "dry-run": { text: "report only; required" },
+      from: { value: "<url>", text: "the HTTP API of the server, by default on its port 5001" },
+      rate: { value: "<number>", text: "maximum number of rows read per second (default: 10000)" },
+    },
+    example: "jindou import wukongim --dry-run --from=http://10.0.0.5:5001",
+  },
 };
 
-const COMMON: Flags = {
+const NODE_FLAGS: Flags = {
   api: { value: "<url>", text: "address of the API (default: api.listen of the configuration)" },
   config: { value: "<file>", text: "configuration file of the node (or JINDOU_CONFIG)" },
+};
+const COMMON: Flags = {
   json: { text: "print JSON, one document on each line" },
   help: { text: "print this text (or -h)" },
 };
@@ -110,6 +124,13 @@ const COMMON: Flags = {
 const CREDENTIALS = `A credential for the node comes from the environment or the configuration file: JINDOU_API_TOKEN,
 or JINDOU_ADMIN_PASSWORD for the manager admin. With _FILE at the end, the variable names a file
 that contains the secret.`;
+
+const NODE_EXITS = `Exit codes: 0 success, 1 rejected by the node or not ready, 2 invalid arguments or settings, 3 no
+answer from the node.`;
+const IMPORT_CREDENTIALS = `The managerToken of the server, if it has one, comes from the environment variable
+${IMPORT_TOKEN_ENV}, or from the file that ${IMPORT_TOKEN_ENV}_FILE names.`;
+const IMPORT_EXITS =
+  "Exit codes: 0 success, 1 the server cannot be read, 2 invalid arguments or settings.";
 
 /** Names that people try for a flag with a credential. */
 const SECRET_FLAGS = /token|password|secret|credential/i;
@@ -122,7 +143,7 @@ export interface Arguments {
 
 /** Throws a CommandError if an argument is unknown, lacks its value or is one too many. */
 export function parseArguments(command: ClientCommand, argv: readonly string[]): Arguments {
-  const flags: Flags = { ...USAGES[command].flags, ...COMMON };
+  const flags = flagsOf(command);
   const options = Object.fromEntries(
     Object.entries(flags).map(([name, { value }]) => [
       name,
@@ -153,10 +174,19 @@ export function parseArguments(command: ClientCommand, argv: readonly string[]):
   return { words, flags: values };
 }
 
+function flagsOf(command: ClientCommand): Flags {
+  const nodeFlags = command === "import" ? {} : NODE_FLAGS;
+  return { ...USAGES[command].flags, ...nodeFlags, ...COMMON };
+}
+
+function credentialsOf(command: ClientCommand): string {
+  return command === "import" ? IMPORT_CREDENTIALS : CREDENTIALS;
+}
+
 function unknownFlag(command: ClientCommand, rawName: string, names: readonly string[]) {
   if (SECRET_FLAGS.test(rawName))
     return usageError(
-      `${rawName} is not a flag, because other users of this machine can read command lines. ${CREDENTIALS.replaceAll("\n", " ")}`,
+      `${rawName} is not a flag, because other users of this machine can read command lines. ${credentialsOf(command).replaceAll("\n", " ")}`,
     );
   const suggestion = nearest(rawName.replace(/^-+/, ""), names);
   const hint =
@@ -186,12 +216,13 @@ function flagValue(
 }
 
 export function helpOf(command: ClientCommand): string {
-  const { arguments: args, about, flags, example } = USAGES[command];
-  const rows = Object.entries({ ...flags, ...COMMON }).map(([name, { value, text }]) => {
+  const { arguments: args, about, example } = USAGES[command];
+  const rows = Object.entries(flagsOf(command)).map(([name, { value, text }]) => {
     const flag = value === undefined ? `--${name}` : `--${name}=${value}`;
     return `  ${flag.padEnd(24)} ${text}`;
   });
-  const credentials = command === "health" ? "" : `\n${CREDENTIALS}\n`;
+  const credentials = command === "health" ? "" : `\n${credentialsOf(command)}\n`;
+  const exits = command === "import" ? IMPORT_EXITS : NODE_EXITS;
   return `Usage: jindou ${[command, args, "[flags]"].filter((part) => part !== "").join(" ")}
 
 ${about}
@@ -199,8 +230,7 @@ ${about}
 Flags:
 ${rows.join("\n")}
 ${credentials}
-Exit codes: 0 success, 1 rejected by the node or not ready, 2 invalid arguments or settings, 3 no
-answer from the node.
+${exits}
 
 Example: ${example}
 `;

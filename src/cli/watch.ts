@@ -1,18 +1,17 @@
 // The command `jindou watch`: a client session of a user, whose messages, streams and events are
 // printed until the process is stopped.
 
-import { readFileSync } from "node:fs";
 import type { Client, LiveStream, ReceivedEvent, ReceivedMessage, Stream } from "../client/api.ts";
 import { connect } from "../client/index.ts";
-import { cleanText, sentence } from "../config/setting-text.ts";
 import { USER_TOKEN_ENV } from "../config/sources.ts";
 import { parseAddress } from "../lib/address.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { printable } from "../lib/printable.ts";
 import { type Api, type ApiConfig, reachable } from "./api.ts";
-import { CommandError, FAILED, INVALID, NO_ANSWER, usageError } from "./command-error.ts";
+import { CommandError, FAILED, NO_ANSWER, usageError } from "./command-error.ts";
 import { deviceFlagOf, numberOf, type Output, registerToken, uidOf } from "./commands.ts";
 import { channelName, messageLine, payloadText, timeOf } from "./message-text.ts";
+import { type Env, secretOf } from "./secret.ts";
 import type { Arguments } from "./usage.ts";
 
 interface WatchConfig extends ApiConfig {
@@ -23,7 +22,7 @@ interface WatchPorts {
   readonly api: Api;
   readonly config: WatchConfig;
   readonly output: Output;
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Env;
   readonly stopping: AbortSignal;
 }
 
@@ -33,7 +32,7 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
   const { flags } = args;
   const uid = uidOf(args.words);
   const count = numberOf(flags, "count", { min: 1 });
-  const ownToken = userToken(ports.env);
+  const ownToken = secretOf(ports.env, USER_TOKEN_ENV);
   const deviceFlag = deviceFlagOf(
     flags.get("device") ?? (ownToken === undefined ? "desktop" : "web"),
   );
@@ -52,29 +51,6 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
     await ended.promise;
   } finally {
     await client.close();
-  }
-}
-
-/** Returns the token in the environment or in the file that it names, `undefined` without one. */
-function userToken(env: WatchPorts["env"]): string | undefined {
-  const file = env[`${USER_TOKEN_ENV}_FILE`] ?? "";
-  const original = file === "" ? (env[USER_TOKEN_ENV] ?? "") : readToken(file);
-  if (original === "") return undefined;
-  const { text, fault } = cleanText(original);
-  if (fault === undefined) return text;
-  const subject = file === "" ? `The environment variable ${USER_TOKEN_ENV}` : `The file ${file}`;
-  throw usageError(sentence(subject, fault, undefined));
-}
-
-function readToken(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new CommandError(
-      `The file ${file} with the user's token cannot be read: ${reason}.`,
-      INVALID,
-    );
   }
 }
 

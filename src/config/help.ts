@@ -11,13 +11,14 @@ export const COMMANDS = {
   "hash-password": "read a password from standard input and print its hash",
 } as const;
 
-/** Commands that call the API of a running node. Each has its own flags and its own help. */
+/** Commands that call a running server, a node except for `import`. Each has its own flags and help. */
 export const CLIENT_COMMANDS = {
   health: "check whether a node accepts work",
   token: "register a new token for a user and print it",
   send: "send a message",
   history: "print the messages of a channel",
   watch: "print what a user receives, as it arrives",
+  import: "report what a WuKongIM server has and what cannot come (--dry-run)",
 } as const;
 
 export type ClientCommand = keyof typeof CLIENT_COMMANDS;
@@ -46,7 +47,7 @@ export function versionText(): string {
   return `${version()}\n`;
 }
 
-/** Returns the command if the first argument is one that calls a running node. */
+/** Returns the command if the first argument is one that calls a running server. */
 export function clientCommandOf([word = ""]: readonly string[]): ClientCommand | undefined {
   return Object.hasOwn(CLIENT_COMMANDS, word) ? (word as ClientCommand) : undefined;
 }
@@ -61,7 +62,7 @@ export function helpText(): string {
 Commands:
 ${list(COMMANDS)}
 
-Commands for a running node (jindou <command> --help shows their flags and an example):
+Commands that call a running server (jindou <command> --help shows their flags and an example):
 ${list(CLIENT_COMMANDS)}
 
 Options:
@@ -73,7 +74,7 @@ Options:
 
 Every key can also be set in the environment, for example JINDOU_CLIENT_LISTEN.
 docs/configuration.md lists all keys with their defaults.
-Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 (commands for a running
+Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 (commands that call a
 node) the node does not answer.
 `;
 }

@@ -150,7 +150,8 @@ t.test("each command has a help text with its flags and an example", async (t) =
     const command = commands[index];
     t.match({ code, stderr }, { code: 0, stderr: "" });
     t.match(stdout, new RegExp(`^Usage: jindou ${command} `));
-    t.match(stdout, new RegExp(`\n {2}--api=<url> [^]*\nExample: jindou ${command}\\b`));
+    const flag = command === "import" ? "from" : "api";
+    t.match(stdout, new RegExp(`\n {2}--${flag}=<url> [^]*\nExample: jindou ${command}\\b`));
   }
 });
 

@@ -1,0 +1,142 @@
+// Reads a WuKongIM server over its HTTP API. Only calls that change nothing there belong here.
+// At most four calls run at once, and the number of rows per second is limited, because users are
+// connected to that server.
+
+import { Semaphore } from "../../../lib/semaphore.ts";
+import { TokenBucket } from "../../../lib/token-bucket.ts";
+
+const CALLS_AT_ONCE = 4;
+const TIMEOUT_MS = 30_000;
+const ATTEMPTS = 4;
+const RETRY_MS = 500;
+/** Matches strings, which stay as they are, and numbers that JavaScript cannot represent exactly. */
+const STRING_OR_LONG_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
+
+export interface SourceOptions {
+  readonly url: URL;
+  /** `managerToken` of the server, "" if it has none. */
+  readonly token: string;
+  readonly rowsPerSecond: number;
+  /** Milliseconds before the first repetition of a failed call. Default: 500. */
+  readonly retryMs?: number;
+}
+
+/** The server cannot be read. The message has whole sentences for the person at the shell. */
+export class SourceError extends Error {
+  override readonly name = "SourceError";
+}
+
+export class Source {
+  readonly #options: SourceOptions;
+  readonly #calls = new Semaphore(CALLS_AT_ONCE);
+  readonly #rows: TokenBucket;
+
+  constructor(options: SourceOptions) {
+    this.#options = options;
+    const { rowsPerSecond } = options;
+    this.#rows = new TokenBucket(
+      { perSecond: rowsPerSecond, burst: rowsPerSecond, maxDebt: Number.MAX_SAFE_INTEGER },
+      performance.now(),
+    );
+  }
+
+  /**
+   * Returns the JSON of the reply to GET. Numbers with 16 digits or more are strings. Repeats a call
+   * that fails. Throws a SourceError.
+   */
+  get(path: string): Promise<unknown> {
+    return this.#calls.run(async () => {
+      await this.#wait();
+      for (let attempt = 1; ; attempt++) {
+        try {
+          return await this.#read(path);
+        } catch (error) {
+          if (!(error instanceof Failure)) throw error;
+          if (attempt === ATTEMPTS || !error.mayPass) throw this.#problem(path, error.message);
+          await sleep((this.#options.retryMs ?? RETRY_MS) * 2 ** (attempt - 1));
+        }
+      }
+    });
+  }
+
+  /** Counts rows against the limit. The next call waits if there were too many. */
+  count(rows: number): void {
+    this.#rows.charge(rows);
+  }
+
+  async #wait(): Promise<void> {
+    for (;;) {
+      const waitMs = this.#rows.waitMs(performance.now(), 0);
+      if (waitMs === 0) return;
+      await sleep(waitMs);
+    }
+  }
+
+  async #read(path: string): Promise<unknown> {
+    const { url, token } = this.#options;
+    // A proxy may serve the API below a path.
+    const prefix = url.pathname.replace(/\/$/, "");
+    const reply = await fetch(new URL(prefix + path, url), {
+      headers: token === "" ? {} : { token },
+      redirect: "error",
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    }).catch((error: unknown) => {
+      throw new Failure(reasonOf(error), true);
+    });
+    const text = await reply.text().catch((error: unknown) => {
+      throw new Failure(reasonOf(error), true);
+    });
+    if (reply.status === 401) throw new SourceError(this.#refusal());
+    // A handler that fails answers with an empty body, on some ports with the status 200.
+    const isFailure = reply.status >= 500 || (reply.status === 200 && text === "");
+    if (reply.status !== 200 || isFailure)
+      throw new Failure(`it answers with the status ${reply.status}`, isFailure);
+    try {
+      return JSON.parse(text.replaceAll(STRING_OR_LONG_NUMBER, quoted));
+    } catch {
+      throw new Failure("its answer is not JSON", false);
+    }
+  }
+
+  #refusal(): string {
+    const { url, token } = this.#options;
+    return token === ""
+      ? `The server at ${url.origin} needs a token. Set JINDOU_IMPORT_TOKEN to its managerToken, or JINDOU_IMPORT_TOKEN_FILE to a file with it.`
+      : `The server at ${url.origin} rejects the token in JINDOU_IMPORT_TOKEN. Set it to the managerToken of the server.`;
+  }
+
+  #problem(path: string, reason: string): SourceError {
+    const { origin } = this.#options.url;
+    return new SourceError(
+      `The server at ${origin} cannot be read: ${reason} (GET ${path}). Check that --from is the address of the HTTP API of a WuKongIM 2.x server, by default port 5001.`,
+    );
+  }
+}
+
+/** A call that failed. */
+class Failure extends Error {
+  readonly mayPass: boolean;
+
+  constructor(message: string, mayPass: boolean) {
+    super(message);
+    this.mayPass = mayPass;
+  }
+}
+
+function quoted(token: string): string {
+  return token.startsWith('"') ? token : `"${token}"`;
+}
+
+function reasonOf(error: unknown): string {
+  const { cause, name, message } = Object(error) as {
+    readonly cause?: { readonly code?: string; readonly message?: string };
+    readonly name?: string;
+    readonly message?: string;
+  };
+  if (name === "TimeoutError") return `it does not answer within ${TIMEOUT_MS / 1000} s`;
+  return cause?.code ?? cause?.message ?? message ?? "the connection failed";
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
