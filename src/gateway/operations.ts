@@ -111,10 +111,13 @@ const OPERATIONS: OperationTable = {
   },
 
   recvack: {
-    run(session, { messageId }, { clock, metrics }) {
-      session.acknowledged(messageId);
+    run(session, { messageId }, { clock, metrics, store }) {
+      const push = session.acknowledged(messageId);
       const delayMs = clock() - messageTimeMs(messageId);
       if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS) metrics.acknowledged(delayMs);
+      // Some clients acknowledge a command like a message.
+      if (push?.kind !== "command" || push.inboxSeq === 0) return undefined;
+      return removeCommand(session.uid, push.inboxSeq, { metrics, store });
     },
   },
 
@@ -284,6 +287,14 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
   // The table maps each kind to the row of exactly that kind. The compiler cannot follow this
   // through the index.
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
+}
+
+async function removeCommand(
+  uid: string,
+  inboxSeq: number,
+  { store, metrics }: Pick<OperationPorts, "store" | "metrics">,
+): Promise<undefined> {
+  metrics.commandsAcknowledged(await store.acknowledgeCommands(uid, [inboxSeq]));
 }
 
 function ownChannel(uid: string): ChannelRef {

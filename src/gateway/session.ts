@@ -208,8 +208,9 @@ export class Session {
     this.#unacknowledged.add(push);
   }
 
-  acknowledged(messageId: number): void {
-    this.#unacknowledged?.confirm(messageId);
+  /** Returns the push that is acknowledged, `undefined` if it is unknown. */
+  acknowledged(messageId: number): Resendable | undefined {
+    return this.#unacknowledged?.confirm(messageId);
   }
 
   acknowledgedCommands(inboxSeqs: readonly number[]): void {
@@ -220,7 +221,7 @@ export class Session {
     const { channel, message } = push;
     if (this.connection.bufferedBytes() > MAX_UNREAD_BYTES_TO_RESEND) return;
     if (push.kind === "message" && channel.type === GROUP_CHANNEL)
-      if (!this.follows(channel.id)) return this.acknowledged(message.messageId);
+      if (!this.follows(channel.id)) return void this.acknowledged(message.messageId);
     if (expiresAtMs(message) <= Date.now()) return;
     this.pushFrames(this.codec.encodePush(push));
   }

@@ -46,9 +46,12 @@ export class Unacknowledged {
     this.#timer ??= setTimeout(this.#nextRound, this.#afterMs).unref();
   }
 
-  /** Removes a message. Searches from the oldest one, because clients acknowledge in order. */
-  confirm(messageId: number): void {
-    this.#removeFirst(({ message }) => message.messageId === messageId);
+  /**
+   * Removes a message and returns it, `undefined` if it is unknown. Searches from the oldest one,
+   * because clients acknowledge in order.
+   */
+  confirm(messageId: number): Resendable | undefined {
+    return this.#removeFirst(({ message }) => message.messageId === messageId);
   }
 
   confirmCommand(inboxSeq: number): void {
@@ -78,11 +81,14 @@ export class Unacknowledged {
     if (this.#first < this.#next) this.#timer = setTimeout(this.#nextRound, this.#afterMs).unref();
   };
 
-  #removeFirst(matches: (push: Resendable) => boolean): void {
+  #removeFirst(matches: (push: Resendable) => boolean): Resendable | undefined {
     for (let number = this.#first; number < this.#next; number++) {
       const push = this.#ring[number & (this.#ring.length - 1)];
-      if (push !== undefined && matches(push)) return this.#remove(number);
+      if (push === undefined || !matches(push)) continue;
+      this.#remove(number);
+      return push;
     }
+    return undefined;
   }
 
   #remove(number: number): void {
