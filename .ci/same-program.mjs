@@ -29,7 +29,7 @@ const PARTS = ["src", "bench", "test/support", ".ci", "package.json", "tsconfig.
 /**
  * Matches the files of `bench` that are started as programs. Exports of other files may be renamed.
  */
-const BENCH_PROGRAM = /^bench\/([^/]+|support\/.*-(process|server))\.ts$/;
+const BENCH_PROGRAM = /^bench\/([^/]+|(support|peers)\/.*-(process|server))\.ts$/;
 
 const git = (...args) => execFileSync("git", args, { encoding: "utf8", maxBuffer: 1 << 28 }).trim();
 

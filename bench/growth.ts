@@ -159,7 +159,7 @@ async function fill({ apiPort: port, pid }: Server, load: LoadClient, sizes: Siz
     const { value: perSecond } = await load.request({
       ...{ kind: "http", port, pid, connections: CONNECTIONS, depth: 1 },
       message: httpRequest("/message/send", body),
-      plan: { isQuick: false, rounds: 1, warmupS: 0, seconds, sessions: 0 },
+      plan: { warmupS: 0, seconds },
     });
     sent += perSecond * seconds;
   }

@@ -11,10 +11,14 @@ const MAX_SUBSCRIBERS = 10_000;
 
 export class Backend {
   readonly #port: number;
+  readonly #host: string;
+  readonly #token: string;
   readonly #agent: Agent;
 
-  constructor(port: number) {
+  constructor(port: number, { host = "127.0.0.1", token = "" } = {}) {
     this.#port = port;
+    this.#host = host;
+    this.#token = token;
     this.#agent = new Agent({ keepAlive: true, maxSockets: CONCURRENCY });
   }
 
@@ -50,7 +54,7 @@ export class Backend {
     return new Promise((resolve, reject) => {
       const call = request(
         {
-          host: "127.0.0.1",
+          host: this.#host,
           port: this.#port,
           path,
           method: "POST",
@@ -58,6 +62,7 @@ export class Backend {
           headers: {
             "Content-Type": "application/json",
             "Content-Length": Buffer.byteLength(text),
+            ...(this.#token !== "" && { token: this.#token }),
           },
         },
         (response) => {

@@ -39,25 +39,28 @@ export interface StreamName {
   readonly clientMsgNo: string;
 }
 
-export function httpRequest(path: string, body: string): Uint8Array {
+export function httpRequest(path: string, body: string, apiToken = ""): Uint8Array {
   const head = [
     `POST ${path} HTTP/1.1`,
     "Host: 127.0.0.1",
     "Content-Type: application/json",
     `Content-Length: ${Buffer.byteLength(body)}`,
+    ...(apiToken === "" ? [] : [`token: ${apiToken}`]),
   ];
   return Buffer.from(`${head.join("\r\n")}\r\n\r\n${body}`);
 }
 
-/** Returns the body of a `/message/send` with the payload of all benches. */
+/** Returns the body of a `/message/send`, with the payload of all benches unless one is given. */
 export function sendBody({
   channel,
   fromUid,
   clientMsgNo,
+  payload = PAYLOAD,
 }: {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly clientMsgNo: string | undefined;
+  readonly payload?: Uint8Array;
 }): string {
   return JSON.stringify({
     channel_id: channel.id,
@@ -65,7 +68,7 @@ export function sendBody({
     from_uid: fromUid,
     client_msg_no: clientMsgNo,
     header: { no_persist: 0, red_dot: 1, sync_once: 0 },
-    payload: Buffer.from(PAYLOAD).toString("base64"),
+    payload: Buffer.from(payload).toString("base64"),
   });
 }
 
@@ -191,7 +194,7 @@ export function wkprotoConnect(uid: string, token: string): Uint8Array {
   return clientFrame(Buffer.concat([Buffer.from([0x10, body.length]), body]));
 }
 
-export function sendFrame(channel: ChannelRef, clientMsgNo: string): Uint8Array {
+export function sendFrame(channel: ChannelRef, clientMsgNo: string, payload = PAYLOAD): Uint8Array {
   return clientFrame(
     encodeOperation({
       kind: "send",
@@ -202,7 +205,7 @@ export function sendFrame(channel: ChannelRef, clientMsgNo: string): Uint8Array 
       expireS: 0,
       streamNo: undefined,
       tagKey: undefined,
-      payload: PAYLOAD,
+      payload,
     }),
   );
 }
@@ -223,6 +226,7 @@ export function sampleSendack(clientMsgNo: string): Uint8Array {
 /** Returns a MESSAGE push of the same size as the broker's. */
 export function sampleMessage(
   message: Pick<Message, "channel" | "fromUid" | "clientMsgNo">,
+  payload = PAYLOAD,
 ): Uint8Array {
   const { channel } = message;
   return bytes(
@@ -239,7 +243,7 @@ export function sampleMessage(
         expireS: 0,
         streamNo: undefined,
         tagKey: undefined,
-        payload: PAYLOAD,
+        payload,
         stream: undefined,
       },
     }),
@@ -275,7 +279,9 @@ function bytes(frame: Uint8Array | string): Uint8Array {
   return typeof frame === "string" ? Buffer.from(frame) : frame;
 }
 
-function jsonPayload(length: number): Uint8Array {
+/** Returns a text message as JSON with this number of bytes. Throws if it is too small. */
+export function jsonPayload(length: number): Uint8Array {
   const empty = JSON.stringify({ type: 1, content: "" });
+  if (length < empty.length) throw new RangeError(`a message has at least ${empty.length} bytes`);
   return Buffer.from(JSON.stringify({ type: 1, content: "x".repeat(length - empty.length) }));
 }

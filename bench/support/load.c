@@ -6,36 +6,43 @@
 // Modes (the result is one line of JSON on stdout):
 //
 //   load mode=request kind=ws|http port=P connections=N depth=D upgrade=F [open=F replies=R]
-//        message=F reply=HEX warmup=S seconds=S [process=PID]
-//     Closed loop: keeps D unanswered messages on each connection.
+//        message=F reply=HEX warmup=S seconds=S [rate=R] [process=PID]
+//     Closed loop: keeps D unanswered messages on each connection. With `rate`, an open loop: R
+//     messages per second on all connections together, with at most D unanswered ones on each.
 //
 //   load mode=fanout port=P connections=N depth=D upgrade=F [open=F replies=R] reply=HEX
 //        publish=ws|http publishPort=P [publishUpgrade=F publishOpen=F] message=F
-//        warmup=S seconds=S [process=PID]
+//        warmup=S seconds=S [rate=R] [process=PID]
 //     Closed loop: keeps D messages in flight. A message is in flight until all N connections have
-//     received it.
+//     received it. With `rate`, an open loop: R messages per second, over HTTP on D connections.
 //
 //   load mode=stream port=P connections=N upgrade=F [open=F replies=R] reply=HEX publishPort=P
 //        message=F rate=R warmup=S seconds=S [process=PID]
 //     Open loop: publishes R messages per second in each of N streams, each over its own HTTP
-//     connection to its one viewer. `{iiii}` is the same number for the stream and its viewer. The
-//     latency of a message counts from the time at which it was due, so that it includes the delay
-//     of a server that falls behind.
+//     connection to its one viewer. `{iiii}` is the same number for the stream and its viewer.
 //
 //   load mode=hold port=P connections=N [first=I] upgrade=F [open=F replies=R] [reply=HEX]
 //     Prints the result when all connections are open, and keeps them open until stdin ends. For
 //     each line on stdin it prints one line of JSON: the number of open connections, and the number
 //     of frames they have received that begin with `reply`.
 //
+// In an open loop the latency of a message counts from the time at which it was due, so that it
+// includes the delay of a server that falls behind.
+//
 // Options:
 //
+//   host               IPv4 address of the server, 127.0.0.1 by default
 //   port, publishPort  one or more ports with commas between them; connections use them in turn
 //   process            one or more process ids, whose CPU time is printed in total and for each
 //   first              connection number of the first connection, 0 by default
 //   upgrade, open      files with the WebSocket upgrade and the first frame of a connection
 //   replies            number of frames to wait for after `open`
+//   opened, publishOpened   bytes, in hexadecimal, of the frames that are counted as replies to
+//                      `open`; by default all frames
 //   message            file with the frame or request of one message
 //   reply              first bytes of a correct reply, in hexadecimal
+//   packed             1: a frame has any number of replies, which are counted by the bytes of `reply`
+//                      wherever they stand in it; other frames are ignored
 //
 // Files may contain the placeholders `{kkkkkkkk}`, for a 10-digit message number, and `{iiii}`, for
 // a 6-digit connection number. A reply counts as `bad` if it does not begin with the bytes of
@@ -61,6 +68,7 @@ typedef enum { CONNECTING, UPGRADING, OPENING, READY, DEAD } State;
 typedef enum { RECEIVER, REQUESTER, PUBLISHER } Role;
 
 typedef struct { uint8_t *bytes; size_t start, end, capacity; } Buffer;
+typedef struct { uint8_t bytes[32]; int length; } Mark; // bytes by which a frame is recognised
 
 typedef struct {
   int fd, id, port, isHttp, watchesWrites;
@@ -71,15 +79,17 @@ typedef struct {
   uint64_t received;            // receiver: number of deliveries
   uint64_t *sentAt;             // requester: ring of `depth` send times
   uint64_t sent, answered;
-  uint64_t overdue;             // stream publisher: messages due while a call was unanswered
+  uint64_t overdue;             // open loop: messages due while too many were unanswered
   const Template *upgrade, *open;
+  const Mark *opened;
 } Connection;
 
+static in_addr_t host;
 static int epoll_fd, depth = 1, connectionCount, receiverCount;
 static Connection *connections;
 static Template message;
-static uint8_t expected[16];
-static int expectedLength;
+static Mark expected, opened, publishOpened;
+static int isPacked;
 static int readyCount, closedCount, isRunning, isHold, isStdinOpen = 1;
 static uint64_t messageNumber, operations, bad, bytesIn;
 // Fan-out: for each message its send time and the number of receivers that have it, in rings.
@@ -157,7 +167,7 @@ static void start_connecting(Connection *connection) {
   struct linger reset = {.l_onoff = 1, .l_linger = 0}; // avoids TIME_WAIT: the next round needs the ports
   setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)connection->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)connection->port), .sin_addr.s_addr = host};
   if (connect(connection->fd, (struct sockaddr *)&address, sizeof address) != 0 && errno != EINPROGRESS) fail("connect");
   struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = connection};
   connection->watchesWrites = 1;
@@ -165,13 +175,29 @@ static void start_connecting(Connection *connection) {
   epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
 }
 
-#include "load-stream.h"
+#include "load-schedule.h"
 
 // --- Messages and replies ---
 
 static void send_request(Connection *connection, uint64_t at) {
   connection->sentAt[connection->sent++ % (uint64_t)depth] = at;
   queue(connection, &message, messageNumber++);
+}
+
+/** Sends the next message of a connection in an open loop. Message m is due on connection m % N. */
+static void send_scheduled(Connection *connection) {
+  uint64_t number = connection->sent * (uint64_t)connectionCount + (uint64_t)(connection - connections);
+  send_request(connection, due_at(number));
+}
+
+/** Sends the messages that are due in an open loop of requests. */
+static void request_due(uint64_t at) {
+  for (; due_at(dueCount) <= at; dueCount++) {
+    Connection *connection = &connections[dueCount % (uint64_t)connectionCount];
+    if (connection->sent - connection->answered >= (uint64_t)depth) { connection->overdue++; continue; }
+    send_scheduled(connection);
+    flush(connection);
+  }
 }
 
 static void answered(Connection *connection, int isGood, uint64_t at) {
@@ -188,7 +214,8 @@ static void answered(Connection *connection, int isGood, uint64_t at) {
   if (connection->role == REQUESTER) {
     record(at - connection->sentAt[(connection->answered - 1) % (uint64_t)depth]);
     operations += (uint64_t)isMeasuring;
-    send_request(connection, at);
+    if (!isOpenLoop) send_request(connection, at);
+    else if (connection->overdue > 0) { connection->overdue--; send_scheduled(connection); }
   } else if (isStream && connection->role == RECEIVER) {
     record(at - due_at(connection->received++ * (uint64_t)receiverCount + (uint64_t)connection->id));
     operations += (uint64_t)isMeasuring;
@@ -201,15 +228,25 @@ static void answered(Connection *connection, int isGood, uint64_t at) {
   else if (connection->overdue > 0) { connection->overdue--; send_chunk(connection); }
 }
 
-/** Sends until `depth` messages are in flight. Over HTTP each connection has one call at a time. */
+/** Returns whether a fan-out may send its next message at this time. */
+static int may_publish(uint64_t at) {
+  uint64_t inFlight = fanoutSent - fanoutCompleted;
+  return isOpenLoop ? due_at(fanoutSent) <= at && inFlight < MAX_DEPTH * 2 : inFlight < (uint64_t)depth;
+}
+
+/**
+ * Sends until `depth` messages are in flight, or in an open loop the messages that are due. Over
+ * HTTP each connection has one call at a time.
+ */
 static void publish(uint64_t at) {
   for (int i = receiverCount; i < connectionCount; i++) {
     Connection *connection = &connections[i];
     if (connection->state != READY) continue;
     int before = (int)(connection->out.end - connection->out.start);
-    while (fanoutSent - fanoutCompleted < (uint64_t)depth) {
+    while (may_publish(at)) {
       if (connection->isHttp && connection->sent > connection->answered) break;
-      fanoutSentAt[fanoutSent++ % (MAX_DEPTH * 2)] = at;
+      fanoutSentAt[fanoutSent % (MAX_DEPTH * 2)] = isOpenLoop ? due_at(fanoutSent) : at;
+      fanoutSent++;
       connection->sent++;
       queue(connection, &message, messageNumber++);
     }
@@ -246,6 +283,17 @@ static int parse_http(Connection *connection, uint64_t at) {
   return 1;
 }
 
+/** Counts the replies that a server has packed into one frame. */
+static void count_packed(Connection *connection, const uint8_t *content, size_t length, uint64_t at) {
+  const uint8_t *end = content + length;
+  for (;;) {
+    content = memmem(content, (size_t)(end - content), expected.bytes, (size_t)expected.length);
+    if (content == NULL) return;
+    content += expected.length;
+    answered(connection, 1, at);
+  }
+}
+
 /** Handles one WebSocket frame from the buffer. Returns false if it is incomplete. */
 static int parse_frame(Connection *connection, uint64_t at) {
   Buffer *in = &connection->in;
@@ -268,7 +316,9 @@ static int parse_frame(Connection *connection, uint64_t at) {
   }
   if (opcode == 9) queue_pong(connection);
   if (opcode > 2) return 1;
-  int isGood = length >= (uint64_t)expectedLength && memcmp(frame + head, expected, (size_t)expectedLength) == 0;
+  if (connection->state == OPENING && memmem(frame + head, length, connection->opened->bytes, (size_t)connection->opened->length) == NULL) return 1;
+  if (isPacked && connection->state == READY) { count_packed(connection, frame + head, length, at); return 1; }
+  int isGood = length >= (uint64_t)expected.length && memcmp(frame + head, expected.bytes, (size_t)expected.length) == 0;
   if (!isGood && connection->state == READY && connection->role != PUBLISHER && !isHold) report_once("a frame does not begin with the expected bytes", frame + head, length);
   answered(connection, isGood, at);
   return 1;
@@ -369,15 +419,18 @@ static void connect_all(void) {
 static void run_load(double warmup, double seconds, const Numbers *processes) {
   uint64_t start = now_ns(), from = start + (uint64_t)(warmup * 1e9), until = 0, at = start;
   isRunning = 1;
-  streamStart = start;
-  for (int i = 0; i < connectionCount; i++) {
+  openLoopStart = start;
+  for (int i = 0; i < connectionCount && !isOpenLoop; i++) {
     if (connections[i].role != REQUESTER) continue;
     for (int k = 0; k < depth; k++) send_request(&connections[i], start);
     flush(&connections[i]);
   }
   while (until == 0 || at < until || (operations == 0 && at < until + MAX_EXTRA_S * 1000000000ull)) {
-    if (isStream) { publish_due(at); sleep_until_due(now_ns()); poll_events(0); }
-    else { if (receiverCount > 0) publish(at); poll_events(5); }
+    if (isStream) publish_due(at);
+    else if (receiverCount > 0) publish(at);
+    else if (isOpenLoop) request_due(at);
+    if (isOpenLoop) { sleep_until_due(now_ns()); poll_events(0); }
+    else poll_events(5);
     at = now_ns();
     if (!isMeasuring && at >= from) { isMeasuring = 1; from = at; until = at + (uint64_t)(seconds * 1e9); count_cpu(processes, -1); bytesIn = 0; }
     if (closedCount > 0 || bad > 0) { fprintf(stderr, "load: %d connections were closed, %lu replies were bad\n", closedCount, bad); exit(1); }
@@ -405,7 +458,9 @@ static void make_connections(const Options *options) {
   connectionCount = (int)number(options, "connections");
   int first = (int)number(options, "first");
   receiverCount = isFanout ? connectionCount : 0;
-  if (isStream) dueGapNs = (uint64_t)(1e9 / (number(options, "rate") * connectionCount));
+  double rate = number(options, "rate") * (isStream ? connectionCount : 1);
+  isOpenLoop = rate > 0;
+  if (isOpenLoop) dueGapNs = (uint64_t)(1e9 / rate);
   connectionCount += isStream ? receiverCount : isHttpPublish ? depth : isFanout ? 1 : 0;
   connections = calloc((size_t)connectionCount, sizeof *connections);
   for (int i = 0; i < connectionCount; i++) {
@@ -417,9 +472,15 @@ static void make_connections(const Options *options) {
     connection->role = isPublisher ? PUBLISHER : isFanout ? RECEIVER : REQUESTER;
     connection->upgrade = isPublisher ? publishUpgrade : upgrade;
     connection->open = isPublisher ? publishOpen : open;
+    connection->opened = isPublisher ? &publishOpened : &opened;
     connection->pendingReplies = connection->open == NULL ? 0 : (int)number(options, "replies");
     if (connection->role == REQUESTER) connection->sentAt = calloc((size_t)depth, sizeof(uint64_t));
   }
+}
+
+static void read_mark(const Options *options, const char *name, Mark *mark) {
+  const char *hex = text(options, name) == NULL ? "" : text(options, name);
+  for (; mark->length < 32 && sscanf(hex, "%2hhx", &mark->bytes[mark->length]) == 1; hex += 2) mark->length++;
 }
 
 static void raise_file_limit(void) {
@@ -434,12 +495,15 @@ int main(int count, char **arguments) {
   raise_file_limit();
   prctl(PR_SET_TIMERSLACK, 1); // nanosleep must not sleep longer than requested
   epoll_fd = epoll_create1(0);
+  host = text(&options, "host") == NULL ? htonl(INADDR_LOOPBACK) : inet_addr(text(&options, "host"));
   depth = number(&options, "depth") < 1 ? 1 : (int)number(&options, "depth");
   if (depth > MAX_DEPTH) { fprintf(stderr, "load: depth can be at most %d\n", MAX_DEPTH); return 2; }
   if (text(&options, "message") != NULL) message = *template_of(&options, "message");
-  const char *hex = text(&options, "reply") == NULL ? "" : text(&options, "reply");
-  for (; expectedLength < 16 && sscanf(hex, "%2hhx", &expected[expectedLength]) == 1; hex += 2) expectedLength++;
+  read_mark(&options, "reply", &expected);
+  read_mark(&options, "opened", &opened);
+  read_mark(&options, "publishOpened", &publishOpened);
   isHold = is(&options, "mode", "hold");
+  isPacked = is(&options, "packed", "1");
   make_connections(&options);
   uint64_t start = now_ns();
   connect_all();

@@ -28,6 +28,8 @@ export interface Opening {
   readonly open?: Uint8Array;
   /** Number of frames that answer the first frame. Default: 1. */
   readonly replies?: number;
+  /** Bytes by which these frames are recognised. Default: all frames count. */
+  readonly opened?: Uint8Array;
 }
 
 interface LoadRun {
@@ -37,9 +39,16 @@ interface LoadRun {
   readonly message: Uint8Array;
   /** Number of unanswered requests on each connection, or of messages in flight in a fan-out. */
   readonly depth: number;
-  /** Process ids of the servers, whose CPU time is measured. */
+  /** Process ids of the servers, whose CPU time is measured. Empty for a server elsewhere. */
   readonly pid: number | readonly number[];
-  readonly plan: Plan;
+  /** IPv4 address of the server. Default: 127.0.0.1. */
+  readonly host?: string | undefined;
+  /**
+   * Messages per second of an open loop, in which latencies count from the scheduled times. Absent
+   * for a closed loop.
+   */
+  readonly rate?: number | undefined;
+  readonly plan: Pick<Plan, "warmupS" | "seconds">;
 }
 
 export type RequestRun = LoadRun &
@@ -49,19 +58,22 @@ export type RequestRun = LoadRun &
         readonly kind: "ws";
         readonly opening: Opening;
         readonly replyStart: Uint8Array;
+        readonly isPacked?: boolean | undefined;
       }
   );
 
 export interface FanoutRun extends LoadRun {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
+  /** True if a frame may have several replies, which are counted by the bytes of `replyStart`. */
+  readonly isPacked?: boolean | undefined;
   readonly publishPort: number | readonly number[];
   /** Opening of the publisher's socket, `undefined` to publish over HTTP. */
   readonly publishOpening: Opening | undefined;
 }
 
 /** Run with one stream for each viewer. Each stream is published over its own HTTP connection. */
-export interface StreamRun extends Omit<LoadRun, "depth"> {
+export interface StreamRun extends Omit<LoadRun, "depth" | "rate"> {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
   readonly publishPort: number;
@@ -112,7 +124,7 @@ const SOURCES = [
   "load.c",
   "load-measure.h",
   "load-processes.h",
-  "load-stream.h",
+  "load-schedule.h",
   "load-template.h",
 ];
 
@@ -156,7 +168,11 @@ export class LoadClient {
   async request(run: RequestRun): Promise<ProcessSample> {
     const args = [...this.#args(run), "mode=request", `kind=${run.kind}`];
     if (run.kind === "ws")
-      args.push(...this.#opening(run.opening, ["upgrade", "open"]), replyOption(run.replyStart));
+      args.push(
+        ...this.#opening(run.opening, ""),
+        replyOption(run.replyStart),
+        ...packedOption(run.isPacked),
+      );
     return toSample(await this.#finish(this.#start(args)));
   }
 
@@ -165,13 +181,14 @@ export class LoadClient {
     const args = [
       ...this.#args(run),
       "mode=fanout",
-      ...this.#opening(run.opening, ["upgrade", "open"]),
+      ...this.#opening(run.opening, ""),
       replyOption(run.replyStart),
+      ...packedOption(run.isPacked),
       `publishPort=${run.publishPort}`,
       `publish=${run.publishOpening === undefined ? "http" : "ws"}`,
     ];
     if (run.publishOpening !== undefined)
-      args.push(...this.#opening(run.publishOpening, ["publishUpgrade", "publishOpen"]));
+      args.push(...this.#opening(run.publishOpening, "publish"));
     return toSample(await this.#finish(this.#start(args)));
   }
 
@@ -184,16 +201,16 @@ export class LoadClient {
     const args = [
       ...this.#args({ ...run, depth: 1 }),
       "mode=stream",
-      ...this.#opening(run.opening, ["upgrade", "open"]),
+      ...this.#opening(run.opening, ""),
       replyOption(run.replyStart),
       `publishPort=${run.publishPort}`,
-      `rate=${run.rate}`,
     ];
     return toSample(await this.#finish(this.#start(args)));
   }
 
   /** Opens connections and keeps them open. */
   async hold(run: {
+    readonly host?: string | undefined;
     readonly port: number | readonly number[];
     readonly connections: number;
     /** Number of the first connection. Default: 0. */
@@ -204,10 +221,11 @@ export class LoadClient {
   }): Promise<HeldConnections> {
     const child = this.#start([
       "mode=hold",
+      ...(run.host === undefined ? [] : [`host=${run.host}`]),
       `port=${run.port}`,
       `connections=${run.connections}`,
       `first=${run.first ?? 0}`,
-      ...this.#opening(run.opening, ["upgrade", "open"]),
+      ...this.#opening(run.opening, ""),
       ...(run.replyStart === undefined ? [] : [replyOption(run.replyStart)]),
     ]);
     const { connectSeconds } = JSON.parse(await child.line()) as Report;
@@ -225,8 +243,10 @@ export class LoadClient {
     };
   }
 
-  #args({ port, connections, depth, pid, message, plan }: LoadRun): string[] {
+  #args({ host, port, connections, depth, rate, pid, message, plan }: LoadRun): string[] {
     return [
+      ...(host === undefined ? [] : [`host=${host}`]),
+      ...(rate === undefined ? [] : [`rate=${rate}`]),
       `port=${port}`,
       `connections=${connections}`,
       `depth=${depth}`,
@@ -237,12 +257,15 @@ export class LoadClient {
     ];
   }
 
-  #opening(
-    { upgrade, open, replies = 1 }: Opening,
-    [upgradeName, openName]: readonly [string, string],
-  ): string[] {
-    const args = [`${upgradeName}=${this.#file(upgrade)}`];
-    if (open !== undefined) args.push(`${openName}=${this.#file(open)}`, `replies=${replies}`);
+  /** Returns the options of the clients' opening, or with `publish` of the publisher's. */
+  #opening({ upgrade, open, replies = 1, opened }: Opening, whose: "" | "publish"): string[] {
+    const option = (name: string, value: string) =>
+      whose === ""
+        ? `${name}=${value}`
+        : `publish${name[0]?.toUpperCase()}${name.slice(1)}=${value}`;
+    const args = [option("upgrade", this.#file(upgrade))];
+    if (open !== undefined) args.push(option("open", this.#file(open)), `replies=${replies}`);
+    if (opened !== undefined) args.push(option("opened", Buffer.from(opened).toString("hex")));
     return args;
   }
 
@@ -267,6 +290,10 @@ export class LoadClient {
 
 function replyOption(start: Uint8Array): string {
   return `reply=${Buffer.from(start).toString("hex")}`;
+}
+
+function packedOption(isPacked = false): readonly string[] {
+  return isPacked ? ["packed=1"] : [];
 }
 
 function toSample({ operations, seconds, cpuSeconds, cpus, latencyUs }: Report): ProcessSample {

@@ -27,12 +27,15 @@ export function memberPost(channel: ChannelRef, index: number): Uint8Array {
 
 /** Registers `count` users and creates a group of them. */
 export async function createMembers(
-  { apiPort }: Pick<Server, "apiPort">,
+  { apiPort, host, apiToken }: Pick<Server, "apiPort" | "host" | "apiToken">,
   groupId: string,
   count: number,
 ): Promise<void> {
   const uids = Array.from({ length: count }, (_, at) => memberName(at));
-  const backend = new Backend(apiPort);
+  const backend = new Backend(apiPort, {
+    ...(host !== undefined && { host }),
+    ...(apiToken !== undefined && { token: apiToken }),
+  });
   await backend.registerUsers(uids);
   await backend.createGroup(groupId, uids);
   backend.close();

@@ -9,7 +9,12 @@ import type { RawKind } from "./raw-server.ts";
 import type { Child, Workbench } from "./workbench.ts";
 
 export interface Server {
+  /** 0 if the server runs on another machine. */
   readonly pid: number;
+  /** IPv4 address. Absent for 127.0.0.1. */
+  readonly host?: string;
+  /** Token of its API, if it needs one. */
+  readonly apiToken?: string;
   readonly apiPort: number;
   readonly clientPort: number;
   /** Ends the process at once and removes its data. */
@@ -89,20 +94,21 @@ export async function startBroker(
 }
 
 /** Starts the raw server with this fixed response. */
-export async function startRaw(
+export function startRaw(workbench: Workbench, kind: RawKind, answer: Uint8Array): Promise<Server> {
+  const hex = Buffer.from(answer).toString("hex");
+  return startScript(workbench, "The raw server", [RAW_SERVER, kind, hex]);
+}
+
+/** Starts a server in TypeScript that prints its one port. `args` begin with its file. */
+export async function startScript(
   workbench: Workbench,
-  kind: RawKind,
-  answer: Uint8Array,
+  name: string,
+  args: readonly string[],
 ): Promise<Server> {
   const child: Child = workbench.spawn({
-    name: "The raw server",
+    name,
     command: process.execPath,
-    args: [
-      ...process.execArgv, // needed to run TypeScript
-      RAW_SERVER,
-      kind,
-      Buffer.from(answer).toString("hex"),
-    ],
+    args: [...process.execArgv, ...args], // execArgv is needed to run TypeScript
     isMeasured: true,
   });
   const port = Number(await child.line());

@@ -1,11 +1,11 @@
-// The open loop of the load client: streams that are published at a fixed rate, regardless of the
-// server. Included only by load.c, after its connections are declared. Owns the start time and the
-// number of messages that were due so far.
+// The schedule of the load client's open loops, which send at a fixed rate regardless of the server,
+// and the streams that are published by it. Included only by load.c, after its connections are
+// declared. Owns the start time and the number of messages that were due so far.
 #pragma once
 
-// Message m of all streams is due `m * dueGapNs` after the start, in stream m % receiverCount.
-static int isStream;
-static uint64_t streamStart, dueGapNs, dueCount;
+// Message m is due `m * dueGapNs` after the start. In streams it belongs to stream m % receiverCount.
+static int isStream, isOpenLoop;
+static uint64_t openLoopStart, dueGapNs, dueCount;
 
 static void send_chunk(Connection *connection) {
   connection->sent++;
@@ -13,7 +13,7 @@ static void send_chunk(Connection *connection) {
 }
 
 static uint64_t due_at(uint64_t number) {
-  return streamStart + number * dueGapNs;
+  return openLoopStart + number * dueGapNs;
 }
 
 /** Sends the messages that are due. Each connection has one call at a time. */
@@ -30,7 +30,7 @@ static void publish_due(uint64_t at) {
  * Sleeps until the next message is due, for at most 0.1 ms. epoll cannot wait that short a time.
  */
 static void sleep_until_due(uint64_t at) {
-  uint64_t due = due_at(dueCount);
+  uint64_t due = due_at(dueCount > fanoutSent ? dueCount : fanoutSent);
   struct timespec pause = {.tv_nsec = due > at + 100000 ? 100000 : due > at ? (long)(due - at) : 0};
   if (pause.tv_nsec > 0) nanosleep(&pause, NULL);
 }
