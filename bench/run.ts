@@ -1,6 +1,7 @@
-// The program of `npm run bench`, see USAGE below. Runs one benchmark or all of them, prints a
-// table for each, and writes bench/results/<name>.json (with --quick: <name>-quick.json). Stops
-// everything it has started, also after a signal or an error. A missed target never fails a run.
+// The program of `npm run bench`, see USAGE below. Runs the overview, or single benchmarks by name,
+// whose tables it prints and writes to bench/results/<name>.json (with --quick: <name>-quick.json).
+// Stops everything it has started, also after a signal or an error. A missed target never fails a
+// run.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
@@ -16,6 +17,12 @@ import { formats } from "./formats.ts";
 import { growth } from "./growth.ts";
 import { http } from "./http.ts";
 import { idle } from "./idle.ts";
+import { comparison } from "./overview/compare.ts";
+import { type OverviewOptions, runOverview } from "./overview/overview.ts";
+import { publish } from "./overview/publish.ts";
+import { readResult } from "./overview/results.ts";
+import { SCENARIOS } from "./overview/works.ts";
+import type { Format } from "./peers/jindou.ts";
 import { reconnects } from "./reconnects.ts";
 import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
@@ -49,16 +56,40 @@ const BENCHMARKS: readonly Benchmark[] = [
   redisRestart,
 ];
 const RESULTS = join(ROOT, "bench/results");
+const FORMATS: readonly Format[] = ["native", "jsonrpc"];
 
 /** Load average above which a result is reported as noisy. */
 const MAX_QUIET_LOAD = 0.5;
 
-const USAGE = `Usage: npm run bench -- [name …] [options]
+const USAGE = `Usage: npm run bench                             the overview: less than five minutes
+       npm run bench -- [options]                the overview with other works or peers
+       npm run bench -- <name …|all> [options]   single benchmarks
+       npm run bench -- --compare <a> <b>        the differences of two overviews
 
-Names (default: all):
+Overview: Jindou, raw uWebSockets.js and the peers that this machine has. Prints a table, and writes
+bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and report.html.
+  --scenario a,b    works: ${SCENARIOS.join(", ")} (default: all)
+  --peers a,b       peers (default: all that this machine has)
+  --members a,b     sizes of the groups (default: 10,100,1000)
+  --size B          bytes of a message (default: 200)
+  --in-flight N     messages in flight in a fan-out (default: 16): a closed loop, in which a slow
+                    server is sent less
+  --rate R          messages per second, regardless of the server: an open loop, in which latencies
+                    count from the scheduled time
+  --connections N   connections of the scenarios post and send (default: 64)
+  --clients N       clients of the scenario connect (default: 2000)
+  --format F        wire format of Jindou's clients: native or jsonrpc
+  --url H:P         API of a Jindou that runs elsewhere, in place of this build. Its limits apply:
+                    set client.maxFramesPerSecond and client.maxStoredBytesPerSecond to 0 there
+  --client-url H:P  its address for clients
+  --api-token T     its token
+  --rounds N, --seconds S   number and length of the measurements (default: 3 of 0.8 s)
+  --json            print the result as JSON
+  --compare a b     print the differences of two folders or files of results, with their noise
+  --publish a       put a result into docs/benchmarks/ and into the tables of the pages
+
+Single benchmarks (all: more than 25 minutes):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
-
-Options:
   --rounds N        number of measurements of each value; more rounds make the medians more stable
   --seconds S       length of each measurement
   --sessions N      number of sessions in connections, reconnects and redis-restart, and at most
@@ -67,11 +98,12 @@ Options:
   --portable        measure the portable transport, compared with uWebSockets.js
   --profile         also print where our JavaScript thread spends its time
   --quick           only check that everything works; the results are meaningless
+
   --help            show this text
 
 Needs Linux and a C compiler (cc). attacks, beside, cluster, connections, connects, growth, idle,
 reconnects, redis-restart, start and user-groups also need redis-server.
-docs/benchmarks.md describes what is measured and how.
+docs/benchmarks.md describes what is measured and how, bench/README.md how to add to it.
 `;
 
 const FULL: Plan = {
@@ -82,6 +114,16 @@ const QUICK: Plan = {
   ...{ isQuick: true, rounds: 1, warmupS: 0.05, seconds: 0.1 },
   sessions: 200,
 };
+/** Defaults of the overview. Four peers take about three minutes. */
+const OVERVIEW = { rounds: 3, seconds: 0.8, warmupS: 0.3, uncountedS: 0.7 };
+const QUICK_OVERVIEW = { ...QUICK, uncountedS: 0.05 };
+
+type Request =
+  | { readonly kind: "help" }
+  | { readonly kind: "compare"; readonly before: string; readonly after: string }
+  | { readonly kind: "publish"; readonly result: string }
+  | { readonly kind: "overview"; readonly options: OverviewOptions }
+  | { readonly kind: "benchmarks"; readonly commandLine: CommandLine };
 
 interface CommandLine {
   readonly chosen: readonly Benchmark[];
@@ -99,9 +141,23 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => process.exit(1));
 process.once("exit", () => workbench.close());
 try {
-  const commandLine = parseCommandLine(process.argv.slice(2));
-  if (commandLine === "help") print(USAGE);
-  else await runAll(commandLine);
+  const request = parseCommandLine(process.argv.slice(2));
+  switch (request.kind) {
+    case "help":
+      print(USAGE);
+      break;
+    case "compare":
+      print(comparison(readResult(request.before), readResult(request.after)));
+      break;
+    case "publish":
+      publish(request.result);
+      break;
+    case "overview":
+      await runOverview(request.options, workbench);
+      break;
+    case "benchmarks":
+      await runAll(request.commandLine);
+  }
   process.exit(0);
 } catch (error) {
   process.stderr.write(
@@ -203,11 +259,26 @@ function writeResult(
   );
 }
 
-function parseCommandLine(args: readonly string[]): CommandLine | "help" {
+function parseCommandLine(args: readonly string[]): Request {
   const { values, positionals } = parseArgs({
     args: [...args],
     allowPositionals: true,
     options: {
+      scenario: { type: "string" },
+      peers: { type: "string" },
+      members: { type: "string" },
+      size: { type: "string" },
+      "in-flight": { type: "string" },
+      rate: { type: "string" },
+      connections: { type: "string" },
+      clients: { type: "string" },
+      format: { type: "string" },
+      url: { type: "string" },
+      "client-url": { type: "string" },
+      "api-token": { type: "string" },
+      json: { type: "boolean", default: false },
+      compare: { type: "boolean", default: false },
+      publish: { type: "string" },
       quick: { type: "boolean", default: false },
       against: { type: "string", default: "" },
       portable: { type: "boolean", default: false },
@@ -218,7 +289,39 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
       help: { type: "boolean", short: "h", default: false },
     },
   });
-  if (values.help) return "help";
+  if (values.help) return { kind: "help" };
+  if (values.publish !== undefined) return { kind: "publish", result: values.publish };
+  if (values.compare) {
+    const [before, after, ...others] = positionals;
+    if (before === undefined || after === undefined || others.length > 0)
+      throw new Error("--compare needs two folders or files of results.");
+    return { kind: "compare", before, after };
+  }
+  const isOfBenchmarks = values.against !== "" || values.portable || values.profile;
+  if (positionals.length === 0 && !isOfBenchmarks) {
+    const lengths = values.quick ? QUICK_OVERVIEW : OVERVIEW;
+    return {
+      kind: "overview",
+      options: {
+        scenarios: namesIn(values.scenario, SCENARIOS),
+        peers: listOf(values.peers),
+        members: listOf(values.members, "10,100,1000").map((text) => positive(text, 0)),
+        payloadBytes: positive(values.size, 200),
+        inFlight: positive(values["in-flight"], 16),
+        rate: values.rate === undefined ? undefined : positive(values.rate, 0),
+        connections: positive(values.connections, 64),
+        clients: positive(values.clients, 2000),
+        format: namesIn(values.format ?? "native", FORMATS)[0] ?? "native",
+        server: serverAt(values.url, values["client-url"], values["api-token"]),
+        isJson: values.json,
+        rounds: positive(values.rounds, lengths.rounds),
+        seconds: positive(values.seconds, lengths.seconds),
+        warmupS: lengths.warmupS,
+        uncountedS: lengths.uncountedS,
+        command: ["npm run bench", ...(args.length > 0 ? ["--", ...args] : [])].join(" "),
+      },
+    };
+  }
   const defaults = values.quick ? QUICK : FULL;
   const plan = {
     ...defaults,
@@ -226,14 +329,60 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
     seconds: positive(values.seconds, defaults.seconds),
     sessions: positive(values.sessions, defaults.sessions),
   };
-  const chosen = positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);
+  const isAll = positionals.length === 0 || positionals.includes("all");
   return {
-    chosen,
-    plan,
-    against: values.against,
-    isPortable: values.portable,
-    isProfiled: values.profile,
+    kind: "benchmarks",
+    commandLine: {
+      chosen: isAll ? BENCHMARKS : positionals.map(benchmarkOf),
+      plan,
+      against: values.against,
+      isPortable: values.portable,
+      isProfiled: values.profile,
+    },
   };
+}
+
+/** Splits a list with commas. */
+function listOf(text: string | undefined, defaultText = ""): readonly string[] {
+  return (text ?? defaultText).split(",").filter((name) => name !== "");
+}
+
+/** Returns the names in a list, or all names if the list is absent. Throws for another name. */
+function namesIn<Name extends string>(
+  text: string | undefined,
+  names: readonly Name[],
+): readonly Name[] {
+  const chosen = listOf(text, names.join(","));
+  for (const name of chosen)
+    if (!names.some((known) => known === name))
+      throw new Error(`${name} is not one of ${names.join(", ")}.`);
+  return names.filter((name) => chosen.includes(name));
+}
+
+/** Returns the server at the addresses, `undefined` if there are none. */
+function serverAt(
+  api: string | undefined,
+  client: string | undefined,
+  apiToken: string | undefined,
+): OverviewOptions["server"] {
+  if (api === undefined && client === undefined) return undefined;
+  const [host, apiPort] = addressIn(api);
+  const [clientHost, clientPort] = addressIn(client);
+  if (host !== clientHost) throw new Error("--url and --client-url must have the same host.");
+  return {
+    ...{ pid: 0, host, apiPort, clientPort },
+    ...(apiToken !== undefined && { apiToken }),
+    stop: async () => undefined,
+  };
+}
+
+function addressIn(text = ""): readonly [host: string, port: number] {
+  const [, host, port] = /^(?:http:\/\/|ws:\/\/)?(\d+\.\d+\.\d+\.\d+):(\d+)\/?$/.exec(text) ?? [];
+  if (host === undefined)
+    throw new Error(
+      "--url and --client-url need an IPv4 address and a port, such as 10.0.0.5:5001.",
+    );
+  return [host, Number(port)];
 }
 
 function benchmarkOf(name: string): Benchmark {

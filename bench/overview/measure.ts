@@ -1,0 +1,210 @@
+// Measures the works of the overview: all peers alternately, so that other load on the machine
+// affects all of them. The measured servers share the first core, everything else runs on the other
+// cores.
+
+import type { Contender, Peer, PeerSetting } from "../peers/peer.ts";
+import type { Sample } from "../support/benchmark.ts";
+import { waitUntilIdle } from "../support/cost.ts";
+import { compileLoad, LoadClient } from "../support/load.ts";
+import { residentBytes, threadSeconds } from "../support/proc.ts";
+import { figure } from "../support/stats.ts";
+import type { Progress } from "./progress.ts";
+import type { OverviewRow, PeerFigure } from "./results.ts";
+import type { PlannedWork } from "./works.ts";
+
+export interface MeasureOptions {
+  readonly rounds: number;
+  readonly seconds: number;
+  /** Length of the load before each measurement. */
+  readonly warmupS: number;
+  /** Length of the run of each peer that is not counted, so that V8 has compiled the hot code. */
+  readonly uncountedS: number;
+  readonly rate: number | undefined;
+}
+
+/** Estimated time that a server needs to start, and that the load client needs beside its run. */
+const START_S = 1.5;
+const LOAD_START_S = 0.3;
+/** Estimated time of a storm of connects with the start of its server. */
+const STORM_S = 4;
+
+/** Returns the estimated time of a work in seconds. */
+export function estimate({ work }: PlannedWork, peers: number, options: MeasureOptions): number {
+  const { rounds, seconds, uncountedS } = options;
+  if (work.kind === "connect") return peers * rounds * STORM_S;
+  const counted = rounds * runSeconds(options, seconds);
+  return peers * (START_S + runSeconds(options, uncountedS) + counted);
+}
+
+/** Returns the estimated time of one run of the load client. */
+function runSeconds({ warmupS }: MeasureOptions, seconds: number): number {
+  return LOAD_START_S + warmupS + seconds;
+}
+
+interface StartedPeer {
+  readonly peer: Peer;
+  readonly contender: Contender;
+}
+
+export class Measurement {
+  readonly #setting: PeerSetting;
+  readonly #options: MeasureOptions;
+  readonly #load: LoadClient;
+  readonly #progress: Progress;
+
+  private constructor(
+    setting: PeerSetting,
+    options: MeasureOptions,
+    load: LoadClient,
+    progress: Progress,
+  ) {
+    this.#setting = setting;
+    this.#options = options;
+    this.#load = load;
+    this.#progress = progress;
+  }
+
+  static async create(
+    setting: PeerSetting,
+    options: MeasureOptions,
+    progress: Progress,
+  ): Promise<Measurement> {
+    const load = new LoadClient(setting.workbench, await compileLoad());
+    return new Measurement(setting, options, load, progress);
+  }
+
+  /** Measures a work with all peers that can do it. */
+  async rows(planned: PlannedWork, peers: readonly Peer[]): Promise<readonly OverviewRow[]> {
+    return planned.work.kind === "connect"
+      ? this.#connectRows(planned, peers)
+      : [await this.#messageRow(planned, peers)];
+  }
+
+  async #messageRow(planned: PlannedWork, peers: readonly Peer[]): Promise<OverviewRow> {
+    const { rounds, seconds, uncountedS } = this.#options;
+    const step = <T>(what: string, estimateS: number, run: () => Promise<T>) =>
+      this.#progress.step(`${planned.id}: ${what}`, estimateS, run);
+    const started: StartedPeer[] = [];
+    for (const peer of peers) {
+      const contender = await step(`starts ${peer.name}`, START_S, () =>
+        peer.start(this.#setting, planned.work),
+      );
+      if (contender !== undefined) started.push({ peer, contender });
+    }
+    for (const { peer, contender } of started)
+      await step(`warms up ${peer.name}`, runSeconds(this.#options, uncountedS), () =>
+        this.#run(planned, contender, uncountedS),
+      );
+    const samples = new Map<Peer, Sample[]>(started.map(({ peer }) => [peer, []]));
+    for (let round = 0; round < rounds; round++)
+      for (const { peer, contender } of started) {
+        const sample = await step(
+          `measures ${peer.name}, round ${round + 1} of ${rounds}`,
+          runSeconds(this.#options, seconds),
+          () => this.#run(planned, contender, seconds),
+        );
+        samples.get(peer)?.push(sample);
+      }
+    for (const { contender } of started) await contender.server.stop();
+    return rowOf(planned, { unit: planned.unit, isLowerBetter: false }, samples);
+  }
+
+  #run(planned: PlannedWork, contender: Contender, seconds: number): Promise<Sample> {
+    const { work, connections, depth } = planned;
+    const { server, opening, replyStart, isPacked, publishOpening } = contender;
+    const isHttp = work.kind === "post" || (work.kind === "fanout" && work.via === "http");
+    const run = {
+      ...{ host: server.host, pid: server.pid, connections, depth, opening },
+      ...{ message: contender.message(), replyStart, isPacked },
+      rate: this.#options.rate,
+      plan: { warmupS: this.#options.warmupS, seconds },
+    };
+    if (work.kind === "fanout")
+      return this.#load.fanout({
+        ...run,
+        port: server.clientPort,
+        publishPort: isHttp ? server.apiPort : server.clientPort,
+        publishOpening: isHttp ? undefined : publishOpening,
+      });
+    return this.#load.request({
+      ...run,
+      kind: isHttp ? "http" : "ws",
+      port: isHttp ? server.apiPort : server.clientPort,
+    });
+  }
+
+  async #connectRows(
+    planned: PlannedWork,
+    peers: readonly Peer[],
+  ): Promise<readonly OverviewRow[]> {
+    const { rounds } = this.#options;
+    const rates = new Map<Peer, Sample[]>(peers.map((peer) => [peer, []]));
+    const memories = new Map<Peer, Sample[]>(peers.map((peer) => [peer, []]));
+    for (let round = 0; round < rounds; round++)
+      for (const peer of peers)
+        await this.#progress.step(
+          `connect: measures ${peer.name}, round ${round + 1} of ${rounds}`,
+          STORM_S,
+          async () => {
+            const storm = await this.#storm(planned, peer);
+            if (storm === undefined) return;
+            rates.get(peer)?.push({ value: storm.rate, cpuUs: storm.cpuUs });
+            memories.get(peer)?.push({ value: storm.bytes });
+          },
+        );
+    const memory = { ...planned, id: "memory", title: "memory of an idle connection" };
+    return [
+      rowOf(planned, { unit: planned.unit, isLowerBetter: false }, rates),
+      rowOf(memory, { unit: "bytes", isLowerBetter: true }, memories),
+    ];
+  }
+
+  /** Connects all clients at once to a server that has just started. */
+  async #storm({ work, connections }: PlannedWork, peer: Peer) {
+    const contender = await peer.start(this.#setting, work);
+    if (contender === undefined) return undefined;
+    const { server, opening } = contender;
+    const hold = (count: number) =>
+      this.#load.hold({ host: server.host, port: server.clientPort, connections: count, opening });
+    await (await hold(Math.ceil(connections / 10))).release();
+    const isHere = server.pid > 0;
+    if (isHere) await waitUntilIdle(server);
+    const measure = () =>
+      isHere
+        ? { cpu: threadSeconds(server.pid), bytes: residentBytes(server.pid) }
+        : { cpu: 0, bytes: 0 };
+    const before = measure();
+    const held = await hold(connections);
+    if (isHere) await waitUntilIdle(server);
+    const after = measure();
+    await held.release();
+    await server.stop();
+    return {
+      rate: connections / held.connectSeconds,
+      cpuUs: ((after.cpu - before.cpu) * 1e6) / connections,
+      bytes: Math.max(0, after.bytes - before.bytes) / connections,
+    };
+  }
+}
+
+function rowOf(
+  { id, title, loop }: PlannedWork,
+  { unit, isLowerBetter }: Pick<OverviewRow, "unit" | "isLowerBetter">,
+  samples: ReadonlyMap<Peer, readonly Sample[]>,
+): OverviewRow {
+  const measured = [...samples].filter(([, values]) => values.length > 0);
+  const figures = measured.map(([{ name }, values]) => figure(name, values));
+  const raw = figures.find(({ subject }) => subject === "raw");
+  return {
+    ...{ id, title, unit, isLowerBetter, loop },
+    figures: figures.map(({ subject, spread, ...rest }): PeerFigure => {
+      const ratio = rest.value / (raw?.value ?? 0);
+      const cpuRatio = (rest.cpuUs ?? 0) / (raw?.cpuUs ?? 0);
+      return {
+        ...{ peer: subject, ...rest, spread: Number.isFinite(spread) ? spread : 0 },
+        ...(Number.isFinite(ratio) && { ratio }),
+        ...(Number.isFinite(cpuRatio) && { cpuRatio }),
+      };
+    }),
+  };
+}

@@ -1,0 +1,117 @@
+// Jindou: the build of this working tree on an empty embedded store, or a server that runs
+// elsewhere. Users and groups are created over the HTTP API, as a backend does.
+
+import type { ChannelRef } from "../../src/broker/model.ts";
+import { TOKEN } from "../support/backend.ts";
+import { buildHere } from "../support/builds.ts";
+import {
+  CONNECTION_NUMBER,
+  clientFrame,
+  connectFrame,
+  freshMessageNumber,
+  httpRequest,
+  NATIVE_UPGRADE,
+  sampleMessage,
+  sampleSendack,
+  sendBody,
+  sendFrame,
+  upgradeRequest,
+} from "../support/frames.ts";
+import type { Opening } from "../support/load.ts";
+import { createMembers, MEMBER, memberName } from "../support/members.ts";
+import { type Server, startBroker } from "../support/servers.ts";
+import type { Contender, Peer, PeerSetting } from "./peer.ts";
+
+/** Each connection sends to a different user, and none of them is online. */
+const RECEIVER = { id: `receiver${CONNECTION_NUMBER}`, type: 1 } as const;
+
+/** Wire format of the clients. */
+export type Format = "native" | "jsonrpc";
+
+/** Returns Jindou as a peer. `server` is absent if the bench starts one for each work. */
+export function jindou(format: Format, server?: Server): Peer {
+  const start = ({ workbench }: PeerSetting): Promise<Server> =>
+    server === undefined
+      ? startBroker(workbench, { kind: "broker", name: "jindou", directory: buildHere() })
+      : Promise.resolve(server);
+  return {
+    name: "jindou",
+    title: format === "native" ? "Jindou" : "Jindou, JSON-RPC",
+    lacks: [],
+    missing: () => undefined,
+
+    async start(setting, work): Promise<Contender> {
+      const { payload } = setting;
+      const started = await start(setting);
+      const opening = openingOf(format, MEMBER);
+      switch (work.kind) {
+        case "fanout": {
+          // The publisher is also a member. Its number follows those of the receivers.
+          const group = { id: `group-${work.members}-${Date.now()}`, type: 2 } as const;
+          await createMembers(started, group.id, work.members + 1);
+          const fromUid = memberName(work.members);
+          const push = sampleMessage({ channel: group, fromUid, clientMsgNo: "" });
+          return {
+            server: started,
+            opening,
+            message: () =>
+              work.via === "http"
+                ? postOf(started, { channel: group, fromUid, payload })
+                : frameOf(format, group, payload),
+            replyStart: format === "native" ? push.subarray(0, 2) : jsonStart("message"),
+            publishOpening: opening,
+          };
+        }
+        case "post": {
+          const message = () => postOf(started, { channel: RECEIVER, fromUid: MEMBER, payload });
+          return { server: started, opening, message, replyStart: new Uint8Array() };
+        }
+        case "send": {
+          await createMembers(started, `senders-${Date.now()}`, work.connections);
+          const ack = sampleSendack(freshMessageNumber());
+          return {
+            server: started,
+            opening,
+            message: () => frameOf(format, RECEIVER, payload),
+            replyStart: format === "native" ? ack.subarray(0, 2) : Buffer.from('{"jsonrpc":"2.0"'),
+          };
+        }
+        case "connect": {
+          await createMembers(started, `connect-${Date.now()}`, work.clients);
+          const nothing = new Uint8Array();
+          return { server: started, opening, message: () => nothing, replyStart: nothing };
+        }
+      }
+    },
+  };
+}
+
+function postOf(
+  { apiToken }: Server,
+  send: { readonly channel: ChannelRef; readonly fromUid: string; readonly payload: Uint8Array },
+): Uint8Array {
+  const body = sendBody({ ...send, clientMsgNo: freshMessageNumber() });
+  return httpRequest("/message/send", body, apiToken);
+}
+
+function openingOf(format: Format, uid: string): Opening {
+  if (format === "native") return { upgrade: NATIVE_UPGRADE, open: connectFrame(uid, TOKEN) };
+  const params = { protocol: 1, uid, token: TOKEN, deviceFlag: 0 };
+  const connect = { jsonrpc: "2.0", method: "connect", id: "1", params };
+  return { upgrade: upgradeRequest("/"), open: clientFrame(JSON.stringify(connect)) };
+}
+
+function frameOf(format: Format, channel: ChannelRef, payload: Uint8Array): Uint8Array {
+  const clientMsgNo = freshMessageNumber();
+  if (format === "native") return sendFrame(channel, clientMsgNo, payload);
+  const params = {
+    ...{ channelType: channel.type, channelId: channel.id, clientMsgNo },
+    payload: JSON.parse(Buffer.from(payload).toString()) as object,
+  };
+  return clientFrame(JSON.stringify({ jsonrpc: "2.0", method: "send", id: "2", params }));
+}
+
+/** Returns the first bytes of a notification. */
+function jsonStart(method: string): Uint8Array {
+  return Buffer.from(`{"jsonrpc":"2.0","method":"${method}"`);
+}

@@ -1,0 +1,16 @@
+// The peers of the overview, in the order of its tables. The baseline comes first, Jindou second.
+
+import { centrifugo } from "./centrifugo.ts";
+import { mosquitto } from "./mosquitto.ts";
+import { nats } from "./nats.ts";
+import type { Peer } from "./peer.ts";
+import { raw } from "./raw.ts";
+import { socketIo } from "./socket-io.ts";
+import { ws } from "./ws.ts";
+
+export const PEERS: readonly Peer[] = [raw, ws, socketIo, centrifugo, nats, mosquitto];
+
+/** Peers that the bench knows by name and cannot start yet. */
+export const OTHERS = [
+  { name: "wukongim", reason: "The bench cannot start WuKongIM yet." },
+] as const;

@@ -1,0 +1,62 @@
+// Finds the programs of peers that are not libraries, and starts them with a free port.
+
+import { accessSync, constants } from "node:fs";
+import { join } from "node:path";
+import { freePort } from "../../test/support/redis.ts";
+import type { Server } from "../support/servers.ts";
+import type { Workbench } from "../support/workbench.ts";
+
+/** Folders in which programs of Debian packages and of Go are, beside `PATH`. */
+const FOLDERS = ["/usr/sbin", "/usr/local/sbin", join(process.env.HOME ?? "/", "go/bin")];
+
+/** Returns the path of the program, `undefined` if this machine does not have it. */
+export function findProgram(name: string): string | undefined {
+  const folders = [...(process.env.PATH ?? "").split(":"), ...FOLDERS];
+  return folders.map((folder) => join(folder, name)).find(isExecutable);
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Starts a program and waits for a line of its output that contains `mark`. `configure` writes its
+ * configuration for the port into the folder, and returns its arguments.
+ */
+export async function startProgram(
+  workbench: Workbench,
+  name: string,
+  {
+    mark,
+    configure,
+  }: {
+    readonly mark: string;
+    configure(folder: string, port: number): readonly string[];
+  },
+): Promise<Server> {
+  const program = findProgram(name);
+  if (program === undefined) throw new Error(`${name} is not installed.`);
+  const port = await freePort();
+  const folder = workbench.folder(name);
+  const args = configure(folder, port);
+  const child = workbench.spawn({
+    name,
+    command: "sh",
+    args: ["-c", 'exec "$0" "$@" 2>&1', program, ...args], // most programs log to standard error
+    cwd: folder,
+    isMeasured: true,
+  });
+  await child.line(mark);
+  return {
+    ...{ pid: child.pid, apiPort: port, clientPort: port },
+    async stop() {
+      await child.stop();
+      workbench.removeFolder(folder);
+    },
+  };
+}

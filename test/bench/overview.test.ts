@@ -1,0 +1,163 @@
+// The overview of the benches: a short run of all works and peers from the command line, an open loop
+// against a server that stalls, and the reports. Nothing is asserted about speed.
+
+import { spawnSync } from "node:child_process";
+import { existsSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import t from "tap";
+import { differences } from "../../bench/overview/compare.ts";
+import { picture } from "../../bench/overview/picture.ts";
+import { PAGES, writtenPart } from "../../bench/overview/publish.ts";
+import { csv, html, markdown } from "../../bench/overview/report.ts";
+import { type OverviewResult, readResult } from "../../bench/overview/results.ts";
+import { httpRequest } from "../../bench/support/frames.ts";
+import { compileLoad, LoadClient } from "../../bench/support/load.ts";
+import { Workbench } from "../../bench/support/workbench.ts";
+import { ROOT, readPage } from "../docs/pages.ts";
+import { TYPESCRIPT_ARGS, tieToParent } from "../support/child.ts";
+
+const HAS_COMPILER = spawnSync("cc", ["--version"]).status === 0;
+const skip =
+  process.platform === "linux" && HAS_COMPILER
+    ? false
+    : "the benches need Linux and a C compiler under the name cc";
+
+function bench(...args: readonly string[]) {
+  return spawnSync(
+    ...tieToParent(process.execPath, [...TYPESCRIPT_ARGS, join(ROOT, "bench/run.ts"), ...args]),
+    { cwd: ROOT, encoding: "utf8", timeout: 600_000 },
+  );
+}
+
+t.test(
+  "the overview measures all works with all peers and writes the reports",
+  { skip },
+  async (t) => {
+    const sizes = ["--members", "10", "--connections", "4", "--clients", "20"];
+    const run = bench("--quick", ...sizes, "--peers", "raw,jindou,ws,socket.io,wukongim");
+    t.equal(run.status, 0, run.stderr);
+    t.match(run.stderr, /^Measures .* with raw, jindou, ws, socket\.io, about \d+ seconds\.$/m);
+    t.match(run.stderr, / 0 % {2}\d:\d\d left {2}fanout-10: starts raw$/m, "shows the time left");
+    t.match(run.stderr, /^Not measured: wukongim\. /m);
+    t.match(run.stdout, /^message to a group of 10, published over HTTP$/m);
+    const folder = /^Written to (.*)$/m.exec(run.stderr)?.[1] ?? "";
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    for (const file of ["results.json", "results.csv", "report.md", "report.html"])
+      t.ok(existsSync(join(folder, file)), `${file} is written`);
+    const { rows } = readResult(folder);
+    t.same(
+      rows.map(({ id, figures }) => [id, figures.length]),
+      [
+        ["fanout-10", 4],
+        ["fanout-10-socket", 4],
+        ["post", 4],
+        ["send", 4],
+        ["connect", 4],
+        ["memory", 4],
+      ],
+    );
+    const same = bench("--compare", folder, folder);
+    t.equal(same.status, 0, same.stderr);
+    t.match(same.stdout, /^\| post \| jindou \| .* \| \+0 % \| .* \| within the noise \|$/m);
+  },
+);
+
+t.test("invalid options are rejected with an error message", async (t) => {
+  for (const [args, message] of [
+    [["--peers", "nobody"], /There is no peer nobody\. The names are raw, jindou/],
+    [["--url", "localhost:5001"], /need an IPv4 address and a port/],
+    [["--rate", "0"], /0 is not a number greater than 0/],
+  ] as const) {
+    const run = bench(...args);
+    t.equal(run.status, 1, args.join(" "));
+    t.match(run.stderr, message);
+  }
+});
+
+t.test("an open loop shows a stall of the server in its 99th percentile", { skip }, async (t) => {
+  const workbench = new Workbench();
+  t.teardown(() => workbench.close());
+  let calls = 0;
+  const server = createServer((request, response) => {
+    request.resume();
+    calls += 1;
+    // After a second of calls at 200 per second, blocks the whole server for a second.
+    if (calls === 200) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000);
+    response.end("{}");
+  });
+  server.listen(0, "127.0.0.1");
+  await new Promise((listening) => server.once("listening", listening));
+  t.teardown(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const load = new LoadClient(workbench, await compileLoad());
+  const { latency } = await load.request({
+    ...{ kind: "http", port, pid: process.pid, connections: 4, depth: 1, rate: 200 },
+    message: httpRequest("/", "{}"),
+    plan: { warmupS: 0.1, seconds: 3 },
+  });
+  t.ok(latency !== undefined && latency.p99 > 500_000, `p99 is ${latency?.p99} µs`);
+});
+
+const figure = (peer: string, value: number, spread: number) => ({
+  ...{ peer, value, spread, samples: [value], ratio: value / 200, cpuRatio: 2, cpuUs: 1.5 },
+  latency: { p50: 100, p99: 200, p999: 300, max: 400 },
+});
+
+function resultOf(jindou: number): OverviewResult {
+  const row = { title: "a <work>, with a comma", unit: "messages/s", loop: "closed loop" };
+  return {
+    ...{ at: "2026-01-02T03:04:05.000Z", command: "npm run bench", commit: "abc" },
+    machine: { cpu: "a CPU", cores: 2, memoryGiB: 8, node: "v20", system: "Linux" },
+    load: { before: 3, after: 4 },
+    ...{ rounds: 3, seconds: 1, payloadBytes: 200 },
+    peers: [
+      { name: "raw", title: "raw uWebSockets.js", lacks: ["durability"] },
+      { name: "jindou", title: "Jindou", lacks: [] },
+    ],
+    missing: [{ name: "nats", reason: "It is not installed." }],
+    rows: [
+      {
+        ...row,
+        ...{ id: "post", isLowerBetter: false },
+        figures: [figure("raw", 200, 0.1), figure("jindou", jindou, 0.05)],
+      },
+    ],
+  };
+}
+
+t.test(
+  "a difference that is smaller than the spread of the samples is within the noise",
+  async (t) => {
+    const changes = differences(resultOf(100), resultOf(104));
+    t.match(changes, [
+      { peer: "raw", change: 0, isWithinNoise: true },
+      { id: "post", peer: "jindou", noise: 0.05, isWithinNoise: true },
+    ]);
+    t.match(differences(resultOf(100), resultOf(90))[1], { peer: "jindou", isWithinNoise: false });
+  },
+);
+
+t.test("the reports name ratios, the load of the machine and what peers lack", async (t) => {
+  const result = resultOf(100);
+  const text = markdown(result);
+  t.match(text, "| Jindou | 0.50 | 2.00 | 100 | 5 % | 0.10 | 0.20 | 0.30 | 1.50 |");
+  t.match(text, "Not part of the work of raw uWebSockets.js: durability.");
+  t.match(text, "Load average 3.0 before and 4.0 after the run. Other programs were running");
+  t.match(text, "Not measured: nats. It is not installed.");
+  t.match(
+    csv(result),
+    '\npost,"a <work>, with a comma",messages/s,closed loop,jindou,0.5,2,100,0.05,',
+  );
+  t.match(html(result, "<svg/>"), /<svg\/>[\s\S]*<h2>A &lt;work&gt;, with a comma<\/h2>/);
+  const svg = picture(result);
+  if (svg === undefined) t.comment("no picture: .ci/charts could not install ECharts");
+  else t.match(svg, />Jindou</, "the picture has a legend");
+});
+
+t.test("the figures on the pages are those of docs/benchmarks/results.json", async (t) => {
+  const result = readResult(join(ROOT, "docs/benchmarks/results.json"));
+  for (const [page, write] of Object.entries(PAGES))
+    t.equal(writtenPart(readPage(page)), write(result).trim(), page);
+});
