@@ -74,7 +74,7 @@ t.test("docs/adr/README.md lists every record", async (t) => {
 t.test("docs/README.md links to every page for users", async (t) => {
   const index = readPage("docs/README.md");
   const pages = readdirSync(join(ROOT, "docs"), { recursive: true, encoding: "utf8" })
-    .filter((name) => name.endsWith(".md") && !/^(?:adr|benchmarks)\//.test(name))
+    .filter((name) => name.endsWith(".md") && !/^(?:adr|upstream)\//.test(name))
     .filter((name) => name !== "README.md");
   t.same(
     pages.filter((name) => !index.includes(`](${name}`)),
