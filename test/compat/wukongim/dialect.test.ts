@@ -149,6 +149,25 @@ t.test(
 );
 
 t.test(
+  "/message/event and /message/eventsync exist in the wukongim dialect only, and need permissions",
+  async (t) => {
+    const event = { ...GROUP, client_msg_no: "s", event_id: "e", event_type: "stream.close" };
+    const calls = ["/message/event", "/message/eventsync"];
+    const strict = await startApi({ dialect: "wukongim", requiresCredential: true });
+    const authorization = await strict.login("view", "p");
+    for (const path of calls) {
+      const { status } = await inject(await startApi(), `POST ${path}`, { body: event });
+      t.equal(status, 404, `${path} in the default dialect`);
+      t.equal((await inject(strict, `POST ${path}`, { body: event })).status, 401);
+      const call = { headers: { authorization }, body: event };
+      t.match(await inject(strict, `POST ${path}`, call), { status: 400, json: { status: 403 } });
+    }
+    const { json } = await inject(await start(), "GET /openapi.json");
+    t.ok(calls.every((path) => path in json.paths));
+  },
+);
+
+t.test(
   "in the wukongim dialect, a login returns a flat object with the number of seconds until the token expires",
   async (t) => {
     const api = await start();
