@@ -145,7 +145,7 @@ class StreamFeed implements HttpStream, StreamSink {
   }
 }
 
-/** Returns a function that caches its last text, because readers share an event. */
+/** Returns a function that caches its last text, because all readers are sent the same event. */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";

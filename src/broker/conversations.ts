@@ -60,7 +60,7 @@ const COUNT_GROWTH = 4;
 
 /** All methods throw `bad_id` for an invalid id. */
 export interface Conversations {
-  /** Throws `overloaded` if too many calls of the user wait, or `bad_cursor`. */
+  /** Throws `overloaded` if too many calls of the user wait, and `bad_cursor` for a bad cursor. */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
   /** Selects conversations. With a cursor, `filter.version` is ignored. Throws like `list`. */
   select(

@@ -364,13 +364,16 @@ export interface ConversationRange {
 }
 
 export interface ConversationSelection {
-  /** Without content, newest message first. May contain conversations outside the range. */
+  /**
+   * Conversations without content, newest message first. May include conversations outside the
+   * range.
+   */
   readonly heads: readonly ConversationHead[];
   /** True if `heads` has all conversations that changed since `sinceMs`, whatever their number. */
   readonly isComplete: boolean;
   /**
-   * Time (Unix milliseconds) that is not lower than that of any change of the user's conversations
-   * so far. Later changes have no lower time either, except as `lookBackMs` of the driver says.
+   * Time (Unix milliseconds) of the newest change of the user's conversations so far, or a later
+   * time. A later change may have a lower time, but by at most `lookBackMs` of the driver.
    */
   readonly newestChangeMs: number;
   /** Returns the channels of all conversations of the user, and maybe groups the user has left. */

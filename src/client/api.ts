@@ -113,7 +113,7 @@ export interface Stream {
   readonly notes: readonly StreamNote[];
 }
 
-/** Names a stream: its message, an event of it, its data, or its channel and key. */
+/** Anything that identifies a stream: its message, one of its events, or its channel and key. */
 export interface StreamTarget {
   readonly channel: ChannelRef;
   readonly clientMsgNo: string;

@@ -90,7 +90,10 @@ export class Connector {
   #session = randomId();
   /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
-  /** The last refusal of a token that a function returned. It is forgotten when a session opens. */
+  /**
+   * Token from the app's token function that the server refused last, and the refusal. `undefined`
+   * after a session has opened.
+   */
   #refused: { readonly token: string; readonly end: ConnectionEnd } | undefined;
 
   constructor(ports: ConnectorPorts) {

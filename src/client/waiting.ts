@@ -3,7 +3,7 @@
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/** Lateness of a timer that shows that the process slept, and the grace period then. */
+/** A timer that fires later than this shows that the process was suspended. Also the grace period. */
 const LATE_MS = 250;
 
 /** Returns a monotonic time in milliseconds, or the wall clock where there is none. */
@@ -12,8 +12,9 @@ export function now(): number {
 }
 
 /**
- * Calls `expired` after `ms`, unless the returned function is called before. Answers that wait in
- * the socket come first: after a sleep of the machine, timers run before them.
+ * Calls `expired` after `ms`, unless the returned function is called before. After the machine was
+ * suspended, timers run before the replies that wait in the socket are read. The grace period lets
+ * such replies arrive first.
  */
 export function timeLimit(ms: number, expired: () => void): () => void {
   const dueAt = now() + ms;

@@ -188,7 +188,7 @@ export function streamFacts(
   ];
 }
 
-/** Returns the facts of a stream's end, unless it is too old for a client to lack it. */
+/** Returns the facts of a stream's end, none if it ended so long ago that every client has the end. */
 function endFacts(
   { link: { keys }, clock }: MoveContext,
   { snapshot, endedMs }: SourceStream,

@@ -87,7 +87,7 @@ interface ProbeOptions {
   readonly prefix: string;
   /** User of the connection, "" for the default user. */
   readonly username: string;
-  /** Words that name the server if there are several, else "". */
+  /** Text that identifies the server in an error message if there are several, else "". */
   readonly place: string;
   readonly waits: boolean;
   readonly subscribes: boolean;
@@ -95,7 +95,8 @@ interface ProbeOptions {
 
 /**
  * Throws an `UnusableRedis` that names the commands, keys or topics which this node may not use,
- * and how to allow them. An error of an allowed command counts as success. Rejects with others.
+ * and how to allow them. Commands in the probe script may fail for another reason, which is ignored.
+ * Any other error is thrown unchanged.
  */
 export async function assertCommands(server: Redis, options: ProbeOptions): Promise<void> {
   const refusals = new Refusals();

@@ -23,8 +23,8 @@ const MIN_MAJOR = 7;
 const FORMAT = 5;
 
 /**
- * Returns warnings about the configuration of the server, as far as it lets this node read it.
- * Throws an `UnusableRedis` if this build cannot use it, and a `RedisAway` for a replica.
+ * Returns warnings about the configuration of the server, none if the server denies INFO. Throws an
+ * `UnusableRedis` if this build cannot use the server, and a `RedisAway` if it is a replica.
  */
 export async function checkServer(
   server: Redis | RedisClient,

@@ -22,7 +22,10 @@ const LINE_BYTES = 4;
 const FRAME_BYTES = "POST ? HTTP/1.1\r\n\r\n".length;
 const NONE = -1;
 
-/** Headers whose lines are joined: lists, which may have several lines, and one that may not. */
+/**
+ * Headers whose values are joined if they occur several times. All are lists except
+ * `sec-websocket-key`, whose joined value is invalid.
+ */
 const LISTS: ReadonlySet<string> = new Set([
   FORWARDED_FOR,
   "connection",

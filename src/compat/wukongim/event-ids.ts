@@ -37,7 +37,7 @@ export function writeEventId({
   return [type, visibility, numberText(messageId), numberText(occurredAtMs), id].join("/");
 }
 
-/** Reads such an id. Returns `undefined` for the id of any other event. */
+/** Parses an id that `writeEventId` built. Returns `undefined` for any other id. */
 export function readEventId(eventId: string): EventFields | undefined {
   const [, type, visibility = "", messageId = "", occurredAt = "", id = ""] =
     PATTERN.exec(eventId) ?? [];

@@ -1,4 +1,4 @@
-// The control plane for backends written for WuKongIM: a dialect, and rows that exist in every
+// The control plane for backends written for WuKongIM: a dialect, and routes that exist in every
 // dialect.
 
 import { type Dialect, JINDOU } from "../../api/dialect.ts";

@@ -39,7 +39,10 @@ const WUKONGIM_JSONRPC: View = {
   encode: encodeWukongim,
 };
 
-/** The forms of a node: clients without `protocol` in connect are clients of WuKongIM. */
+/**
+ * Formats of JSON-RPC on every node. A client that sends no `protocol` in `connect` is a client of
+ * WuKongIM.
+ */
 export const JSONRPC_FORMS = { plain: WUKONGIM_JSONRPC, errorNumber: reasonOf };
 
 // --- Requests ------------------------------------------------------------------------------------

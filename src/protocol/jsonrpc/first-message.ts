@@ -34,7 +34,7 @@ interface FirstMessage {
   readonly resumeText: Uint8Array | undefined;
 }
 
-/** Reads the first message. Returns `undefined` above a limit or for several documents. */
+/** Reads the first message. Returns `undefined` if it exceeds a limit or has several documents. */
 export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   const short: Uint8Array[] = [];
   let resumeText: Uint8Array | undefined;

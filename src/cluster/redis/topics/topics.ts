@@ -108,8 +108,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Reports restored topics, whose missed unstored events the listener must recover. Topics of
-   * groups have none.
+   * Reports restored topics to the listener, which must recover the unstored events that were
+   * missed. Topics of groups have no such events.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });

@@ -34,7 +34,7 @@ export function assertUsable(path: string): void {
     });
 }
 
-/** Throws `unavailable` if an entry of the data folder is not a folder or file as it should be. */
+/** Throws `unavailable` if a file of the data folder is a folder or special file, or vice versa. */
 export function assertKinds(path: string): void {
   existingFolder(path);
   for (const name of FOLDERS) folderAt(join(path, name));

@@ -84,7 +84,8 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 
 /**
  * Puts messages and their expiry rows in one transaction, because a sweep may run before the next
- * phase. A checkpoint after a failed one overwrites rows with equal or longer ones.
+ * phase. A checkpoint after a failed one may put the same rows again, or longer rows with the same
+ * key.
  */
 function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
   const { logRows } = ports;

@@ -287,7 +287,10 @@ export class InboxBatch {
     }
   }
 
-  /** Returns the copies left of a command. `copies` is their number if this batch adds it. */
+  /**
+   * Returns the remaining copies of a command. `copies` is their number if this batch adds the
+   * command.
+   */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);
     const existing = this.#remaining.get(name);

@@ -167,7 +167,10 @@ export class LiveStreams {
     this.markDirty(stream);
   }
 
-  /** Adds a stored event. An end counts as one of now if its time of acceptance is not stored. */
+  /**
+   * Adds a stored event. An event whose time the producer set has no stored time of acceptance, and
+   * counts as accepted now.
+   */
   #replay(stream: LiveStream, event: StreamEvent): void {
     const acceptedMs = event.isTimed ? this.#limits.clock() : event.timestampMs;
     this.change(stream, () => stream.assign(event, acceptedMs));

@@ -23,7 +23,7 @@ export const BAN = "ban";
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
-/** Reads of the devices and bans of users. */
+/** Read access to the devices and bans of users. */
 export interface DeviceTable {
   get(uid: string, flag: DeviceFlag): Device | undefined;
   isBanned(uid: string): boolean;
@@ -60,7 +60,7 @@ export function createUsers({
     device: async (uid, flag) => devices.get(uid, flag),
     isBanned: async (uid) => devices.isBanned(uid),
 
-    // Serialised with the user's logins: when this call is answered, every login that was accepted
+    // Serialised with the user's logins: when this call returns, every login that was accepted
     // before the ban is visible.
     putBan: (uid, isBanned) =>
       lock.run(userLock(uid), () =>

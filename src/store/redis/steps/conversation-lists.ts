@@ -99,8 +99,8 @@ export function createConversationLists(
   }
 
   /**
-   * Splits channels into one piece per call. Each part of a piece has channels with the same base.
-   * On a Redis Cluster a piece has a single part.
+   * Splits channels into pieces, one for each call of the script. Each part of a piece has channels
+   * with the same base. On a Redis Cluster a piece has a single part.
    */
   async function piecesOf(
     keys: readonly ChannelKey[],

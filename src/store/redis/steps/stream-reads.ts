@@ -87,7 +87,10 @@ export function createStreamReads({
     return (await Promise.all(calls)).flat();
   }
 
-  /** Returns the ends in a key. In a group's key, `group`, members do not contain the channel. */
+  /**
+   * Returns the ended streams in the key `ends`. `group` is the channel of a group's key, whose
+   * members do not contain it. For a user's key it is `undefined`.
+   */
   async function endsIn(
     ends: string,
     group: ChannelKey | undefined,
