@@ -1,9 +1,9 @@
 // Tests of the choice of the transport's driver at the start of a node, as a child process.
 
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { jindou, nodeSettings, spawnJindou } from "./jindou.ts";
 
@@ -92,30 +92,37 @@ t.test(
 );
 
 /**
- * Returns a preload that makes the package of the newest release available with this code. The
- * real package has 133 MB.
+ * Creates a package in the place of the newest release, which has 133 MB, with this code and the
+ * same files as the real one. Returns the settings that make it available.
  */
-async function newestRelease(t: Test, code: string): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "jindou-test-"));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
+async function newestRelease(t: Test, code: string): Promise<Record<string, string>> {
+  const modules = await mkdtemp(join(tmpdir(), "jindou-test-"));
+  t.teardown(() => rm(modules, { recursive: true, force: true }));
   const name = "@btc-vision/uwebsockets.js";
-  await writeFile(join(folder, "package.json"), JSON.stringify({ name, version: "99.0.0" }));
-  await writeFile(join(folder, "index.mjs"), code);
-  const hooks = `export function resolve(specifier, context, next) {
-    if (specifier !== ${JSON.stringify(name)}) return next(specifier, context);
-    return { url: ${JSON.stringify(pathToFileURL(join(folder, "index.mjs")).href)}, shortCircuit: true };
-  }`;
-  return `import { register } from "node:module";
-    register("data:text/javascript,${encodeURIComponent(hooks)}");`;
+  const folder = join(modules, name);
+  await mkdir(folder, { recursive: true });
+  const exports = { import: "./ESM_wrapper.mjs", require: "./uws.js" };
+  const facts = { name, version: "99.0.0", main: "uws.js", exports };
+  await writeFile(join(folder, "package.json"), JSON.stringify(facts));
+  await writeFile(join(folder, "uws.js"), code);
+  await writeFile(
+    join(folder, "ESM_wrapper.mjs"),
+    'import uws from "./uws.js"; export default uws;',
+  );
+  return { NODE_PATH: modules };
 }
 
-const PINNED = new URL("../../node_modules/uWebSockets.js/dist/index.mjs", import.meta.url).href;
+const BINARIES = fileURLToPath(
+  new URL("../../node_modules/uWebSockets.js/dist/bin", import.meta.url),
+);
 
 t.test(
   "the newest release of uWebSockets.js is preferred if it is installed and loads",
   async (t) => {
-    const preload = await newestRelease(t, `export * from ${JSON.stringify(PINNED)};`);
-    const node = await ready(t, {}, preload);
+    const { platform, arch, versions } = process;
+    const binary = join(BINARIES, `uws_${platform}_${arch}_${versions.modules}.node`);
+    const code = `module.exports = require(${JSON.stringify(binary)});`;
+    const node = await ready(t, await newestRelease(t, code));
     t.match(node, { transport: "uws", library: "@btc-vision/uwebsockets.js 99.0.0", warnings: [] });
   },
 );
@@ -123,8 +130,8 @@ t.test(
 t.test(
   "the release of the lock file is used if the newest release is installed and does not load",
   async (t) => {
-    const preload = await newestRelease(t, `throw new Error("GLIBC_2.38 not found");`);
-    const node = await ready(t, {}, preload);
+    const settings = await newestRelease(t, `throw new Error("GLIBC_2.38 not found");`);
+    const node = await ready(t, settings);
     t.match(node, { transport: "uws", library: /^uws-pack 20\./, warnings: [] });
   },
 );

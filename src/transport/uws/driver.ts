@@ -9,6 +9,8 @@ import type {
   WebSocketBehavior,
 } from "uWebSockets.js";
 import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
 import type {
   Driver,
   DriverConnection,
@@ -23,9 +25,20 @@ type Library = Pick<
   "App" | "SSLApp" | "us_listen_socket_close" | "us_socket_local_port"
 >;
 
-/** Package with the newest release of the library, which is used if it is installed and loads. */
-const NEWEST = "@btc-vision/uwebsockets.js";
+const require = createRequire(import.meta.url);
+
 const PINNED = "uWebSockets.js";
+
+/**
+ * Packages of the library: the newest release, which is used if it is installed and loads, and the
+ * release of the lock file.
+ */
+const PACKAGES: readonly { readonly name: string; load(): Library | Promise<Library> }[] = [
+  // With `import`, Node.js 20 ends the process if the binary does not load, even if the error is
+  // caught, because the package has a module in ESM around one in CommonJS.
+  { name: "@btc-vision/uwebsockets.js", load: () => require("@btc-vision/uwebsockets.js") },
+  { name: PINNED, load: () => import("uWebSockets.js") },
+];
 
 /** Flag for exclusive use of the port. Without it, two processes can share a port's connections. */
 const EXCLUSIVE_PORT = 1;
@@ -47,27 +60,19 @@ const KEEP_ALIVE = "timeout=7";
 export async function loadUws(maxHeadBytes: number): Promise<Driver> {
   process.env[HEAD_VARIABLE] = String(Math.ceil(maxHeadBytes * LIBRARY_LIMIT));
   let failure: unknown;
-  for (const name of [NEWEST, PINNED])
+  for (const { name, load } of PACKAGES)
     try {
-      return createUwsDriver(await importLibrary(name), { package: packageOf(name), maxHeadBytes });
+      return createUwsDriver(await load(), { package: packageOf(name), maxHeadBytes });
     } catch (error) {
       failure = error;
     }
   throw failure;
 }
 
-async function importLibrary(name: string): Promise<Library> {
-  const imported = (await (name === PINNED
-    ? import("uWebSockets.js")
-    : import(name))) as Library & {
-    readonly default?: Library;
-  };
-  return imported.App === undefined && imported.default !== undefined ? imported.default : imported;
-}
-
 /** Returns the real name and the version of the package that is installed under `name`. */
 function packageOf(name: string): string {
-  for (let folder = new URL(".", import.meta.resolve(name)); ; folder = new URL("..", folder))
+  const file = name === PINNED ? import.meta.resolve(name) : pathToFileURL(require.resolve(name));
+  for (let folder = new URL(".", file); ; folder = new URL("..", folder))
     try {
       const { name, version } = JSON.parse(readFileSync(new URL("package.json", folder), "utf8"));
       return `${name} ${version}`;
