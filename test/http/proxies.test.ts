@@ -2,9 +2,10 @@
 // and a message on a client socket, and requests that try to smuggle a second one.
 
 import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
-import { connect, createServer } from "node:net";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { delimiter, join } from "node:path";
 import t, { type Test } from "tap";
 import { openFeed } from "../behaviour/feed.ts";
@@ -77,24 +78,23 @@ ${block} }`,
   },
 ];
 
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === "string") throw new Error("the port is unknown");
-  return address.port;
+/** Returns this number of different free ports. */
+async function freePorts(count: number): Promise<readonly number[]> {
+  const servers = Array.from({ length: count }, () => createServer().listen(0, "127.0.0.1"));
+  await Promise.all(servers.map((server) => once(server, "listening")));
+  const ports = servers.map((server) => (server.address() as AddressInfo).port);
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports;
 }
 
 /** Starts the proxy in front of a node with these ports. Resolves to the ports of the proxy. */
 async function startProxy(t: Test, proxy: Proxy, path: string, node: Ports): Promise<Ports> {
   const block = PAGE.find(({ language }) => language === proxy.name)?.text ?? "";
-  const ports = { api: await freePort(), clients: await freePort() };
+  const [api = 0, clients = 0] = await freePorts(2);
+  const ports = { api, clients };
   const local = block
-    .replaceAll("8200", String(ports.clients))
-    .replaceAll("8001", String(ports.api))
-    .replaceAll("5200", String(node.clients))
-    .replaceAll("5001", String(node.api));
+    .replaceAll(/\b(?:8200|5200)\b/g, (port) => `${port === "8200" ? clients : node.clients}`)
+    .replaceAll(/\b(?:8001|5001)\b/g, (port) => `${port === "8001" ? api : node.api}`);
   const folder = await tempFolder(t);
   const file = join(folder, "proxy.conf");
   await writeFile(file, proxy.wrap(local, folder));
@@ -310,22 +310,21 @@ t.test(
         body: JSON.stringify(body),
       });
     const node = { api: world.apiPort, clients: world.clientPort };
-    const sessions = await Promise.all(
-      PROXIES.filter((proxy) => pathOf(proxy) !== undefined).map(async (proxy) => {
-        const { name } = proxy;
-        const { clients: port } = await startProxy(t, proxy, pathOf(proxy) ?? "", node);
-        await post("/user/token", { uid: name, token: name, device_flag: 0 });
-        const session = await openNative(t, {
-          uid: name,
-          token: name,
-          timeoutMs: TIMEOUT_MS,
-          port,
-        });
-        await session.connect();
-        return { name, session };
-      }),
-    );
-    t.comment(sessions.map(({ name }) => name).join());
+    const sessions = [];
+    for (const proxy of PROXIES) {
+      if (pathOf(proxy) === undefined) continue;
+      const { name } = proxy;
+      const { clients: port } = await startProxy(t, proxy, pathOf(proxy) ?? "", node);
+      await post("/user/token", { uid: name, token: name, device_flag: 0 });
+      const session = await openNative(t, {
+        uid: name,
+        token: name,
+        timeoutMs: TIMEOUT_MS,
+        port,
+      });
+      await session.connect();
+      sessions.push({ name, session });
+    }
     await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
     const payload = Buffer.from('{"type":1,"content":"hello"}').toString("base64");
     for (const { name, session } of sessions) {
