@@ -32,7 +32,7 @@ interface Server {
 }
 
 type ListenerPorts = Awaited<ReturnType<Server["start"]>>;
-type ApiPorts = Omit<ListenerPorts, "clientPort">;
+type ApiPorts = Pick<ListenerPorts, "apiPort" | "apiCompatPort">;
 
 export async function createServer(config: Config, deps: ServerDeps): Promise<Server> {
   const node = await createNode(config, deps);
@@ -45,7 +45,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     viewers: createViewerApi(node),
     sockets: gateway.endpoint,
   });
-  topics.publisher = listeners.client;
+  topics.publisher = listeners.publisher;
   const allListeners = [
     ...new Set([
       listeners.api,

@@ -5,13 +5,14 @@ import type { Config } from "../config/schema.ts";
 import type { Gateway } from "../gateway/endpoint.ts";
 import { type Address, parseAddress, sameAddress } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
+import { ClientSockets } from "../transport/client-sockets.ts";
 import { DescriptorReserve, socketCapacity } from "../transport/descriptors.ts";
 import type { HeadProblem, TlsFiles } from "../transport/driver.ts";
 import { loadPortable } from "../transport/drivers.ts";
 import { BodyBudget } from "../transport/http-body.ts";
 import { createListener } from "../transport/listener.ts";
 import { SocketLimits } from "../transport/socket-limits.ts";
-import type { HttpEndpoint, Listener } from "../transport/types.ts";
+import type { HttpEndpoint, Listener, TopicPublisher } from "../transport/types.ts";
 import { errorLog, type Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
@@ -23,6 +24,8 @@ interface Listeners {
   readonly api: Listener;
   readonly compat: Listener | undefined;
   readonly client: Listener;
+  /** Publishes to the client sockets of all listeners. */
+  readonly publisher: TopicPublisher;
 }
 
 export async function createListeners(
@@ -57,25 +60,28 @@ export async function createListeners(
           ...api,
           ...addressOf(config.api.compatListen),
           driver: await loadPortable(config.transport.maxHeadBytes),
-          sockets: undefined,
         });
+  const publisher = new ClientSockets(sockets, shared);
   const clientAddress = addressOf(config.client.listen);
   if (sameAddress(addressOf(config.api.listen), clientAddress)) {
-    const both = createListener({ ...api, sockets });
-    return { api: both, compat, client: both };
+    const both = createListener(api, publisher);
+    return { api: both, compat, client: both, publisher };
   }
   return {
-    api: createListener({ ...api, sockets: undefined }),
+    api: createListener(api),
     compat,
-    client: createListener({
-      ...shared,
-      ...clientAddress,
-      http: viewers,
-      sockets,
-      tls: tlsFiles(config.client.tls),
-      trustedProxies: config.client.trustedProxies,
-      spareSockets: SPARE_SOCKETS,
-    }),
+    client: createListener(
+      {
+        ...shared,
+        ...clientAddress,
+        http: viewers,
+        tls: tlsFiles(config.client.tls),
+        trustedProxies: config.client.trustedProxies,
+        spareSockets: SPARE_SOCKETS,
+      },
+      publisher,
+    ),
+    publisher,
   };
 }
 
@@ -135,7 +141,7 @@ const VARIABLES = {
 /** Starts the listener and returns its port. Throws StartError, which names the setting. */
 export async function startListener(
   listener: Listener,
-  setting: "api.listen" | "api.compatListen" | "client.listen",
+  setting: keyof typeof VARIABLES,
 ): Promise<number> {
   try {
     return await listener.start();

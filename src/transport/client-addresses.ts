@@ -27,22 +27,32 @@ export class ClientAddresses {
    * `forwardedFor` is `""` if the header is absent.
    */
   of(res: DriverResponse, forwardedFor: string): string {
-    let address = addressText(res.getRemoteAddress());
-    if (!this.#isProxy(address)) return address;
+    const peer = addressText(res.getRemoteAddress());
+    if (!this.isProxy(peer)) return peer;
     const proxied = addressText(res.getProxiedRemoteAddress());
     const reported = forwardedFor.split(",").map((entry) => entry.trim());
-    for (const text of [proxied, ...reported.reverse()]) {
+    return this.#client(peer, [proxied, ...reported.reverse()]);
+  }
+
+  /** Returns the client of a connection. `proxied` is the address in its PROXY header, or `""`. */
+  ofConnection(peer: string, proxied: string): string {
+    return this.isProxy(peer) ? this.#client(peer, [proxied]) : peer;
+  }
+
+  isProxy(address: string): boolean {
+    return address !== "" && this.#proxies.includes(address);
+  }
+
+  #client(peer: string, hops: readonly string[]): string {
+    let address = peer;
+    for (const text of hops) {
       if (text === "") continue;
       const hop = hopAddress(text);
       if (hop === undefined) break;
       address = hop;
-      if (!this.#isProxy(address)) break;
+      if (!this.isProxy(address)) break;
     }
     return address;
-  }
-
-  #isProxy(address: string): boolean {
-    return address !== "" && this.#proxies.includes(address);
   }
 }
 

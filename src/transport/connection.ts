@@ -18,6 +18,8 @@ export interface SocketData {
 }
 
 export interface ConnectionContext {
+  /** Name of the listener, for metrics and lists. */
+  readonly listener: string;
   readonly turnEnd: TurnEnd;
   readonly gracefulCloses: GracefulCloses;
   readonly maxBufferedBytes: number;
@@ -27,8 +29,8 @@ export interface ConnectionContext {
   readonly unread: UnreadBytes;
   readonly onError: ListenerSpec["onError"];
   publish(topic: string, frame: Frame): void;
-  /** Checks for lagging and slow readers. Must be called for each published frame. */
-  published(topic: string, frame: Frame): void;
+  /** Publishes on the other listeners. Must be called after each publish of a socket. */
+  publishElsewhere(topic: string, frame: Frame): void;
   /** Connection whose frame is being handled. Its socket is corked. */
   receiving: SocketConnection | undefined;
 }
@@ -66,6 +68,10 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     this.id = SocketConnection.#lastId;
     this.remoteAddress = remoteAddress;
     this.#context = context;
+  }
+
+  get listener(): string {
+    return this.#context.listener;
   }
 
   // --- Called by the owner ---
@@ -110,7 +116,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     // With uWebSockets.js, this method publishes nothing for a socket that has never subscribed.
     if (!this.#isSubscriber) return this.#context.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");
-    this.#context.published(topic, frame);
+    this.#context.publishElsewhere(topic, frame);
   }
 
   bufferedBytes(): number {

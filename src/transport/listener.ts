@@ -1,13 +1,16 @@
-// A listener: one address, and the HTTP and socket endpoints that are served on it. `stopAccepting`
-// closes the listening socket; `close` also closes all connections.
+// A listener: one address, and the HTTP and socket endpoints that are served on it, or clients that
+// send frames over TCP. `stopAccepting` closes the listening socket; `close` also closes all
+// connections.
 
 import { networkText } from "./address.ts";
 import { ClientAddresses } from "./client-addresses.ts";
+import type { ClientSockets } from "./client-sockets.ts";
 import type { DriverConnection, DriverServer, Tls } from "./driver.ts";
 import { refuseHttp, serveHttp } from "./http.ts";
 import { refuseHead } from "./http-head.ts";
 import { readTls, whyCannotListen } from "./listen-checks.ts";
-import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
+import { TcpServer } from "./tcp/server.ts";
+import type { Listener, ListenerSpec, TcpListenerSpec } from "./types.ts";
 import { serveSockets } from "./websocket.ts";
 
 const MIN_IDLE_S = 8;
@@ -15,22 +18,13 @@ const MAX_IDLE_S = 960;
 
 const UNPARSABLE = "The bytes received are not a valid HTTP request";
 
-const CLOSE_TIMEOUT_MS = 5000;
-
-/** Creates a listener, which does nothing until `start`. Only tests set `closeTimeoutMs`. */
-export function createListener(
-  spec: ListenerSpec,
-  { closeTimeoutMs = CLOSE_TIMEOUT_MS }: { readonly closeTimeoutMs?: number } = {},
-): Listener {
-  const host = spec.host.replace(/^\[(.*)\]$/, "$1");
-  let status: "new" | "starting" | "listening" | "stopped" | "closed" = "new";
-  let server: DriverServer | undefined;
-  let sockets: TopicPublisher | undefined;
-
+/** Creates a listener, which does nothing until `start`. Without `clients` it serves no sockets. */
+export function createListener(spec: ListenerSpec, clients?: ClientSockets): Listener {
   function mount(tls: Tls | undefined): DriverServer {
-    const mounted = spec.driver.createServer(tls);
-    countConnections(mounted, spec);
-    mounted.guardHeads({
+    checkIdleTimeout(clients?.endpoint.idleTimeoutS ?? MIN_IDLE_S);
+    const server = spec.driver.createServer(tls);
+    countConnections(server, spec);
+    server.guardHeads({
       reserve: (bytes) => spec.bodies.reserve(bytes),
       release: (bytes) => spec.bodies.release(bytes),
       refuse: (problem) => refuseHead(problem, UNPARSABLE, spec),
@@ -38,18 +32,38 @@ export function createListener(
     const { trustedProxies } = spec;
     const addresses = trustedProxies.length > 0 ? new ClientAddresses(trustedProxies) : undefined;
     const shared = { ...spec, addresses };
-    if (spec.sockets !== undefined)
-      sockets = serveSockets(mounted, spec.sockets, shared, closeTimeoutMs);
-    if (spec.http === undefined) refuseHttp(mounted, addresses);
-    else serveHttp(mounted, spec.http, shared);
-    return mounted;
+    if (clients !== undefined) serveSockets(server, clients, shared);
+    if (spec.http === undefined) refuseHttp(server, addresses);
+    else serveHttp(server, spec.http, shared);
+    return server;
   }
+  return listenerOf(spec, clients, mount);
+}
+
+/** Creates a listener for clients that send frames over TCP. It does nothing until `start`. */
+export function createTcpListener(spec: TcpListenerSpec, clients: ClientSockets): Listener {
+  return listenerOf(spec, clients, (tls) => new TcpServer(tls, spec, clients));
+}
+
+/** Part of a server that listens and publishes. */
+type ListeningServer = Pick<
+  DriverServer,
+  "listen" | "stopAccepting" | "close" | "publish" | "numSubscribers"
+>;
+
+function listenerOf(
+  spec: Pick<ListenerSpec, "host" | "port" | "tls" | "limits">,
+  clients: ClientSockets | undefined,
+  mount: (tls: Tls | undefined) => ListeningServer,
+): Listener {
+  const host = spec.host.replace(/^\[(.*)\]$/, "$1");
+  let status: "new" | "starting" | "listening" | "stopped" | "closed" = "new";
+  let server: ListeningServer | undefined;
 
   async function start(): Promise<number> {
     if (status !== "new")
       throw new Error("A listener can be started only once. Create another listener.");
     status = "starting";
-    checkIdleTimeout(spec);
     const tls = spec.tls && (await readTls(spec.tls));
     if (isClosed()) throw new Error("The listener was closed while it was starting");
     spec.limits.start();
@@ -77,18 +91,12 @@ export function createListener(
   function close(): void {
     if (status === "closed") return;
     status = "closed";
+    if (server !== undefined) clients?.detach(server);
     server?.close();
     spec.limits.stop();
   }
 
-  return {
-    start,
-    stopAccepting,
-    close,
-    publish(topic, frame) {
-      if (status !== "closed") sockets?.publish(topic, frame);
-    },
-  };
+  return { start, stopAccepting, close };
 }
 
 function countConnections(server: DriverServer, { limits, spareSockets }: ListenerSpec): void {
@@ -104,8 +112,7 @@ function countConnections(server: DriverServer, { limits, spareSockets }: Listen
 }
 
 /** Throws a RangeError for a value out of range. uWebSockets.js would end the process. */
-function checkIdleTimeout({ sockets }: ListenerSpec): void {
-  const seconds = sockets?.idleTimeoutS ?? MIN_IDLE_S;
+function checkIdleTimeout(seconds: number): void {
   if (seconds < MIN_IDLE_S || seconds > MAX_IDLE_S)
     throw new RangeError(
       `The idle timeout must be ${MIN_IDLE_S} to ${MAX_IDLE_S} seconds, not ${seconds}`,

@@ -30,7 +30,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Maximum number of sockets of both listeners: HTTP, client sockets, and connections that have not sent a request yet. Further connections are closed at once. With 0, or a value above what the system allows, the limit is the process's limit of open files minus a reserve for files and Redis.",
+        "Maximum number of sockets of all listeners: HTTP, client sockets, and connections that have not sent a request yet. Further connections are closed at once. With 0, or a value above what the system allows, the limit is the process's limit of open files minus a reserve for files and Redis.",
     }),
     maxUnauthenticatedPerAddress: Type.Integer({
       default: 256,

@@ -6,12 +6,19 @@ export interface TurnTask {
   turnEnded(): void;
 }
 
+type Schedule = (run: () => void) => void;
+
 export class TurnEnd {
+  readonly #schedule: Schedule;
   #tasks: TurnTask[] = [];
+
+  constructor(schedule: Schedule = process.nextTick) {
+    this.#schedule = schedule;
+  }
 
   /** Schedules `task.turnEnded()`, once per call of `add`. `turnEnded` must not throw. */
   add(task: TurnTask): void {
-    if (this.#tasks.length === 0) process.nextTick(() => this.#run());
+    if (this.#tasks.length === 0) this.#schedule(() => this.#run());
     this.#tasks.push(task);
   }
 
@@ -20,4 +27,12 @@ export class TurnEnd {
     this.#tasks = [];
     for (const task of tasks) task.turnEnded();
   }
+}
+
+/**
+ * Runs `run` after the tasks of every TurnEnd that runs at the end of this turn. The first step
+ * waits for the promises of the turn, the second one for tasks that they have added.
+ */
+export function afterTurnEnds(run: () => void): void {
+  queueMicrotask(() => process.nextTick(() => process.nextTick(run)));
 }

@@ -93,6 +93,8 @@ export interface Connection {
   /** Number that is unique in the process and never reused. */
   readonly id: number;
   readonly remoteAddress: string;
+  /** Name of the listener that accepted the connection. */
+  readonly listener: string;
   /** Counts the peer against the user from now on, and no longer against its address. */
   authenticated(user: string): void;
   /**
@@ -107,7 +109,7 @@ export interface Connection {
   send(frame: Uint8Array | string): void;
   subscribe(topic: string): void;
   unsubscribe(topic: string): void;
-  /** Publishes to all subscribers of `topic` on this listener except this connection. */
+  /** Publishes to all subscribers of `topic` on all listeners except this connection. */
   publish(topic: string, frame: Uint8Array | string): void;
   /** Returns the number of sent and published bytes that the peer has not read yet. */
   bufferedBytes(): number;
@@ -163,7 +165,10 @@ export interface SocketEndpoint {
   open(connection: Connection, upgrade: Upgrade): ConnectionHandler;
 }
 
-/** Publishes to all subscribers of a topic on a listener. No JavaScript runs per receiver. */
+/**
+ * Publishes to all subscribers of a topic on all listeners. With uWebSockets.js, no JavaScript runs
+ * per receiver.
+ */
 export interface TopicPublisher {
   publish(topic: string, frame: Uint8Array | string): void;
 }
@@ -175,7 +180,6 @@ export interface ListenerSpec {
   readonly port: number;
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;
-  readonly sockets: SocketEndpoint | undefined;
   readonly limits: SocketLimits;
   readonly trustedProxies: readonly string[];
   readonly spareSockets: number;
@@ -185,7 +189,30 @@ export interface ListenerSpec {
   onError(error: unknown, message: string): void;
 }
 
-export interface Listener extends TopicPublisher {
+/** Divides the bytes that a client sends on one connection into frames. */
+export interface Framer {
+  /**
+   * Returns the frames that are complete after these bytes, in order. If the bytes cannot begin a
+   * frame, the last frame is their beginning, which the owner of the connection must refuse. A
+   * frame is valid until the next one is read.
+   */
+  frames(bytes: Uint8Array): Iterable<Uint8Array>;
+}
+
+/** Listener for clients that send frames over TCP, without WebSocket. */
+export interface TcpListenerSpec
+  extends Pick<
+    ListenerSpec,
+    "host" | "port" | "tls" | "limits" | "trustedProxies" | "spareSockets" | "onError"
+  > {
+  /** Name of the listener, and of the subprotocol that its clients speak. */
+  readonly name: string;
+  /** Seconds after which a peer that sends nothing is closed. Nothing can ping it. */
+  readonly idleTimeoutS: number;
+  createFramer(): Framer;
+}
+
+export interface Listener {
   /** Resolves to the port. Rejects if it cannot listen, or if it was started or closed before. */
   start(): Promise<number>;
   /** Stops accepting connections. Open connections are kept. */

@@ -1,19 +1,16 @@
-// The client sockets of one listener: handshake, events of the driver, limits and publishing.
-// Compression is off, because a shared compressor would run once per receiver and payloads are
-// often encrypted.
+// The WebSockets of one listener: handshake and events of the driver. Compression is off, because a
+// shared compressor would run once per receiver and payloads are often encrypted anyway.
 
 import { networkOf } from "../lib/network.ts";
 import { addressText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
-import { type ConnectionContext, SocketConnection, type SocketData } from "./connection.ts";
+import type { ClientSockets } from "./client-sockets.ts";
+import { SocketConnection, type SocketData } from "./connection.ts";
 import { type DriverServer, HANDSHAKE_KEY } from "./driver.ts";
-import { GracefulCloses } from "./graceful-closes.ts";
 import { HeadCheck, refuseHead } from "./http-head.ts";
 import { BARE_500, writeReplyAlone } from "./http-reply.ts";
-import { driverLimit, SlowReaders } from "./slow-readers.ts";
-import { TurnEnd } from "./turn-end.ts";
-import type { HttpReply, ListenerSpec, SocketEndpoint, TopicPublisher, Upgrade } from "./types.ts";
-import { UnreadBytes } from "./unread-bytes.ts";
+import { driverLimit } from "./slow-readers.ts";
+import type { HttpReply, ListenerSpec, Upgrade } from "./types.ts";
 
 /** The only version of the WebSocket protocol [RFC 6455 4.1]. */
 const VERSION = "13";
@@ -30,46 +27,23 @@ const HEADERS = [
   "sec-websocket-version",
 ];
 
-/** Serves client sockets. A closing peer must read its unread bytes within `closeTimeoutMs`. */
+/** Name of the listener in metrics and lists. */
+const LISTENER = "client";
+
 export function serveSockets(
   server: DriverServer,
-  endpoint: SocketEndpoint,
+  clients: ClientSockets,
   spec: Pick<ListenerSpec, "driver" | "http" | "limits" | "onError" | "onHeadRefused"> & {
     readonly addresses: ClientAddresses | undefined;
   },
-  closeTimeoutMs: number,
-): TopicPublisher {
+): void {
   const { limits, onError, addresses } = spec;
-  const { maxBufferedBytes, lagBytes, slowReader } = endpoint;
-  const connections = new Set<SocketConnection>();
-  const { maxBufferedBytesPerUser: perUser, maxBufferedBytesTotal: total } = endpoint;
-  const slowReaders = new SlowReaders(connections, {
-    ...{ lagBytes: Math.min(lagBytes, maxBufferedBytes), totalBytes: total },
-    subscribersOf: (topic) => server.numSubscribers(topic),
-  });
-  const turnEnd = new TurnEnd();
-  const context: ConnectionContext = {
-    turnEnd,
-    unread: new UnreadBytes({ perUser, total }, connections, turnEnd),
-    gracefulCloses: new GracefulCloses(closeTimeoutMs),
-    maxBufferedBytes,
-    lagBytes,
-    slowReader,
-    limits,
-    onError,
-    publish,
-    published: (topic, frame) => slowReaders.published(topic, frame),
-    receiving: undefined,
-  };
+  const { endpoint, connections } = clients;
+  const context = clients.attach(server, LISTENER);
   const names = addresses === undefined ? HEADERS : [...HEADERS, FORWARDED_FOR];
   const head = new HeadCheck(names, spec);
   // A driver calls `open` before `res.upgrade` returns, so one variable is enough.
   let upgrading: Upgrade | undefined;
-
-  function publish(topic: string, frame: Uint8Array | string): void {
-    server.publish(topic, frame, typeof frame !== "string");
-    slowReaders.published(topic, frame);
-  }
 
   /** Returns the refusal, or the subprotocol with which to accept the upgrade ("" means none). */
   function decide(upgrade: Upgrade, version: string): HttpReply | string {
@@ -86,7 +60,7 @@ export function serveSockets(
 
   server.serveSockets<SocketData>({
     maxFrameBytes: endpoint.maxFrameBytes,
-    maxUnreadBytes: driverLimit(maxBufferedBytes),
+    maxUnreadBytes: driverLimit(endpoint.maxBufferedBytes),
     idleTimeoutS: endpoint.idleTimeoutS,
     upgrade(res, req, upgradeContext) {
       const peer = addressText(res.getRemoteAddress());
@@ -134,7 +108,6 @@ export function serveSockets(
       connection.closed(code);
     },
   });
-  return { publish };
 }
 
 /**

@@ -128,6 +128,7 @@ export class CountingCodec implements Codec {
 export class RecordedConnection implements Connection {
   readonly id: number;
   readonly remoteAddress = "127.0.0.1";
+  readonly listener = "client";
   readonly frames: string[] = [];
   readonly topics = new Set<string>();
   /** Return value of `bufferedBytes`. A value above 0 simulates a client that does not read. */

@@ -4,6 +4,7 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { Agent, get } from "node:https";
 import { networkInterfaces } from "node:os";
+import { ClientSockets } from "../../src/transport/client-sockets.ts";
 import type { TlsFiles } from "../../src/transport/driver.ts";
 import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
@@ -33,7 +34,6 @@ const spec = (overrides: Partial<ListenerSpec>): ListenerSpec => ({
   port: 0,
   tls: undefined,
   http: hello(),
-  sockets: undefined,
   limits: socketLimits(),
   trustedProxies: [],
   spareSockets: 0,
@@ -102,18 +102,21 @@ t.test("a listener starts only once, and not after `close`", async (t) => {
 t.test("a listener rejects an idle time-out that uWebSockets.js does not support", async (t) => {
   for (const idleTimeoutS of [7, 961]) {
     const { endpoint } = socketEndpoint({ endpoint: { idleTimeoutS } });
-    const listener = createListener(spec({ sockets: endpoint }));
+    const options = spec({});
+    const listener = createListener(options, new ClientSockets(endpoint, options));
     await t.rejects(listener.start(), { name: "RangeError" });
   }
 });
 
 t.test("publishing before `start` or after `close` has no effect", async (t) => {
   const { endpoint } = socketEndpoint();
-  const listener = createListener(spec({ sockets: endpoint }));
-  listener.publish("topic", "early");
+  const options = spec({});
+  const clients = new ClientSockets(endpoint, options);
+  const listener = createListener(options, clients);
+  clients.publish("topic", "early");
   await listener.start();
   listener.close();
-  listener.publish("topic", "late");
+  clients.publish("topic", "late");
   t.pass();
 });
 
@@ -215,7 +218,7 @@ t.test("a process exits after its listeners are closed", async (t) => {
     import { SocketLimits } from ${compiled("socket-limits")};
     const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
     const { driver } = await chooseDriver({ driver: "${DRIVER.name}", maxHeadBytes: 16384 });
-    const listener = createListener({ driver, limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+    const listener = createListener({ driver, limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, onError() {},
       http: { routes: [], headers: [], maxBodyBytes: 1, notFound: () => ({ status: 404, body: "" }), wrongMethod() {}, tooLarge() {} } });
     const port = await listener.start();
     const { status } = await fetch("http://${HOST}:" + port, { headers: { connection: "close" } });

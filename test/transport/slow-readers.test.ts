@@ -322,8 +322,7 @@ t.test("a peer that does not read after `end` is dropped at the deadline", async
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000 },
   });
-  const tuning = { closeTimeoutMs: 50 };
-  const { port } = await startListener(t, { sockets: endpoint }, tuning);
+  const { port } = await startListener(t, { sockets: endpoint }, { closeTimeoutMs: 50 });
   const slow = new RawClient(t, port);
   slow.write(UPGRADE);
   const serverSide = await connectionAt(seen, 0);

@@ -207,7 +207,7 @@ t.test(
     const handle = () => ({ status: 200, headers: { "x-a": "b" }, body: "ok" });
     const routes = [{ method: "POST", path: "/", admit, handle }];
     const { driver } = await chooseDriver({ driver: "${DRIVER.name}", maxHeadBytes: 16384 });
-    const listener = createListener({ driver, limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(1000), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+    const listener = createListener({ driver, limits, trustedProxies: [], spareSockets: 0, bodies: new BodyBudget(1000), host: "${HOST}", port: 0, tls: undefined, onError() {},
       http: { routes, headers: [], maxBodyBytes: 10 } });
     const client = connect(await listener.start(), "${HOST}");
     client.write("POST / HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: 2\\r\\n\\r\\n{}");

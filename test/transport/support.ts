@@ -4,20 +4,24 @@
 import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
 import { type ClientOptions, WebSocket } from "ws";
+import { ClientSockets } from "../../src/transport/client-sockets.ts";
 import { DescriptorReserve } from "../../src/transport/descriptors.ts";
 import { chooseDriver } from "../../src/transport/drivers.ts";
 import { BodyBudget } from "../../src/transport/http-body.ts";
-import { createListener } from "../../src/transport/listener.ts";
+import { createListener, createTcpListener } from "../../src/transport/listener.ts";
 import { SocketLimits } from "../../src/transport/socket-limits.ts";
 import type {
   Connection,
   ConnectionHandler,
+  Framer,
   HttpEndpoint,
   HttpReply,
   HttpRoute,
   Listener,
   ListenerSpec,
   SocketEndpoint,
+  TcpListenerSpec,
+  TopicPublisher,
 } from "../../src/transport/types.ts";
 import { TEST_TRANSPORT } from "../support/driver.ts";
 
@@ -46,38 +50,41 @@ export async function until(isTrue: () => boolean, withinMs = 120_000): Promise<
 }
 
 export interface Started {
-  readonly listener: Listener;
+  readonly listener: Listener & TopicPublisher;
   readonly port: number;
   /** Errors that were reported through `onError`. */
   readonly errors: { readonly error: unknown; readonly message: string }[];
 }
 
+/** Options of a test listener. */
+export type Overrides = Partial<ListenerSpec> & { readonly sockets?: SocketEndpoint };
+
 export async function startListener(
   t: Test,
-  spec: Partial<ListenerSpec>,
-  tuning: Parameters<typeof createListener>[1] = {},
+  { sockets, ...overrides }: Overrides,
+  tuning: { readonly closeTimeoutMs?: number; readonly clients?: ClientSockets } = {},
 ): Promise<Started> {
   const errors: Started["errors"] = [];
-  const listener = createListener(
-    {
-      driver: DRIVER,
-      host: HOST,
-      port: 0,
-      tls: undefined,
-      http: undefined,
-      sockets: undefined,
-      limits: socketLimits(),
-      trustedProxies: [],
-      spareSockets: 0,
-      bodies: new BodyBudget(Number.POSITIVE_INFINITY),
-      onHeadRefused: () => undefined,
-      onError: (error, message) => errors.push({ error, message }),
-      ...spec,
-    },
-    tuning,
-  );
+  const spec: ListenerSpec = {
+    driver: DRIVER,
+    host: HOST,
+    port: 0,
+    tls: undefined,
+    http: undefined,
+    limits: socketLimits(),
+    trustedProxies: [],
+    spareSockets: 0,
+    bodies: new BodyBudget(Number.POSITIVE_INFINITY),
+    onHeadRefused: () => undefined,
+    onError: (error, message) => errors.push({ error, message }),
+    ...overrides,
+  };
+  const clients =
+    tuning.clients ?? (sockets && new ClientSockets(sockets, spec, tuning.closeTimeoutMs));
+  const listener = createListener(spec, clients);
   t.teardown(() => listener.close());
-  return { listener, port: await listener.start(), errors };
+  const publish: TopicPublisher["publish"] = (topic, frame) => clients?.publish(topic, frame);
+  return { listener: { ...listener, publish }, port: await listener.start(), errors };
 }
 
 /** Creates limits. A limit that is not passed is unlimited. */
@@ -92,6 +99,53 @@ export function socketLimits(
     onDisplaced: () => undefined,
     ...ports,
   });
+}
+
+/** A frame of the test protocol: its length in one byte, then its bytes. */
+export function lengthFrame(body: string): Buffer {
+  return Buffer.concat([Buffer.from([body.length]), Buffer.from(body)]);
+}
+
+/** Divides bytes into frames, and returns each of them with its length. */
+class LengthFramer implements Framer {
+  #unread = Buffer.alloc(0);
+
+  *frames(bytes: Uint8Array): Generator<Uint8Array> {
+    this.#unread = Buffer.concat([this.#unread, bytes]);
+    for (;;) {
+      const end = 1 + (this.#unread[0] ?? Number.POSITIVE_INFINITY);
+      if (end > this.#unread.length) return;
+      const frame = this.#unread.subarray(1, end);
+      this.#unread = this.#unread.subarray(end);
+      yield frame;
+    }
+  }
+}
+
+/** Starts a TCP listener for frames of the test protocol. */
+export async function startTcpListener(
+  t: Test,
+  clients: ClientSockets,
+  overrides: Partial<TcpListenerSpec> = {},
+): Promise<{ readonly listener: Listener; readonly port: number }> {
+  const spec: TcpListenerSpec = {
+    name: "frames",
+    host: HOST,
+    port: 0,
+    tls: undefined,
+    limits: socketLimits(),
+    trustedProxies: [],
+    spareSockets: 0,
+    idleTimeoutS: 60,
+    createFramer: () => new LengthFramer(),
+    onError: (error) => {
+      throw error;
+    },
+    ...overrides,
+  };
+  const listener = createTcpListener(spec, clients);
+  t.teardown(() => listener.close());
+  return { listener, port: await listener.start() };
 }
 
 export const text = (body: string, status = 200): HttpReply => ({

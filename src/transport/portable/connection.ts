@@ -4,8 +4,8 @@
 
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
+import { addressBytes } from "../address-bytes.ts";
 import type { DriverConnection, HeadGuard, HeadRefusal } from "../driver.ts";
-import { addressBytes } from "./address-bytes.ts";
 import type { PortableResponse, ResponseOwner } from "./response.ts";
 
 interface Exchange {

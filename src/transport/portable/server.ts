@@ -10,11 +10,6 @@ import {
 } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { Server as TcpServer } from "node:net";
-import {
-  createServer as createTlsServer,
-  type TLSSocket,
-  type Server as TlsServer,
-} from "node:tls";
 import { type ServerOptions as SocketOptions, WebSocketServer } from "ws";
 import {
   type DriverConnection,
@@ -25,14 +20,16 @@ import {
   type SocketBehaviour,
   type Tls,
 } from "../driver.ts";
+import { parseProxyHeader } from "../proxy-header.ts";
+import { TlsHandshakes } from "../tls-handshakes.ts";
+import { Topics } from "../topics.ts";
 import { TurnEnd } from "../turn-end.ts";
 import { PortableConnection } from "./connection.ts";
-import { parseProxyHeader } from "./proxy-header.ts";
+import { encodeFrame } from "./frames.ts";
 import { PortableRequest } from "./request.ts";
 import { PortableResponse } from "./response.ts";
 import { Routes } from "./routes.ts";
 import { PortableSocket } from "./socket.ts";
-import { Topics } from "./topics.ts";
 
 /** Time for the first bytes, for the TLS handshake and for a whole head. */
 const HEAD_MS = 10_000;
@@ -47,16 +44,14 @@ type SocketListener = (this: Server, socket: Socket) => void;
 
 export class PortableServer implements DriverServer {
   readonly #http: Server;
-  readonly #tls: TlsServer | undefined;
+  readonly #tls: TlsHandshakes<PortableConnection> | undefined;
   readonly #parse: SocketListener;
   readonly #routes = new Routes();
-  readonly #topics = new Topics();
+  readonly #topics = new Topics(encodeFrame);
   readonly #turnEnd = new TurnEnd();
   readonly #connections = new Set<PortableConnection>();
   /** Connections by the stream that Node.js parses. */
   readonly #byStream = new WeakMap<object, PortableConnection>();
-  /** Connections by their addresses, during the TLS handshake. */
-  readonly #handshakes = new Map<string, PortableConnection>();
   readonly #greeting = new Set<PortableConnection>();
   readonly #responses = new Set<PortableResponse>();
   readonly #sockets = new Set<{ tick(): void; close(): void }>();
@@ -95,7 +90,11 @@ export class PortableServer implements DriverServer {
     this.#http.on("clientError", (error: NodeJS.ErrnoException, stream) =>
       this.#refuse(error, stream),
     );
-    this.#tls = tls && this.#createTls(tls);
+    const secured = (connection: PortableConnection, stream: Socket) => {
+      connection.secured(stream);
+      this.#serve(connection, stream);
+    };
+    this.#tls = tls && new TlsHandshakes(tls, { timeoutMs: HEAD_MS, alpn: ["http/1.1"], secured });
   }
 
   get(pattern: string, handler: DriverHandler): void {
@@ -203,11 +202,9 @@ export class PortableServer implements DriverServer {
   #accepted(socket: Socket): void {
     const connection = new PortableConnection(socket, this.#heads);
     this.#connections.add(connection);
-    const name = handshakeOf(socket); // the address is unknown after the close
     socket.once("close", () => {
       this.#connections.delete(connection);
       this.#greeting.delete(connection);
-      this.#handshakes.delete(name);
       connection.closed();
       this.#closed();
     });
@@ -245,34 +242,8 @@ export class PortableServer implements DriverServer {
     }
     this.#greeting.delete(connection);
     if (this.#tls === undefined) this.#serve(connection, socket);
-    else {
-      this.#handshakes.set(handshakeOf(socket), connection);
-      this.#tls.emit("connection", socket);
-    }
+    else this.#tls.begin(socket, connection);
     return true;
-  }
-
-  #createTls({ cert, key, ca, files: { passphrase } }: Tls): TlsServer {
-    const server = createTlsServer({
-      cert,
-      key,
-      ...(ca === undefined ? {} : { ca }),
-      ...(passphrase === undefined ? {} : { passphrase }),
-      requestCert: ca !== undefined,
-      rejectUnauthorized: false,
-      handshakeTimeout: HEAD_MS,
-      ALPNProtocols: ["http/1.1"],
-    });
-    server.on("tlsClientError", (_error, stream) => stream.destroy());
-    server.on("secureConnection", (stream) => {
-      const name = handshakeOf(stream);
-      const connection = this.#handshakes.get(name);
-      this.#handshakes.delete(name);
-      if (connection === undefined || hasForeignCertificate(stream)) return void stream.destroy();
-      connection.secured(stream);
-      this.#serve(connection, stream);
-    });
-    return server;
   }
 
   #serve(connection: PortableConnection, stream: Socket): void {
@@ -347,13 +318,4 @@ function isHandshake({ method, headers, httpVersion }: IncomingMessage): boolean
     headers.upgrade?.toLowerCase() === "websocket" &&
     HANDSHAKE_KEY.test(headers["sec-websocket-key"] ?? "")
   );
-}
-
-function hasForeignCertificate(stream: TLSSocket): boolean {
-  const hasCertificate = Object.keys(stream.getPeerCertificate() ?? {}).length > 0;
-  return hasCertificate && !stream.authorized;
-}
-
-function handshakeOf({ remoteAddress, remotePort, localAddress }: Socket): string {
-  return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

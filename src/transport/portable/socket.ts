@@ -5,9 +5,10 @@
 import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
 import type { DriverSocket, SocketBehaviour } from "../driver.ts";
+import { StreamWriter } from "../stream-writer.ts";
+import type { Subscriber, Topics } from "../topics.ts";
 import type { TurnEnd, TurnTask } from "../turn-end.ts";
 import { encodeFrame, encodePong, PING_FRAME } from "./frames.ts";
-import type { Subscriber, Topics } from "./topics.ts";
 
 interface SocketContext<Data> {
   readonly behaviour: SocketBehaviour<Data>;
@@ -16,8 +17,6 @@ interface SocketContext<Data> {
   readonly sockets: Set<PortableSocket<Data>>;
 }
 
-/** Maximum size of one write while the peer reads slowly. Its end shows that the peer has read. */
-const MAX_WRITE_BYTES = 64 * 1024;
 const ABNORMAL = 1006;
 /** Seconds before the time-out at which a silent peer gets a ping, at most a quarter of it. */
 const PING_MARGIN_S = 16;
@@ -30,11 +29,7 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
   readonly #ws: WebSocket;
   readonly #stream: Socket;
   readonly #context: SocketContext<Data>;
-  #queue: Buffer[] = [];
-  #queuedBytes = 0;
-  #isBlocked = false;
-  /** True while frames are collected until the end of the turn or of `cork`. */
-  #isHeld = false;
+  readonly #writer: StreamWriter;
   #isClosed = false;
   #bytesRead = 0;
   #silentS = 0;
@@ -48,6 +43,7 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
     this.#ws = ws;
     this.#stream = stream;
     this.#context = context;
+    this.#writer = new StreamWriter(stream, this);
     ws.on("message", (message: Buffer, isBinary) => this.#received(message, isBinary));
     ws.on("ping", (payload) => this.#pinged(payload));
     ws.on("close", (code) => this.#closed(code));
@@ -66,17 +62,17 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
   }
 
   getBufferedAmount(): number {
-    return this.#queuedBytes + this.#stream.writableLength;
+    return this.#writer.unwrittenBytes;
   }
 
   cork(step: () => void): void {
-    if (this.#isHeld) return step();
-    this.#isHeld = true;
+    if (this.#writer.isHeld) return step();
+    this.#writer.isHeld = true;
     try {
       step();
     } finally {
-      this.#isHeld = false;
-      this.#flush();
+      this.#writer.isHeld = false;
+      this.#writer.flush();
     }
   }
 
@@ -99,7 +95,7 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
   end(code: number, message: string): void {
     if (this.#isClosed) return;
     this.#context.topics.flush(this);
-    for (const frame of this.#queue) this.#stream.write(frame);
+    this.#writer.finish();
     this.#ws.close(code, message);
     this.#closed(code);
   }
@@ -114,17 +110,24 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
     const { behaviour } = this.#context;
     if (this.getBufferedAmount() + frames.length > behaviour.maxUnreadBytes)
       return behaviour.dropped(this);
-    if (!this.#isHeld && !this.#isBlocked) return this.#write(frames);
-    this.#queue.push(frames);
-    this.#queuedBytes += frames.length;
-    if (this.#queuedBytes > MAX_WRITE_BYTES) this.#flush();
+    this.#writer.write(frames);
   }
 
   turnEnded(): void {
-    this.#isHeld = false;
-    if (this.#isClosed || this.#queuedBytes === 0) return;
-    this.#flush();
-    if (!this.#isBlocked) this.#context.behaviour.drain(this);
+    const writer = this.#writer;
+    writer.isHeld = false;
+    if (this.#isClosed || writer.queuedBytes === 0) return;
+    writer.flush();
+    if (!writer.isBlocked) this.drained();
+  }
+
+  /** False after a close frame of the peer: `ws` has sent its own, and nothing may follow. */
+  get isWritable(): boolean {
+    return !this.#isClosed && this.#ws.readyState === this.#ws.OPEN;
+  }
+
+  drained(): void {
+    this.#context.behaviour.drain(this);
   }
 
   /** Called every second. Sends a ping to a silent peer, and closes one that stays silent. */
@@ -155,49 +158,15 @@ export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, Tur
   }
 
   #hold(): void {
-    if (this.#isHeld) return;
-    this.#isHeld = true;
+    if (this.#writer.isHeld) return;
+    this.#writer.isHeld = true;
     this.#context.turnEnd.add(this);
   }
-
-  #flush(): void {
-    while (!this.#isBlocked && this.#queue.length > 0) this.#write(this.#takePiece());
-  }
-
-  /** Takes frames of at most `MAX_WRITE_BYTES`, or one larger frame. */
-  #takePiece(): Buffer {
-    let bytes = 0;
-    let count = 0;
-    for (const frame of this.#queue) {
-      if (count > 0 && bytes + frame.length > MAX_WRITE_BYTES) break;
-      bytes += frame.length;
-      count += 1;
-    }
-    const frames = this.#queue.splice(0, count);
-    this.#queuedBytes -= bytes;
-    const [first] = frames;
-    return frames.length === 1 && first !== undefined ? first : Buffer.concat(frames, bytes);
-  }
-
-  #write(bytes: Buffer): void {
-    // After a close frame of the peer, `ws` has sent its own, and nothing may follow.
-    if (this.#ws.readyState !== this.#ws.OPEN) return;
-    this.#stream.write(bytes, this.#written);
-    this.#isBlocked = this.#stream.writableLength > 0;
-  }
-
-  readonly #written = (): void => {
-    if (!this.#isBlocked || this.#isClosed) return;
-    this.#isBlocked = this.#stream.writableLength > 0;
-    this.#flush();
-    this.#context.behaviour.drain(this);
-  };
 
   #closed(code: number): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#queue = [];
-    this.#queuedBytes = 0;
+    this.#writer.drop();
     this.#context.topics.remove(this);
     this.#context.sockets.delete(this);
     this.#context.behaviour.close(this, code);

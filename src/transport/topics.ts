@@ -2,8 +2,6 @@
 // are encoded once and written together at its end, and subscribers of the same publications share
 // one buffer. State: the subscribers, and the frames of the present iteration.
 
-import { encodeFrame } from "./frames.ts";
-
 export interface Subscriber {
   readonly topics: Set<string>;
   /** Indexes of the frames that wait for the end of the iteration. Owned by `Topics`. */
@@ -15,7 +13,11 @@ export interface Subscriber {
 const MAX_PENDING = 32;
 const MAX_BATCH_BYTES = 512 * 1024;
 
+/** Returns the bytes of a frame as the peers receive it. */
+type Encode = (data: Uint8Array | string, isBinary: boolean) => Buffer;
+
 export class Topics {
+  readonly #encode: Encode;
   readonly #subscribers = new Map<string, Set<Subscriber>>();
   readonly #frames: Buffer[] = [];
   #frameBytes = 0;
@@ -23,6 +25,10 @@ export class Topics {
   #isScheduled = false;
   #lastIndexes: readonly number[] = [];
   #lastBatch: Buffer | undefined;
+
+  constructor(encode: Encode) {
+    this.#encode = encode;
+  }
 
   subscribe(subscriber: Subscriber, topic: string): void {
     const subscribers = this.#subscribers.get(topic);
@@ -57,7 +63,7 @@ export class Topics {
     const subscribers = this.#subscribers.get(topic);
     if (subscribers === undefined) return;
     if (except !== undefined && subscribers.size === 1 && subscribers.has(except)) return;
-    const frame = encodeFrame(data, isBinary);
+    const frame = this.#encode(data, isBinary);
     const index = this.#frames.push(frame) - 1;
     this.#frameBytes += frame.length;
     for (const subscriber of subscribers) {

@@ -1,0 +1,94 @@
+// Writes the frames of one client socket to its stream. Frames are collected while the owner holds
+// them or while the peer reads slowly, and then written in pieces, so that the end of a write shows
+// that the peer has read.
+
+import type { Socket } from "node:net";
+
+interface WriterOwner {
+  /** False if nothing may be written any more. */
+  readonly isWritable: boolean;
+  /** Called when a write that had waited for the peer is complete. */
+  drained(): void;
+}
+
+/** Maximum size of one write while the peer reads slowly, and of the frames that are held. */
+const MAX_WRITE_BYTES = 64 * 1024;
+
+export class StreamWriter {
+  readonly #stream: Socket;
+  readonly #owner: WriterOwner;
+  #queue: Buffer[] = [];
+  #queuedBytes = 0;
+  /** True while a write waits for the peer. */
+  #isBlocked = false;
+  /** True while frames are collected. */
+  isHeld = false;
+
+  constructor(stream: Socket, owner: WriterOwner) {
+    this.#stream = stream;
+    this.#owner = owner;
+  }
+
+  get isBlocked(): boolean {
+    return this.#isBlocked;
+  }
+
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  /** Number of bytes that are queued or that wait for the peer. */
+  get unwrittenBytes(): number {
+    return this.#queuedBytes + this.#stream.writableLength;
+  }
+
+  write(frames: Buffer): void {
+    if (!this.isHeld && !this.#isBlocked) return this.#send(frames);
+    this.#queue.push(frames);
+    this.#queuedBytes += frames.length;
+    if (this.#queuedBytes > MAX_WRITE_BYTES) this.flush();
+  }
+
+  flush(): void {
+    while (!this.#isBlocked && this.#queue.length > 0) this.#send(this.#takePiece());
+  }
+
+  /** Passes everything to the stream, even if the peer reads slowly. */
+  finish(): void {
+    for (const frame of this.#queue) this.#stream.write(frame);
+    this.drop();
+  }
+
+  drop(): void {
+    this.#queue = [];
+    this.#queuedBytes = 0;
+  }
+
+  /** Takes frames of at most `MAX_WRITE_BYTES`, or one larger frame. */
+  #takePiece(): Buffer {
+    let bytes = 0;
+    let count = 0;
+    for (const frame of this.#queue) {
+      if (count > 0 && bytes + frame.length > MAX_WRITE_BYTES) break;
+      bytes += frame.length;
+      count += 1;
+    }
+    const frames = this.#queue.splice(0, count);
+    this.#queuedBytes -= bytes;
+    const [first] = frames;
+    return frames.length === 1 && first !== undefined ? first : Buffer.concat(frames, bytes);
+  }
+
+  #send(bytes: Buffer): void {
+    if (!this.#owner.isWritable) return;
+    this.#stream.write(bytes, this.#written);
+    this.#isBlocked = this.#stream.writableLength > 0;
+  }
+
+  readonly #written = (): void => {
+    if (!this.#isBlocked || !this.#owner.isWritable) return;
+    this.#isBlocked = this.#stream.writableLength > 0;
+    this.flush();
+    this.#owner.drained();
+  };
+}

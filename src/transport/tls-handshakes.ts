@@ -1,0 +1,58 @@
+// TLS handshakes on connections that were accepted without TLS, because a header of the PROXY
+// protocol may precede the handshake. State: the connections whose handshake is in progress.
+
+import type { Socket } from "node:net";
+import { createServer, type Server, type TLSSocket } from "node:tls";
+import type { Tls } from "./driver.ts";
+
+interface HandshakeRules<Connection> {
+  readonly timeoutMs: number;
+  /** Protocols to agree on with ALPN. An empty list means that ALPN is not answered. */
+  readonly alpn: readonly string[];
+  /** Called with the decrypted stream. The streams of failed handshakes are destroyed. */
+  secured(connection: Connection, stream: Socket): void;
+}
+
+export class TlsHandshakes<Connection> {
+  readonly #server: Server;
+  /** By addresses, because Node.js does not return the socket of a decrypted stream. */
+  readonly #pending = new Map<string, Connection>();
+
+  constructor({ cert, key, ca, files: { passphrase } }: Tls, rules: HandshakeRules<Connection>) {
+    this.#server = createServer({
+      cert,
+      key,
+      ...(ca === undefined ? {} : { ca }),
+      ...(passphrase === undefined ? {} : { passphrase }),
+      requestCert: ca !== undefined,
+      rejectUnauthorized: false,
+      handshakeTimeout: rules.timeoutMs,
+      ...(rules.alpn.length === 0 ? {} : { ALPNProtocols: [...rules.alpn] }),
+    });
+    this.#server.on("tlsClientError", (_error, stream) => stream.destroy());
+    this.#server.on("secureConnection", (stream) => {
+      const name = nameOf(stream);
+      const connection = this.#pending.get(name);
+      this.#pending.delete(name);
+      if (connection === undefined || hasForeignCertificate(stream)) stream.destroy();
+      else rules.secured(connection, stream);
+    });
+  }
+
+  begin(socket: Socket, connection: Connection): void {
+    const name = nameOf(socket); // unknown after the close
+    this.#pending.set(name, connection);
+    socket.once("close", () => this.#pending.delete(name));
+    this.#server.emit("connection", socket);
+  }
+}
+
+function hasForeignCertificate(stream: TLSSocket): boolean {
+  const hasCertificate = Object.keys(stream.getPeerCertificate() ?? {}).length > 0;
+  return hasCertificate && !stream.authorized;
+}
+
+/** Names the connection of a socket and of its decrypted stream. */
+function nameOf({ remoteAddress, remotePort, localAddress }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress}`;
+}
