@@ -26,6 +26,8 @@ interface Server {
     readonly clientPort: number;
     /** Port of `api.compatListen`. Absent if it is not set. */
     readonly apiCompatPort?: number;
+    /** Port of `protocol.wkproto.listen`. Absent if it is not set. */
+    readonly wkprotoPort?: number;
   }>;
   /** Drains and stops the node. Waits for a start in progress first. Safe to call twice. */
   close(): Promise<void>;
@@ -51,6 +53,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
       listeners.api,
       listeners.client,
       ...(listeners.compat === undefined ? [] : [listeners.compat]),
+      ...(listeners.wkproto === undefined ? [] : [listeners.wkproto]),
     ]),
   ];
   const stopping = new AbortController();
@@ -121,7 +124,9 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
       listeners.client === listeners.api
         ? apiPorts.apiPort
         : await startListener(listeners.client, "client.listen");
-    return { ...apiPorts, clientPort };
+    if (listeners.wkproto === undefined) return { ...apiPorts, clientPort };
+    const tcpPort = await startListener(listeners.wkproto, "protocol.wkproto.listen");
+    return { ...apiPorts, clientPort, wkprotoPort: tcpPort };
   }
 
   /** Closes the store and throws `failure`. An unclean stop makes the next start check all data. */

@@ -5,7 +5,7 @@ import { BrokerError } from "./broker/errors.ts";
 import { ConfigError } from "./config/errors.ts";
 import type { Config } from "./config/schema.ts";
 import { secretsOf, startSummary } from "./config/summary.ts";
-import { isLoopback, parseAddress } from "./lib/address.ts";
+import { isLoopback, listensBeyondLoopback, parseAddress } from "./lib/address.ts";
 import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
 import { createLogger, type Logger, logForm } from "./observe/logger.ts";
 import { collectLibraryOutput } from "./server/library-output.ts";
@@ -87,6 +87,11 @@ export async function startNode(config: Config, version: string, newStore = fals
       { listen: config.client.listen },
       "auth.clients is none: every client that reaches client.listen may connect as any user",
     );
+  if (admitsEveryProgram(config))
+    logger.warn(
+      { listen: config.protocol.wkproto.listen },
+      "auth.clients is none: every program that reaches protocol.wkproto.listen may connect as any user",
+    );
   const { name, library } = transport.driver;
   logger.info({ version, ...ports, transport: name, library }, "The node is ready");
   if (process.stderr.isTTY) terminal.write(startSummary(config, ports, version));
@@ -94,6 +99,11 @@ export async function startNode(config: Config, version: string, newStore = fals
 
 function admitsEveryone({ auth, client }: Config): boolean {
   return auth.clients === "none" && !isLoopback(parseAddress(client.listen)?.host ?? "");
+}
+
+function admitsEveryProgram({ auth, protocol }: Config): boolean {
+  const { listen } = protocol.wkproto;
+  return auth.clients === "none" && listensBeyondLoopback([listen]);
 }
 
 function passwordText(username: string, password: string): string {

@@ -32,35 +32,44 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
 
     /** Returns the address of a node for the client. An empty `uid` means any client. */
     async route({ uid = "" }: { readonly uid?: string }) {
-      const node = requireNode(await cluster.nodes(), uid);
-      return jsonReply(JSON.stringify(addressJson(node)));
+      const choice = requireChoice(await cluster.nodes(), uid);
+      return jsonReply(JSON.stringify(addressJson(choice)));
     },
 
     async routeBatch(uids: readonly string[]) {
       const nodes = await cluster.nodes();
-      const groups = new Map<NodeInfo, string[]>();
+      const groups = new Map<string, { readonly uids: string[] } & NodeChoice>();
       for (const uid of uids) {
-        const node = requireNode(nodes, uid);
-        const group = groups.get(node);
-        if (group === undefined) groups.set(node, [uid]);
-        else group.push(uid);
+        const { node, tcpNode } = requireChoice(nodes, uid);
+        const key = `${node.nodeId} ${tcpNode.nodeId}`;
+        const group = groups.get(key);
+        if (group === undefined) groups.set(key, { uids: [uid], node, tcpNode });
+        else group.uids.push(uid);
       }
-      const body = [...groups].map(([node, group]) => ({
-        uids: group,
-        ...addressJson(node),
+      const body = [...groups.values()].map(({ uids, ...choice }) => ({
+        uids,
+        ...addressJson(choice),
       }));
       return jsonReply(JSON.stringify(body));
     },
   };
 }
 
-function requireNode(nodes: readonly NodeInfo[], uid: string): NodeInfo {
+/** Nodes for one user. They are the same if every node has both addresses. */
+interface NodeChoice {
+  readonly node: NodeInfo;
+  /** Node to which the user's clients should connect over TCP without WebSocket. */
+  readonly tcpNode: NodeInfo;
+}
+
+function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
   const node = chooseNode(nodes, uid);
-  if (node === undefined)
+  const tcpNode = chooseNode(nodes, uid, "tcpAddress");
+  if (node === undefined || tcpNode === undefined)
     throw new BrokerError("unavailable", {
       message: "No node accepts sessions at the moment; retry later",
     });
-  return node;
+  return { node, tcpNode };
 }
 
 /** Differences up to these values are ignored: the figures may be one heartbeat interval old. */
@@ -68,10 +77,14 @@ const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
 const SESSIONS_SLACK = 16;
 
-/** Chooses the node for a client. Prefers nodes with an address. */
-export function chooseNode(nodes: readonly NodeInfo[], uid: string): NodeInfo | undefined {
+/** Chooses the node for a client. Prefers nodes that have an address of this kind. */
+export function chooseNode(
+  nodes: readonly NodeInfo[],
+  uid: string,
+  address: "clientAddress" | "tcpAddress" = "clientAddress",
+): NodeInfo | undefined {
   const accepting = nodes.filter((node) => !node.isDraining);
-  const reachable = accepting.filter((node) => node.clientAddress !== "");
+  const reachable = accepting.filter((node) => node[address] !== "");
   const candidates = leastLoaded(reachable.length > 0 ? reachable : accepting);
   return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
@@ -91,6 +104,7 @@ function nodeJson(node: NodeInfo, nowMs: number) {
   return {
     id: node.nodeId,
     address: node.clientAddress,
+    tcp_address: node.tcpAddress,
     version: node.version,
     uptime: Math.max(0, Math.floor((nowMs - node.startedAtMs) / 1000)),
     sessions: node.sessions,
@@ -99,12 +113,12 @@ function nodeJson(node: NodeInfo, nowMs: number) {
   };
 }
 
-/** Returns an address as JSON. One without a scheme means `ws://host:port`. */
-function addressJson({ clientAddress: address }: NodeInfo) {
+/** Returns the addresses as JSON. One without a scheme means `ws://host:port`. */
+function addressJson({ node: { clientAddress: address }, tcpNode }: NodeChoice) {
   const isSecure = address.startsWith("wss://");
   const hasScheme = address === "" || address.startsWith("ws://");
   return {
-    tcp_addr: "", // no node accepts clients on plain TCP
+    tcp_addr: tcpNode.tcpAddress,
     ws_addr: isSecure ? "" : hasScheme ? address : `ws://${address}`,
     wss_addr: isSecure ? address : "",
   };

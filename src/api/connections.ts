@@ -20,6 +20,7 @@ export interface LocalConnection {
   readonly session: SessionRecord;
   readonly sinceMs: number;
   readonly address: string;
+  readonly listener: string;
   readonly format: string;
   readonly version: number;
   pendingBytes(): number;
@@ -209,6 +210,7 @@ function connectionJson(connection: LocalConnection, nowMs: number) {
     conn_id: connectionNumber(session.sessionId),
     uid: session.uid,
     ip: connection.address,
+    listener: connection.listener,
     uptime: Math.max(0, Math.floor((nowMs - connection.sinceMs) / 1000)),
     pending_bytes: connection.pendingBytes(),
     device: DEVICES[session.flag],

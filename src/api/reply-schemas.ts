@@ -182,6 +182,7 @@ const CONNECTION_EXAMPLE = {
   conn_id: 4_142_501_573_165_057,
   uid: "alice",
   ip: "192.0.2.7",
+  listener: "client",
   uptime: 61,
   pending_bytes: 0,
   device: "web",
@@ -199,6 +200,7 @@ export const connzBody = Type.Object(
         conn_id: count("Session id as a number, for /conn/kick"),
         uid,
         ip: text("Address of the client"),
+        listener: text("Listener that accepted the client: client or wkproto"),
         uptime: count("Seconds since the login"),
         pending_bytes: count("Number of bytes that the client has not read yet"),
         device: text("Type of the device as text: app, web or desktop"),
@@ -258,6 +260,7 @@ export const varzBody = Type.Object(
     out_msgs: count("Number of pushes to sessions since the start"),
     mem: count("Resident memory in bytes"),
     ws_addr: text("Address at which clients reach the node, or empty"),
+    tcp_addr: text("Address at which clients reach the node by WKProto over TCP, or empty"),
   },
   {
     title: "Varz",
@@ -270,6 +273,7 @@ export const varzBody = Type.Object(
         ...{ uptime: 61, connections: 2, sessions: 2, out_msgs: 12 },
         mem: 80_000_000,
         ws_addr: "chat1.example.com:5200",
+        tcp_addr: "chat1.example.com:5100",
       },
     ],
   },
@@ -521,6 +525,7 @@ export const migrationBody = Type.Object(
 const NODE_EXAMPLE = {
   id: "n1",
   address: "chat1.example.com:5200",
+  tcp_address: "chat1.example.com:5100",
   version: "0.1.0",
   uptime: 61,
   sessions: 2,
@@ -533,6 +538,7 @@ export const nodesBody = Type.Array(
     {
       id: text("Node id"),
       address: text("Address at which clients reach the node; empty if none is configured"),
+      tcp_address: text("The same for WKProto over TCP"),
       version: text("Version of the product"),
       uptime: count("Seconds since the start"),
       sessions: count("Number of sessions"),
@@ -554,14 +560,14 @@ export const nodesBody = Type.Array(
 
 const addresses = {
   tcp_addr: Type.String({
-    description: "Always empty, because no node accepts clients on plain TCP",
+    description: "Address (host:port) for WKProto over TCP, or empty",
   }),
   ws_addr: Type.String({ description: "Address with ws://, or empty" }),
   wss_addr: Type.String({ description: "Address with wss://, or empty" }),
 };
 
 const ADDRESS_EXAMPLE = {
-  tcp_addr: "",
+  tcp_addr: "chat1.example.com:5100",
   ws_addr: "ws://chat1.example.com:5200",
   wss_addr: "",
 };

@@ -29,6 +29,8 @@ interface Vitals {
   readonly startedAtMs: number;
   /** Address at which clients reach the node, empty if none is configured. */
   readonly clientAddress: string;
+  /** The same for clients that connect over TCP without WebSocket. */
+  readonly tcpAddress: string;
   readonly connections: number;
   readonly sessions: number;
   readonly deliveries: number;
@@ -83,6 +85,7 @@ export function createSystemCalls(ports: SystemPorts) {
         out_msgs: vitals.deliveries,
         mem: process.memoryUsage.rss(),
         ws_addr: vitals.clientAddress,
+        tcp_addr: vitals.tcpAddress,
       };
       return jsonReply(JSON.stringify(body));
     },

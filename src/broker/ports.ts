@@ -880,6 +880,8 @@ export interface NodeInfo {
   readonly nodeId: string;
   /** Address that is sent to clients, "" if none is configured. */
   readonly clientAddress: string;
+  /** Address for clients that connect over TCP without WebSocket, "" if none is configured. */
+  readonly tcpAddress: string;
   readonly version: string;
   readonly startedAtMs: number;
   readonly sessions: number;

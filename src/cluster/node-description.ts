@@ -5,6 +5,7 @@ import type { NodeInfo } from "../broker/ports.ts";
 export interface NodeDetails {
   readonly nodeId: string;
   readonly clientAddress: string;
+  readonly tcpAddress: string;
   readonly version: string;
   readonly startedAtMs: number;
   readonly isDraining: () => boolean;
@@ -20,6 +21,7 @@ export function createNodeDescription(details: NodeDetails): () => NodeInfo {
   return () => ({
     nodeId: details.nodeId,
     clientAddress: details.clientAddress,
+    tcpAddress: details.tcpAddress,
     version: details.version,
     startedAtMs: details.startedAtMs,
     sessions: details.sessions(),

@@ -25,7 +25,7 @@ export class SingleNode implements Cluster {
     this.nodeId = nodeId;
     this.incarnation = `${nodeId}:alone`;
     this.#describe = createNodeDescription({
-      ...{ clientAddress: "", version: "", startedAtMs: Date.now() },
+      ...{ clientAddress: "", tcpAddress: "", version: "", startedAtMs: Date.now() },
       ...{ isDraining: () => false, sessions: () => 0, ...details, nodeId },
     });
   }

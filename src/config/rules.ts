@@ -24,9 +24,11 @@ export function inconsistencies(config: Config): readonly string[] {
     ...address("api.listen", config.api.listen),
     ...(config.api.compatListen === "" ? [] : address("api.compatListen", config.api.compatListen)),
     ...address("client.listen", config.client.listen),
+    ...wkprotoListener(config),
     ...compatListener(config),
     ...tlsPair("api", config.api.tls),
     ...tlsPair("client", config.client.tls),
+    ...tlsPair("protocol.wkproto", config.protocol.wkproto.tls),
     ...sharedListener(config),
     ...unprotected(config),
     ...openClients(config),
@@ -37,6 +39,7 @@ export function inconsistencies(config: Config): readonly string[] {
     ...origins(config.client.allowedOrigins, config.auth.clients),
     ...proxies("api.trustedProxies", config.api.trustedProxies),
     ...proxies("client.trustedProxies", config.client.trustedProxies),
+    ...proxies("protocol.wkproto.trustedProxies", config.protocol.wkproto.trustedProxies),
   ];
 }
 
@@ -74,6 +77,29 @@ function compatListener({ api, client }: Config): readonly string[] {
     if (other === undefined || !sameAddress(compat, other)) return [];
     return [`api.compatListen must be another address than ${name}.listen.`];
   });
+}
+
+function wkprotoListener({ api, client, auth, protocol }: Config): readonly string[] {
+  const { listen, allowUnauthenticated } = protocol.wkproto;
+  const name = "protocol.wkproto.listen";
+  if (listen === "") return [];
+  const own = parseAddress(listen);
+  if (own === undefined) return address(name, listen);
+  const others = {
+    "api.listen": api.listen,
+    "api.compatListen": api.compatListen,
+    "client.listen": client.listen,
+  };
+  const problems = Object.entries(others).flatMap(([key, text]) => {
+    const other = parseAddress(text);
+    if (other === undefined || !sameAddress(own, other)) return [];
+    return [`${name} must be another address than ${key}.`];
+  });
+  if (auth.clients === "none" && !isLoopback(own.host) && !allowUnauthenticated)
+    problems.push(
+      `auth.clients is none, so any program that reaches ${name} could connect as any user, and no Origin protects that port. Set auth.clients to token, set ${name} (JINDOU_PROTOCOL_WKPROTO_LISTEN) to 127.0.0.1:5100, or set protocol.wkproto.allowUnauthenticated to true.`,
+    );
+  return [...address(name, listen), ...problems];
 }
 
 function sharedListener({ api, client }: Config): readonly string[] {

@@ -10,7 +10,7 @@ import {
   streamsOptions,
 } from "../broker/options.ts";
 import { clusterOptions } from "../cluster/options.ts";
-import { apiProperties, protocolOptions } from "../compat/wukongim/options.ts";
+import { apiProperties, clusterProperties, protocolOptions } from "../compat/wukongim/options.ts";
 import { clientOptions, presenceOptions } from "../gateway/options.ts";
 import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
@@ -89,7 +89,10 @@ const configSchema = Type.Object(
     commands: commandsOptions,
     store: storeOptions,
     redis: redisOptions,
-    cluster: clusterOptions,
+    cluster: Type.Object(
+      { ...clusterOptions.properties, ...clusterProperties },
+      { additionalProperties: false },
+    ),
     migrate: migrateOptions,
     log: logOptions,
     node: nodeOptions,

@@ -12,6 +12,7 @@ import { CONFIG_KEYS, type Config, plainSchema } from "./schema.ts";
 interface Ports {
   readonly apiPort: number;
   readonly clientPort: number;
+  readonly wkprotoPort?: number;
 }
 
 export function startSummary(config: Config, ports: Ports, version: string): string {
@@ -21,10 +22,18 @@ export function startSummary(config: Config, ports: Ports, version: string): str
     `Jindou ${version} is ready  (process ${process.pid})`,
     `  API      ${apiUrl}  (${apiAccess(config)})`,
     `  clients  ${url("ws", client, ports.clientPort)}  (${clientAccess(config)})`,
+    ...wkprotoLines(config, ports),
     `  metrics  ${apiUrl}/metrics`,
     `  data     ${dataPlace(config)}`,
     "",
   ].join("\n");
+}
+
+function wkprotoLines({ protocol }: Config, { wkprotoPort: port }: Ports): readonly string[] {
+  if (port === undefined) return [];
+  const host = parseAddress(protocol.wkproto.listen)?.host ?? "";
+  const security = protocol.wkproto.tls.certFile === "" ? "" : ", TLS";
+  return [`  WKProto  ${formatAddress({ host, port })}  (TCP${security})`];
 }
 
 function url(

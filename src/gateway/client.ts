@@ -108,7 +108,7 @@ export class Client implements ConnectionHandler {
     this.#rate = new ConnectionRate(context.rates.limits, now);
     context.loginDeadlines.add(this, now());
     context.clients.add(this);
-    this.#metrics().connectionOpened();
+    this.#metrics().connectionOpened(connection.listener);
   }
 
   received(data: Uint8Array, isText: boolean): void {
@@ -232,7 +232,7 @@ export class Client implements ConnectionHandler {
     this.#status = "closed";
     this.#context.loginDeadlines.delete(this);
     this.#context.clients.delete(this);
-    this.#metrics().connectionClosed();
+    this.#metrics().connectionClosed(this.#connection.listener);
     const cause = this.#session?.ended;
     if (this.#session !== undefined) {
       const wasSlow = code === CLOSE_REASONS.slow_reader.code;

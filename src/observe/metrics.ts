@@ -12,8 +12,8 @@ type Families = {
 };
 
 export interface GatewayMetrics {
-  connectionOpened(): void;
-  connectionClosed(): void;
+  connectionOpened(listener: string): void;
+  connectionClosed(listener: string): void;
   sessionOpened(flag: number): void;
   sessionClosed(flag: number): void;
   ended(reason: string): void;
@@ -100,12 +100,14 @@ function createFamilies(): Families {
   return Object.fromEntries(entries) as Families;
 }
 
+/** Listener of WebSockets, which every node has. */
+const CLIENT_LISTENER = "client";
 const DEVICES = ["app", "web", "desktop"];
 const channelName = (type: number) => (type === 1 ? "person" : "group");
 
 function gatewayMetrics(families: Families): GatewayMetrics {
-  const connections = families.connections.of();
-  const opened = families.connectionsOpened.of();
+  families.connections.of(CLIENT_LISTENER);
+  families.connectionsOpened.of(CLIENT_LISTENER);
   const sessions = DEVICES.map((name) => families.sessions.of(name));
   const frames = families.framesReceived.of();
   const bytes = families.bytesReceived.of();
@@ -116,11 +118,11 @@ function gatewayMetrics(families: Families): GatewayMetrics {
   const eventDeliveries = families.eventDeliveries.of();
   const works = new Map<string, Cell>(); // by operation
   return {
-    connectionOpened() {
-      connections.add();
-      opened.add();
+    connectionOpened(listener) {
+      families.connections.of(listener).add();
+      families.connectionsOpened.of(listener).add();
     },
-    connectionClosed: () => connections.add(-1),
+    connectionClosed: (listener) => families.connections.of(listener).add(-1),
     sessionOpened: (flag) => sessions[flag]?.add(),
     sessionClosed: (flag) => sessions[flag]?.add(-1),
     ended: (reason) => families.connectionsEnded.of(reason).add(),

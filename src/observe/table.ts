@@ -58,7 +58,7 @@ export const METRICS = {
 
   sockets: gauge(
     "sockets",
-    "Open sockets of both listeners: HTTP, client sockets, and connections that have not sent a request yet",
+    "Open sockets of all listeners: HTTP, client sockets, and connections that have not sent a request yet",
   ),
   socketsMax: gauge(
     "sockets_max",
@@ -83,10 +83,15 @@ export const METRICS = {
     "Memory used by partially received request bodies, and on the portable transport by partially received heads, in bytes",
   ),
 
-  connections: gauge("connections", "Open client sockets"),
+  connections: gauge(
+    "connections",
+    "Open client sockets, by listener (client: WebSocket; wkproto: WKProto over TCP)",
+    ["listener"],
+  ),
   connectionsOpened: counter(
     "connections_opened_total",
-    "Client sockets accepted since this node started",
+    "Client sockets accepted since this node started, by listener",
+    ["listener"],
   ),
   sessions: gauge("sessions", "Authenticated sessions, by type of device", ["device_flag"]),
   connectionsEnded: counter(

@@ -52,7 +52,7 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/** Creates the delivery. `topics.publisher` is set later: the listener needs these parts. */
+/** Creates the delivery. `topics.publisher` is set later: the listeners need these parts. */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
@@ -254,6 +254,7 @@ function localFacts(
                   session: entered.session,
                   sinceMs: Math.floor(entered.since / US_PER_MS),
                   address: connection.remoteAddress,
+                  listener: connection.listener,
                   format: codec.format,
                   version: codec.version,
                   pendingBytes: () => connection.bufferedBytes(),

@@ -93,6 +93,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
       ...local.vitals(),
       ...{ nodeId: cluster.nodeId, version: node.version },
       clientAddress: config.cluster.clientAddress,
+      tcpAddress: config.cluster.wkprotoAddress,
       startedAtMs: node.startedAtMs,
       sessions: directory.size,
     }),

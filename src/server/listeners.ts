@@ -1,6 +1,8 @@
-// Creates the listeners of a node: one for backends and one for clients, or a single one for both.
-// Keeps no state.
+// Creates the listeners of a node: one for backends and one for clients, or a single one for both,
+// and one for clients that speak WKProto over TCP. Keeps no state.
 
+import { PacketFramer } from "../compat/wukongim/wkproto/framer.ts";
+import { WKPROTO } from "../compat/wukongim/wkproto/wkproto.ts";
 import type { Config } from "../config/schema.ts";
 import type { Gateway } from "../gateway/endpoint.ts";
 import { type Address, parseAddress, sameAddress } from "../lib/address.ts";
@@ -10,9 +12,9 @@ import { DescriptorReserve, socketCapacity } from "../transport/descriptors.ts";
 import type { HeadProblem, TlsFiles } from "../transport/driver.ts";
 import { loadPortable } from "../transport/drivers.ts";
 import { BodyBudget } from "../transport/http-body.ts";
-import { createListener } from "../transport/listener.ts";
+import { createListener, createTcpListener } from "../transport/listener.ts";
 import { SocketLimits } from "../transport/socket-limits.ts";
-import type { HttpEndpoint, Listener, TopicPublisher } from "../transport/types.ts";
+import type { HttpEndpoint, Listener, ListenerSpec, TopicPublisher } from "../transport/types.ts";
 import { errorLog, type Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
@@ -24,6 +26,8 @@ interface Listeners {
   readonly api: Listener;
   readonly compat: Listener | undefined;
   readonly client: Listener;
+  /** Listener of WKProto over TCP, `undefined` if none is configured. */
+  readonly wkproto: Listener | undefined;
   /** Publishes to the client sockets of all listeners. */
   readonly publisher: TopicPublisher;
 }
@@ -62,10 +66,11 @@ export async function createListeners(
           driver: await loadPortable(config.transport.maxHeadBytes),
         });
   const publisher = new ClientSockets(sockets, shared);
+  const wkproto = createWkprotoListener(config, shared, publisher);
   const clientAddress = addressOf(config.client.listen);
   if (sameAddress(addressOf(config.api.listen), clientAddress)) {
     const both = createListener(api, publisher);
-    return { api: both, compat, client: both, publisher };
+    return { api: both, compat, client: both, wkproto, publisher };
   }
   return {
     api: createListener(api),
@@ -81,8 +86,29 @@ export async function createListeners(
       },
       publisher,
     ),
+    wkproto,
     publisher,
   };
+}
+
+function createWkprotoListener(
+  { client, protocol }: Config,
+  shared: Pick<ListenerSpec, "limits" | "onError">,
+  clients: ClientSockets,
+): Listener | undefined {
+  const { listen, tls, trustedProxies, idleTimeoutS } = protocol.wkproto;
+  if (listen === "") return undefined;
+  const spec = {
+    ...shared,
+    ...addressOf(listen),
+    name: WKPROTO,
+    tls: tlsFiles(tls),
+    trustedProxies,
+    idleTimeoutS,
+    spareSockets: SPARE_SOCKETS,
+    createFramer: () => new PacketFramer(client.maxFrameBytes),
+  };
+  return createTcpListener(spec, clients);
 }
 
 function createLimits({ config, logger, metrics }: Node): SocketLimits {
@@ -136,6 +162,7 @@ const VARIABLES = {
   "api.listen": "JINDOU_API_LISTEN",
   "api.compatListen": "JINDOU_API_COMPAT_LISTEN",
   "client.listen": "JINDOU_CLIENT_LISTEN",
+  "protocol.wkproto.listen": "JINDOU_PROTOCOL_WKPROTO_LISTEN",
 } as const;
 
 /** Starts the listener and returns its port. Throws StartError, which names the setting. */

@@ -78,6 +78,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     about: {
       nodeId,
       clientAddress: config.cluster.clientAddress,
+      tcpAddress: config.cluster.wkprotoAddress,
       version: deps.version,
       startedAtMs,
       isDraining: () => node.status === "draining",

@@ -13,10 +13,11 @@ import { reasonOf } from "./start-error.ts";
 const STORE_PATH = "store.path (JINDOU_STORE_PATH)";
 
 export async function fileProblems(config: Config): Promise<readonly string[]> {
-  const { redis, store } = config;
+  const { redis, store, protocol } = config;
   const problems = await Promise.all([
-    tlsProblem("api", config.api.tls),
-    tlsProblem("client", config.client.tls),
+    tlsProblem("api.tls (JINDOU_API_TLS_…)", config.api.tls),
+    tlsProblem("client.tls (JINDOU_CLIENT_TLS_…)", config.client.tls),
+    tlsProblem("protocol.wkproto.tls (JINDOU_PROTOCOL_WKPROTO_TLS_…)", protocol.wkproto.tls),
     redis.caFile === ""
       ? undefined
       : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () => readFile(redis.caFile)),
@@ -55,11 +56,12 @@ export async function checkMachine(config: Config): Promise<MachineReport> {
       ? undefined
       : await problemOf("migrate.from (JINDOU_MIGRATE_FROM)", () => readdir(from));
   if (folderProblem !== undefined) warnings.push(folderProblem);
-  const { api, client } = config;
+  const { api, client, protocol } = config;
   for (const [name, listen] of [
     ["api.listen (JINDOU_API_LISTEN)", api.listen],
     ["api.compatListen (JINDOU_API_COMPAT_LISTEN)", api.compatListen],
     ["client.listen (JINDOU_CLIENT_LISTEN)", client.listen],
+    ["protocol.wkproto.listen (JINDOU_PROTOCOL_WKPROTO_LISTEN)", protocol.wkproto.listen],
   ] as const) {
     const address = parseAddress(listen);
     if (address === undefined) continue; // not set; the configuration was validated
@@ -72,11 +74,10 @@ export async function checkMachine(config: Config): Promise<MachineReport> {
 }
 
 async function tlsProblem(
-  section: "api" | "client",
+  name: string,
   { certFile, keyFile, caFile, passphrase }: Config["api"]["tls"],
 ): Promise<string | undefined> {
   if (certFile === "") return undefined;
-  const name = `${section}.tls (JINDOU_${section.toUpperCase()}_TLS_…)`;
   return problemOf(name, () =>
     readTls({
       certFile,

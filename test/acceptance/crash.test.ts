@@ -9,6 +9,7 @@ import { group, range, wire, worldOf } from "../behaviour/world.ts";
 import { BUSY_STORE, type Settings, spawnBroker, tempFolder } from "../support/broker.ts";
 import { Random } from "../support/random.ts";
 import { volume } from "../support/volume.ts";
+import { TCP_LISTENER } from "../support/wkproto-client.ts";
 import { CrashWorld } from "./crash-world.ts";
 
 const ROUNDS = volume(20, "JINDOU_TEST_ROUNDS");
@@ -62,7 +63,7 @@ t.test("a killed broker loses or duplicates no message in any wire format", asyn
   const acknowledged = new Map<string, number>();
   let interrupted = 0;
   for (let round = 1; round <= FORMAT_KILLS + 1; round++) {
-    const broker = await spawnBroker(t, {}, data);
+    const broker = await spawnBroker(t, TCP_LISTENER, data);
     const world = worldOf(broker);
     if (round === 1)
       await world.ok("/channel", {

@@ -41,7 +41,7 @@ t.test(
     );
     t.comment(`${CLIENTS} clients connected within ${since(startMs)} ms`);
     t.equal(clients.filter(({ status }) => status === "connected").length, CLIENTS);
-    t.equal(await metric(broker, "jindou_connections"), CLIENTS);
+    t.equal(await metric(broker, 'jindou_connections{listener="client"}'), CLIENTS);
     for (const reason of ["max", "address", "descriptors"])
       t.equal(await metric(broker, `jindou_sockets_refused_total{reason="${reason}"}`), 0, reason);
   },

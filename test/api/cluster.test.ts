@@ -26,11 +26,11 @@ t.test(
     t.equal(status, 200);
     t.same(json, [
       {
-        ...{ id: "a", address: "a:5200", version: "1.2.3", uptime: 61 },
+        ...{ id: "a", address: "a:5200", tcp_address: "", version: "1.2.3", uptime: 61 },
         ...{ sessions: 3, load: 0.25, draining: 0 },
       },
       {
-        ...{ id: "b", address: "", version: "1.2.3", uptime: 0 },
+        ...{ id: "b", address: "", tcp_address: "", version: "1.2.3", uptime: 0 },
         ...{ sessions: 0, load: 0, draining: 1 },
       },
     ]);
@@ -53,10 +53,22 @@ t.test(
       t.equal(status, 200);
       t.same(json, { ...noAddresses, ...expected });
     }
+    api.nodes = [nodeOf("a", { clientAddress: "", tcpAddress: "chat.example:5100" })];
+    const { json } = await inject(api, "GET /route?uid=u");
+    t.same(json, { ...noAddresses, tcp_addr: "chat.example:5100" });
     t.equal((await inject(api, "GET /route")).status, 200, "uid is optional");
     t.equal((await inject(api, "GET /route?uid=a%40b")).status, 400);
   },
 );
+
+t.test("GET /route chooses the node of each address among the nodes that have one", async (t) => {
+  const api = await startApi();
+  api.nodes = [nodeOf("a"), nodeOf("b", { clientAddress: "", tcpAddress: "b:5100" })];
+  const { json } = await inject(api, "GET /route?uid=u");
+  t.same(json, { tcp_addr: "b:5100", ws_addr: "ws://a:5200", wss_addr: "" });
+  const batch = await inject(api, "POST /route/batch", { body: ["u", "v"] });
+  t.same(batch.json, [{ uids: ["u", "v"], ...json }]);
+});
 
 t.test("POST /route/batch groups the uids by the node to which they should connect", async (t) => {
   const api = await startApi();

@@ -21,7 +21,7 @@ function connection(sessionId: string, uid: string, ageMs: number): LocalConnect
   return {
     session: { ...SESSION, sessionId, uid },
     sinceMs: IDLE_NODE.startedAtMs + 61_000 - ageMs,
-    ...{ address: "192.0.2.7", format: "native", version: 1 },
+    ...{ address: "192.0.2.7", listener: "client", format: "native", version: 1 },
     pendingBytes: () => 5,
   };
 }
@@ -92,6 +92,7 @@ t.test("GET /connz returns a page of sessions in the requested order", async (t)
   t.same(json.connections, [
     {
       ...{ id: "n1-9", conn_id: 4_142_501_573_165_065, uid: "bob", ip: "192.0.2.7", uptime: 9 },
+      listener: "client",
       ...{ pending_bytes: 5, device: "web", device_flag: 1, device_level: 1 },
       ...{ device_id: "browser", format: "native", version: 1, node_id: "n1" },
     },

@@ -100,6 +100,7 @@ export const IDLE: Conversation = {
 export const IDLE_NODE: NodeInfo = {
   nodeId: "n1",
   clientAddress: "chat.example:5200",
+  tcpAddress: "",
   version: "1.2.3",
   startedAtMs: 1_000_000,
   sessions: 0,
@@ -288,6 +289,7 @@ function useCases(state: StubState): UseCases {
     },
     vitals: () => ({
       ...{ nodeId: "n1", version: "1.2.3", clientAddress: "chat:5200" },
+      tcpAddress: "chat:5100",
       ...{ connections: 3, sessions: 2, deliveries: 7 },
       startedAtMs: IDLE_NODE.startedAtMs,
     }),

@@ -3,11 +3,11 @@
 
 import { openJsonRpc } from "../support/jsonrpc-client.ts";
 import { t } from "../support/suite.ts";
-import { openWkproto } from "../support/wkproto-client.ts";
+import { openWkproto, WKPROTO_LISTENER, wkprotoPortOf } from "../support/wkproto-client.ts";
 import { codeOf, endingOf, group, person, startWorld, type World, wire } from "./world.ts";
 
 const DIALECT = { JINDOU_API_DIALECT: "wukongim" };
-const world = await startWorld(t, DIALECT);
+const world = await startWorld(t, { ...DIALECT, ...WKPROTO_LISTENER });
 const CLOSE = "banned 4207";
 
 /** Changes the record of the user's personal channel, which replaces all flags. */
@@ -50,7 +50,7 @@ t.test(
     const alice = world.name("alice");
     const port = world.clientPort;
     await world.register(alice, { flag: 1 });
-    const wkproto = await openWkproto(t, { port, uid: alice });
+    const wkproto = await openWkproto(t, { port: wkprotoPortOf(world), uid: alice });
     t.equal((await wkproto.connect()).reasonCode, 1);
     const rpc = await openJsonRpc(t, { port });
     const login = { uid: alice, token: `token-${alice}`, deviceFlag: 1, deviceId: "other" };
@@ -59,7 +59,7 @@ t.test(
     t.equal((await wkproto.next("DISCONNECT")).reasonCode, 19);
     t.equal((await rpc.next("disconnect")).reasonCode, 19);
     t.equal((await rpc.closed).code, 4207);
-    const refused = await openWkproto(t, { port, uid: alice });
+    const refused = await openWkproto(t, { port: wkprotoPortOf(world), uid: alice });
     t.equal((await refused.connect()).reasonCode, 19);
     const again = await openJsonRpc(t, { port });
     const { error } = await again.exchange("1", { method: "connect", params: login, id: "1" });

@@ -12,6 +12,7 @@ import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
 import { nativeWire } from "../support/wire.ts";
+import { TCP_LISTENER } from "../support/wkproto-client.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
 import {
@@ -192,6 +193,7 @@ t.test(
 );
 
 const limited = await startWorld(t, {
+  ...TCP_LISTENER,
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
   JINDOU_CLIENT_FRAME_BURST: "300",
   JINDOU_CLIENT_USER_RATE_FACTOR: "2",

@@ -51,5 +51,5 @@ t.test("every behaviour test runs on one node and on three nodes", async (t) => 
   const files = readdirSync(FOLDER)
     .filter((name) => name.endsWith(".test.ts"))
     .map((name) => name.slice(0, -".test.ts".length));
-  t.same(files.sort(), [...listed, ...runners, "coverage", "portable"].sort());
+  t.same(files.sort(), [...listed, ...runners, "coverage", "portable", "wkproto-tcp"].sort());
 });

@@ -4,7 +4,8 @@
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";
-import type { FormatClient } from "./formats/format.ts";
+import { TCP_LISTENER } from "../support/wkproto-client.ts";
+import { closeCode, type FormatClient } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
 import {
@@ -31,7 +32,7 @@ const EMPTY_TEXT_BYTES = JSON.stringify({ type: 1, content: "" }).length;
 const SENDS = 50;
 const EACH = 20;
 
-const world = await startWorld(t);
+const world = await startWorld(t, TCP_LISTENER);
 
 /** Calls a list endpoint of the channel. */
 const list = (call: string, channel: ChannelRef, uid: string) =>
@@ -154,13 +155,18 @@ for (const format of FORMATS) {
       t.match(await phone.nextMessage(), { fromUid: ben, text: "to both" });
 
       const replacing = await join(t, ann, { deviceId: "phone" });
-      t.match(await phone.closed, { code: 4202 }, "the device's old session is replaced");
+      const replaced = { code: closeCode(format, 4202) };
+      t.match(await phone.closed, replaced, "the device's old session is replaced");
       await world.send(ben, person(ann), "to the new one");
       t.match(await replacing.nextMessage(), { text: "to the new one" });
 
       await world.ok("/user/device_quit", { uid: ann, device_flag: 0 });
       for (const device of [replacing, tablet])
-        t.match(await device.closed, { code: 4204 }, "every device is logged out");
+        t.match(
+          await device.closed,
+          { code: closeCode(format, 4204) },
+          "every device is logged out",
+        );
       const refusal = await refusalOf(join(t, ann, { token: `token-${ann}` }));
       t.equal(refusal.reason, AUTH_FAILED, "the device's token is revoked");
     },

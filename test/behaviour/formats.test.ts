@@ -4,6 +4,8 @@
 import { DRIVER } from "../support/driver.ts";
 import { matchObject } from "../support/match-object.ts";
 import { t } from "../support/suite.ts";
+import { TCP_LISTENER } from "../support/wkproto-client.ts";
+import { closeCode } from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
 import { joinFormat, refusalOf } from "./formats/join.ts";
 import { eventually, person, seqs, startWorld, untilReceived, wire } from "./world.ts";
@@ -12,7 +14,7 @@ const AUTH_FAILED = 2;
 const NOT_SUBSCRIBER = 3;
 const IDLE_S = 8;
 
-const world = await startWorld(t);
+const world = await startWorld(t, TCP_LISTENER);
 
 const START = "___TextMessageStart";
 const CONTENT = "___TextMessageContent";
@@ -26,7 +28,7 @@ for (const format of FORMATS) {
     await world.register(uid);
     const refusal = await refusalOf(joinFormat(t, world, format, uid, { token: "wrong" }));
     t.equal(refusal.reason, AUTH_FAILED, "the reason is a failed authentication");
-    t.equal(refusal.closed, 4201, "the close code forbids a reconnect");
+    t.equal(refusal.closed, closeCode(format, 4201), "the close code forbids a reconnect");
     t.match(await world.status(uid), { online: 0 });
   });
 
@@ -129,7 +131,7 @@ for (const format of FORMATS) {
       ...main,
       deviceId: "new",
     });
-    t.match(await older.closed, { code: 4200 }, "the socket is closed");
+    t.match(await older.closed, { code: closeCode(format, 4200) }, "the socket is closed");
     t.ok(older.isKicked(), "the client gets the reason before the close");
     older.sendWithoutReply(person(ben), "after");
     await newer.ping();
@@ -159,6 +161,7 @@ if (DRIVER === "embedded")
     async (t) => {
       const short = await startWorld(t, {
         JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
+        ...TCP_LISTENER,
       });
       const clients = await Promise.all(
         FORMATS.map((format) => joinFormat(t, short, format, short.name("ann"))),

@@ -5,9 +5,11 @@ import { t } from "../support/suite.ts";
 import { eventually, startWorld } from "./world.ts";
 
 const CLIENT_ADDRESS = "wss://chat.example:5200";
+const WKPROTO_ADDRESS = "chat.example:5100";
 
 const world = await startWorld(t, {
   JINDOU_CLUSTER_CLIENT_ADDRESS: CLIENT_ADDRESS,
+  JINDOU_CLUSTER_WKPROTO_ADDRESS: WKPROTO_ADDRESS,
 });
 
 interface Node {
@@ -35,7 +37,12 @@ t.test(
     t.ok(all.length >= 1);
     t.equal(new Set(all.map((node) => node.id)).size, all.length);
     for (const node of all) {
-      t.match(node, { address: CLIENT_ADDRESS, version: "test", draining: 0 });
+      t.match(node, {
+        address: CLIENT_ADDRESS,
+        tcp_address: WKPROTO_ADDRESS,
+        version: "test",
+        draining: 0,
+      });
       t.ok(node.uptime >= 0 && node.uptime < 600);
       t.ok(node.load >= 0 && node.load <= 1);
     }
@@ -51,7 +58,7 @@ t.test(
 t.test(
   "GET /route and POST /route/batch return the address that clients should connect to [issue: route]",
   async (t) => {
-    const addresses = { tcp_addr: "", ws_addr: "", wss_addr: CLIENT_ADDRESS };
+    const addresses = { tcp_addr: WKPROTO_ADDRESS, ws_addr: "", wss_addr: CLIENT_ADDRESS };
     t.same((await world.call("/route?uid=tom")).body, addresses);
     const uids = Array.from({ length: 20 }, (_, at) => `u${at}`);
     const { status, body } = await world.call("/route/batch", uids);

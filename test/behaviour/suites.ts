@@ -31,6 +31,7 @@ export const SUITES = {
     "system-accounts",
     "users",
     "wkproto",
+    "wkproto-listener",
     "wukongim",
     "wukongim-copies",
     "wukongim-reads",

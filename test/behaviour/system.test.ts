@@ -143,8 +143,8 @@ t.test(
     await assertIncrease(
       t,
       {
-        jindou_connections: 2,
-        jindou_connections_opened_total: 2,
+        'jindou_connections{listener="client"}': 2,
+        'jindou_connections_opened_total{listener="client"}': 2,
         'jindou_sessions{device_flag="app"}': 1,
         'jindou_sessions{device_flag="desktop"}': 1,
       },

@@ -5,15 +5,18 @@ import { createCipheriv } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { t } from "../support/suite.ts";
 import {
+  closeCodeOf,
   connectWkproto,
   openWkproto,
+  WKPROTO_LISTENER,
   type WkprotoClient,
   type WkprotoOptions,
+  wkprotoPortOf,
 } from "../support/wkproto-client.ts";
 import type { Fields } from "../support/wkproto-packets.ts";
 import { group, person, startWorld, untilReceived, type World, wire } from "./world.ts";
 
-const world = await startWorld(t);
+const world = await startWorld(t, WKPROTO_LISTENER);
 
 const VERSIONS = [1, 2, 3, 4, 5];
 const SUCCESS = 1;
@@ -34,7 +37,7 @@ async function open(
 ): Promise<WkprotoClient> {
   const { level = 0, ...clientOptions } = options;
   await target.register(uid, { flag: 1, level });
-  return openWkproto(t, { port: target.clientPort, uid, ...clientOptions });
+  return openWkproto(t, { port: wkprotoPortOf(target), uid, ...clientOptions });
 }
 
 async function join(
@@ -138,14 +141,15 @@ t.test("a refused login gets a CONNACK with a reason code and is closed", async 
     for (const version of [2, 5]) {
       const uid = world.name("wk");
       await world.register(uid, { flag: 1 });
-      const port = world.clientPort;
+      const port = wkprotoPortOf(world);
       const client = await openWkproto(t, { port, uid, version, ...options });
       t.match(
         await client.connect(),
         { reasonCode: REFUSED, serverKey: "", salt: "" },
         `${name} is refused in version ${version}`,
       );
-      t.ok((await client.closed()) >= 4200, "the close code forbids a reconnect");
+      const forbidding = [4201, 4205].map(closeCodeOf);
+      t.ok(forbidding.includes(await client.closed()), "the close code forbids a reconnect");
       t.equal(client.received.length, 1, "only the CONNACK is sent");
     }
 });
@@ -211,10 +215,10 @@ t.test("a kicked client gets DISCONNECT with reason 12 and is closed", async (t)
   const older = await join(uid, { level: 1, deviceId: "first" });
   const next = await join(uid, { level: 1, deviceId: "second" });
   t.match(await older.next("DISCONNECT"), { reasonCode: KICKED });
-  t.equal(await older.closed(), 4200, "the close code is that of a kick");
+  t.equal(await older.closed(), closeCodeOf(4200), "the close code is that of a kick");
   await world.ok("/user/device_quit", { uid, device_flag: 1 });
   t.match(await next.next("DISCONNECT"), { reasonCode: KICKED });
-  t.equal(await next.closed(), 4204, "the close code is that of a device quit");
+  t.equal(await next.closed(), closeCodeOf(4204), "the close code is that of a device quit");
 });
 
 t.test("a user's own message is pushed to the user's other device without a red dot", async (t) => {
@@ -265,6 +269,24 @@ t.test("a command that a client acknowledged with RECVACK is not pushed again", 
   await third.text("next");
   t.same(third.texts, ["next"], "the acknowledged command is not pushed again");
 });
+
+t.test(
+  "a command that a client acknowledged without the syncOnce flag, as the first Flutter SDKs do, is not pushed again",
+  async (t) => {
+    const uid = world.name("wk");
+    const first = await join(uid, { deviceId: "first" });
+    await world.send("bob", person(uid), "do", { header: { sync_once: 1 } });
+    const command = await first.text("do");
+    first.recvack({ ...command, flags: 0 });
+    await first.ping();
+    await world.ok("/message/sync", { uid }); // reads the inbox after the acknowledgement
+    first.kill();
+    await world.offline(uid);
+    const second = await join(uid, { deviceId: "second" });
+    await second.ping();
+    t.same(second.texts, []);
+  },
+);
 
 for (const withIds of [true, false])
   t.test(
@@ -376,7 +398,7 @@ t.test("unexpected packets of a client are ignored", async (t) => {
   await client.ping();
   t.equal(client.closeCode, undefined, "the connection stays open");
   client.write("DISCONNECT", { reasonCode: 0, reason: "" });
-  t.equal(await client.closed(), 4206, "a DISCONNECT ends the connection");
+  t.equal(await client.closed(), closeCodeOf(4206), "a DISCONNECT ends the connection");
 });
 
 t.test("a malformed packet is answered with reason 9 and ends the connection", async (t) => {
@@ -393,7 +415,7 @@ t.test("a malformed packet is answered with reason 9 and ends the connection", a
   for (const [name, hex] of Object.entries(cases)) {
     const client = await join(world.name("wk"));
     client.writeBytes(Buffer.from(hex, "hex"));
-    t.equal(await client.closed(), 4205, `${name} closes the connection`);
+    t.equal(await client.closed(), closeCodeOf(4205), `${name} closes the connection`);
     t.match(
       await client.next("DISCONNECT"),
       { reasonCode: UNREADABLE },
@@ -401,14 +423,14 @@ t.test("a malformed packet is answered with reason 9 and ends the connection", a
     );
   }
   const uid = world.name("wk");
-  const early = await openWkproto(t, { port: world.clientPort, uid });
+  const early = await openWkproto(t, { port: wkprotoPortOf(world), uid });
   early.writeBytes(Buffer.from("1003050100", "hex"));
   t.match(
     await early.next("CONNACK"),
     { reasonCode: UNREADABLE },
     "a malformed CONNECT is answered with CONNACK",
   );
-  t.equal(await early.closed(), 4205, "a malformed CONNECT closes the connection");
+  t.equal(await early.closed(), closeCodeOf(4205), "a malformed CONNECT closes the connection");
 });
 
 // --- Captured sessions ---
@@ -447,7 +469,7 @@ t.test("captured WKProto sessions get the captured responses", async (t) => {
       ...{ flag: Number(deviceFlag) as 0 | 1 | 2, token: `tok-${uid}` },
     });
     const client = await openWkproto(t, {
-      ...{ port: world.clientPort, uid: String(uid), token: String(token) },
+      ...{ port: wkprotoPortOf(world), uid: String(uid), token: String(token) },
       ...{ version, deviceFlag: Number(deviceFlag) },
       deviceId: `${name}-device`,
     });
@@ -504,6 +526,7 @@ function comparableFields({
 
 t.test("packets are sent as plain text if WKProto encryption is disabled", async (t) => {
   const plain = await startWorld(t, {
+    ...WKPROTO_LISTENER,
     JINDOU_PROTOCOL_WKPROTO_ENCRYPTION: "false",
   });
   const uids = ["a", "b", "c"];
@@ -519,7 +542,7 @@ t.test("packets are sent as plain text if WKProto encryption is disabled", async
     t.match(fields, { msgKey: "", fromUid: "a" }, `${client.uid} gets a plain message`);
   }
   t.equal(
-    (await connectWkproto(t, { port: plain.clientPort, uid: "a" })).keys,
+    (await connectWkproto(t, { port: wkprotoPortOf(plain), uid: "a" })).keys,
     undefined,
     "the client has no key",
   );

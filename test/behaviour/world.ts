@@ -76,6 +76,9 @@ export function worldOf(broker: Broker): World {
     get clientPort() {
       return broker.clientPort;
     },
+    get wkprotoPort() {
+      return broker.wkprotoPort;
+    },
     name(prefix) {
       names += 1;
       return `${prefix}-${names}`;

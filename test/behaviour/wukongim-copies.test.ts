@@ -3,7 +3,12 @@
 
 import { type JsonRpcClient, openJsonRpc } from "../support/jsonrpc-client.ts";
 import { t } from "../support/suite.ts";
-import { connectWkproto, type WkprotoClient } from "../support/wkproto-client.ts";
+import {
+  connectWkproto,
+  WKPROTO_LISTENER,
+  type WkprotoClient,
+  wkprotoPortOf,
+} from "../support/wkproto-client.ts";
 import { person, startWorld, type World, wire } from "./world.ts";
 
 const RED_DOT = 2;
@@ -16,7 +21,12 @@ async function connectTwice(test: typeof t, world: World, uid: string) {
   const json = await openJsonRpc(test, { port });
   const token = `token-${uid}`;
   await json.request("connect", { uid, token, deviceFlag: 1, deviceId: "json" });
-  const binary = await connectWkproto(test, { port, uid, token, deviceFlag: 1 });
+  const binary = await connectWkproto(test, {
+    port: wkprotoPortOf(world),
+    uid,
+    token,
+    deviceFlag: 1,
+  });
   return { uid, json, binary };
 }
 
@@ -40,7 +50,10 @@ for (const encryption of ["true", "false"])
   t.test(
     `the copy for the sender's own devices has no red dot, and an unstored command has syncOnce (encryption: ${encryption})`,
     async (t) => {
-      const world = await startWorld(t, { JINDOU_PROTOCOL_WKPROTO_ENCRYPTION: encryption });
+      const world = await startWorld(t, {
+        ...WKPROTO_LISTENER,
+        JINDOU_PROTOCOL_WKPROTO_ENCRYPTION: encryption,
+      });
       const ann = await connectTwice(t, world, "ann");
       const ben = await connectTwice(t, world, "ben");
       const channels = [await world.newGroup(["ann", "ben"]), person("ben")];

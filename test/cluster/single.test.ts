@@ -14,7 +14,10 @@ t.test("a single node fulfils the cluster contract", async (t) => {
 t.test(
   "a single node lists itself with its current number of sessions and drain state",
   async (t) => {
-    const about = { clientAddress: "h:1", version: "1.2.3", startedAtMs: 7 };
+    const about = {
+      ...{ clientAddress: "h:1", tcpAddress: "h:2" },
+      ...{ version: "1.2.3", startedAtMs: 7 },
+    };
     let isDraining = false;
     let sessions = 0;
     const cluster = new SingleNode("n1", {

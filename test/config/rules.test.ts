@@ -40,6 +40,39 @@ t.test("an API that other machines can reach requires a configured credential", 
   t.same(problemsOf({ "auth.api": "required" }), []);
 });
 
+t.test("the listener for WKProto needs an address of its own", async (t) => {
+  const name = "protocol.wkproto.listen";
+  for (const listen of ["5100", "1.2.3:1"])
+    t.match(
+      problemsOf({ [name]: listen }),
+      [/^protocol\.wkproto\.listen must be host:port/],
+      listen,
+    );
+  const own = { [name]: "0.0.0.0:5100" };
+  t.same(problemsOf(own), []);
+  t.same(problemsOf({ [name]: "127.0.0.1:0", "client.listen": "127.0.0.1:0" }), []);
+  for (const key of ["client.listen", "api.listen", "api.compatListen"])
+    t.match(problemsOf({ ...own, [key]: ":5100", "api.token": TOKEN }), [
+      new RegExp(`^${name} must be another address than ${key}`),
+    ]);
+  t.match(problemsOf({ ...own, "protocol.wkproto.tls.certFile": "c" }), [/must be set together/]);
+  t.match(problemsOf({ ...own, "protocol.wkproto.trustedProxies": "x" }), [
+    /neither an IP address/,
+  ]);
+});
+
+t.test(
+  "clients of WKProto without authentication that other machines can reach must be allowed explicitly",
+  async (t) => {
+    const open = { "auth.clients": "none", "client.allowedOrigins": "https://a.example" };
+    const listen = { "protocol.wkproto.listen": "0.0.0.0:5100" };
+    t.match(problemsOf({ ...open, ...listen }), [/protocol\.wkproto\.allowUnauthenticated/]);
+    t.same(problemsOf({ ...open, "protocol.wkproto.listen": "127.0.0.1:5100" }), []);
+    const allowed = { "protocol.wkproto.allowUnauthenticated": "1" };
+    t.same(problemsOf({ ...open, ...listen, ...allowed }), []);
+  },
+);
+
 t.test("an API token that other machines can guess has at least 16 characters", async (t) => {
   const short = { "api.token": TOKEN.slice(1) };
   const problems = problemsOf({ ...short, "api.listen": ":5001", "admin.password": "p" });

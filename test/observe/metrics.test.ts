@@ -72,15 +72,17 @@ t.test(
 t.test("the gauges of connections and sessions report how many are open", async (t) => {
   const metrics = createMetrics({ version: "1" });
   const { gateway } = metrics;
-  gateway.connectionOpened();
-  gateway.connectionOpened();
-  gateway.connectionClosed();
+  gateway.connectionOpened("client");
+  gateway.connectionOpened("client");
+  gateway.connectionOpened("wkproto");
+  gateway.connectionClosed("client");
   gateway.sessionOpened(1);
   gateway.sessionOpened(0);
   gateway.sessionClosed(0);
   const samples = await samplesOf(metrics);
-  t.equal(samples.get("jindou_connections"), 1);
-  t.equal(samples.get("jindou_connections_opened_total"), 2);
+  t.equal(samples.get('jindou_connections{listener="client"}'), 1);
+  t.equal(samples.get('jindou_connections{listener="wkproto"}'), 1);
+  t.equal(samples.get('jindou_connections_opened_total{listener="client"}'), 2);
   t.equal(samples.get('jindou_sessions{device_flag="app"}'), 0);
   t.equal(samples.get('jindou_sessions{device_flag="web"}'), 1);
   t.equal(samples.get('jindou_sessions{device_flag="desktop"}'), 0);
@@ -192,7 +194,7 @@ t.test(
 
 t.test("two nodes in one process have separate metrics", async (t) => {
   const [a, b] = [createMetrics({ version: "1" }), createMetrics({ version: "1" })];
-  a.gateway.connectionOpened();
-  t.equal((await samplesOf(a)).get("jindou_connections"), 1);
-  t.equal((await samplesOf(b)).get("jindou_connections"), 0);
+  a.gateway.connectionOpened("client");
+  t.equal((await samplesOf(a)).get('jindou_connections{listener="client"}'), 1);
+  t.equal((await samplesOf(b)).get('jindou_connections{listener="client"}'), 0);
 });

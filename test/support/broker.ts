@@ -24,6 +24,8 @@ export interface Broker {
   readonly apiPort: number;
   /** Client port of one node. With several nodes, each read returns the port of the next node. */
   readonly clientPort: number;
+  /** The same for WKProto over TCP, `undefined` if no such listener is configured. */
+  readonly wkprotoPort?: number | undefined;
   readonly dataPath: string;
   /** Passwords that the broker has printed for the operator. */
   readonly passwords: readonly string[];
@@ -234,13 +236,17 @@ export async function spawnBroker(
 /** Reads the two ports from the log line of a node that is ready. */
 function readPorts(
   running: Omit<BrokerProcess, "ready">,
-): Promise<{ apiPort: number; clientPort: number }> {
+): Promise<Pick<Broker, "apiPort" | "clientPort" | "wkprotoPort">> {
   return new Promise((resolve, reject) => {
     const findPorts = () => {
       const api = /"apiPort":(\d+)/.exec(running.output());
       const client = /"clientPort":(\d+)/.exec(running.output());
       if (!api || !client) return;
-      resolve({ apiPort: Number(api[1]), clientPort: Number(client[1]) });
+      const wkproto = /"wkprotoPort":(\d+)/.exec(running.output());
+      resolve({
+        ...{ apiPort: Number(api[1]), clientPort: Number(client[1]) },
+        ...(wkproto && { wkprotoPort: Number(wkproto[1]) }),
+      });
     };
     running.process.stdout?.on("data", findPorts);
     findPorts();

@@ -3,7 +3,7 @@
 
 import type { ApiResponse, Broker } from "./broker.ts";
 
-export type NodePorts = Pick<Broker, "apiPort" | "clientPort" | "call">;
+export type NodePorts = Pick<Broker, "apiPort" | "clientPort" | "wkprotoPort" | "call">;
 
 const JOINING = /^jindou_sessions_joining (\d+)$/m;
 /**
@@ -46,6 +46,9 @@ export function combineNodes(
     get clientPort() {
       return nodeAt(sockets++).clientPort;
     },
+    get wkprotoPort() {
+      return nodeAt(sockets++).wkprotoPort;
+    },
     call: async (path, body, headers) =>
       path === "/metrics" && body === undefined
         ? sumMetrics(await Promise.all(nodes.map((node) => node.call(path, body, headers))))
@@ -57,7 +60,10 @@ export function combineNodes(
     },
 
     async sessionsCaughtUp(port) {
-      const selected = nodes.filter((node) => (port ?? node.clientPort) === node.clientPort);
+      const selected = nodes.filter(
+        ({ clientPort, wkprotoPort }) =>
+          port === undefined || port === clientPort || port === wkprotoPort,
+      );
       await Promise.all(selected.map(waitUntilCaughtUp));
     },
   };

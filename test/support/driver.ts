@@ -6,6 +6,9 @@ import { crc32 } from "../../src/lib/crc32.ts";
 import type { Settings } from "./broker.ts";
 import type { RedisServer } from "./redis.ts";
 
+/** How test clients of WKProto connect, from JINDOU_TEST_WKPROTO. Default: `websocket`. */
+export const WKPROTO_OVER = process.env.JINDOU_TEST_WKPROTO === "tcp" ? "tcp" : "websocket";
+
 /** Driver of the listeners of all brokers, from JINDOU_TEST_TRANSPORT. Default: `uws`. */
 export const TEST_TRANSPORT = readTransport();
 

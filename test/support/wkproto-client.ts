@@ -1,9 +1,14 @@
-// A WKProto client for tests, for any protocol version, on one socket. It acknowledges nothing by
-// itself and never reconnects.
+// A WKProto client for tests, for any protocol version, on one WebSocket or TCP connection. It
+// acknowledges nothing by itself and never reconnects.
 
 import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
 import { WebSocket } from "ws";
+import type { Settings } from "./broker.ts";
+import { WKPROTO_OVER } from "./driver.ts";
 import type { TeardownHost } from "./native-client.ts";
+import { Random } from "./random.ts";
 import { Waiters } from "./waiters.ts";
 import {
   decodeServerPacket,
@@ -27,37 +32,57 @@ export interface WkprotoOptions {
   readonly clientKey?: string;
 }
 
+export interface TcpOptions {
+  /** Bytes to send in front of the first packet, such as a PROXY header. */
+  readonly before?: Uint8Array;
+  readonly localAddress?: string;
+  /** Certificate authority of a TLS connection, `undefined` without TLS. */
+  readonly ca?: Buffer;
+}
+
+/** A connection of either kind. */
+interface Wire {
+  send(bytes: Uint8Array): void;
+  pause(): void;
+  resume(): void;
+  kill(): void;
+}
+
+interface WireEvents {
+  received(packet: Buffer): void;
+  closed(code: number): void;
+}
+
+const PONG_TYPE = 8;
+
 /** Timeout of every wait for a packet. */
 const TIMEOUT_MS = 120_000;
 
 export class WkprotoClient {
   readonly uid: string;
   readonly version: number;
-  /** Every received packet, oldest first. Each must be the only one in its WebSocket message. */
+  /** Every received packet, oldest first. */
   readonly received: WkPacket[] = [];
-  /** Close code of the socket, `undefined` while it is open. */
+  /** Close code of the socket, `undefined` while it is open. Over TCP it is always 1006. */
   closeCode: number | undefined;
   readonly #options: WkprotoOptions;
-  readonly #socket: WebSocket;
+  readonly #wire: Wire;
   readonly #keyPair = newKeys();
   readonly #waiters = new Waiters(TIMEOUT_MS);
   #keys: WkKeys | undefined;
   #clientSeq = 0;
 
-  constructor(socket: WebSocket, options: WkprotoOptions) {
+  constructor(wireOf: (events: WireEvents) => Wire, options: WkprotoOptions) {
     this.uid = options.uid;
     this.version = options.version ?? 5;
     this.#options = options;
-    this.#socket = socket;
-    socket.on("message", (data: Buffer, isBinary: boolean) => {
-      if (!isBinary) throw new Error(`the server sent a text frame: ${data}`);
-      this.#receive(data);
+    this.#wire = wireOf({
+      received: (packet) => this.#receive(packet),
+      closed: (code) => {
+        this.closeCode = code;
+        this.#waiters.check();
+      },
     });
-    socket.on("close", (code: number) => {
-      this.closeCode = code;
-      this.#waiters.check();
-    });
-    socket.on("error", () => undefined); // "close" follows
   }
 
   /** Keys of the session, `undefined` if the server does not encrypt. */
@@ -124,9 +149,9 @@ export class WkprotoClient {
     return encodeClientPacket({ packet, flags, fields }, version, this.#keys);
   }
 
-  /** Sends bytes as one WebSocket message. */
+  /** Sends bytes as one WebSocket message, or in one write. */
   writeBytes(bytes: Uint8Array): void {
-    this.#socket.send(bytes, { binary: true });
+    this.#wire.send(bytes);
   }
 
   /**
@@ -181,16 +206,16 @@ export class WkprotoClient {
 
   /** Stops reading, so that the server's buffers fill up. */
   pause(): void {
-    this.#socket.pause();
+    this.#wire.pause();
   }
 
   resume(): void {
-    this.#socket.resume();
+    this.#wire.resume();
   }
 
   /** Destroys the TCP connection without a close frame. */
   kill(): void {
-    this.#socket.terminate();
+    this.#wire.kill();
   }
 
   #receive(data: Buffer): void {
@@ -207,18 +232,140 @@ export class WkprotoClient {
   }
 }
 
-/** Opens a socket and sends nothing on it. */
-export async function openWkproto(
+/** Settings of a broker with a listener for WKProto over TCP. */
+export const TCP_LISTENER: Settings = { JINDOU_PROTOCOL_WKPROTO_LISTEN: "127.0.0.1:0" };
+/** Settings of a broker to which `openWkproto` connects. */
+export const WKPROTO_LISTENER: Settings = WKPROTO_OVER === "tcp" ? TCP_LISTENER : {};
+
+interface Ports {
+  readonly clientPort: number;
+  readonly wkprotoPort?: number | undefined;
+}
+
+/** Returns the port for `openWkproto`. */
+export function wkprotoPortOf(broker: Ports): number {
+  return WKPROTO_OVER === "tcp" ? tcpPortOf(broker) : broker.clientPort;
+}
+
+/** Returns the port for WKProto over TCP. */
+export function tcpPortOf({ wkprotoPort }: Ports): number {
+  if (wkprotoPort === undefined) throw new Error("the broker has no listener for WKProto");
+  return wkprotoPort;
+}
+
+/** Returns the close code that `openWkproto`'s client sees for this code. */
+export function closeCodeOf(code: number): number {
+  return WKPROTO_OVER === "tcp" ? ABNORMAL : code;
+}
+
+/** Opens a WebSocket or a TCP connection, as JINDOU_TEST_WKPROTO says, and sends nothing on it. */
+export function openWkproto(t: TeardownHost, options: WkprotoOptions): Promise<WkprotoClient> {
+  return WKPROTO_OVER === "tcp" ? openWkprotoTcp(t, options) : openWkprotoSocket(t, options);
+}
+
+/** Opens a WebSocket and sends nothing on it. */
+export async function openWkprotoSocket(
   t: TeardownHost,
   options: WkprotoOptions,
 ): Promise<WkprotoClient> {
   const socket = new WebSocket(`ws://127.0.0.1:${options.port}/`, {
     perMessageDeflate: false,
   });
-  const client = new WkprotoClient(socket, options);
+  const client = new WkprotoClient((events) => webSocketWire(socket, events), options);
   t?.teardown(() => client.kill());
   await once(socket, "open");
   return client;
+}
+
+/**
+ * Opens a TCP connection and sends nothing on it but `before`. What the client sends later is cut
+ * anywhere.
+ */
+export async function openWkprotoTcp(
+  t: TeardownHost,
+  options: WkprotoOptions,
+  { before, localAddress, ca }: TcpOptions = {},
+): Promise<WkprotoClient> {
+  const to = { host: "127.0.0.1", port: options.port, ...(localAddress && { localAddress }) };
+  const plain = connect({ ...to, noDelay: true });
+  if (before !== undefined) plain.write(before);
+  const socket = ca === undefined ? plain : connectTls({ socket: plain, ca });
+  const client = new WkprotoClient((events) => tcpWire(socket, events), options);
+  t?.teardown(() => client.kill());
+  await once(socket, ca === undefined ? "connect" : "secureConnect");
+  return client;
+}
+
+/** Each message must be one packet. */
+function webSocketWire(socket: WebSocket, events: WireEvents): Wire {
+  socket.on("message", (data: Buffer, isBinary: boolean) => {
+    if (!isBinary) throw new Error(`the server sent a text frame: ${data}`);
+    events.received(data);
+  });
+  socket.on("close", events.closed);
+  socket.on("error", () => undefined); // "close" follows
+  return {
+    send: (bytes) => socket.send(bytes, { binary: true }),
+    pause: () => socket.pause(),
+    resume: () => socket.resume(),
+    kill: () => socket.terminate(),
+  };
+}
+
+/** Code of a connection that closed without a close frame. */
+const ABNORMAL = 1006;
+
+function tcpWire(socket: Socket, events: WireEvents): Wire {
+  let unread = Buffer.alloc(0);
+  socket.on("data", (data: Buffer) => {
+    unread = Buffer.concat([unread, data]);
+    for (let end = packetEnd(unread); end > 0; end = packetEnd(unread)) {
+      events.received(unread.subarray(0, end));
+      unread = unread.subarray(end);
+    }
+  });
+  socket.on("close", () => events.closed(ABNORMAL));
+  socket.on("error", () => undefined); // "close" follows
+  return {
+    send: cutting(socket),
+    pause: () => socket.pause(),
+    resume: () => socket.resume(),
+    kill: () => socket.destroy(),
+  };
+}
+
+/** Returns a function that sends bytes in pieces, which the server usually reads one by one. */
+function cutting(socket: Socket): (bytes: Uint8Array) => void {
+  const random = new Random(++cuttings);
+  let unsent = Buffer.alloc(0);
+  const sendPiece = () => {
+    const size = random.flip() ? unsent.length : 1 + random.below(unsent.length);
+    socket.write(unsent.subarray(0, size));
+    unsent = unsent.subarray(size);
+    if (unsent.length > 0) setImmediate(sendPiece);
+  };
+  return (bytes) => {
+    const isSending = unsent.length > 0;
+    unsent = Buffer.concat([unsent, bytes]);
+    if (!isSending && unsent.length > 0) sendPiece();
+  };
+}
+
+/** Number of connections so far, from which the cuts of each are drawn. */
+let cuttings = 0;
+
+/** Returns the size of the first packet, 0 if it is not complete. */
+function packetEnd(bytes: Buffer): number {
+  const first = bytes[0];
+  if (first === undefined) return 0;
+  if (first >> 4 === PONG_TYPE) return 1;
+  let length = 0;
+  for (let at = 1; at < bytes.length; at++) {
+    const byte = bytes.readUInt8(at);
+    length += (byte & 127) * 128 ** (at - 1);
+    if (byte < 128) return at + 1 + length <= bytes.length ? at + 1 + length : 0;
+  }
+  return 0;
 }
 
 /** Opens a socket and logs in. Throws if the login is refused. */

@@ -11,11 +11,73 @@ export const apiProperties = {
   }),
 };
 
+/** Properties that this room adds to the section `cluster`. */
+export const clusterProperties = {
+  wkprotoAddress: Type.String({
+    default: "",
+    maxLength: 512,
+    pattern: "^([A-Za-z0-9._~\\[\\]:-]+:\\d{1,5})?$",
+    description:
+      "Address at which clients reach `protocol.wkproto.listen` of this node, as host:port. `GET /route` returns it as `tcp_addr`. An empty value means that no address is configured.",
+  }),
+};
+
 /** Section `protocol`. Only WKProto has settings. */
 export const protocolOptions = Type.Object(
   {
     wkproto: Type.Object(
       {
+        listen: Type.String({
+          default: "",
+          unit: "host:port",
+          description:
+            "Address on which clients that speak WKProto over TCP without WebSocket are accepted, such as WuKongIM's SDKs for Android, iOS and Flutter (`0.0.0.0:5100` is their usual port). Port 0 selects a free port. An empty value means that there is no such listener.",
+        }),
+        tls: Type.Object(
+          {
+            certFile: Type.String({
+              default: "",
+              unit: "path",
+              description:
+                "PEM file with the certificate chain. An empty value means that this listener does not use TLS.",
+            }),
+            keyFile: Type.String({
+              default: "",
+              unit: "path",
+              description: "PEM file with the private key of the certificate.",
+            }),
+            caFile: Type.String({
+              default: "",
+              unit: "path",
+              description:
+                "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
+            }),
+            passphrase: Type.String({
+              default: "",
+              secret: true,
+              description: "Passphrase of the private key, if the key is encrypted.",
+            }),
+          },
+          { additionalProperties: false },
+        ),
+        trustedProxies: Type.Array(Type.String({ minLength: 1 }), {
+          default: [],
+          description:
+            "Proxies in front of `protocol.wkproto.listen`: networks in CIDR form or single addresses. If the peer of a connection is one of them, the client's address is the one in the header of the PROXY protocol, version 1 or 2 (nginx sends version 1). Such a proxy must send the header on every connection, because otherwise its clients could send one. An empty list means that the client's address is always the address of the peer.",
+        }),
+        idleTimeoutS: Type.Integer({
+          default: 180,
+          minimum: 60,
+          maximum: 960,
+          unit: "seconds",
+          description:
+            "Time after which a client of `protocol.wkproto.listen` that sends nothing is disconnected. The server cannot ping such a client. WuKongIM's SDKs send a PING every 60 seconds.",
+        }),
+        allowUnauthenticated: Type.Boolean({
+          default: false,
+          description:
+            "Whether `protocol.wkproto.listen` may be reachable from other machines although `auth.clients` is `none`. Every program that reaches the port can then connect as any user.",
+        }),
         encryption: Type.Boolean({
           default: true,
           description:

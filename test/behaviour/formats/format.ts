@@ -4,6 +4,9 @@
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag } from "../../../src/broker/model.ts";
+import type { Broker } from "../../support/broker.ts";
+
+const ABNORMAL = 1006;
 
 export interface FormatConnect {
   readonly port: number;
@@ -57,8 +60,14 @@ export interface FormatClient {
   kill(): void;
 }
 
+/** Ports of a broker for clients. */
+export type ClientPorts = Pick<Broker, "clientPort" | "wkprotoPort">;
+
 export interface Format {
   readonly name: string;
+  /** False if a connection ends without a close frame, so that clients see 1006 as the code. */
+  readonly hasCloseFrames: boolean;
+  portOf(broker: ClientPorts): number;
   /** Opens a socket and connects. Rejects with `FormatRefusal`. */
   connect(t: Test, options: FormatConnect): Promise<FormatClient>;
 }
@@ -75,6 +84,11 @@ export class FormatRefusal extends Error {
     this.reason = reason;
     this.closed = closed;
   }
+}
+
+/** Returns the code that a client of this format sees if the server ends a connection with `code`. */
+export function closeCode({ hasCloseFrames }: Format, code: number): number {
+  return hasCloseFrames ? code : ABNORMAL;
 }
 
 /** Returns the text of a payload that a test has sent. */

@@ -15,7 +15,7 @@ export async function joinFormat(
   const { level = 0, ...connect } = options;
   if (connect.token === undefined) await world.register(uid, { level });
   const token = `token-${uid}`;
-  const port = world.clientPort;
+  const port = format.portOf(world);
   const client = await format.connect(t, { token, ...connect, uid, port });
   await world.untilSubscribed();
   return client;

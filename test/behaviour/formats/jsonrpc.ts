@@ -13,6 +13,8 @@ export const EXTENDED_JSONRPC = jsonRpc("extended JSON-RPC", true);
 function jsonRpc(name: string, isExtended: boolean): Format {
   return {
     name,
+    hasCloseFrames: true,
+    portOf: ({ clientPort }) => clientPort,
 
     async connect(t, { port, uid, token, flag = 0, deviceId }) {
       const client = await openJsonRpc(t, { port });

@@ -8,6 +8,8 @@ import { type Format, FormatRefusal, textOfPayload } from "./format.ts";
 
 export const NATIVE: Format = {
   name: "the native protocol",
+  hasCloseFrames: true,
+  portOf: ({ clientPort }) => clientPort,
 
   async connect(t, options) {
     const client = await openNative(t, { ...options, timeoutMs: TIMEOUT_MS });

@@ -71,7 +71,12 @@ export async function createNode(
     clock: options.clock ?? Date.now,
     onLargeOffset: (offsetMs) => void offsets.push(offsetMs),
   });
-  const about = { nodeId, clientAddress: `${nodeId}:1`, version: "1.2.3" };
+  const about = {
+    nodeId,
+    clientAddress: `${nodeId}:1`,
+    tcpAddress: `${nodeId}:2`,
+    version: "1.2.3",
+  };
   const cluster = createRedisCluster({
     ...{ link, topics, onError },
     heartbeatMs: options.heartbeatMs ?? HEARTBEAT_MS,

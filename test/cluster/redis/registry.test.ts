@@ -28,6 +28,7 @@ t.test("each node lists all live nodes, itself first", async (t) => {
   t.match(other, {
     nodeId: "a",
     clientAddress: "a:1",
+    tcpAddress: "a:2",
     version: "1.2.3",
     startedAtMs: 7,
     sessions: 0,

@@ -55,7 +55,7 @@ export async function startWholeNode(
     agreement: agreementOf(deadAfterMs),
     startClockComparison: () => () => {}, // these tests do not compare clocks
     about: {
-      ...{ nodeId, clientAddress: "", version: "1.2.3" },
+      ...{ nodeId, clientAddress: "", tcpAddress: "", version: "1.2.3" },
       ...{ startedAtMs: Date.now(), isDraining: () => false },
       sessions: () => directory.size,
     },

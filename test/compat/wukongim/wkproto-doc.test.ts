@@ -11,7 +11,7 @@ import {
 import { PayloadCipher } from "../../../src/compat/wukongim/wkproto/crypto.ts";
 import { readConnect, readRecvack, readSend } from "../../../src/compat/wukongim/wkproto/decode.ts";
 import { EncryptedRecv } from "../../../src/compat/wukongim/wkproto/encode.ts";
-import { PacketStream } from "../../../src/compat/wukongim/wkproto/packets.ts";
+import { PacketSplitter, packetOf } from "../../../src/compat/wukongim/wkproto/packets.ts";
 import { t } from "../../support/suite.ts";
 import { decodeServerPacket, msgKeyOf } from "../../support/wkproto-packets.ts";
 
@@ -123,8 +123,8 @@ t.test("docs/compat/wkproto.md lists all reason codes", async (t) => {
 
 /** Returns the body of a packet. */
 function bodyOf(bytes: Buffer = Buffer.alloc(0)): Buffer {
-  const [packet] = [...new PacketStream(65_536).read(bytes)];
-  return packet?.body ?? Buffer.alloc(0);
+  const [packet] = [...new PacketSplitter(65_536).split(bytes)];
+  return packet === undefined ? Buffer.alloc(0) : packetOf(packet).body;
 }
 
 /** Returns the fields of a client's packet. */

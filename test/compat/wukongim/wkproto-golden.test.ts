@@ -13,7 +13,11 @@ import {
   writeEvent,
   writeSendack,
 } from "../../../src/compat/wukongim/wkproto/encode.ts";
-import { type Packet, PacketStream } from "../../../src/compat/wukongim/wkproto/packets.ts";
+import {
+  type Packet,
+  PacketSplitter,
+  packetOf,
+} from "../../../src/compat/wukongim/wkproto/packets.ts";
 import { t } from "../../support/suite.ts";
 import {
   decodeServerPacket,
@@ -143,11 +147,10 @@ function hasOldStream(fields: Fields, version: number): boolean {
 
 /** Returns the packets in a connection's messages. */
 function packetsOf(messages: readonly Buffer[]): readonly Packet[] {
-  const stream = new PacketStream(MAX_BYTES);
+  const splitter = new PacketSplitter(MAX_BYTES);
   const packets: Packet[] = [];
   for (const message of messages)
-    for (const packet of stream.read(message))
-      packets.push({ ...packet, body: Buffer.from(packet.body) });
+    for (const bytes of splitter.split(message)) packets.push(packetOf(Buffer.from(bytes)));
   return packets;
 }
 

@@ -1,5 +1,5 @@
-// Numbers of WKProto, and the division of a connection's bytes into packets. Each `PacketStream`
-// owns the start of an incomplete packet. A packet has these fields:
+// Numbers of WKProto, and the division of a connection's bytes into packets. Each `PacketSplitter`
+// owns the beginning of an incomplete packet. A packet has these fields:
 //
 //   type, flags   1 byte          type in the high half, flags in the low half
 //   length        1 to 4 bytes    7 bits each, lowest first; 0x80 is set in all but the last
@@ -47,12 +47,13 @@ const EMPTY = Buffer.alloc(0);
 export interface Packet {
   readonly type: number;
   readonly flags: number;
-  /** View into memory that is valid only during the call. */
+  /** View into the memory of the packet. */
   readonly body: Buffer;
 }
 
-export class PacketStream {
+export class PacketSplitter {
   readonly #maxPacketBytes: number;
+  #refusedHead: Buffer = EMPTY;
   /** Incomplete packet. Its memory grows with the received bytes, not with the announced length. */
   #partial = EMPTY;
   #partialBytes = 0;
@@ -61,8 +62,11 @@ export class PacketStream {
     this.#maxPacketBytes = maxPacketBytes;
   }
 
-  /** Yields the packets that are complete after this data. All of them must be read. */
-  *read(data: Uint8Array): Generator<Packet, void> {
+  /**
+   * Yields the packets that are complete after this data. All of them must be read. Throws a fatal
+   * FrameError if the data is not a packet.
+   */
+  *split(data: Uint8Array): Generator<Buffer, void> {
     let unread: Buffer = Buffer.from(data.buffer, data.byteOffset, data.length);
     while (unread.length > 0) {
       if (this.#partialBytes > 0) {
@@ -72,19 +76,19 @@ export class PacketStream {
       const end = this.#endOf(unread);
       if (end === undefined || end > unread.length)
         return this.#append(unread, end ?? unread.length);
-      yield packetOf(unread.subarray(0, end));
+      yield unread.subarray(0, end);
       unread = unread.subarray(end);
     }
   }
 
   /** Adds bytes to the incomplete packet, one at a time until its length is known. */
-  *#continue(data: Buffer): Generator<Packet, Buffer> {
+  *#continue(data: Buffer): Generator<Buffer, Buffer> {
     const packetEnd = this.#endOf(this.#partial.subarray(0, this.#partialBytes));
     const end = packetEnd ?? this.#partialBytes + 1;
     const byteCount = Math.min(end - this.#partialBytes, data.length);
     this.#append(data.subarray(0, byteCount), end);
     if (this.#partialBytes === packetEnd) {
-      const packet = packetOf(this.#partial.subarray(0, end));
+      const packet = this.#partial.subarray(0, end);
       this.#partial = EMPTY;
       this.#partialBytes = 0;
       yield packet;
@@ -104,7 +108,27 @@ export class PacketStream {
     this.#partialBytes = bytes;
   }
 
+  /** True if no packet is incomplete. */
+  get isEmpty(): boolean {
+    return this.#partialBytes === 0;
+  }
+
+  /** First bytes of the packet for which `split` threw an error. */
+  get refusedHead(): Buffer {
+    return this.#refusedHead;
+  }
+
   #endOf(data: Buffer): number | undefined {
+    try {
+      return this.#check(data);
+    } catch (error) {
+      this.#refusedHead = data.subarray(0, 1 + MAX_LENGTH_BYTES);
+      throw error;
+    }
+  }
+
+  /** Returns the size of the packet, `undefined` if its length is not complete. */
+  #check(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
     if (type === 0 || type > PACKETS.event) throw framingError(`Unknown packet type ${type}`);
@@ -118,7 +142,14 @@ export class PacketStream {
   }
 }
 
-function packetOf(bytes: Buffer): Packet {
+/** True if the bytes are empty or begin with the type of a CONNECT. */
+export function startsWithConnect(bytes: Uint8Array): boolean {
+  const first = bytes[0];
+  return first === undefined || first >> 4 === PACKETS.connect;
+}
+
+/** Returns the parts of a packet. */
+export function packetOf(bytes: Buffer): Packet {
   const first = bytes.readUInt8(0);
   const body = bytes.length === 1 ? EMPTY : bytes.subarray(lengthOf(bytes)?.at);
   return { type: first >> 4, flags: first & 15, body };

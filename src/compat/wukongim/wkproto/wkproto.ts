@@ -63,8 +63,10 @@ import {
   NEWEST_VERSION,
   PACKETS,
   type Packet,
-  PacketStream,
+  PacketSplitter,
+  packetOf,
   SETTINGS,
+  startsWithConnect,
 } from "./packets.ts";
 
 interface WkprotoLimits extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLength"> {
@@ -115,13 +117,16 @@ const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   banned: BANNED_REASON,
 };
 
+/** Name of the protocol, also as a subprotocol of WebSocket. */
+export const WKPROTO = "wkproto";
+
 export function createWkproto(
   limits: WkprotoLimits,
   { encryption }: { readonly encryption: boolean },
 ): Protocol {
   const cachedRecvs: CachedRecvs = new Map();
   return {
-    name: "wkproto",
+    name: WKPROTO,
     speaks: (data, isText) => !isText && (data[0] ?? 0) >> 4 === PACKETS.connect,
     open: () => new WkprotoCodec(limits, cachedRecvs, encryption),
   };
@@ -143,7 +148,7 @@ class WkprotoCodec implements Codec {
   readonly isPrivate: boolean;
   readonly #limits: WkprotoLimits;
   readonly #cachedRecvs: CachedRecvs;
-  readonly #packets: PacketStream;
+  readonly #packets: PacketSplitter;
   #status: "new" | "connecting" | "connected" | "refused" = "new";
   #version = NEWEST_VERSION;
   #clientTimestamp = 0n;
@@ -156,7 +161,7 @@ class WkprotoCodec implements Codec {
     this.#limits = limits;
     this.#cachedRecvs = cachedRecvs;
     this.isPrivate = isPrivate;
-    this.#packets = new PacketStream(limits.maxPacketBytes);
+    this.#packets = new PacketSplitter(limits.maxPacketBytes);
   }
 
   get version(): number {
@@ -178,7 +183,9 @@ class WkprotoCodec implements Codec {
     let ignoredPackets = 0;
     try {
       requireBinary(isText);
-      for (const packet of this.#packets.read(data)) {
+      if (this.#status === "new" && this.#packets.isEmpty) requireConnect(data);
+      for (const bytes of this.#packets.split(data)) {
+        const packet = packetOf(bytes);
         const isPing = packet.type === PACKETS.ping;
         // several PINGs in one message are answered with one PONG
         const request = isPing && hasPing ? undefined : this.#request(packet, admit);
@@ -224,8 +231,6 @@ class WkprotoCodec implements Codec {
     const { type, flags, body } = packet;
     // during the login, only timers of the client send packets, and they will send them again
     if (this.#status === "connecting") return undefined;
-    if (this.#status === "new" && type !== PACKETS.connect)
-      throw new FrameError("malformed_frame", 0, "The first packet must be a CONNECT", true);
     if (type === PACKETS.connect) {
       if (this.#status !== "new") return undefined;
       this.#status = "connecting";
@@ -478,6 +483,11 @@ function requireBinary(isText: boolean): void {
   if (!isText) return;
   const problem = "The packet is text, but packets must be binary";
   throw new FrameError("malformed_frame", 0, problem, true);
+}
+
+function requireConnect(data: Uint8Array): void {
+  if (startsWithConnect(data)) return;
+  throw new FrameError("malformed_frame", 0, "The first packet must be a CONNECT", true);
 }
 
 function tooManyPackets(): FrameError {

@@ -1,0 +1,27 @@
+// Divides the bytes of a TCP connection into packets of WKProto. Each packet is one frame, so that
+// it costs what a packet in a WebSocket message of its own costs.
+
+import { FrameError } from "../../../protocol/protocol.ts";
+import type { Framer } from "../../../transport/types.ts";
+import { PacketSplitter, startsWithConnect } from "./packets.ts";
+
+export class PacketFramer implements Framer {
+  readonly #packets: PacketSplitter;
+  #isNew = true;
+
+  constructor(maxPacketBytes: number) {
+    this.#packets = new PacketSplitter(maxPacketBytes);
+  }
+
+  /** Bytes that are not a packet are passed on, because the codec refuses them and replies. */
+  *frames(bytes: Uint8Array): Generator<Uint8Array, void> {
+    if (this.#isNew && !startsWithConnect(bytes)) return yield bytes.subarray(0, 1);
+    this.#isNew = false;
+    try {
+      yield* this.#packets.split(bytes);
+    } catch (error) {
+      if (!(error instanceof FrameError)) throw error;
+      yield this.#packets.refusedHead;
+    }
+  }
+}
