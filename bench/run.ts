@@ -318,7 +318,7 @@ function parseCommandLine(args: readonly string[]): Request {
         seconds: positive(values.seconds, lengths.seconds),
         warmupS: lengths.warmupS,
         uncountedS: lengths.uncountedS,
-        command: ["npm run bench", ...(args.length > 0 ? ["--", ...args] : [])].join(" "),
+        command: commandText(args),
       },
     };
   }
@@ -340,6 +340,14 @@ function parseCommandLine(args: readonly string[]): Request {
       isProfiled: values.profile,
     },
   };
+}
+
+/** Returns the command line for the report, without the token. */
+function commandText(args: readonly string[]): string {
+  const shown = args.map((arg, at) =>
+    args[at - 1] === "--api-token" ? "…" : arg.replace(/^--api-token=.*/, "--api-token=…"),
+  );
+  return ["npm run bench", ...(args.length > 0 ? ["--", ...shown] : [])].join(" ");
 }
 
 /** Splits a list with commas. */

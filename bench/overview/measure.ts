@@ -7,6 +7,7 @@ import type { Sample } from "../support/benchmark.ts";
 import { waitUntilIdle } from "../support/cost.ts";
 import { compileLoad, LoadClient } from "../support/load.ts";
 import { residentBytes, threadSeconds } from "../support/proc.ts";
+import type { Server } from "../support/servers.ts";
 import { figure } from "../support/stats.ts";
 import type { Progress } from "./progress.ts";
 import type { OverviewRow, PeerFigure } from "./results.ts";
@@ -109,7 +110,13 @@ export class Measurement {
     return rowOf(planned, { unit: planned.unit, isLowerBetter: false }, samples);
   }
 
-  #run(planned: PlannedWork, contender: Contender, seconds: number): Promise<Sample> {
+  async #run(planned: PlannedWork, contender: Contender, seconds: number): Promise<Sample> {
+    const { cpuUs, ...sample } = await this.#runLoad(planned, contender, seconds);
+    const isHere = contender.server.pid > 0;
+    return { ...sample, ...(isHere && cpuUs !== undefined && { cpuUs }) };
+  }
+
+  #runLoad(planned: PlannedWork, contender: Contender, seconds: number): Promise<Sample> {
     const { work, connections, depth } = planned;
     const { server, opening, replyStart, isPacked, publishOpening } = contender;
     const isHttp = work.kind === "post" || (work.kind === "fanout" && work.via === "http");
@@ -148,18 +155,22 @@ export class Measurement {
           async () => {
             const storm = await this.#storm(planned, peer);
             if (storm === undefined) return;
-            rates.get(peer)?.push({ value: storm.rate, cpuUs: storm.cpuUs });
-            memories.get(peer)?.push({ value: storm.bytes });
+            const { rate, cpuUs, bytes } = storm;
+            rates.get(peer)?.push({ value: rate, ...(cpuUs !== undefined && { cpuUs }) });
+            if (bytes !== undefined) memories.get(peer)?.push({ value: bytes });
           },
         );
     const memory = { ...planned, id: "memory", title: "memory of an idle connection" };
     return [
       rowOf(planned, { unit: planned.unit, isLowerBetter: false }, rates),
       rowOf(memory, { unit: "bytes", isLowerBetter: true }, memories),
-    ];
+    ].filter(({ figures }) => figures.length > 0);
   }
 
-  /** Connects all clients at once to a server that has just started. */
+  /**
+   * Connects all clients at once to a server that has just started. The processor time and the
+   * memory of a server that runs elsewhere are not known.
+   */
   async #storm({ work, connections }: PlannedWork, peer: Peer) {
     const contender = await peer.start(this.#setting, work);
     if (contender === undefined) return undefined;
@@ -167,24 +178,27 @@ export class Measurement {
     const hold = (count: number) =>
       this.#load.hold({ host: server.host, port: server.clientPort, connections: count, opening });
     await (await hold(Math.ceil(connections / 10))).release();
-    const isHere = server.pid > 0;
-    if (isHere) await waitUntilIdle(server);
-    const measure = () =>
-      isHere
-        ? { cpu: threadSeconds(server.pid), bytes: residentBytes(server.pid) }
-        : { cpu: 0, bytes: 0 };
-    const before = measure();
+    const before = await stateOf(server);
     const held = await hold(connections);
-    if (isHere) await waitUntilIdle(server);
-    const after = measure();
+    const after = await stateOf(server);
     await held.release();
     await server.stop();
     return {
       rate: connections / held.connectSeconds,
-      cpuUs: ((after.cpu - before.cpu) * 1e6) / connections,
-      bytes: Math.max(0, after.bytes - before.bytes) / connections,
+      ...(before !== undefined &&
+        after !== undefined && {
+          cpuUs: ((after.cpu - before.cpu) * 1e6) / connections,
+          bytes: Math.max(0, after.bytes - before.bytes) / connections,
+        }),
     };
   }
+}
+
+/** Returns processor time and memory of an idle server, `undefined` if it runs elsewhere. */
+async function stateOf(server: Server) {
+  if (server.pid === 0) return undefined;
+  await waitUntilIdle(server);
+  return { cpu: threadSeconds(server.pid), bytes: residentBytes(server.pid) };
 }
 
 function rowOf(

@@ -16,6 +16,7 @@ import { httpRequest } from "../../bench/support/frames.ts";
 import { compileLoad, LoadClient } from "../../bench/support/load.ts";
 import { Workbench } from "../../bench/support/workbench.ts";
 import { ROOT, readPage } from "../docs/pages.ts";
+import { spawnBroker } from "../support/broker.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "../support/child.ts";
 
 const HAS_COMPILER = spawnSync("cc", ["--version"]).status === 0;
@@ -61,6 +62,40 @@ t.test(
     const same = bench("--compare", folder, folder);
     t.equal(same.status, 0, same.stderr);
     t.match(same.stdout, /^\| post \| jindou \| .* \| \+0 % \| .* \| within the noise \|$/m);
+  },
+);
+
+t.test(
+  "a server that runs elsewhere is measured without its processor time",
+  { skip },
+  async (t) => {
+    const token = "0123456789abcdef0123";
+    const { apiPort, clientPort } = await spawnBroker(t, {
+      JINDOU_API_TOKEN: token,
+      JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
+    });
+    const run = bench(
+      ...["--quick", "--json", "--members", "10", "--connections", "4", "--clients", "20"],
+      ...["--peers", "jindou", "--format", "jsonrpc", "--rate", "100"],
+      ...["--url", `127.0.0.1:${apiPort}`, "--client-url", `127.0.0.1:${clientPort}`],
+      ...["--api-token", token],
+    );
+    t.equal(run.status, 0, run.stderr);
+    const folder = /^Written to (.*)$/m.exec(run.stderr)?.[1] ?? "";
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const { rows } = JSON.parse(run.stdout) as OverviewResult;
+    t.same(
+      rows.map(({ id, loop }) => `${id} ${loop}`.trim()),
+      [
+        "fanout-10 open loop, 100 messages per second",
+        "fanout-10-socket open loop, 100 messages per second",
+        "post open loop, 100 messages per second",
+        "send open loop, 100 messages per second",
+        "connect",
+      ],
+    );
+    t.ok(rows.every(({ figures }) => figures.every(({ cpuUs }) => cpuUs === undefined)));
+    t.notMatch(run.stdout, token, "the result does not contain the token");
   },
 );
 
