@@ -64,18 +64,20 @@ export class Unreads {
   lost(): void {
     this.#epoch += 1;
     this.#isListing = false;
-    for (const [, entry] of this.#entries) entry.isCurrent = false;
+    for (const [, entry] of this.#entries) {
+      entry.isCurrent = false;
+      entry.isTouched = false;
+    }
   }
 
   message({ channel, messageSeq, messageId, fromUid, redDot }: ReceivedMessage): void {
-    if (messageSeq === 0 || !this.#ports.isWanted()) return;
     const entry = this.#entryOf(channel);
-    if (messageSeq <= entry.headSeq) return;
+    if (entry === undefined || messageSeq <= entry.headSeq) return; // 0 if it is not stored
     entry.headSeq = messageSeq;
     entry.changedAtMs = messageTimeMs(messageId);
     entry.version += 1;
-    entry.isTouched = true;
     if (!entry.isCurrent) {
+      entry.isTouched = true;
       if (!this.#isListing) void this.#read(entry);
     } else if (fromUid === this.#ports.uid) this.#set(entry, 0);
     else if (redDot && entry.isCounted) this.#set(entry, entry.unread + 1);
@@ -83,14 +85,19 @@ export class Unreads {
 
   /** `isNews` is false if the app has asked for the conversation, and need not be notified. */
   conversation(conversation: Conversation, isNews: boolean): void {
-    if (!this.#ports.isWanted()) return;
     const entry = this.#entryOf(conversation.channel);
+    if (entry === undefined) return;
     if (isOlder(conversation, entry)) void this.#read(entry);
     else this.#adopt(entry, conversation, isNews);
   }
 
-  #entryOf(channel: ChannelRef): Entry {
+  /** Without a handler, forgets the channel, because later changes are not followed. */
+  #entryOf(channel: ChannelRef): Entry | undefined {
     const key = channelKey(channel, this.#ports.uid);
+    if (!this.#ports.isWanted()) {
+      this.#entries.delete(key);
+      return undefined;
+    }
     const entry = this.#entries.get(key) ?? {
       channel,
       unread: -1,

@@ -199,6 +199,37 @@ t.test("after random changes and losses of the connection the counts are right",
   t.pass("all counts became those of the server");
 });
 
+t.test("a handler that is added again gets the right count, without a list", async (t) => {
+  const broker = await startBroker(t);
+  await newGroup(broker, "lobby", ["ann", "ben"]);
+  const { client: ann } = await loginTo(t, broker, "ann");
+  await broker.call("/user/token", { uid: "ben", token: "secret", device_flag: 1 });
+  const url = `ws://127.0.0.1:${broker.clientPort}`;
+  const ben = connect({ url, uid: "ben", token: "secret" });
+  t.teardown(() => ben.close());
+  let received = 0;
+  ben.on("message", () => {
+    received += 1;
+  });
+  await ben.ready();
+  const seen: number[] = [];
+  const send = async () => {
+    const expected = received + 1;
+    await ann.send(group("lobby"), "hello");
+    await until(() => received === expected);
+  };
+  const remove = ben.on("unread", ({ unread }) => seen.push(unread));
+  await send();
+  await until(() => seen.length === 1);
+  remove();
+  await send();
+  await send();
+  ben.on("unread", ({ unread }) => seen.push(unread));
+  await send();
+  await until(() => seen.length === 2);
+  t.same(seen, [1, 4]);
+});
+
 t.test("a state that is older than a message is read again", async (t) => {
   let reads = 0;
   const channel = group("team");
