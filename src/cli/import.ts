@@ -1,5 +1,5 @@
-// The command `jindou import`: reports what a server of another product has, and what cannot come to
-// Jindou. It calls no node.
+// The command `jindou import`: reports what a server of another product has, and what cannot come
+// to Jindou. It calls no node.
 
 import { IMPORT_TOKEN_ENV } from "../config/sources.ts";
 import { CommandError, FAILED, usageError } from "./command-error.ts";

@@ -21,8 +21,8 @@ export const SIGNAL_BIT = 0x20;
 
 /**
  * Returns an event as clients receive it, `undefined` if it is not pushed. Content has the stream's
- * `clientMsgNo` as its id, and so does a start or an end without an id [decisions: Event id]. Events
- * of `/message/event` have a form of their own.
+ * `clientMsgNo` as its id, and so does a start or an end without an id [decisions: Event id].
+ * Events of `/message/event` have a form of their own.
  */
 export function clientEvent(event: ChannelEvent): ClientEvent | undefined {
   const { type, timestampMs, data, clientMsgNo, eventId, hasGivenId } = event;

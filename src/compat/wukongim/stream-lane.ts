@@ -98,7 +98,7 @@ export function laneClientEvent(event: ChannelEvent): ClientEvent | undefined {
   return clientEventOf(event, fields, { payload, timestampMs });
 }
 
-/** Returns the events for a client that joins late: the text so far, and the end if there is one. */
+/** Returns the events for a client that joins late: the text so far, and the end if any. */
 export function laneSnapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[] {
   const { clientMsgNo, messageId, text, state } = snapshot;
   const timestampMs = messageTimeMs(messageId);
@@ -131,7 +131,7 @@ function clientEventOf(
   return { id, type, timestampMs, data };
 }
 
-/** Type of the event that shows a state whose event has no id of a producer. */
+/** Types of events that no producer sent, by the state of the stream after the event. */
 const STATE_TYPES: Readonly<Record<StreamState, string>> = {
   active: TYPES.delta,
   closed: TYPES.close,
@@ -158,19 +158,14 @@ function endPayload(data: string, state: StreamState): unknown {
   }
 }
 
-interface LaneEnd {
-  readonly fields: EventFields;
-  readonly payload: unknown;
-}
-
 function endOf({ state, endId = "", endData = "", clientMsgNo, messageId }: StreamSnapshot) {
   const fields = readEventId(endId) ?? unnamedFields(state, clientMsgNo, messageId);
-  return { fields, payload: endPayload(endData, state) } satisfies LaneEnd;
+  return { fields, payload: endPayload(endData, state) };
 }
 
 // --- State for backends --------------------------------------------------------------------------
 
-/** Returns `end`, `end_reason` and `error` of a message. Values without meaning are left out. */
+/** Returns `end`, `end_reason` and `error` of a message, without values that are 0 or empty. */
 export function laneEnding(stream: StreamSnapshot) {
   if (stream.state === "active") return {};
   return { end: 1, ...reasonOf(endOf(stream).payload) };
@@ -215,7 +210,7 @@ export function statusOf(stream: StreamSnapshot): LaneStatus {
   return STATUSES.get(endOf(stream).fields.type.toLowerCase()) ?? "closed";
 }
 
-/** Returns the stored events of a stream: none while it is open, else its end and its completion. */
+/** Returns the stored events of a stream: none while it is open, later its end and completion. */
 export function storedEvents(stream: StreamSnapshot) {
   if (stream.state === "active") return [];
   const { fields, payload } = endOf(stream);

@@ -57,8 +57,8 @@ export async function nodeIds(source: Source): Promise<readonly string[]> {
 }
 
 /**
- * Yields the channels of a node that have a log. The pages go backwards, because the other direction
- * loses rows.
+ * Yields the channels of a node that have a log. The pages go backwards, because the other
+ * direction loses rows.
  */
 export async function* loggedChannels(
   source: Source,

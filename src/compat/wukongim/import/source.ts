@@ -9,7 +9,7 @@ const CALLS_AT_ONCE = 4;
 const TIMEOUT_MS = 30_000;
 const ATTEMPTS = 4;
 const RETRY_MS = 500;
-/** Matches strings, which stay as they are, and numbers that JavaScript cannot represent exactly. */
+/** Matches strings, which stay as they are, and numbers that JavaScript may not store exactly. */
 const STRING_OR_LONG_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
 
 export interface SourceOptions {
@@ -41,8 +41,8 @@ export class Source {
   }
 
   /**
-   * Returns the JSON of the reply to GET. Numbers with 16 digits or more are strings. Repeats a call
-   * that fails. Throws a SourceError.
+   * Returns the JSON of the reply to GET. Numbers with 16 digits or more are strings. Repeats a
+   * call that fails. Throws a SourceError.
    */
   get(path: string): Promise<unknown> {
     return this.#calls.run(async () => {
