@@ -2,6 +2,7 @@
 // whenever its own list and the store may differ (outages, data loss, missed events, lost replies).
 
 import { BoundedMap } from "../lib/bounded-map.ts";
+import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
 import { LocalSessions } from "./local-sessions.ts";
 import {
@@ -167,13 +168,23 @@ export class SessionDirectory {
     for (let at = 0; at < uniqueUids.length; at += LOOKUP_BATCH) {
       const batch = uniqueUids.slice(at, at + LOOKUP_BATCH);
       const entries = await this.#ports.store.sessionsOf(batch);
-      for (const [place, uid] of batch.entries())
-        byUid.set(uid, await this.#liveAmong(entries[place]));
+      for (const [place, uid] of batch.entries()) {
+        const live = this.#liveAmong(entries[place]);
+        byUid.set(uid, live instanceof Promise ? await live : live);
+      }
     }
     return uids.map((uid) => byUid.get(uid) ?? []);
   }
 
-  async #liveAmong(entries: readonly SessionEntry[] = []): Promise<readonly SessionRecord[]> {
+  /** Returns no promise if all sessions are on this node, because most lookups have many users. */
+  #liveAmong(entries: readonly SessionEntry[] = []): MaybePromise<readonly SessionRecord[]> {
+    const ownIncarnation = this.#ports.cluster.incarnation;
+    return entries.every(({ incarnation }) => incarnation === ownIncarnation)
+      ? entries.map(({ session }) => session)
+      : this.#judgeLive(entries);
+  }
+
+  async #judgeLive(entries: readonly SessionEntry[]): Promise<readonly SessionRecord[]> {
     const { cluster } = this.#ports;
     const ownIncarnation = cluster.incarnation;
     const sessions: SessionRecord[] = [];
