@@ -83,6 +83,12 @@ const MAX_WAITING_FRAMES = 4096;
 /** A larger frame that is refused does not wait: to refuse it costs less than to copy it. */
 const MAX_WAITING_REFUSAL_BYTES = 1024;
 
+/**
+ * Factor by which deliveries count more for the turn of a frame than for its user: all of them are
+ * written in one turn of the event loop.
+ */
+const DELIVERIES_IN_TURN = 10;
+
 type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
 
 export class Client implements ConnectionHandler {
@@ -283,7 +289,7 @@ export class Client implements ConnectionHandler {
     const cost = costOf(operation, session, operations);
     const delivery = deliveryOf(operation, session, operations);
     const reserved = this.#rate.reserve(cost, delivery);
-    this.#work += 1 + cost + delivery;
+    this.#work += 1 + cost + delivery * DELIVERIES_IN_TURN;
     this.#metrics().worked(operation.kind, frameCost(bytes) + delivery);
     try {
       const result = operate(session, operation, operations);
