@@ -13,7 +13,7 @@ const READS_AT_ONCE = 4;
 /** Maximum number of concurrent lists. Each may examine all conversations or all members. */
 const LISTS_AT_ONCE = 1;
 /** Maximum number of histories per turn. With the embedded store, each may take up to 4 ms. */
-const HISTORIES_PER_TURN = 8;
+const HISTORIES_PER_TURN = 2;
 /**
  * Maximum number of waiting histories of a user. By default, a user has at most 400:
  * `READS_AT_ONCE` in each of 100 sessions.
