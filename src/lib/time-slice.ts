@@ -2,7 +2,7 @@
 // share `Turns` take turns: one of them continues in each iteration of the event loop.
 
 const STEPS_PER_READ = 4;
-const MAX_MS = 10;
+const MAX_MS = 5;
 /** Maximum length of a slice, as a fraction of the time that the job has waited for the slice. */
 const SHARE = 1 / 4;
 

@@ -17,7 +17,7 @@ import type {
   ConversationSlice,
   ConversationStore,
 } from "../../../broker/ports.ts";
-import { TimeSlice } from "../../../lib/time-slice.ts";
+import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { channelOf, type NewestMessage, selectNewest } from "../../newest-channels.ts";
 import { transact } from "../engine/database.ts";
@@ -51,12 +51,14 @@ export class Conversations implements ConversationStore {
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
   readonly #userChannels: UserChannels;
+  /** Shared by all lists, so that one of them continues in each turn of the event loop. */
+  readonly #turns = new Turns();
   #lastChangeId: number;
 
   constructor(ports: ConversationPorts) {
     this.#ports = ports;
     this.#states = new ConversationStates(ports);
-    this.#userChannels = new UserChannels(ports);
+    this.#userChannels = new UserChannels(ports, this.#turns);
     this.#lastChangeId = lastChangeId(ports.tables);
   }
 
@@ -67,7 +69,7 @@ export class Conversations implements ConversationStore {
       Math.max(this.#ports.appends.newestId, this.#lastChangeId),
     );
     const channels = await this.#userChannels.of(uid);
-    const slice = new TimeSlice();
+    const slice = new TimeSlice(undefined, this.#turns);
     const unread = onlyUnread ? await this.#maybeUnread(uid) : undefined;
     const listed = (unread === undefined ? channels : [...unread.keys()]).filter(
       ({ key }) => !excludedTypes.some((type) => key.startsWith(`${type}:`)),
@@ -108,7 +110,7 @@ export class Conversations implements ConversationStore {
   ): Promise<readonly NewestMessage[]> {
     if (sinceMs === 0) return channels.filter(({ id }) => id > 0);
     const positions = new Set<ChannelKey>();
-    const slice = new TimeSlice();
+    const slice = new TimeSlice(undefined, this.#turns);
     for (const { key, changedAtMs } of positionsOf(this.#ports.tables, uid)) {
       if (slice.shouldYield()) await slice.yield();
       if (changedAtMs >= sinceMs) positions.add(key);
@@ -124,7 +126,7 @@ export class Conversations implements ConversationStore {
     { limit, maxBytes }: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice> {
     const conversations: Conversation[] = [];
-    const slice = new TimeSlice();
+    const slice = new TimeSlice(undefined, this.#turns);
     let bytes = 0;
     for (const channel of channels) {
       if (conversations.length >= limit) return { conversations, more: true };

@@ -8,7 +8,7 @@ import {
   PERSON_CHANNEL,
 } from "../../../broker/model.ts";
 import { KeptLists } from "../../../lib/kept-lists.ts";
-import { TimeSlice } from "../../../lib/time-slice.ts";
+import { TimeSlice, type Turns } from "../../../lib/time-slice.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { Memtable, NewestMessage } from "../engine/memtable.ts";
 import type { ChannelTables } from "./channel-tables.ts";
@@ -43,9 +43,12 @@ export class UserChannels {
   readonly #lists = new KeptLists<NewestMessage>(MAX_KEPT);
 
   readonly #readLists = new KeptLists<ReadChannel>(MAX_KEPT_READ);
+  readonly #turns: Turns;
 
-  constructor(ports: UserChannelsPorts) {
+  /** `turns` are shared with other jobs that read lists. */
+  constructor(ports: UserChannelsPorts, turns: Turns) {
     this.#ports = ports;
+    this.#turns = turns;
     const forget = (uid: string) => {
       this.#lists.forget(uid);
       this.#readLists.forget(uid);
@@ -71,7 +74,7 @@ export class UserChannels {
 
   async #readPositions(uid: string): Promise<readonly ReadChannel[]> {
     const channels = await this.of(uid);
-    const slice = new TimeSlice();
+    const slice = new TimeSlice(undefined, this.#turns);
     const readSeqs = new Map<ChannelKey, number>();
     for (const { key, readSeq } of positionsOf(this.#ports.tables, uid)) {
       if (slice.shouldYield()) await slice.yield();
@@ -85,7 +88,7 @@ export class UserChannels {
 
   async #read(uid: string): Promise<readonly NewestMessage[]> {
     const channels: NewestMessage[] = [];
-    const slice = new TimeSlice();
+    const slice = new TimeSlice(undefined, this.#turns);
     for (const key of this.#keysOf(uid)) {
       if (slice.shouldYield()) await slice.yield();
       const row = () => this.#ports.rows.get(key);

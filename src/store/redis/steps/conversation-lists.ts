@@ -15,7 +15,7 @@ import {
 } from "../../../broker/model.ts";
 import type { ConversationRange, ConversationStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
-import { TimeSlice } from "../../../lib/time-slice.ts";
+import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { bucketOf } from "../../../redis/keys.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { channelOf, type NewestMessage, selectNewest } from "../../newest-channels.ts";
@@ -70,6 +70,7 @@ export function createConversationLists(
 ): Pick<ConversationStore, "newestConversations"> {
   const { link, clock, limits, onError } = ports;
   const inFlight = link.isCluster ? IN_FLIGHT_OF_CLUSTER : IN_FLIGHT;
+  const turns = new Turns();
   const retentionMs = limits.retentionS === 0 ? Infinity : limits.retentionS * 1000;
 
   async function channelKeysOf(uid: string): Promise<readonly ChannelKey[]> {
@@ -134,7 +135,7 @@ export function createConversationLists(
     keys: readonly ChannelKey[],
     { sinceMs, onlyUnread }: Pick<Required<ConversationRange>, "sinceMs" | "onlyUnread">,
   ): Promise<{ readonly newestId: number; readonly newest: readonly NewestMessage[] }> {
-    const slice = new TimeSlice();
+    const slice = new TimeSlice(undefined, turns);
     const semaphore = new Semaphore(inFlight);
     const isFiltered = sinceMs > 0 || onlyUnread;
     const pieces = await piecesOf(keys, ORDER_PER_CALL / (isFiltered ? 2 : 1), slice);
@@ -174,7 +175,7 @@ export function createConversationLists(
     uid: string,
     keys: readonly ChannelKey[],
   ): Promise<ReadonlyMap<ChannelKey, ListedState>> {
-    const slice = new TimeSlice();
+    const slice = new TimeSlice(undefined, turns);
     const semaphore = new Semaphore(inFlight);
     const states = new Map<ChannelKey, ListedState>();
     const read = async (piece: Piece) => {
