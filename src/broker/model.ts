@@ -218,6 +218,14 @@ export function streamPayload(text: string): Uint8Array {
   return encodeUtf8(JSON.stringify({ type: 1, content: text }));
 }
 
+/**
+ * Returns the payload as Jindou's own formats show it: the text so far, also if the producer of the
+ * stream chose another payload. Other formats have a place for both.
+ */
+export function textPayload({ payload, stream }: Pick<Message, "payload" | "stream">): Uint8Array {
+  return stream === undefined ? payload : streamPayload(stream.text);
+}
+
 const NO_TEXT = streamPayload("");
 
 /** Returns true if this is the payload of a stream without text. */

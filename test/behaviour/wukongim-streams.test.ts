@@ -263,7 +263,7 @@ t.test(
       const stream = await newStream();
       const viewer = await world.join(t, stream.viewer);
       const client = await openClient(t, stream.sender);
-      await stream.begin();
+      await stream.begin({ payload: base64({ type: 100, name: "answer" }) });
       await stream.delta("e-1", "text");
       const { body } = await stream.post("e-2", type, payload);
       t.match(body.data, { stream_status: status, msg_event_seq: 1 }, type);
@@ -282,6 +282,9 @@ t.test(
       await viewer.ping();
       const view = viewer.view(stream.channel, stream.no);
       t.match({ ...view }, { text: "text", state }, `${type} for a native viewer`);
+      const { messages } = await viewer.history(stream.channel);
+      const stored = messages.find(({ clientMsgNo }) => clientMsgNo === stream.no);
+      t.equal(stored?.stream?.text, "text", "a native viewer reads the text from history");
       t.match(await stream.delta("e-3", "late"), { status: 400, body: { status: 400 } });
     }
   },

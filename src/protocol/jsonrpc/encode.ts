@@ -3,13 +3,14 @@
 
 import { Buffer } from "node:buffer";
 import { CLOSE_REASONS } from "../../broker/errors.ts";
-import type {
-  ChannelEvent,
-  ChannelRef,
-  Conversation,
-  Message,
-  Presence,
-  StreamSnapshot,
+import {
+  type ChannelEvent,
+  type ChannelRef,
+  type Conversation,
+  type Message,
+  type Presence,
+  type StreamSnapshot,
+  textPayload,
 } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
 import { errorObject } from "./errors.ts";
@@ -149,7 +150,7 @@ function messageFields(channel: ChannelRef, message: Message) {
     timestampMs: message.timestampMs,
     header: { noPersist, redDot },
     expireS: message.expireS,
-    payload: base64(message.payload),
+    payload: base64(textPayload(message)),
     streamNo: message.streamNo,
     tagKey: message.tagKey,
     stream: stream && streamRecord(stream),

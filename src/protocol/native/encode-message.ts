@@ -1,7 +1,12 @@
 // Encodes the frames that contain messages or conversations, and SENDACK, on the server. They are
 // on the path of every message, so they are written in one pass without intermediate arrays.
 
-import type { ChannelRef, Conversation, Message } from "../../broker/model.ts";
+import {
+  type ChannelRef,
+  type Conversation,
+  type Message,
+  textPayload,
+} from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
 import { recordBytes, writeRecord } from "./encode-stream.ts";
 import { CONVERSATION_CHANGES, FLAG_BITS, PUSH_OPS, REPLY_OPS } from "./ops.ts";
@@ -9,6 +14,8 @@ import { begin, FIXED_BYTES, type FrameWriter, textBytes } from "./writer.ts";
 
 const MESSAGE_FIELDS = 12;
 const CONVERSATION_FIELDS = 8;
+/** Size of the payload of a stream without its text. */
+const STREAM_PAYLOAD_BYTES = 32;
 
 export function writeSendack(
   writer: FrameWriter,
@@ -93,8 +100,13 @@ function messageBytes(channel: ChannelRef, message: Message): number {
     (streamNo === undefined ? 0 : textBytes(streamNo)) +
     (tagKey === undefined ? 0 : textBytes(tagKey)) +
     payload.length +
-    (stream === undefined ? 0 : recordBytes(stream))
+    (stream === undefined ? 0 : streamTextBytes(stream.text) + recordBytes(stream))
   );
+}
+
+/** Returns the maximum size of the payload with this text, in which JSON escapes characters. */
+function streamTextBytes({ length }: string): number {
+  return 6 * length + STREAM_PAYLOAD_BYTES;
 }
 
 function writeMessage(writer: FrameWriter, channel: ChannelRef, message: Message): void {
@@ -108,7 +120,7 @@ function writeMessage(writer: FrameWriter, channel: ChannelRef, message: Message
   writer.uint(message.timestampMs);
   writer.uint((noPersist ? FLAG_BITS.noPersist : 0) | (redDot ? FLAG_BITS.redDot : 0));
   writer.uint(message.expireS);
-  writer.bin(message.payload);
+  writer.bin(textPayload(message));
   writer.optionalText(message.streamNo);
   writer.optionalText(message.tagKey);
   if (message.stream !== undefined) writeRecord(writer, message.stream);
