@@ -13,7 +13,7 @@ export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
 export const NATIVE_VERSION = 1;
 
-/** Numbers of operations. Unused: 15 to 63. */
+/** Numbers of operations. Unused: 14 to 27 and 29 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -28,10 +28,10 @@ export const CLIENT_OPS = {
   conversation: 11,
   commandack: 12,
   watch: 13,
-  members: 14,
+  members: 28,
 } as const;
 
-/** Numbers of replies: the number of the request plus 64. Unused: 79. */
+/** Numbers of replies: the number of the request plus 64. Unused: 78 and 79. */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,
@@ -44,11 +44,11 @@ export const REPLY_OPS = {
   conversation: 75,
   commandack: 76,
   watch: 77,
-  members: 78,
+  members: 92,
   error: 91,
 } as const;
 
-/** Numbers of pushes. Unused: 87 to 89 and 92 to 127. */
+/** Numbers of pushes. Unused: 87 to 89 and 93 to 127. */
 export const PUSH_OPS = {
   message: 80,
   messages: 81,

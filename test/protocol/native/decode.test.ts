@@ -33,6 +33,7 @@ const CANCEL: readonly Field[] = [9, REF, 1, "bob", "s-1"];
 const CONVERSATIONS: readonly Field[] = [10, REF, 20, "c"];
 const READ: readonly Field[] = [11, REF, 2, "team", 0, 7];
 const UNREAD: readonly Field[] = [11, REF, 2, "team", 1, 7];
+const MEMBERS: readonly Field[] = [28, REF, 2, "team", 20, "c"];
 
 /** Returns `fields` with the value at `index` replaced. */
 const withField = (fields: readonly Field[], index: number, value: unknown) =>
@@ -94,7 +95,7 @@ t.test("extension types and maps end the connection, wherever they appear", asyn
 });
 
 t.test("an unknown operation is rejected, and the connection continues", async (t) => {
-  for (const op of [0, 14, 63, 66, 80, 127]) assertRefused(t, [op, REF], "malformed_frame");
+  for (const op of [0, 14, 27, 63, 66, 80, 127]) assertRefused(t, [op, REF], "malformed_frame");
   for (const op of ["send", -1, 1.5, null, 4096])
     t.match(
       frameErrorOf(() => decode(pack([op, REF]))),
@@ -180,9 +181,12 @@ t.test("a field with the wrong type or out of range is rejected", async (t) => {
     [CANCEL, 4, ["", 7, null, BODY, "x".repeat(129)]],
     [CONVERSATIONS, 2, [0, 501, -1, null, "1"]],
     [CONVERSATIONS, 3, [-1, 0, true]],
-    [READ, 4, [3, -1, 255, null, "read"]],
+    [READ, 4, [3, -1, 255, "read"]],
     [READ, 5, [-1, 2 ** 53, null, "7", 0.5]],
     [UNREAD, 5, [-1, 2 ** 32, null, "7", 0.5]],
+    [MEMBERS, 2, [0, 3, null, "2"]],
+    [MEMBERS, 4, [0, 1001, -1, null, "1"]],
+    [MEMBERS, 5, [-1, 0, true]],
     [[12, REF, []], 2, [7, null, [-1], ["1"], [null], [2 ** 53], [[1]]]],
     [[13, REF, []], 2, [7, null, "bob", [7]]],
   ];
@@ -199,12 +203,14 @@ t.test("a missing field is rejected", async (t) => {
     STREAM: [STREAM, 5],
     CANCEL: [CANCEL, 5],
     CONVERSATIONS: [CONVERSATIONS, 3],
-    READ: [READ, 6],
-    UNREAD: [UNREAD, 6],
+    MEMBERS: [MEMBERS, 5],
   } as const;
   for (const [fields, count] of Object.values(required))
     for (let length = 2; length < count; length++)
       assertRefused(t, fields.slice(0, length), "bad_request");
+  // Without a change, CONVERSATION only reads.
+  for (const change of [READ, UNREAD])
+    for (const length of [2, 3, 5]) assertRefused(t, change.slice(0, length), "bad_request");
   for (const op of [5, 12, 13]) assertRefused(t, [op, REF], "bad_request");
 });
 
