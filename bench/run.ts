@@ -79,6 +79,8 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --connections N   connections of the scenarios post and send (default: 64)
   --clients N       clients of the scenario connect (default: 2000)
   --format F        wire format of Jindou's clients: native or jsonrpc
+  --nodes N         nodes of Jindou on one Redis, in place of one with the embedded store. Clients and
+                    calls are spread over them; their processor time does not contain that of Redis
   --url H:P         API of a Jindou that runs elsewhere, in place of this build. Its limits apply:
                     set client.maxFramesPerSecond and client.maxStoredBytesPerSecond to 0 there
   --client-url H:P  its address for clients
@@ -273,6 +275,7 @@ function parseCommandLine(args: readonly string[]): Request {
       connections: { type: "string" },
       clients: { type: "string" },
       format: { type: "string" },
+      nodes: { type: "string" },
       url: { type: "string" },
       "client-url": { type: "string" },
       "api-token": { type: "string" },
@@ -313,6 +316,7 @@ function parseCommandLine(args: readonly string[]): Request {
         clients: positive(values.clients, 2000),
         format: namesIn(values.format ?? "native", FORMATS)[0] ?? "native",
         server: serverAt(values.url, values["client-url"], values["api-token"]),
+        nodes: values.nodes === undefined ? 0 : positive(values.nodes, 0),
         isJson: values.json,
         rounds: positive(values.rounds, lengths.rounds),
         seconds: positive(values.seconds, lengths.seconds),

@@ -106,22 +106,30 @@ export class Measurement {
         );
         samples.get(peer)?.push(sample);
       }
-    for (const { contender } of started) await contender.server.stop();
+    for (const { contender } of started) await stopAll(contender);
     return rowOf(planned, { unit: planned.unit, isLowerBetter: false }, samples);
   }
 
   async #run(planned: PlannedWork, contender: Contender, seconds: number): Promise<Sample> {
     const { cpuUs, ...sample } = await this.#runLoad(planned, contender, seconds);
-    const isHere = contender.server.pid > 0;
+    const isHere = contender.servers.every(({ pid }) => pid > 0);
     return { ...sample, ...(isHere && cpuUs !== undefined && { cpuUs }) };
   }
 
   #runLoad(planned: PlannedWork, contender: Contender, seconds: number): Promise<Sample> {
     const { work, connections, depth } = planned;
-    const { server, opening, replyStart, isPacked, publishOpening } = contender;
+    const { servers, opening, replyStart, isPacked, publishOpening } = contender;
+    const clientPorts = servers.map(({ clientPort }) => clientPort);
+    const apiPorts = servers.map(({ apiPort }) => apiPort);
     const isHttp = work.kind === "post" || (work.kind === "fanout" && work.via === "http");
     const run = {
-      ...{ host: server.host, pid: server.pid, connections, depth, opening },
+      ...{
+        host: servers[0]?.host,
+        pid: servers.map(({ pid }) => pid),
+        connections,
+        depth,
+        opening,
+      },
       ...{ message: contender.message(), replyStart, isPacked },
       rate: this.#options.rate,
       plan: { warmupS: this.#options.warmupS, seconds },
@@ -129,14 +137,14 @@ export class Measurement {
     if (work.kind === "fanout")
       return this.#load.fanout({
         ...run,
-        port: server.clientPort,
-        publishPort: isHttp ? server.apiPort : server.clientPort,
+        port: clientPorts,
+        publishPort: isHttp ? apiPorts : clientPorts,
         publishOpening: isHttp ? undefined : publishOpening,
       });
     return this.#load.request({
       ...run,
       kind: isHttp ? "http" : "ws",
-      port: isHttp ? server.apiPort : server.clientPort,
+      port: isHttp ? apiPorts : clientPorts,
     });
   }
 
@@ -174,15 +182,16 @@ export class Measurement {
   async #storm({ work, connections }: PlannedWork, peer: Peer) {
     const contender = await peer.start(this.#setting, work);
     if (contender === undefined) return undefined;
-    const { server, opening } = contender;
+    const { servers, opening } = contender;
+    const port = servers.map(({ clientPort }) => clientPort);
     const hold = (count: number) =>
-      this.#load.hold({ host: server.host, port: server.clientPort, connections: count, opening });
+      this.#load.hold({ host: servers[0]?.host, port, connections: count, opening });
     await (await hold(Math.ceil(connections / 10))).release();
-    const before = await stateOf(server);
+    const before = await stateOf(servers);
     const held = await hold(connections);
-    const after = await stateOf(server);
+    const after = await stateOf(servers);
     await held.release();
-    await server.stop();
+    await stopAll(contender);
     return {
       rate: connections / held.connectSeconds,
       ...(before !== undefined &&
@@ -194,11 +203,17 @@ export class Measurement {
   }
 }
 
-/** Returns processor time and memory of an idle server, `undefined` if it runs elsewhere. */
-async function stateOf(server: Server) {
-  if (server.pid === 0) return undefined;
-  await waitUntilIdle(server);
-  return { cpu: threadSeconds(server.pid), bytes: residentBytes(server.pid) };
+async function stopAll({ servers }: Contender): Promise<void> {
+  for (const server of servers) await server.stop();
+}
+
+/** Returns processor time and memory of idle servers, `undefined` if they run elsewhere. */
+async function stateOf(servers: readonly Server[]) {
+  const pids = servers.map(({ pid }) => pid);
+  if (pids.includes(0)) return undefined;
+  for (const server of servers) await waitUntilIdle(server);
+  const sum = (read: (pid: number) => number) => pids.reduce((total, pid) => total + read(pid), 0);
+  return { cpu: sum(threadSeconds), bytes: sum(residentBytes) };
 }
 
 function rowOf(

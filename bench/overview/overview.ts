@@ -26,6 +26,8 @@ export interface OverviewOptions extends WorkOptions, MeasureOptions {
   readonly format: Format;
   /** Server that runs elsewhere and is measured in place of this build. */
   readonly server: Server | undefined;
+  /** Number of Jindou's nodes on one Redis. 0 for one node with the embedded store. */
+  readonly nodes: number;
   /** True to print the result as JSON instead of the table. */
   readonly isJson: boolean;
   /** The command line, for the report. */
@@ -86,13 +88,11 @@ export async function runOverview(options: OverviewOptions, workbench: Workbench
 }
 
 /** Returns the chosen peers, and the others with the reason why they are not measured. */
-function choosePeers({ peers: chosen, format, server }: OverviewOptions): {
+function choosePeers({ peers: chosen, ...options }: OverviewOptions): {
   readonly peers: readonly Peer[];
   readonly missing: OverviewResult["missing"];
 } {
-  const all = [PEERS[0], jindou(format, server), ...PEERS.slice(1)].filter(
-    (peer) => peer !== undefined,
-  );
+  const all = [PEERS[0], jindou(options), ...PEERS.slice(1)].filter((peer) => peer !== undefined);
   const names = [...all.map(({ name }) => name), ...OTHERS.map(({ name }) => name)];
   for (const name of chosen)
     if (!names.includes(name))

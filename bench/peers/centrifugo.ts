@@ -33,7 +33,7 @@ export const centrifugo: Peer = {
     const isReceiver = work.kind === "fanout" || work.kind === "connect";
     const command = JSON.stringify({ id: 9, publish: { channel: "all", data } });
     return {
-      ...{ server, isPacked: true },
+      ...{ servers: [server], isPacked: true },
       opening: {
         upgrade,
         open: clientFrame(isReceiver ? SUBSCRIBE : '{"id":1,"connect":{}}'),

@@ -4,6 +4,7 @@
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { TOKEN } from "../support/backend.ts";
 import { buildHere } from "../support/builds.ts";
+import { type Redis, startNodes, startRedis } from "../support/clusters.ts";
 import {
   CONNECTION_NUMBER,
   clientFrame,
@@ -28,21 +29,39 @@ const RECEIVER = { id: `receiver${CONNECTION_NUMBER}`, type: 1 } as const;
 /** Wire format of the clients. */
 export type Format = "native" | "jsonrpc";
 
-/** Returns Jindou as a peer. `server` is absent if the bench starts one for each work. */
-export function jindou(format: Format, server?: Server): Peer {
-  const start = ({ workbench }: PeerSetting): Promise<Server> =>
-    server === undefined
-      ? startBroker(workbench, { kind: "broker", name: "jindou", directory: buildHere() })
-      : Promise.resolve(server);
+interface JindouOptions {
+  readonly format: Format;
+  /** Server that runs elsewhere. Absent if the bench starts one for each work. */
+  readonly server: Server | undefined;
+  /** Number of nodes on one Redis. 0 for one node with the embedded store. */
+  readonly nodes: number;
+}
+
+export function jindou({ format, server, nodes }: JindouOptions): Peer {
+  let redis: Promise<Redis> | undefined;
+  let starts = 0;
+  const start = async ({ workbench }: PeerSetting): Promise<readonly [Server, ...Server[]]> => {
+    if (server !== undefined) return [server];
+    const build = { kind: "broker", name: "jindou", directory: buildHere() } as const;
+    if (nodes === 0) return [await startBroker(workbench, build)];
+    redis ??= startRedis({ workbench });
+    starts += 1;
+    const cluster = { name: `overview${starts}`, count: nodes, redis: await redis };
+    const [first, ...others] = (await startNodes({ workbench }, build, cluster)).servers;
+    if (first === undefined) throw new Error("No node was started.");
+    return [first, ...others];
+  };
+  const wireFormat = format === "native" ? "" : ", JSON-RPC";
   return {
     name: "jindou",
-    title: format === "native" ? "Jindou" : "Jindou, JSON-RPC",
+    title: `Jindou${nodes === 0 ? "" : `, ${nodes} nodes on Redis`}${wireFormat}`,
     lacks: [],
     missing: () => undefined,
 
     async start(setting, work): Promise<Contender> {
       const { payload } = setting;
-      const started = await start(setting);
+      const servers = await start(setting);
+      const [started] = servers;
       const opening = openingOf(format, MEMBER);
       switch (work.kind) {
         case "fanout": {
@@ -52,7 +71,7 @@ export function jindou(format: Format, server?: Server): Peer {
           const fromUid = memberName(work.members);
           const push = sampleMessage({ channel: group, fromUid, clientMsgNo: "" });
           return {
-            server: started,
+            servers,
             opening,
             message: () =>
               work.via === "http"
@@ -64,13 +83,13 @@ export function jindou(format: Format, server?: Server): Peer {
         }
         case "post": {
           const message = () => postOf(started, { channel: RECEIVER, fromUid: MEMBER, payload });
-          return { server: started, opening, message, replyStart: new Uint8Array() };
+          return { servers, opening, message, replyStart: new Uint8Array() };
         }
         case "send": {
           await createMembers(started, `senders-${Date.now()}`, work.connections);
           const ack = sampleSendack(freshMessageNumber());
           return {
-            server: started,
+            servers,
             opening,
             message: () => frameOf(format, RECEIVER, payload),
             replyStart: format === "native" ? ack.subarray(0, 2) : Buffer.from('{"jsonrpc":"2.0"'),
@@ -79,7 +98,7 @@ export function jindou(format: Format, server?: Server): Peer {
         case "connect": {
           await createMembers(started, `connect-${Date.now()}`, work.clients);
           const nothing = new Uint8Array();
-          return { server: started, opening, message: () => nothing, replyStart: nothing };
+          return { servers, opening, message: () => nothing, replyStart: nothing };
         }
       }
     },

@@ -46,7 +46,7 @@ export const mosquitto: Peer = {
       ? packet(0x32, [TOPIC, Uint8Array.of(0, 1), payload])
       : packet(0x30, [TOPIC, payload]);
     return {
-      server,
+      servers: [server],
       opening: {
         upgrade,
         open: clientFrame(isReceiver ? Buffer.concat([connect, subscribe]) : connect),

@@ -41,7 +41,7 @@ export const nats: Peer = {
       opened: Buffer.from(isSend ? "+OK" : "PONG"),
     };
     return {
-      ...{ server, opening, isPacked: true },
+      ...{ servers: [server], opening, isPacked: true },
       message: () => frame(publish),
       replyStart: Buffer.from(isSend ? "+OK\r\n" : "MSG all 1 "),
       publishOpening: {

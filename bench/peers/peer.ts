@@ -18,8 +18,11 @@ export type Work =
 
 /** A started peer with the bytes of one work. */
 export interface Contender {
-  /** The server that clients reach. Its pid is 0 if it runs elsewhere. */
-  readonly server: Server;
+  /**
+   * The server, or the nodes over which clients and calls are spread. The pid of a server that runs
+   * elsewhere is 0.
+   */
+  readonly servers: readonly Server[];
   /** Opening of a client's connection. */
   readonly opening: Opening;
   /**

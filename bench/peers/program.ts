@@ -1,13 +1,29 @@
 // Finds the programs of peers that are not libraries, and starts them with a free port.
 
 import { accessSync, constants } from "node:fs";
+import { connect } from "node:net";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { freePort } from "../../test/support/redis.ts";
 import type { Server } from "../support/servers.ts";
 import type { Workbench } from "../support/workbench.ts";
 
 /** Folders in which programs of Debian packages and of Go are, beside `PATH`. */
 const FOLDERS = ["/usr/sbin", "/usr/local/sbin", join(process.env.HOME ?? "/", "go/bin")];
+
+/** Programs may log that they are ready before they listen. */
+const PORT_CHECK_MS = 50;
+
+function isListening(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1");
+    socket.once("error", () => resolve(false));
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+  });
+}
 
 /** Returns the path of the program, `undefined` if this machine does not have it. */
 export function findProgram(name: string): string | undefined {
@@ -52,6 +68,10 @@ export async function startProgram(
     isMeasured: true,
   });
   await child.line(mark);
+  while (!(await isListening(port))) {
+    if (child.hasEnded) throw child.failure("ended early");
+    await pause(PORT_CHECK_MS);
+  }
   return {
     ...{ pid: child.pid, apiPort: port, clientPort: port },
     async stop() {

@@ -34,7 +34,7 @@ export const raw: Peer = {
           payload,
         );
         return {
-          server: await startRaw(workbench, "fanout", push),
+          servers: [await startRaw(workbench, "fanout", push)],
           opening,
           message: () => (work.via === "http" ? post : sendFrame(CHANNEL, clientMsgNo, payload)),
           replyStart: push.subarray(0, 2),
@@ -44,12 +44,17 @@ export const raw: Peer = {
       case "post": {
         const answer = Buffer.from(sampleSendAnswer(clientMsgNo));
         const server = await startRaw(workbench, "http", answer);
-        return { server, opening, message: () => post, replyStart: answer.subarray(0, 0) };
+        return {
+          servers: [server],
+          opening,
+          message: () => post,
+          replyStart: answer.subarray(0, 0),
+        };
       }
       case "send": {
         const ack = sampleSendack(clientMsgNo);
         return {
-          server: await startRaw(workbench, "echo", ack),
+          servers: [await startRaw(workbench, "echo", ack)],
           opening,
           message: () => sendFrame(CHANNEL, clientMsgNo, payload),
           replyStart: ack.subarray(0, 2),
@@ -58,7 +63,7 @@ export const raw: Peer = {
       case "connect": {
         const nothing = new Uint8Array();
         const server = await startRaw(workbench, "topics", Uint8Array.of(0));
-        return { server, opening, message: () => nothing, replyStart: nothing };
+        return { servers: [server], opening, message: () => nothing, replyStart: nothing };
       }
     }
   },

@@ -39,7 +39,7 @@ export const socketIo: Peer = {
     const event = work.kind === "fanout" ? "42" : "421";
     const name = work.kind === "fanout" ? "publish" : "send";
     return {
-      server,
+      servers: [server],
       opening,
       message: () =>
         isHttp

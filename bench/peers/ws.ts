@@ -41,7 +41,7 @@ export const ws: Peer = {
     ]);
     const isHttp = work.kind === "post" || (work.kind === "fanout" && work.via === "http");
     return {
-      server,
+      servers: [server],
       opening,
       message: () => (isHttp ? httpRequest("/", body) : clientFrame(payload)),
       replyStart: answer.subarray(0, 2),

@@ -27,6 +27,7 @@ export interface Nodes {
   readonly redis: Redis | undefined;
 }
 
+type Workplace = Pick<Bench, "workbench">;
 type Build = Extract<Subject, { kind: "broker" }>;
 
 const PEER = fileURLToPath(new URL("./socket-io-server.ts", import.meta.url));
@@ -37,7 +38,7 @@ export interface RedisLocation {
   readonly folder: string;
 }
 
-export async function chooseRedisLocation({ workbench }: Bench): Promise<RedisLocation> {
+export async function chooseRedisLocation({ workbench }: Workplace): Promise<RedisLocation> {
   return { port: await freePort(), folder: workbench.folder("redis") };
 }
 
@@ -46,7 +47,7 @@ export async function chooseRedisLocation({ workbench }: Bench): Promise<RedisLo
  * Does not wait until it is ready.
  */
 export function spawnRedis(
-  { workbench }: Bench,
+  { workbench }: Workplace,
   { port, folder }: RedisLocation,
   extraArgs: readonly string[] = [],
 ): Child {
@@ -65,7 +66,7 @@ export async function waitForRedis(server: Child): Promise<void> {
   await server.line("Ready to accept connections");
 }
 
-export async function startRedis(bench: Bench): Promise<Redis> {
+export async function startRedis(bench: Workplace): Promise<Redis> {
   const location = await chooseRedisLocation(bench);
   const server = spawnRedis(bench, location);
   await waitForRedis(server);
@@ -99,7 +100,7 @@ const urlOf = (port: number): string => `redis://127.0.0.1:${port}`;
 
 /** Starts `count` nodes of a build. */
 export async function startNodes(
-  { workbench }: Bench,
+  { workbench }: Workplace,
   build: Build,
   { name, count, redis }: { readonly name: string; readonly count: number; readonly redis: Redis },
 ): Promise<Nodes> {
