@@ -303,7 +303,7 @@ const streamState = Type.Enum(["active", "closed", "cancelled", "interrupted"], 
   type: "string",
   title: "StreamState",
   description:
-    "State of the stream. cancelled: another start event ended it. interrupted: its sender sent no events for too long",
+    "State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long",
   examples: ["active"],
 });
 

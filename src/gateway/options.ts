@@ -76,7 +76,7 @@ export const clientOptions = Type.Object(
       maximum: 960,
       unit: "seconds",
       description:
-        "Time after which a peer that neither sends data nor answers pings is disconnected. A silent peer gets a ping 16 seconds before (with 56: after 40 seconds), so that proxies which close connections after 60 silent seconds keep it. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
+        "Time after which a peer that neither sends data nor answers pings is disconnected. A silent peer is sent a ping 16 seconds before that time (with 56: after 40 seconds), so that proxies that close connections after 60 silent seconds keep the connection open. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
     }),
     maxFrameBytes: Type.Integer({
       default: 163_840,

@@ -160,7 +160,7 @@ export const eventPageBody = Type.Object(
               {},
               {
                 additionalProperties: true,
-                description: "Payload, for the lane main with the text",
+                description: "Payload of the event. In the lane main it contains the text",
               },
             ),
           }),
