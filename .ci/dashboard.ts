@@ -167,7 +167,7 @@ const SECTIONS: readonly Section[] = [
       counts("Calls by status", "httpRequests", "status"),
       durations("Time of a call", "httpDuration", "route"),
       counts("Heads refused", "headsRefused", "reason"),
-      gauge("Half-received bodies", "bodiesPending", "bytes"),
+      gauge("Partially received bodies", "bodiesPending", "bytes"),
       counts("Logins of managers", "logins", "outcome"),
     ],
   },

@@ -2,10 +2,10 @@
 // symptoms before causes. `npm run config:docs` writes config/observability/rules.yaml from them.
 // Each alert has a section with its name in docs/operations.md. Keeps no state.
 
-/** Name of the scrape job in Prometheus. The dashboard can show others, the rules cannot. */
+/** Name of the scrape job in Prometheus. The dashboard lets its reader choose another job. */
 const JOB = "jindou";
 
-/** `critical` must wake somebody, `warning` must be looked at today, `info` explains others. */
+/** `critical` needs action at once, `warning` on the same day. `info` explains other alerts. */
 type Severity = "critical" | "warning" | "info";
 
 interface AlertRule {
@@ -83,14 +83,14 @@ export const ALERTS: readonly AlertRule[] = [
     expr: "instance:jindou_send_duration_seconds:p99_5m > 0.5",
     forMinutes: 10,
     summary:
-      "On {{ $labels.instance }} one message of a hundred takes {{ $value | humanizeDuration }} until it is durable",
+      "On {{ $labels.instance }} one message in a hundred takes at least {{ $value | humanizeDuration }} to become durable",
   },
   {
     name: "JindouEventLoopLag",
     severity: "warning",
     expr: `nodejs_eventloop_lag_p99_seconds{job="${JOB}"} > 0.1`,
     forMinutes: 5,
-    summary: "{{ $labels.instance }} is overloaded: its JavaScript thread answers late",
+    summary: "{{ $labels.instance }} is overloaded: its event loop is delayed by {{ $value }} s",
   },
   {
     name: "JindouSlowReaders",
@@ -104,7 +104,7 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "warning",
     expr: `${metric("sockets")} / ${metric("sockets_max")} > 0.8`,
     forMinutes: 5,
-    summary: "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its sockets",
+    summary: "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of sockets.max",
   },
   {
     name: "JindouSocketsRefused",
@@ -126,14 +126,14 @@ export const ALERTS: readonly AlertRule[] = [
     expr: `${metric("http_bodies_pending_bytes")} > ${32 * MIB}`,
     forMinutes: 5,
     summary:
-      "Half-received request bodies use {{ $value | humanize1024 }}B on {{ $labels.instance }}",
+      "Partially received request bodies use {{ $value | humanize1024 }}B on {{ $labels.instance }}",
   },
   {
     name: "JindouLoginFailures",
     severity: "info",
     expr: `sum by (job, instance) (rate(${metric("manager_logins_total", 'outcome=~"failed|throttled"')}[10m])) > 0.1 or sum by (job, instance) (rate(${metric("connections_ended_total", 'reason="auth_failed"')}[10m])) > 10`,
     forMinutes: 10,
-    summary: "Somebody tries many passwords or tokens at {{ $labels.instance }}",
+    summary: "Many logins with wrong passwords or tokens fail on {{ $labels.instance }}",
   },
   {
     name: "JindouMemtableGrowing",
@@ -168,7 +168,7 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "warning",
     expr: `${metric("redis_commands_in_flight")} > 2000`,
     forMinutes: 5,
-    summary: "{{ $value }} commands of {{ $labels.instance }} wait for Redis",
+    summary: "{{ $value }} commands of {{ $labels.instance }} are waiting for Redis",
   },
   {
     name: "JindouRedisDataLost",
@@ -182,7 +182,7 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "warning",
     expr: `rate(${metric("cluster_repairs_total")}[10m]) > 0.1 unless rate(${metric("cluster_resubscribed_topics_total")}[10m]) > 0`,
     forMinutes: 10,
-    summary: "{{ $labels.instance }} misses publications of Redis and reads channels instead",
+    summary: "{{ $labels.instance }} misses publications and reads the messages from Redis instead",
   },
   {
     name: "JindouPublicationsRejected",
@@ -196,7 +196,7 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "warning",
     expr: `increase(${metric("cluster_resubscribed_topics_total")}[1h]) > 0`,
     forMinutes: 30,
-    summary: "{{ $labels.instance }} loses its subscriptions at Redis again and again",
+    summary: "{{ $labels.instance }} lost subscriptions at Redis within the last hour",
   },
   {
     name: "JindouClockOffset",
@@ -231,15 +231,14 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "warning",
     expr: `increase(${metric("log_lines_dropped_total")}[15m]) > 0`,
     forMinutes: 0,
-    summary:
-      "{{ $labels.instance }} dropped log lines, because nobody reads its output fast enough",
+    summary: "{{ $labels.instance }} dropped log lines, because its output is not read fast enough",
   },
   {
     name: "JindouVersionsDiffer",
     severity: "info",
     expr: `count by (job) (count by (job, version) (${metric("build_info")})) > 1`,
     forMinutes: 60,
-    summary: "The nodes have run {{ $value }} versions for an hour",
+    summary: "The nodes have run {{ $value }} different versions for an hour",
   },
 ];
 
