@@ -1,4 +1,4 @@
-// The command `jindou import`: reports what a server of another product has, and what cannot come
+// The command `jindou import`: reports what a server of another product has, and what cannot be moved
 // to Jindou. It calls no node.
 
 import { IMPORT_TOKEN_ENV } from "../config/sources.ts";

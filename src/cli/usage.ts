@@ -102,7 +102,7 @@ desktop, as jindou token does.`,
     arguments: "wukongim --dry-run --from=<url>",
     maxWords: 1,
     about:
-      "Reports what a WuKongIM 2.2 server has, and what cannot come to Jindou. Changes nothing there. This\nversion of Jindou imports nothing.",
+      "Reports what a WuKongIM 2.2 server has, and what cannot be moved to Jindou. Changes nothing on that\nserver. This version of Jindou imports nothing.",
     flags: {
       "dry-run": { text: "report only; required" },
       from: { value: "<url>", text: "the HTTP API of the server, by default on its port 5001" },

@@ -18,7 +18,7 @@ export const CLIENT_COMMANDS = {
   send: "send a message",
   history: "print the messages of a channel",
   watch: "print what a user receives, as it arrives",
-  import: "report what a WuKongIM server has and what cannot come (--dry-run)",
+  import: "report what a WuKongIM server has and what cannot be moved (--dry-run)",
 } as const;
 
 export type ClientCommand = keyof typeof CLIENT_COMMANDS;

@@ -31,7 +31,7 @@ const COUNTS = {
   ...{ conversations: 37, system_accounts: 2 },
 };
 
-const CANNOT_COME = {
+const CANNOT_BE_MOVED = {
   channel_types: { count: 2, examples: ["vis1|help, type 3", "tmp1, type 8"] },
   unreadable_members: { count: 1, examples: ["room/ü:1|2 x?"] },
   device_flags: { count: 1 },
@@ -39,7 +39,7 @@ const CANNOT_COME = {
 };
 
 t.test(
-  "a dry run reports what a WuKongIM server has and what cannot come, and only reads from it",
+  "a dry run reports what a WuKongIM server has and what cannot be moved, and only reads from it",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const file = join(await tempFolder(t), "token");
@@ -48,11 +48,11 @@ t.test(
       JINDOU_IMPORT_TOKEN_FILE: file,
     });
     t.equal(code, 0);
-    const { examples_without_token: examples, cannot_come, ...counts } = JSON.parse(stdout);
+    const { examples_without_token: examples, cannot_be_moved, ...counts } = JSON.parse(stdout);
     t.same(counts, COUNTS);
     t.same(examples.toSorted(), ["eve", "fay", "gus", "hal", "vis1"]);
-    t.match(cannot_come, CANNOT_COME);
-    t.same(Object.keys(cannot_come).toSorted(), Object.keys(CANNOT_COME).toSorted());
+    t.match(cannot_be_moved, CANNOT_BE_MOVED);
+    t.same(Object.keys(cannot_be_moved).toSorted(), Object.keys(CANNOT_BE_MOVED).toSorted());
     t.ok(source.requests.every(({ method }) => method === "GET"));
     const paths = source.requests.map(({ url = "" }) => url.replace(/\?.*/, ""));
     t.notOk(
@@ -79,7 +79,7 @@ t.test("the report of a dry run names numbers and examples", async (t) => {
   t.match(stderr, /^Reading devices and users …$/m);
 });
 
-t.test("the stand-in pages through the captured rows as the captured server", async (t) => {
+t.test("the stand-in returns the captured rows in the same pages as the real server", async (t) => {
   const listings = EXCHANGES.filter(
     ({ name, request }) =>
       /: page 1|^(devices|users|channels): first page of oldest first/.test(name) &&
@@ -97,7 +97,7 @@ t.test("the stand-in pages through the captured rows as the captured server", as
   }
 });
 
-t.test("a failed call is repeated, and a server that stays unreadable is explained", async (t) => {
+t.test("a failed call is repeated, and the error of a lasting failure is explained", async (t) => {
   const source = await startSource(t, TOKEN);
   const env = { JINDOU_IMPORT_TOKEN: TOKEN };
   const failures = new Set<string>();
@@ -114,8 +114,8 @@ t.test("a failed call is repeated, and a server that stays unreadable is explain
   for (const [from, settings, message] of [
     [source.url, {}, /needs a token\. Set JINDOU_IMPORT_TOKEN/],
     [source.url, { JINDOU_IMPORT_TOKEN: "wrong" }, /rejects the token in JINDOU_IMPORT_TOKEN/],
-    [`${other}/html`, {}, /its answer is not JSON/],
-    [`${other}/missing`, {}, /it answers with the status 404/],
+    [`${other}/html`, {}, /its response is not JSON/],
+    [`${other}/missing`, {}, /it responds with the status 404/],
   ] as const)
     t.match(await report(t, from, [], settings), { code: 1, stdout: "", stderr: message });
   brokenRow(source, '{"data":[{"uid":7}],"more":0}');

@@ -1,11 +1,11 @@
-// The listings of a WuKongIM server, page by page. Each has its own way of paging, and shapes that
-// are not as expected are reported instead of being skipped.
+// The listings of a WuKongIM server, page by page. Each listing has its own way of paging. A row
+// that is not as expected is an error and is not skipped.
 
 import { isRecord } from "../stream-lane.ts";
 import { type Source, SourceError } from "./source.ts";
 
 const PAGE_SIZE = 1000;
-/** `created_at` before every row. Pages then go from old to new, so that new rows come last. */
+/** Lower than the `created_at` of every row. Pages then go from old to new, so that new rows come last. */
 const FIRST = "1";
 
 type Row = Readonly<Record<string, unknown>>;
@@ -79,7 +79,7 @@ export async function* loggedChannels(
   }
 }
 
-/** Returns the members of a channel. They cannot be asked for if the id contains `/`. */
+/** Returns the members of a channel. The server cannot list them if the id contains `/`. */
 export async function membersOf(
   source: Source,
   { id, type }: SourceChannel,

@@ -90,11 +90,11 @@ export class Source {
     // A handler that fails answers with an empty body, on some ports with the status 200.
     const isFailure = reply.status >= 500 || (reply.status === 200 && text === "");
     if (reply.status !== 200 || isFailure)
-      throw new Failure(`it answers with the status ${reply.status}`, isFailure);
+      throw new Failure(`it responds with the status ${reply.status}`, isFailure);
     try {
       return JSON.parse(text.replaceAll(STRING_OR_LONG_NUMBER, quoted));
     } catch {
-      throw new Failure("its answer is not JSON", false);
+      throw new Failure("its response is not JSON", false);
     }
   }
 
@@ -133,7 +133,7 @@ function reasonOf(error: unknown): string {
     readonly name?: string;
     readonly message?: string;
   };
-  if (name === "TimeoutError") return `it does not answer within ${TIMEOUT_MS / 1000} s`;
+  if (name === "TimeoutError") return `it does not respond within ${TIMEOUT_MS / 1000} s`;
   return cause?.code ?? cause?.message ?? message ?? "the connection failed";
 }
 

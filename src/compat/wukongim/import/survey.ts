@@ -1,4 +1,4 @@
-// Counts what a WuKongIM server has, and finds what cannot come to Jindou. Changes nothing on that
+// Counts what a WuKongIM server has, and finds what cannot be moved to Jindou. Changes nothing on that
 // server. Keeps the uids of all users in memory, and a few examples of each finding.
 
 import { GROUP_CHANNEL, isId, PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -230,12 +230,14 @@ class Surveyor {
         ...countLines(counts),
         ...tokenLines(counts.users_without_token, examples),
         ...findingLines(findings),
-        "Messages are counted by the numbers of their channels. They were not read.",
+        "Messages were not read. Their number is the sum of the last message_seq of each channel.",
       ],
       json: {
         ...counts,
         examples_without_token: examples,
-        cannot_come: Object.fromEntries(findings.map(({ kind, ...finding }) => [kind, finding])),
+        cannot_be_moved: Object.fromEntries(
+          findings.map(({ kind, ...finding }) => [kind, finding]),
+        ),
       },
     };
   }
@@ -272,9 +274,9 @@ function tokenLines(count: number, examples: readonly string[]): readonly string
 }
 
 function findingLines(findings: readonly (Finding & { readonly kind: Kind })[]): readonly string[] {
-  if (findings.length === 0) return ["Everything that was read can come."];
+  if (findings.length === 0) return ["Everything that was read can be moved."];
   return [
-    "What cannot come",
+    "What cannot be moved",
     ...findings.map(
       ({ kind, count, examples }) => `  ${FINDINGS[kind]}: ${count} (${listed(examples, count)})`,
     ),
