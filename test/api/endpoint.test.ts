@@ -163,7 +163,7 @@ t.test(
 );
 
 t.test(
-  "unknown query parameters are ignored and named in the header jindou-ignored-parameters, also of an error",
+  "unknown query parameters are ignored, and every reply names them in the header jindou-ignored-parameters",
   async (t) => {
     const api = await startApi();
     const ignored = async (target: string, body?: object) =>

@@ -343,7 +343,7 @@ t.test(
 );
 
 t.test(
-  "an event without from_uid belongs to the sender of the stream's message, and public visibility and the case of its type are passed on",
+  "an event without from_uid belongs to the sender of the stream's message, and its type and visibility are passed on unchanged",
   async (t) => {
     const stream = await newStream();
     const client = await openClient(t, stream.viewer);

@@ -94,7 +94,7 @@ t.test("timed-out calls are garbage collected", async (t) => {
   t.ok(retained <= 10, `${retained} of 1000 errors are not collected`);
 });
 
-t.test("the time to wait after `rate_limited` ends with its connection", async (t) => {
+t.test("calls that wait after `rate_limited` are sent at once on a new connection", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);
     if (operation.kind !== "presence") return;

@@ -84,20 +84,23 @@ t.test("each message and each change of a conversation changes the unread count"
   t.equal(unread, 0);
 });
 
-t.test("the messages of a large group are not counted, and cost one read", async (t) => {
-  const broker = await startBroker(t);
-  await newGroup(broker, "crowd", ["ann", "ben"], { large: 1 });
-  const { client: ann } = await loginTo(t, broker, "ann");
-  const { client, seen } = await loginTo(t, broker, "ben");
-  let received = 0;
-  client.on("message", () => {
-    received += 1;
-  });
-  for (const text of ["one", "two", "three"]) await ann.send(group("crowd"), text);
-  await until(() => received === 3 && seen.length > 0);
-  t.equal((await client.conversation(group("crowd"))).large, true);
-  t.same(seen, ["crowd 0"]);
-});
+t.test(
+  "messages of a large group are not counted, and the client reads it only once",
+  async (t) => {
+    const broker = await startBroker(t);
+    await newGroup(broker, "crowd", ["ann", "ben"], { large: 1 });
+    const { client: ann } = await loginTo(t, broker, "ann");
+    const { client, seen } = await loginTo(t, broker, "ben");
+    let received = 0;
+    client.on("message", () => {
+      received += 1;
+    });
+    for (const text of ["one", "two", "three"]) await ann.send(group("crowd"), text);
+    await until(() => received === 3 && seen.length > 0);
+    t.equal((await client.conversation(group("crowd"))).large, true);
+    t.same(seen, ["crowd 0"]);
+  },
+);
 
 /** A WebSocket class whose connections the test can end and refuse. */
 function breakableSocket() {
@@ -122,7 +125,7 @@ function breakableSocket() {
   };
 }
 
-t.test("after time offline the counts of all changed conversations are reported", async (t) => {
+t.test("a client that was offline reports the counts of all changed conversations", async (t) => {
   const broker = await startBroker(t);
   for (const id of ["quiet", "read", "busy", "left", "marked"])
     await newGroup(broker, id, ["ann", "ben"]);
@@ -161,7 +164,7 @@ function exceptSuspects(error: JindouError): void {
   if (error.code !== "not_delivered") throw error;
 }
 
-t.test("after random changes and losses of the connection the counts are right", async (t) => {
+t.test("the counts are correct after random changes and lost connections", async (t) => {
   const broker = await startBroker(t);
   const ids = ["a", "b", "c"];
   for (const id of ids) await newGroup(broker, id, ["ann", "ben"]);
@@ -204,38 +207,41 @@ t.test("after random changes and losses of the connection the counts are right",
   t.pass("all counts became those of the server");
 });
 
-t.test("a handler that is added again gets the right count, without a list", async (t) => {
-  const broker = await startBroker(t);
-  await newGroup(broker, "lobby", ["ann", "ben"]);
-  const { client: ann } = await loginTo(t, broker, "ann");
-  await broker.call("/user/token", { uid: "ben", token: "secret", device_flag: 1 });
-  const url = `ws://127.0.0.1:${broker.clientPort}`;
-  const ben = connect({ url, uid: "ben", token: "secret" });
-  t.teardown(() => ben.close());
-  let received = 0;
-  ben.on("message", () => {
-    received += 1;
-  });
-  await ben.ready();
-  const seen: number[] = [];
-  const send = async () => {
-    const expected = received + 1;
-    await ann.send(group("lobby"), "hello");
-    await until(() => received === expected);
-  };
-  const remove = ben.on("unread", ({ unread }) => seen.push(unread));
-  await send();
-  await until(() => seen.length === 1);
-  remove();
-  await send();
-  await send();
-  ben.on("unread", ({ unread }) => seen.push(unread));
-  await send();
-  await until(() => seen.length === 2);
-  t.same(seen, [1, 4]);
-});
+t.test(
+  "a handler that is added again gets the correct count without a list of conversations",
+  async (t) => {
+    const broker = await startBroker(t);
+    await newGroup(broker, "lobby", ["ann", "ben"]);
+    const { client: ann } = await loginTo(t, broker, "ann");
+    await broker.call("/user/token", { uid: "ben", token: "secret", device_flag: 1 });
+    const url = `ws://127.0.0.1:${broker.clientPort}`;
+    const ben = connect({ url, uid: "ben", token: "secret" });
+    t.teardown(() => ben.close());
+    let received = 0;
+    ben.on("message", () => {
+      received += 1;
+    });
+    await ben.ready();
+    const seen: number[] = [];
+    const send = async () => {
+      const expected = received + 1;
+      await ann.send(group("lobby"), "hello");
+      await until(() => received === expected);
+    };
+    const remove = ben.on("unread", ({ unread }) => seen.push(unread));
+    await send();
+    await until(() => seen.length === 1);
+    remove();
+    await send();
+    await send();
+    ben.on("unread", ({ unread }) => seen.push(unread));
+    await send();
+    await until(() => seen.length === 2);
+    t.same(seen, [1, 4]);
+  },
+);
 
-t.test("a state that is older than a message is read again", async (t) => {
+t.test("a conversation is read again if its reply is older than a pushed message", async (t) => {
   let reads = 0;
   const channel = group("team");
   const server = new ScriptedServer((operation, socket) => {

@@ -81,7 +81,7 @@ async function waitForAll(members: readonly Joiner[], name: string): Promise<voi
   while (reached(members, name) < members.length) await setImmediate();
 }
 
-t.test("a large message is sent to few sessions in one turn of the event loop", async (t) => {
+t.test("one turn of the event loop sends a large message to only a few sessions", async (t) => {
   const { g, members, wire } = liveGroup(native(100));
   t.equal(g.deliver(message("large", LARGE), undefined, wire), 100);
   t.equal(reached(members, "large"), AT_ONCE);
@@ -94,14 +94,14 @@ t.test("a large message is sent to few sessions in one turn of the event loop", 
   );
 });
 
-t.test("a large event is sent to few sessions in one turn of the event loop", async (t) => {
+t.test("one turn of the event loop sends a large event to only a few sessions", async (t) => {
   const { g, members, wire } = liveGroup(native(100));
   t.equal(g.deliverEvent(event("large", LARGE), wire), 100);
   t.equal(reached(members, "large"), AT_ONCE);
   await waitForAll(members, "large");
 });
 
-t.test("few messages are encrypted in one turn of the event loop", async (t) => {
+t.test("one turn of the event loop encrypts a message for only a few sessions", async (t) => {
   const { g, members, wire } = liveGroup(encrypted(100));
   g.deliver(message("small"), undefined, wire);
   t.equal(reached(members, "small"), ENCRYPTED_AT_ONCE);

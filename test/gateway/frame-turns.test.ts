@@ -35,7 +35,7 @@ t.test("users with waiting frames take turns", async (t) => {
   t.same(order.slice(3), ["eve", "eve", "eve"]);
 });
 
-t.test("frames of much work do not share one turn of the event loop", async (t) => {
+t.test("each expensive frame is processed in a turn of the event loop of its own", async (t) => {
   const { order } = queue(["eve", "bob", "carol"], 40);
   t.same(order, [], "no frame is processed at once");
   for (const expected of [1, 2, 3]) {
@@ -44,7 +44,7 @@ t.test("frames of much work do not share one turn of the event loop", async (t) 
   }
 });
 
-t.test("the waiting frames of one user leave as much room as they use", async (t) => {
+t.test("the waiting frames of one user use at most half of the free room", async (t) => {
   const turns = new FrameTurns();
   let processed = 0;
   const mebibyte = 1024 * 1024;

@@ -15,7 +15,7 @@ async function exchange(port: number, bytes: string): Promise<string> {
   return text(socket);
 }
 
-t.test("both addresses serve the API, and only the second one serves HTTP/1.0", async (t) => {
+t.test("api.compatListen serves the API like api.listen, and also over HTTP/1.0", async (t) => {
   const settings = await nodeSettings(t, 1000);
   const node = spawnJindou(t, [], {
     env: { ...settings, JINDOU_API_COMPAT_LISTEN: "127.0.0.1:0", JINDOU_TRANSPORT_DRIVER: "uws" },
@@ -42,7 +42,7 @@ t.test("both addresses serve the API, and only the second one serves HTTP/1.0", 
 });
 
 t.test(
-  "calls need a credential if the second address is reachable from other machines",
+  "calls need a credential if api.compatListen is reachable from other machines",
   async (t) => {
     const env = {
       ...(await nodeSettings(t, 1000)),
@@ -68,7 +68,7 @@ t.test(
 const tls = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
 
 t.test(
-  "the second address has the TLS certificate of the first, and its connections count as sockets",
+  "api.compatListen uses the TLS certificate of api.listen, and its connections count as sockets",
   async (t) => {
     const node = spawnJindou(t, [], {
       env: {
@@ -99,7 +99,7 @@ t.test(
   },
 );
 
-t.test("a start with a second address that cannot be used names api.compatListen", async (t) => {
+t.test("a start with an address that cannot be used names api.compatListen", async (t) => {
   const env = await nodeSettings(t, 1000);
   const equal = await jindou(t, ["check-config"], {
     env: {

@@ -205,7 +205,7 @@ t.test("a BOM at the beginning and newlines at the end are removed in every sour
   t.equal((await node.exit).code, 0);
 });
 
-t.test("a password on standard input is checked like the other texts", async (t) => {
+t.test("a password on standard input is checked like one in a setting", async (t) => {
   for (const [input, words] of [
     ['"horse"\n', /has quotes around it/],
     ["horse \n", /ends with a space/],

@@ -351,7 +351,7 @@ t.test(
 );
 
 t.test(
-  "heads that are being received count in the budget of bodies, and a head without room is answered with 503",
+  "partially received heads count against the budget for bodies, and a head that does not fit is answered with 503",
   { skip: IS_PORTABLE ? false : "uWebSockets.js does not report partial heads" },
   async (t) => {
     const bodies = new BodyBudget(20_000);

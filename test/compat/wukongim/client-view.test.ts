@@ -55,7 +55,7 @@ t.test("the events of an ended stream include its end, whatever its final state"
 });
 
 t.test(
-  "merged text, and an end without an id of the producer, have the form of /message/event if its backend began the stream",
+  "the text so far and the end of a stream that is_stream began are shown in the form of /message/event, even if the events have no id of their own",
   async (t) => {
     const begun = { ...SNAPSHOT, startId: MESSAGE_START_ID };
     const shown = (snapshot: StreamSnapshot, from: number) =>

@@ -455,7 +455,7 @@ t.test("data of another format is refused, and the error message names both form
   await original.close();
 });
 
-t.test("messages of one checkpoint each can be read with those of a later one", async (t) => {
+t.test("messages that three checkpoints wrote can be read after a later checkpoint", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   for (let i = 1; i <= 3; i++) {
