@@ -55,7 +55,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
   };
 }
 
-/** Nodes for one user. They are the same if every node has both addresses. */
+/** Nodes to which a user's clients should connect. If all have both addresses, it is one node. */
 interface NodeChoice {
   readonly node: NodeInfo;
   /** Node to which the user's clients should connect over TCP without WebSocket. */
@@ -113,7 +113,7 @@ function nodeJson(node: NodeInfo, nowMs: number) {
   };
 }
 
-/** Returns the addresses as JSON. One without a scheme means `ws://host:port`. */
+/** Returns the addresses as JSON. An address without a scheme means `ws://host:port`. */
 function addressJson({ node: { clientAddress: address }, tcpNode }: NodeChoice) {
   const isSecure = address.startsWith("wss://");
   const hasScheme = address === "" || address.startsWith("ws://");

@@ -29,7 +29,7 @@ interface Vitals {
   readonly startedAtMs: number;
   /** Address at which clients reach the node, empty if none is configured. */
   readonly clientAddress: string;
-  /** The same for clients that connect over TCP without WebSocket. */
+  /** Address for clients that connect over TCP without WebSocket, empty if none is configured. */
   readonly tcpAddress: string;
   readonly connections: number;
   readonly sessions: number;

@@ -219,8 +219,8 @@ export function streamPayload(text: string): Uint8Array {
 }
 
 /**
- * Returns the payload as Jindou's own formats show it: the text so far, also if the producer of the
- * stream chose another payload. Other formats have a place for both.
+ * Returns the payload as Jindou's own formats show it: the text so far, even if the producer of the
+ * stream chose another payload. Other formats have a field for each of the two.
  */
 export function textPayload({ payload, stream }: Pick<Message, "payload" | "stream">): Uint8Array {
   return stream === undefined ? payload : streamPayload(stream.text);

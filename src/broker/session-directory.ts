@@ -176,7 +176,7 @@ export class SessionDirectory {
     return uids.map((uid) => byUid.get(uid) ?? []);
   }
 
-  /** Returns no promise if all sessions are on this node, because most lookups have many users. */
+  /** If all sessions are on this node, returns no promise, so that a list of users needs few. */
   #liveAmong(entries: readonly SessionEntry[] = []): MaybePromise<readonly SessionRecord[]> {
     const ownIncarnation = this.#ports.cluster.incarnation;
     return entries.every(({ incarnation }) => incarnation === ownIncarnation)

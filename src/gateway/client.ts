@@ -80,12 +80,12 @@ interface ReceivedFrame {
 /** Maximum number of waiting frames of a client. A client with more is closed. */
 const MAX_WAITING_FRAMES = 4096;
 
-/** A larger frame that is refused does not wait: to refuse it costs less than to copy it. */
+/** A larger frame is refused without waiting, because refusing it costs less than copying it. */
 const MAX_WAITING_REFUSAL_BYTES = 1024;
 
 /**
- * Factor by which deliveries count more for the turn of a frame than for its user: all of them are
- * written in one turn of the event loop.
+ * Factor by which the work of deliveries counts more against the turn of the frame than against the
+ * user's rate, because all of them are written in one turn of the event loop.
  */
 const DELIVERIES_IN_TURN = 10;
 

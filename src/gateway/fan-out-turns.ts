@@ -13,13 +13,13 @@ const TURN_SHARE = 1 / 4;
 /** Number of sessions of one key that are sent their frames before the next key has its turn. */
 const SESSIONS_AT_ONCE = 4;
 /**
- * Number of bytes that one delivery, and all large or encrypted ones of a turn together, send at
- * once. The rest is deferred.
+ * Maximum number of bytes that one delivery sends at once, and that all large or encrypted
+ * deliveries of a turn send together. The rest is deferred.
  */
 const BYTES_AT_ONCE = 512 * 1024;
 /** Number of bytes that take as long to send as the call that sends a frame. */
 const COPY_BYTES = 2048;
-/** Factor by which an encrypted copy takes longer than a shared frame. */
+/** Factor by which sending an encrypted copy takes longer than sending a shared frame. */
 const ENCRYPTION_FACTOR = 4;
 const ENCRYPTION_BYTES = 4096;
 /** Limits of all deferred deliveries. A delivery beyond them is not deferred. */

@@ -177,8 +177,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Returns 0, or the milliseconds to wait if a frame that was charged before must be refused,
-   * because other requests have left a debt since.
+   * Checks a frame again that was already charged. Returns 0, or the milliseconds to wait if other
+   * requests have left a debt since then, so that the frame must be refused.
    */
   recheck(bytes: number, nowMs: number): number {
     if (this.#debtMs(nowMs) === 0) return 0;

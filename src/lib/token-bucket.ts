@@ -31,7 +31,7 @@ export class TokenBucket {
     return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
-  /** Returns the milliseconds until the debt is paid that accepted uses have left. */
+  /** Returns the milliseconds until the debt of accepted uses is paid. */
   debtMs(nowMs: number): number {
     const { perSecond } = this.#limit;
     if (perSecond === 0) return 0;
@@ -65,7 +65,7 @@ export class TokenBucket {
     this.countRefused(cost);
   }
 
-  /** Counts a use as refused that was charged before. */
+  /** Counts a use that was already charged as refused. */
   countRefused(cost: number): void {
     this.#refusedCost = Math.min(this.#limit.burst, this.#refusedCost + cost);
   }

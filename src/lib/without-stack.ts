@@ -1,4 +1,4 @@
-// Creates errors that clients can cause at will. To record a stack trace costs many times as much as
+// Creates errors that clients can cause at will. Recording a stack trace costs many times as much as
 // everything else about such an error.
 
 /** Returns the result of `create`. Errors that it creates have no stack trace. */

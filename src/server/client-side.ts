@@ -52,7 +52,7 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/** Creates the delivery. `topics.publisher` is set later: the listeners need these parts. */
+/** Creates the delivery. `topics.publisher` is set later, when the listeners are created. */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },

@@ -9,8 +9,8 @@ export interface Driver {
   /** Value of the header Keep-Alive, `undefined` if the driver sends it by itself. */
   readonly keepAlive: string | undefined;
   /**
-   * True if the driver reports the first request of each connection. uWebSockets.js does not: it
-   * identifies a connection only until its first request, by the close event.
+   * True if the driver reports the first request of each connection. uWebSockets.js does not,
+   * because it does not show to which connection a request belongs.
    */
   readonly reportsFirstRequests: boolean;
   /** Maximum size of the head of a request. A driver may pass heads on that are slightly larger. */

@@ -1,5 +1,5 @@
-// A count of things whose end may not be reported. Each counts until it is released, and for one to
-// two rounds at most.
+// A count of items whose end may not be reported. An item counts until it is released, or until one
+// to two rounds have passed.
 
 export class RoundCount {
   #young = 0;
@@ -10,7 +10,7 @@ export class RoundCount {
     return this.#young + this.#old;
   }
 
-  /** Counts one more. The returned function stops counting it, and must be called once at most. */
+  /** Counts an item. The returned function releases the item and must be called at most once. */
   add(): () => void {
     const round = this.#round;
     this.#young += 1;
@@ -20,7 +20,7 @@ export class RoundCount {
     };
   }
 
-  /** Stops counting the oldest one, if any. */
+  /** Releases the oldest item, if there is any. */
   releaseOldest(): void {
     if (this.#old > 0) this.#old -= 1;
     else this.#young = decremented(this.#young);

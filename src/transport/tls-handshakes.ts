@@ -15,7 +15,10 @@ interface HandshakeRules<Connection> {
 
 export class TlsHandshakes<Connection> {
   readonly #server: Server;
-  /** By addresses, because Node.js does not return the socket of a decrypted stream. */
+  /**
+   * Connections by the addresses of their sockets, because Node.js does not return the socket of a
+   * decrypted stream.
+   */
   readonly #pending = new Map<string, Connection>();
 
   constructor({ cert, key, ca, files: { passphrase } }: Tls, rules: HandshakeRules<Connection>) {
@@ -52,7 +55,7 @@ function hasForeignCertificate(stream: TLSSocket): boolean {
   return hasCertificate && !stream.authorized;
 }
 
-/** Names the connection of a socket and of its decrypted stream. */
+/** Returns a key that is the same for a socket and for its decrypted stream. */
 function nameOf({ remoteAddress, remotePort, localAddress }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

@@ -27,9 +27,9 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   #current: PortableResponse | undefined;
   readonly #waiting: Exchange[] = [];
   readonly #heads: HeadGuard;
-  /** Bytes that had been read at the last step of a request. The next head begins about there. */
+  /** Number of bytes read when the last request began or ended. The next head begins near there. */
   #headStart = 0;
-  /** Bytes of that head which are counted in the budget. */
+  /** Number of bytes of the next head that are counted in the budget. */
   #headBytes = 0;
   #isStarting = false;
   #status: "open" | "closing" | "closed" = "open";

@@ -29,8 +29,8 @@ export class ClockCheck {
   }
 
   /**
-   * Starts a comparison before a heartbeat. Once it is confirmed, the returned function must be
-   * called with Redis' time.
+   * Starts a comparison before a heartbeat. When the heartbeat is confirmed, the returned function
+   * must be called with Redis' time.
    */
   startComparison(): (redisMs: number) => void {
     const { clock } = this.#ports;

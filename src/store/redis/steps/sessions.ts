@@ -156,7 +156,7 @@ function refusal(reason: Buffer | undefined) {
   } as const;
 }
 
-/** `fields` are the ids and the texts of the entries in turn. */
+/** Reads the entries of a user's sessions. `fields` has the id and the text of each in turn. */
 function entriesOf(uid: string, fields: readonly Buffer[]): readonly SessionEntry[] {
   const entries: SessionEntry[] = [];
   for (let at = 1; at < fields.length; at += 2)
