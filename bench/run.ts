@@ -62,13 +62,13 @@ const FORMATS: readonly Format[] = ["native", "jsonrpc"];
 const MAX_QUIET_LOAD = 0.5;
 
 const USAGE = `Usage: npm run bench                             the overview: less than five minutes
-       npm run bench -- [options]                the overview with other works or peers
+       npm run bench -- [options]                the overview with other workloads or peers
        npm run bench -- <name …|all> [options]   single benchmarks
        npm run bench -- --compare <a> <b>        the differences of two overviews
 
 Overview: Jindou, raw uWebSockets.js and the peers that this machine has. Prints a table, and writes
 bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and report.html.
-  --scenario a,b    works: ${SCENARIOS.join(", ")} (default: all)
+  --scenario a,b    workloads: ${SCENARIOS.join(", ")} (default: all)
   --peers a,b       peers (default: all that this machine has)
   --members a,b     sizes of the groups (default: 10,100,1000)
   --size B          bytes of a message (default: 200)

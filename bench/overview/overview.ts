@@ -1,5 +1,5 @@
 // The overview that `npm run bench` runs without a name: Jindou, raw uWebSockets.js and the peers
-// that this machine has, on the same works in one run of less than five minutes. Prints a table and
+// that this machine has, with the same workloads in one run of five minutes. Prints a table and
 // writes bench/results/<time>/.
 
 import { execFileSync } from "node:child_process";

@@ -25,7 +25,7 @@ const HEAD_HEIGHT = 90;
 const COLORS: Readonly<Record<string, string>> = { jindou: "#d9480f", raw: "#868e96" };
 const OTHER_COLORS = ["#1c7ed6", "#2f9e44", "#9c36b5", "#e8890c", "#0c8599", "#5c940d"];
 
-/** Short names of works for the axis. */
+/** Short names of workloads for the axis. */
 function axisName(id: string): string {
   const [, members, via] = /^fanout-(\d+)(-socket)?$/.exec(id) ?? [];
   if (members !== undefined) return `group of ${members},\n${via ? "from a client" : "over HTTP"}`;

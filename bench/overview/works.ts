@@ -1,4 +1,4 @@
-// The works of the overview: what is measured, in which unit, and how long it takes.
+// The workloads of the overview: what is measured, in which unit, and how long it takes.
 
 import type { Work } from "../peers/peer.ts";
 
@@ -31,7 +31,7 @@ export interface PlannedWork {
   readonly loop: string;
 }
 
-/** Returns the works in the order in which they are measured. */
+/** Returns the workloads in the order in which they are measured. */
 export function planWorks(options: WorkOptions): readonly PlannedWork[] {
   const { scenarios, members, connections, clients, inFlight, rate } = options;
   const loop = (closed: string) =>

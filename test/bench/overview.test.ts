@@ -1,4 +1,4 @@
-// The overview of the benches: a short run of all works and peers from the command line, an open loop
+// The overview of the benches: a short run of all workloads and peers from the command line, an open loop
 // against a server that stalls, and the reports. Nothing is asserted about speed.
 
 import { spawnSync } from "node:child_process";
@@ -33,7 +33,7 @@ function bench(...args: readonly string[]) {
 }
 
 t.test(
-  "the overview measures all works with all peers and writes the reports",
+  "the overview measures all workloads with all peers and writes the reports",
   { skip },
   async (t) => {
     const sizes = ["--members", "10", "--connections", "4", "--clients", "20"];
