@@ -61,7 +61,7 @@ t.test(
   },
 );
 
-t.test("GET /route chooses the node of each address among the nodes that have one", async (t) => {
+t.test("GET /route chooses for each kind of address a node that has such an address", async (t) => {
   const api = await startApi();
   api.nodes = [nodeOf("a"), nodeOf("b", { clientAddress: "", tcpAddress: "b:5100" })];
   const { json } = await inject(api, "GET /route?uid=u");

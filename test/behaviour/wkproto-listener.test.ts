@@ -57,7 +57,7 @@ t.test("a connection whose first byte is not that of a CONNECT is closed", async
   }
 });
 
-t.test("a packet that is cut anywhere is read, and all that is sent is received", async (t) => {
+t.test("packets that arrive in pieces of any size are read, none lost or reordered", async (t) => {
   const random = new Random(7);
   const [uid, peerUid] = [world.name("ann"), world.name("ben")];
   const channel = await world.newGroup([uid, peerUid]);
@@ -70,14 +70,14 @@ t.test("a packet that is cut anywhere is read, and all that is sent is received"
       plain: JSON.stringify(text(`${clientSeq} ${"x".repeat(random.below(3000))}`)),
     }),
   );
-  client.writeBytes(Buffer.concat(packets)); // which are cut anywhere
+  client.writeBytes(Buffer.concat(packets)); // the client sends them in pieces of random sizes
   const isRecv = ({ packet }: { readonly packet: string }) => packet === "RECV";
   await peer.nth(packets.length, isRecv);
   const seqs = peer.received.filter(isRecv).map(({ fields }) => fields.messageSeq);
   t.same(seqs, range(1, packets.length), "each message is received once, in order");
 });
 
-t.test("sessions of the listener are in /connz and the metrics, and can be kicked", async (t) => {
+t.test("TCP sessions are listed in /connz and the metrics, and can be kicked", async (t) => {
   const uid = world.name("ann");
   const client = await join(t, uid, { level: 1 });
   let connection: { readonly id: string } | undefined;
@@ -120,7 +120,7 @@ t.test("a client that does not log in in time, or sends too much, is closed", as
   t.ok(pongs.length <= 40, "the rate limit holds for packets that share a read");
 });
 
-t.test("a node with too many clients closes new ones, and a draining node all", async (t) => {
+t.test("a full node closes new TCP connections, and a draining node closes all", async (t) => {
   const small = await startWorld(t, {
     ...TCP_LISTENER,
     JINDOU_CLIENT_MAX_CONNECTIONS: "2",

@@ -100,7 +100,7 @@ t.test("a node that had to wait for Redis then also waits for a running migratio
   t.equal((await waiting.exit).code, 0);
 });
 
-t.test("a signal ends the wait at once, and the node exits with 0", async (t) => {
+t.test("a node that waits for its store exits with 0 at once after a signal", async (t) => {
   for (const away of ["stopped", "frozen"]) {
     const redis = await startRedis(t);
     if (away === "stopped") await redis.stop();

@@ -278,8 +278,8 @@ export async function openWkprotoSocket(
 }
 
 /**
- * Opens a TCP connection and sends nothing on it but `before`. What the client sends later is cut
- * anywhere.
+ * Opens a TCP connection and sends nothing on it but `before`. Later bytes are sent in pieces of
+ * random sizes.
  */
 export async function openWkprotoTcp(
   t: TeardownHost,
