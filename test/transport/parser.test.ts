@@ -299,6 +299,29 @@ t.test("a handshake that a proxy would not treat as one opens no socket", async 
   }
 });
 
+t.test(
+  "an upgrade in the same packet as an earlier request affects only its connection",
+  async (t) => {
+    const { endpoint } = socketEndpoint();
+    const pending = get("/pending", () => new Promise<never>(() => {}));
+    const http = httpEndpoint([...routes, pending]);
+    const { port, errors } = await startListener(t, { http, sockets: endpoint });
+    const h2c = "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAA\r\n";
+    for (const path of ["/?a", "/pending", "/none"])
+      for (const headers of [HANDSHAKE, h2c, `${HANDSHAKE}content-length: 2\r\n`]) {
+        const client = new RawClient(t, port);
+        client.write(
+          `GET ${path} HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n${headers}\r\n`,
+        );
+        await until(() => client.isClosed || client.text.includes("\r\n\r\n"));
+      }
+    const later = new RawClient(t, port);
+    later.write(`GET / HTTP/1.1\r\nhost: x\r\n${HANDSHAKE}\r\n`);
+    await later.has("HTTP/1.1 101 ");
+    t.same(errors, []);
+  },
+);
+
 t.test("a client that closes its half of the connection gets no late reply", async (t) => {
   const port = await serveBoth(t);
   const { port: later } = await serve(t, [

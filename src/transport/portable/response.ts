@@ -65,6 +65,11 @@ export class PortableResponse implements DriverResponse {
     return this.#phase !== "open";
   }
 
+  /** True until Node.js has written the whole reply and separated it from the stream. */
+  get hasStream(): boolean {
+    return this.#res.socket !== null;
+  }
+
   /** True if the connection can send its next request: the reply has ended and the body was read. */
   get isOver(): boolean {
     return this.#phase === "ended" && this.#req.complete;

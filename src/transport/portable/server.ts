@@ -133,6 +133,10 @@ export class PortableServer implements DriverServer {
       // `ws` would not open a socket whose peer has already ended it.
       if (connection === undefined || !stream.readable || !stream.writable)
         return void stream.destroy();
+      const { response: previous } = connection;
+      // Node.js has released the parser, and the stream still belongs to the earlier response.
+      if (previous?.hasStream === true)
+        return previous.isEnded ? stream.destroySoon() : connection.destroy();
       if (!isHandshake(req)) return this.#parseAgain(req, stream, head);
       const res = new ServerResponse(req);
       res.assignSocket(stream);
