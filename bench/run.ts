@@ -34,12 +34,14 @@ import { buildCommit, buildHere, commitOf, ROOT } from "./support/builds.ts";
 import { hotSpots } from "./support/profile.ts";
 import { table } from "./support/table.ts";
 import { Workbench } from "./support/workbench.ts";
+import { tcp } from "./tcp.ts";
 import { userGroups } from "./user-groups.ts";
 
 const BENCHMARKS: readonly Benchmark[] = [
   http,
   fanout,
   formats,
+  tcp,
   socketSend,
   stream,
   connects,

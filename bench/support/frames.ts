@@ -181,6 +181,11 @@ export function connectFrame(
 
 /** Returns a CONNECT of WKProto version 5. `uid` may contain a placeholder. */
 export function wkprotoConnect(uid: string, token: string): Uint8Array {
+  return clientFrame(wkprotoPacket(uid, token));
+}
+
+/** Returns the same CONNECT without a WebSocket frame around it. */
+export function wkprotoPacket(uid: string, token: string): Uint8Array {
   const text = (value: string) =>
     Buffer.concat([Buffer.from([0, value.length]), Buffer.from(value)]);
   const { publicKey } = generateKeyPairSync("x25519");
@@ -191,7 +196,7 @@ export function wkprotoConnect(uid: string, token: string): Uint8Array {
     Buffer.alloc(8), // the client's time
     text(key.toString("base64")),
   ]);
-  return clientFrame(Buffer.concat([Buffer.from([0x10, body.length]), body]));
+  return Buffer.concat([Buffer.from([0x10, body.length]), body]);
 }
 
 export function sendFrame(channel: ChannelRef, clientMsgNo: string, payload = PAYLOAD): Uint8Array {

@@ -37,6 +37,8 @@
 //   first              connection number of the first connection, 0 by default
 //   upgrade, open      files with the WebSocket upgrade and the first frame of a connection
 //   replies            number of frames to wait for after `open`
+//   framing            `varint`: there is no upgrade, and a frame is a byte, its length with 7 bits
+//                      in each byte, lowest first, and its body. The publisher uses HTTP
 //   opened, publishOpened   bytes, in hexadecimal, of the frames that are counted as replies to
 //                      `open`; by default all frames
 //   message            file with the frame or request of one message
@@ -90,6 +92,7 @@ static Connection *connections;
 static Template message;
 static Mark expected, opened, publishOpened;
 static int isPacked;
+static int isVarint;
 static int readyCount, closedCount, isRunning, isHold, isStdinOpen = 1;
 static uint64_t messageNumber, operations, bad, bytesIn;
 // Fan-out: for each message its send time and the number of receivers that have it, in rings.
@@ -324,11 +327,30 @@ static int parse_frame(Connection *connection, uint64_t at) {
   return 1;
 }
 
+/** Handles one frame with a length of 7 bits in each byte. Returns false if it is incomplete. */
+static int parse_varint_frame(Connection *connection, uint64_t at) {
+  Buffer *in = &connection->in;
+  uint8_t *frame = in->bytes + in->start;
+  size_t available = in->end - in->start, head = 1;
+  uint64_t length = 0;
+  do {
+    if (head >= available) return 0;
+    length |= (uint64_t)(frame[head] & 127) << (7 * (head - 1));
+  } while (frame[head++] > 127);
+  if (available < head + length) return 0;
+  in->start += head + length;
+  int isGood = head + length >= (uint64_t)expected.length && memcmp(frame, expected.bytes, (size_t)expected.length) == 0;
+  if (!isGood && connection->state == READY && !isHold) report_once("a frame does not begin with the expected bytes", frame, head + length);
+  answered(connection, isGood, at);
+  return 1;
+}
+
 static void parse_all(Connection *connection) {
   uint64_t at = now_ns();
   int more = 1;
   while (more && connection->state != DEAD)
-    more = connection->isHttp || connection->state == UPGRADING ? parse_http(connection, at) : parse_frame(connection, at);
+    more = connection->isHttp || connection->state == UPGRADING ? parse_http(connection, at)
+         : isVarint ? parse_varint_frame(connection, at) : parse_frame(connection, at);
 }
 
 static void read_some(Connection *connection) {
@@ -387,6 +409,7 @@ static void on_event(struct epoll_event *event) {
     getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) { report_once("could not connect", (uint8_t *)strerror(error), strlen(strerror(error))); return close_connection(connection); }
     if (connection->upgrade != NULL) { connection->state = UPGRADING; queue(connection, connection->upgrade, 0); }
+    else if (connection->open != NULL) { connection->state = OPENING; queue(connection, connection->open, messageNumber++); }
     else { connection->state = READY; readyCount++; }
   }
   if (event->events & (EPOLLIN | EPOLLERR | EPOLLHUP)) read_some(connection);
@@ -504,6 +527,7 @@ int main(int count, char **arguments) {
   read_mark(&options, "publishOpened", &publishOpened);
   isHold = is(&options, "mode", "hold");
   isPacked = is(&options, "packed", "1");
+  isVarint = is(&options, "framing", "varint");
   make_connections(&options);
   uint64_t start = now_ns();
   connect_all();

@@ -23,7 +23,8 @@ export interface Latency {
  * in them.
  */
 export interface Opening {
-  readonly upgrade: Uint8Array;
+  /** WebSocket upgrade, `undefined` for frames over TCP (option `framing` of load.c). */
+  readonly upgrade: Uint8Array | undefined;
   /** First frame after the upgrade. */
   readonly open?: Uint8Array;
   /** Number of frames that answer the first frame. Default: 1. */
@@ -263,7 +264,9 @@ export class LoadClient {
       whose === ""
         ? `${name}=${value}`
         : `publish${name[0]?.toUpperCase()}${name.slice(1)}=${value}`;
-    const args = [option("upgrade", this.#file(upgrade))];
+    const args = [
+      upgrade === undefined ? "framing=varint" : option("upgrade", this.#file(upgrade)),
+    ];
     if (open !== undefined) args.push(option("open", this.#file(open)), `replies=${replies}`);
     if (opened !== undefined) args.push(option("opened", Buffer.from(opened).toString("hex")));
     return args;

@@ -17,6 +17,8 @@ export interface Server {
   readonly apiToken?: string;
   readonly apiPort: number;
   readonly clientPort: number;
+  /** Port of WKProto over TCP. Absent if there is no such listener. */
+  readonly wkprotoPort?: number;
   /** Ends the process at once and removes its data. */
   stop(): Promise<void>;
 }
@@ -85,6 +87,7 @@ export async function startBroker(
     pid: child.pid,
     apiPort: Number(ready.apiPort),
     clientPort: Number(ready.clientPort),
+    ...(ready.wkprotoPort !== undefined && { wkprotoPort: Number(ready.wkprotoPort) }),
     async stop() {
       if (profileFolder === undefined) await child.stop();
       else await child.finish();

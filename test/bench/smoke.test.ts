@@ -20,6 +20,7 @@ const ROWS = {
   http: 4,
   fanout: 5,
   formats: 4,
+  tcp: 4,
   "socket-send": 2,
   stream: 4,
   connects: 6,
