@@ -18,7 +18,7 @@ import { t } from "../support/suite.ts";
 import { type OperationWorld, operationPorts } from "./operation-world.ts";
 import { seeded } from "./random.ts";
 import { CountingCodec, Wire } from "./recorder.ts";
-import { group, World } from "./world.ts";
+import { group, person, World } from "./world.ts";
 
 const NO_LIMIT: WorkLimits = {
   connection: { perSecond: 0, burst: 0 },
@@ -210,4 +210,21 @@ t.test("a CONNECT is charged for the groups of its user", async (t) => {
   const many = await stage({ limits: LIMITS, groups: 1000 });
   t.equal(many.connection.seen.at(0)?.kind, "reply", "the client is connected");
   t.ok(many.rates.waitMs("alice", 0) > 0, "1000 groups leave the budget in debt");
+});
+
+t.test("requests with many deliveries do not share one turn of the event loop", async (t) => {
+  let cancels = 0;
+  const cancel = async () => {
+    cancels += 1;
+    return "cancelled" as const;
+  };
+  const { world, receive } = await stage({ limits: LIMITS, operations: { cancel } });
+  for (let at = 0; at < 500; at++) world.hub.enter(world.session({ uid: "bob" }).session);
+  for (let at = 0; at < 4; at++)
+    receive({ kind: "cancel", ref: 3, channel: person("bob"), clientMsgNo: "s" });
+  t.equal(cancels, 0, "the frames wait, because CONNECT has cost a part of the burst");
+  for (let turn = 1; turn <= 4; turn++) {
+    await new Promise((done) => setImmediate(done));
+    t.equal(cancels, turn);
+  }
 });
