@@ -136,8 +136,8 @@ export const STREAM_OPERATIONS: readonly Sample<Operation>[] = [
   },
   {
     value: { kind: "members", ref: 14, channel: GROUP, limit: 1000, cursor: "bob" },
-    array: [14, 14, 2, "team", 1000, "bob"],
-    hex: "960e0e02a47465616dcd03e8a3626f62",
+    array: [28, 14, 2, "team", 1000, "bob"],
+    hex: "961c0e02a47465616dcd03e8a3626f62",
   },
   {
     value: { kind: "commandack", ref: 12, inboxSeqs: [1, 2, 300] },
@@ -199,13 +199,13 @@ export const STREAM_REPLIES: readonly Sample<Reply>[] = [
   },
   {
     value: { kind: "members", ref: 14, cursor: "bob", uids: ["alice", "bob"] },
-    array: [78, 14, "bob", ["alice", "bob"]],
-    hex: "944e0ea3626f6292a5616c696365a3626f62",
+    array: [92, 14, "bob", ["alice", "bob"]],
+    hex: "945c0ea3626f6292a5616c696365a3626f62",
   },
   {
     value: { kind: "members", ref: 14, cursor: undefined, uids: [] },
-    array: [78, 14, null, []],
-    hex: "944e0ec090",
+    array: [92, 14, null, []],
+    hex: "945c0ec090",
   },
   {
     value: { kind: "commandack", ref: 12, count: 2 },
