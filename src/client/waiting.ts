@@ -3,7 +3,7 @@
 import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
-/** A timer that fires later than this shows that the process was suspended. Also the grace period. */
+/** Delay of a timer above which the process was probably suspended. Also the grace period then. */
 const LATE_MS = 250;
 
 /** Returns a monotonic time in milliseconds, or the wall clock where there is none. */

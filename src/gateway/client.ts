@@ -80,7 +80,7 @@ interface ReceivedFrame {
 /** Maximum number of waiting frames of a client. A client with more is closed. */
 const MAX_WAITING_FRAMES = 4096;
 
-/** A larger frame is refused without waiting, because refusing it costs less than copying it. */
+/** Above this size, a refused frame does not wait, because refusing it costs less than a copy. */
 const MAX_WAITING_REFUSAL_BYTES = 1024;
 
 /**

@@ -193,7 +193,7 @@ async function heartbeats(link: Link): Promise<Map<string, string>> {
   return beats;
 }
 
-/** Returns `cluster.deadAfterMs` of the node, 0 if it does not announce it. */
+/** Returns `cluster.deadAfterMs` of the node, 0 if the node does not announce the value. */
 async function announcedDeadAfterMs(link: Link, node: string): Promise<number> {
   const announcement = await link.call("hmget", link.keys.shared("nodes"), node);
   return Number(DEAD_AFTER.exec(String(announcement))?.[1] ?? 0);

@@ -65,7 +65,7 @@ interface LinkPorts {
   readonly onWarning?: (warning: string) => void;
   /** Receives the reports about times during which Redis cannot be used. */
   readonly onOutage?: (report: OutageReport) => void;
-  /** Ends an outage if it resolves. Default: `ping` of the link. */
+  /** Checks whether an outage has ended. Rejects if it goes on. Default: `ping` of the link. */
   readonly checkUsable?: () => Promise<void>;
   readonly onDataLoss?: () => void;
   /**

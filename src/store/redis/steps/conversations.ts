@@ -38,7 +38,10 @@ const STATE = loadScript(
 /** Maximum number of whole conversations read at once, because their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
-/** Channel keys of `conversation.lua` in order. The counter of message ids is between them. */
+/**
+ * Keys of a channel, and further keys of a group, in the order of `conversation.lua`. The counter of
+ * message ids is between the two lists.
+ */
 const CHANNEL_KEYS = ["head", "log", "redDots", "positions"];
 const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];
 
