@@ -1,0 +1,54 @@
+// A 64-bit hash of bytes, the same on every machine and in every version, because it is stored. It
+// distinguishes different bytes, but it does not protect against deliberate collisions.
+
+export const HASH_BYTES = 8;
+
+const FACTOR_A = 0x9e3779b1;
+const FACTOR_B = 0x85ebca77;
+const FACTOR_C = 0xc2b2ae3d;
+const FACTOR_D = 0x27d4eb2f;
+
+/** Writes the hash of `bytes` into `target`. No hash is all zeros. */
+export function writeHash(target: Uint8Array, at: number, bytes: Uint8Array): void {
+  const { length } = bytes;
+  // A `DataView` reads four bytes at once, which is three times as fast as reading each byte.
+  const view = new DataView(bytes.buffer, bytes.byteOffset, length);
+  // Two halves of 32 bits, which are mixed with each other as in MurmurHash3, because JavaScript has
+  // no fast integers of 64 bits.
+  let a = FACTOR_C ^ length;
+  let b = FACTOR_D ^ length;
+  let from = 0;
+  for (const last = length - 8; from <= last; from += 8) {
+    a = Math.imul(a ^ Math.imul(view.getInt32(from, true), FACTOR_A), FACTOR_B);
+    a = (rotated(a, 13) + b) | 0;
+    b = Math.imul(b ^ Math.imul(view.getInt32(from + 4, true), FACTOR_C), FACTOR_D);
+    b = (rotated(b, 15) + a) | 0;
+  }
+  for (; from < length; from++) {
+    a = (rotated(Math.imul(a ^ view.getUint8(from), FACTOR_A), 13) + b) | 0;
+    b = (rotated(Math.imul(b ^ a, FACTOR_C), 15) + a) | 0;
+  }
+  a = mixed(a);
+  b = mixed(b);
+  a = (a + b) | 0;
+  b = (b + a) | 0;
+  writeWord(target, at, a);
+  writeWord(target, at + 4, a === 0 && b === 0 ? 1 : b);
+}
+
+function rotated(word: number, bits: number): number {
+  return (word << bits) | (word >>> (32 - bits));
+}
+
+function mixed(word: number): number {
+  let bits = Math.imul(word ^ (word >>> 16), FACTOR_B);
+  bits = Math.imul(bits ^ (bits >>> 13), FACTOR_C);
+  return bits ^ (bits >>> 16);
+}
+
+function writeWord(target: Uint8Array, at: number, word: number): void {
+  target[at] = word;
+  target[at + 1] = word >>> 8;
+  target[at + 2] = word >>> 16;
+  target[at + 3] = word >>> 24;
+}
