@@ -35,6 +35,7 @@ export const HTTP_STATUS = {
   not_in_channel: 404,
   stream_unknown: 404,
   channel_exists: 409,
+  client_msg_no_reused: 409,
   too_many_attempts: 429,
   rate_limited: 429,
   internal: 500,

@@ -59,6 +59,11 @@ export const ERRORS = {
     message: "The sender is not on the allowlist of the channel",
     retry: false,
   },
+  client_msg_no_reused: {
+    message:
+      "The client_msg_no belongs to a message with another payload; send this one with a new client_msg_no",
+    retry: false,
+  },
   event_type_empty: { message: "Event type cannot be empty", retry: false },
   stream_running: {
     message: "Stream already running in channel",

@@ -253,8 +253,9 @@ function outcome({ verdict, state }: StreamResult): {
     case "closed":
       throw new BrokerError("stream_closed");
     case "taken":
-      throw new BrokerError("bad_request", {
-        message: "client_msg_no belongs to a message; choose another one",
+      throw new BrokerError("client_msg_no_reused", {
+        message:
+          "The client_msg_no belongs to a message; start the stream with a new client_msg_no",
         details: [{ path: "client_msg_no", message: "belongs to a message" }],
       });
   }

@@ -49,6 +49,7 @@ const BY_CODE = {
   stranger_refused: REASONS.notInAllowlist,
   denylisted: REASONS.onDenylist,
   not_allowlisted: REASONS.notInAllowlist,
+  client_msg_no_reused: REASONS.systemError,
   event_type_empty: REASONS.systemError,
   stream_running: REASONS.systemError,
   stream_not_found: REASONS.systemError,

@@ -26,6 +26,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   stranger_refused: 0,
   denylisted: 0,
   not_allowlisted: 0,
+  client_msg_no_reused: 0,
   event_type_empty: 0,
   stream_running: 0,
   stream_not_found: 0,
