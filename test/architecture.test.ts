@@ -133,6 +133,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "store/lifecycle.ts",
       "store/newest-channels.ts",
       "store/newest-ends.ts",
+      "store/payload-hash.ts",
     ],
     packages: [],
     node: [...PURE_NODE, "node:timers/promises"],

@@ -36,6 +36,8 @@ export interface SendInput {
   readonly channel: ChannelRef;
   /** `undefined` if the sender chose none: a retry is then stored as a new message. */
   readonly clientMsgNo: string | undefined;
+  /** True if a used `clientMsgNo` with another payload is a new message. Otherwise it is refused. */
+  readonly allowsReuse?: boolean | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
   /** Seconds until the message expires. 0 means never. */
   readonly expireS: number;
@@ -60,6 +62,8 @@ export interface SendResult {
   /** 0 if the message is not stored or is a command. A command has an inboxSeq in each inbox. */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
+  /** True if the call was a retry. The other fields are those of the first message. */
+  readonly repeated: boolean;
 }
 
 export interface HistoryPage extends HistorySlice {
@@ -70,8 +74,9 @@ export interface HistoryPage extends HistorySlice {
 export interface Messages {
   /**
    * Sends a message or command and resolves when it is durable. Messages of one origin to one
-   * channel keep their order. Throws a `SendRefusal` code, `bad_id`, `bad_request`, `bad_payload`,
-   * `too_large`, `rate_limited`, `overloaded`, `unavailable`, `too_late` or `disk_full`.
+   * channel keep their order. Throws a `SendRefusal` code, `client_msg_no_reused`, `bad_id`,
+   * `bad_request`, `bad_payload`, `too_large`, `rate_limited`, `overloaded`, `unavailable`,
+   * `too_late` or `disk_full`.
    */
   send(input: SendInput): Promise<SendResult>;
   /** Returns a page of history with at most `historyLimit` messages. Throws `bad_id`. */
@@ -145,12 +150,12 @@ export function createMessages(
     async send(input) {
       const isCommand = checkMessage(input, rules);
       const draft = toDraft(input, rules);
-      const { messageId, messageSeq, refused } = isCommand
+      const { messageId, messageSeq, duplicate, refused } = isCommand
         ? await sendCommand(input, draft)
         : await sendMessage(draft);
       if (refused !== undefined) throw new BrokerError(refused);
       const { clientMsgNo = clientMsgNoOf(messageId) } = input;
-      return { messageId, messageSeq, clientMsgNo };
+      return { messageId, messageSeq, clientMsgNo, repeated: duplicate };
     },
 
     async history(view, range) {
@@ -218,5 +223,6 @@ function toDraft(input: SendInput, terms: SendTerms): MessageDraft {
     origin: input.origin,
     recipients: undefined,
     permission: checkOf(input.fromUid, input.channel, terms, input.origin === undefined),
+    allowsReuse: input.allowsReuse,
   };
 }

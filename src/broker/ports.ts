@@ -202,15 +202,20 @@ export interface MessageDraft {
   /** Users to push the message to. `undefined` for all users of the channel. */
   readonly recipients: readonly string[] | undefined;
   readonly permission: SendPermission;
+  /** True if a used clientMsgNo with another payload is a new message, as in WuKongIM. */
+  readonly allowsReuse?: boolean | undefined;
 }
 
 export interface AppendResult {
   readonly messageId: number;
   readonly messageSeq: number;
-  /** True if this clientMsgNo was already used. Nothing was stored or published. */
+  /** True if this is a retry of an earlier message. Nothing was stored or published. */
   readonly duplicate: boolean;
-  /** Set if the sender may not send. Nothing was stored or published; the id and seq are 0. */
-  readonly refused?: SendRefusal;
+  /**
+   * Set if the sender may not send, or the clientMsgNo belongs to another message. Nothing was
+   * stored or published; the id and seq are 0.
+   */
+  readonly refused?: SendRefusal | "client_msg_no_reused";
 }
 
 /** A range of a channel's history. The bounds are inclusive. */
@@ -252,8 +257,10 @@ export interface MessageStore {
   /**
    * Appends a message to its channel in one atomic step:
    *
-   * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window, it returns the first
-   *    message as a duplicate, even if the sender is now refused.
+   * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload, it
+   *    returns the first message as a duplicate, even if the sender is now refused. With another
+   *    payload it refuses the message with `client_msg_no_reused`, or, if `allowsReuse`, goes on.
+   *    The clientMsgNo then belongs to the later message. A payload that is not known is the same.
    * 2. It applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. It assigns the next seq of the channel and a messageId that is higher than all earlier ones
    *    of the channel.
@@ -302,12 +309,14 @@ export interface CommandDraft {
   /** Users who get a copy with inboxSeq 0, which is pushed to online sessions and not stored. */
   readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
+  /** As for a message. */
+  readonly allowsReuse?: boolean | undefined;
 }
 
 export interface InboxStore {
   /**
    * Stores a command in one atomic step. If (key, fromUid, clientMsgNo) was used by a command or
-   * message within the dedupe window, it returns the first one as a duplicate. Otherwise it adds a
+   * message within the dedupe window, it is a retry or refused, as in `append`. Otherwise it adds a
    * copy to the inbox of each recipient under the next inboxSeq of that inbox and, once the copies
    * are durable, publishes a `command` event. The returned messageSeq is 0. `append` recognises a
    * retry of a command too.

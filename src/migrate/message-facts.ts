@@ -111,10 +111,11 @@ export function firstFacts(
   first: FirstRow | undefined,
 ): readonly Fact[] {
   if (first === undefined) return [];
-  const { messageId, messageSeq, timestampMs } = first;
+  const { messageId, messageSeq, timestampMs, payloadHash } = first;
   const leftMs = timestampMs + dedupeWindowMs - clock();
   if (leftMs <= 0) return [];
-  const value = `${timestampMs} ${messageSeq}-${messageId}`;
+  const place = `${timestampMs} ${messageSeq}-${messageId}`;
+  const value = payloadHash ? Buffer.concat([Buffer.from(`${place}#`), payloadHash]) : place;
   return [fact("SET", dedupeKey(keys, first), [value], leftMs + SPACE_MS)];
 }
 

@@ -125,7 +125,7 @@ export async function startApi(
     sessions: [],
     devices: [],
     connections: [],
-    sendResult: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
+    sendResult: { messageId: 7, messageSeq: 3, clientMsgNo: "c1", repeated: false },
     page: { messages: [], headSeq: 0, more: false },
     inbox: [],
     state: undefined,

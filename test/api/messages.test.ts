@@ -30,6 +30,7 @@ t.test(
       messageId: 2 ** 53 - 1,
       messageSeq: 12,
       clientMsgNo: 'c"1\u2028',
+      repeated: false,
     };
     const { status, json } = await inject(api, TARGET, { body: SEND });
     t.equal(status, 200);

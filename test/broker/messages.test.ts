@@ -103,8 +103,11 @@ t.test("a retry returns the result of the first call and is not published", asyn
   const send = (changes: Partial<SendInput> = {}) =>
     node.messages.send(input({ clientMsgNo: "n1", ...changes }));
   const sent = await Promise.all([send(), send(), send({ origin: "s1" })]);
-  t.strictSame(sent[1], sent[0]);
-  t.strictSame(sent[2], sent[0]);
+  t.equal(sent[0].repeated, false);
+  t.strictSame(sent[1], { ...sent[0], repeated: true });
+  t.strictSame(sent[2], { ...sent[0], repeated: true });
+  const reuse = send({ payload: new TextEncoder().encode('{"type":1,"content":"other"}') });
+  await t.rejects(reuse, { code: "client_msg_no_reused" });
   t.equal(published(node).length, 1);
   const other = await send({ fromUid: "bob", channel: person("alice") });
   t.equal(other.messageSeq, 2, "the same clientMsgNo of another sender is another message");
@@ -122,7 +125,7 @@ t.test("a message with no_persist is published and not stored", async (t) => {
   const sent = await node.messages.send(input({ header, clientMsgNo: "n1" }));
   t.equal(sent.messageSeq, 0);
   const retry = await node.messages.send(input({ header, clientMsgNo: "n1" }));
-  t.strictSame(retry, sent);
+  t.strictSame(retry, { ...sent, repeated: true });
   t.equal(published(node).length, 1);
   const view = { uid: "alice", channel: person("bob") };
   t.match(await node.messages.history(view, RANGE), {
@@ -373,8 +376,9 @@ t.test(
     const accepted = input({ channel: group, clientMsgNo: "kept" });
     const first = await messages.send(accepted);
     await store.updateChannel(group, { ban: true });
-    t.same(await messages.send(accepted), first);
-    t.same(await messages.send({ ...accepted, origin: "s1" }), first);
+    const retried = { ...first, repeated: true };
+    t.same(await messages.send(accepted), retried);
+    t.same(await messages.send({ ...accepted, origin: "s1" }), retried);
     await t.rejects(messages.send({ ...accepted, clientMsgNo: "new" }), {
       code: "channel_banned",
     });

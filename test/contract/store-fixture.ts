@@ -202,22 +202,29 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
 
 /**
  * Returns what a retry of the message would return, without storing anything. Returns `undefined`
- * if the message would be a new one.
+ * if the message would be a new one, or if an earlier one has another payload.
  */
 export async function earlierResult(
   store: Pick<Store, "append">,
-  { key, fromUid, clientMsgNo }: RetryKey,
+  { key, fromUid, clientMsgNo, payload }: RetryKey,
 ): Promise<AppendResult | undefined> {
   const draft = retryOf(clientMsgNo);
   const { refused, ...first } = await store.append({
-    ...{ ...draft, key, fromUid },
+    ...{ ...draft, key, fromUid, payload: payload ?? draft.payload },
     permission: "send_banned",
   });
   return refused === undefined ? first : undefined;
 }
 
-/** The fields by which the store recognises a retry. */
-type RetryKey = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
+/** The fields by which the store recognises a retry. The default `payload` is that of `draftOf`. */
+type RetryKey = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo"> &
+  Partial<Pick<MessageDraft, "payload">>;
+
+/** Result of a draft whose clientMsgNo belongs to a message with another payload. */
+export const REUSED: AppendResult = {
+  ...{ messageId: 0, messageSeq: 0, duplicate: false },
+  refused: "client_msg_no_reused",
+};
 
 /**
  * Returns the code of the BrokerError that the promise is rejected with, `undefined` if it is

@@ -9,6 +9,7 @@ import {
   earlierResult,
   type FixtureFactory,
   group as groupInfo,
+  REUSED,
 } from "./store-fixture.ts";
 import {
   commandEventsOf,
@@ -392,15 +393,69 @@ function order(t: Test, createFixture: FixtureFactory): void {
 }
 
 function commandRetries(t: Test, createFixture: FixtureFactory): void {
+  const { payload } = commandOf();
+
+  t.test("a command with a used clientMsgNo and another payload is refused", async (t) => {
+    const fixture = await createFixture(t);
+    const other = { payload: new TextEncoder().encode('{"type":99,"cmd":"other"}') };
+    const first = await fixture.store.appendCommand(commandRetryOf("c"));
+    const message = await fixture.store.append(draftOf({ clientMsgNo: "m", payload }));
+    await fixture.untilEvents(2);
+    const assertRefused = async () => {
+      const { store } = fixture;
+      for (const clientMsgNo of ["c", "m"]) {
+        t.same(await store.appendCommand(commandRetryOf(clientMsgNo, other)), REUSED);
+        t.same(await store.append(draftOf({ clientMsgNo, ...other })), REUSED);
+      }
+      t.same(await store.appendCommand(commandRetryOf("c")), { ...first, duplicate: true });
+      t.same(await store.appendCommand(commandRetryOf("m")), { ...message, duplicate: true });
+    };
+    await assertRefused();
+    await fixture.reopen();
+    await assertRefused();
+    t.same(inboxSeqsOf(await readInbox(fixture, "bob")), [1]);
+    t.equal(fixture.events.length, 2);
+    const reuse = { ...other, allowsReuse: true };
+    const second = await fixture.store.appendCommand(commandRetryOf("c", reuse));
+    t.equal(second.duplicate, false);
+    t.same(await fixture.store.appendCommand(commandRetryOf("c", reuse)), {
+      ...{ ...second, duplicate: true },
+    });
+    t.same(inboxSeqsOf(await readInbox(fixture, "bob")), [1, 2]);
+  });
+
+  t.test(
+    "one of several concurrent messages and commands with one clientMsgNo and different payloads is stored",
+    async (t) => {
+      const fixture = await createFixture(t);
+      for (const kinds of ["cccc", "cmcm", "mcmc"]) {
+        const before = fixture.events.length;
+        const results = await Promise.all(
+          [...kinds].map((kind, i) => {
+            const payload = new TextEncoder().encode(`{"type":99,"cmd":"${i}"}`);
+            const draft = { clientMsgNo: kinds, payload };
+            return kind === "c"
+              ? fixture.store.appendCommand(commandOf(draft))
+              : fixture.store.append(draftOf(draft));
+          }),
+        );
+        const refusals = results.filter(({ refused }) => refused === "client_msg_no_reused");
+        t.equal(refusals.length, 3, kinds);
+        await fixture.untilEvents(before + 1);
+        t.equal(fixture.events.length, before + 1, `one event is published (${kinds})`);
+      }
+    },
+  );
+
   t.test("a retry returns the result of the first command, even after a restart", async (t) => {
     const fixture = await createFixture(t);
     const first = await fixture.store.appendCommand(commandRetryOf("c-1"));
     const retryResult = { ...first, duplicate: true };
     t.same(await fixture.store.appendCommand(commandRetryOf("c-1")), retryResult);
     t.same(await earlierResult(fixture.store, commandRetryOf("c-1")), retryResult);
-    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1" })), retryResult);
+    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1", payload })), retryResult);
     await fixture.reopen();
-    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1" })), retryResult);
+    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1", payload })), retryResult);
     t.same(await fixture.store.appendCommand(commandRetryOf("c-1")), retryResult);
     t.same(await earlierResult(fixture.store, commandRetryOf("c-1")), retryResult);
     t.equal(fixture.events.length, 1);
@@ -452,7 +507,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
     "a command that repeats the clientMsgNo of a message is a duplicate of that message",
     async (t) => {
       const fixture = await createFixture(t);
-      const first = await fixture.store.append(draftOf({ clientMsgNo: "m" }));
+      const first = await fixture.store.append(draftOf({ clientMsgNo: "m", payload }));
       const retryResult = { ...first, duplicate: true };
       await fixture.untilEvents(1);
       t.same(await fixture.store.appendCommand(commandRetryOf("m")), retryResult);
@@ -473,7 +528,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
         const calls = [...kinds].map(async (kind) => {
           const result = await (kind === "c"
             ? fixture.store.appendCommand(commandRetryOf(kinds))
-            : fixture.store.append(draftOf({ clientMsgNo: kinds })));
+            : fixture.store.append(draftOf({ clientMsgNo: kinds, payload })));
           if (kind === "c") early.push(fixture.events.length === before);
           return result;
         });

@@ -1,10 +1,10 @@
 // Store contract: appended messages and retries.
 
 import type { Test } from "tap";
-import { channelKey, clientMsgNoOf } from "../../src/broker/model.ts";
+import { channelKey, clientMsgNoOf, STREAM_START } from "../../src/broker/model.ts";
 import type { MessageDraft } from "../../src/broker/ports.ts";
 import { conversationsOf } from "../support/conversation-list.ts";
-import { ALL, draftOf, type FixtureFactory, retryOf, seqsOf } from "./store-fixture.ts";
+import { ALL, draftOf, type FixtureFactory, REUSED, retryOf, seqsOf } from "./store-fixture.ts";
 
 export async function appending(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a message is stored, published and read with all its fields", async (t) => {
@@ -279,6 +279,113 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await fixture.store.append(draft), { ...first, duplicate: true });
     t.equal(fixture.events.length, 1);
   });
+
+  for (const noPersist of [false, true])
+    t.test(
+      `a ${noPersist ? "noPersist " : ""}message with a used clientMsgNo and another payload is refused and changes nothing`,
+      async (t) => {
+        const fixture = await createFixture(t);
+        const draft = { ...retryOf("n"), header: { noPersist, redDot: true } };
+        const first = await fixture.store.append(draft);
+        await fixture.untilEvents(1);
+        const assertRemembered = async () => {
+          const { store } = fixture;
+          for (const payload of OTHER_PAYLOADS) {
+            t.same(await store.append({ ...draft, payload }), REUSED);
+            t.same(await store.append({ ...draft, payload, permission: "send_banned" }), REUSED);
+          }
+          t.same(await store.append(draft), { ...first, duplicate: true });
+        };
+        await assertRemembered();
+        await fixture.store.sweep();
+        await fixture.reopen();
+        await assertRemembered();
+        t.equal(fixture.events.length, 1);
+        t.equal(await fixture.store.headSeq("2:g"), noPersist ? 0 : 1);
+      },
+    );
+
+  t.test("one of several concurrent payloads with one clientMsgNo is stored", async (t) => {
+    const fixture = await createFixture(t);
+    const results = await Promise.all(
+      Array.from({ length: 12 }, (_, i) => {
+        const payload = OTHER_PAYLOADS[i % 3] ?? NO_BYTES;
+        return fixture.store.append({ ...retryOf("n"), payload });
+      }),
+    );
+    t.equal(
+      results.filter(({ messageSeq, duplicate }) => messageSeq === 1 && !duplicate).length,
+      1,
+    );
+    t.equal(results.filter(({ duplicate }) => duplicate).length, 3, "its retries");
+    t.equal(results.filter(({ refused }) => refused === "client_msg_no_reused").length, 8);
+    await fixture.untilEvents(1);
+    t.same(seqsOf(fixture.messages), [1]);
+  });
+
+  t.test(
+    "a message that may reuse a clientMsgNo is stored if its payload differs, and is then the remembered one",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const send = (payload: Uint8Array, allowsReuse = true, noPersist = false) => {
+        const header = { noPersist, redDot: true };
+        return fixture.store.append({ ...retryOf("n"), payload, header, allowsReuse });
+      };
+      const [text1 = NO_BYTES, text2 = NO_BYTES, text3 = NO_BYTES] = OTHER_PAYLOADS;
+      const first = await send(text1);
+      t.same(await send(text1), { ...first, duplicate: true });
+      const [second, third] = await Promise.all([send(text2), send(text3)]);
+      t.same(
+        [first, second, third].map(({ messageSeq }) => messageSeq),
+        [1, 2, 3],
+      );
+      t.same(await send(text3), { ...third, duplicate: true });
+      t.same(await send(text2, false), REUSED);
+      await fixture.reopen();
+      t.same(await send(text3), { ...third, duplicate: true });
+      t.same(await send(text1, false), REUSED);
+      const unstored = await send(text1, true, true);
+      t.match(unstored, { messageSeq: 0, duplicate: false });
+      await fixture.reopen();
+      t.same(await send(text1), { ...unstored, duplicate: true });
+      await fixture.untilEvents(4);
+      t.equal(fixture.events.length, 4);
+    },
+  );
+
+  t.test("a message with the clientMsgNo of its sender's stream is refused", async (t) => {
+    const fixture = await createFixture(t);
+    const { draft } = retryStream();
+    t.match(await fixture.store.streamEvent(draft), { verdict: "done" });
+    const { payload } = draftOf();
+    const assertRefused = async () => {
+      for (const bytes of [payload, STREAM_TEXT, NO_BYTES])
+        t.same(await fixture.store.append({ ...retryOf("n"), payload: bytes }), REUSED);
+    };
+    await assertRefused();
+    await fixture.reopen();
+    await assertRefused();
+    t.match(await fixture.store.append({ ...retryOf("n"), allowsReuse: true }), { messageSeq: 2 });
+    t.match(await fixture.store.streamEvent(draft), { verdict: "done", state: "active" });
+  });
+}
+
+const bytesOf = (text: string) => new TextEncoder().encode(text);
+const NO_BYTES = new Uint8Array();
+const STREAM_TEXT = bytesOf('{"type":1,"content":""}');
+/** Payloads that differ from each other and from that of `draftOf`, some in a single byte. */
+const OTHER_PAYLOADS = [
+  bytesOf('{"type":2}'),
+  bytesOf('{"type":1} '),
+  bytesOf(`{"type":1,"content":"${"x".repeat(1000)}"}`),
+  NO_BYTES,
+];
+
+/** Returns the start of alice's stream `n` in the group g. */
+function retryStream() {
+  const { key, channel, fromUid, clientMsgNo } = retryOf("n");
+  const event = { type: STREAM_START, data: "", eventId: undefined, timestampMs: undefined };
+  return { draft: { key, channel, fromUid, clientMsgNo, ...event, force: false } };
 }
 
 function draftKey(id: string, fromUid: string) {

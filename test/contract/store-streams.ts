@@ -221,8 +221,8 @@ class StreamCase {
 
   async #message(): Promise<string> {
     const draft = draftOf({ channel: this.#channel, clientMsgNo: "s" });
-    const { duplicate } = await this.#fixture.store.append(draft);
-    return duplicate ? "retry" : "new";
+    const { duplicate, refused } = await this.#fixture.store.append(draft);
+    return refused ?? (duplicate ? "retry" : "new");
   }
 
   /**

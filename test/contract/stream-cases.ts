@@ -48,7 +48,7 @@ export type StreamCall =
  * The result of the call and the events that it publishes.
  *
  * The result is the verdict and the state of stream "s", or `-` if there is no such stream. The
- * result of `message` is `new` or `retry`, and the result of `silence` is `-`.
+ * result of `message` is `new`, `retry` or an error code, and the result of `silence` is `-`.
  *
  * A published stream event is written as name of the stream, index, type, and the state after the
  * event. A published message is written as `message`.
@@ -137,7 +137,7 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     end: ["done closed", "s 3 end closed"],
     cancel: ["done cancelled", "s 3 end cancelled"],
     silence: ["-", "s 3 end interrupted"],
-    message: ["retry"],
+    message: ["client_msg_no_reused"],
   },
   closed: {
     start: ["closed closed"],
@@ -150,7 +150,7 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     end: ["done closed"],
     cancel: ["done closed"],
     silence: ["-"],
-    message: ["retry"],
+    message: ["client_msg_no_reused"],
   },
   cancelled: {
     start: ["closed cancelled"],
@@ -163,7 +163,7 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     end: ["done cancelled"],
     cancel: ["done cancelled"],
     silence: ["-", "o 1 end interrupted"],
-    message: ["retry"],
+    message: ["client_msg_no_reused"],
   },
   stopped: {
     start: ["closed cancelled"],
@@ -176,7 +176,7 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     end: ["done cancelled"],
     cancel: ["done cancelled"],
     silence: ["-"],
-    message: ["retry"],
+    message: ["client_msg_no_reused"],
   },
   interrupted: {
     start: ["closed interrupted"],
@@ -189,6 +189,6 @@ export const STREAM_CASES: Readonly<Record<Precondition, Readonly<Record<StreamC
     end: ["done interrupted"],
     cancel: ["done interrupted"],
     silence: ["-"],
-    message: ["retry"],
+    message: ["client_msg_no_reused"],
   },
 };

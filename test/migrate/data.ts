@@ -263,9 +263,9 @@ async function personPicture(store: Store, uid: string) {
 async function logPicture(store: Store, key: string) {
   const { messages } = await store.readMessages(key, ALL);
   const numbers = [
-    ...messages.map(({ fromUid, clientMsgNo }) => ({ fromUid, clientMsgNo })),
+    ...messages.map(({ fromUid, clientMsgNo, payload }) => ({ fromUid, clientMsgNo, payload })),
     ...["unkept", "cmd", "ends"].flatMap((clientMsgNo) =>
-      [ALICE, BOB].map((fromUid) => ({ fromUid, clientMsgNo })),
+      [ALICE, BOB].map((fromUid) => ({ fromUid, clientMsgNo, payload: SENT })),
     ),
   ];
   const streams = messages.flatMap(({ stream }) =>

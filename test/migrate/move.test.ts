@@ -69,6 +69,15 @@ async function assertMigrates(t: Test, url: string): Promise<void> {
   t.match(retry, { messageSeq: 1, duplicate: true });
   const retriedCommand = await store.appendCommand(commandDraft());
   t.match(retriedCommand, { messageSeq: 0, duplicate: true });
+  const other = { payload: new TextEncoder().encode('{"type":1}') };
+  const refused = "client_msg_no_reused";
+  for (const [fromUid, clientMsgNo] of [
+    ["alice", "n0"],
+    ["bob", "unkept"],
+    ["alice", "open"],
+  ] as const)
+    t.match(await store.append({ ...numbered(fromUid, g, clientMsgNo), ...other }), { refused });
+  t.match(await store.appendCommand(commandDraft(other)), { refused });
   const next = await store.append(numbered("alice", g, "next"));
   t.equal(next.messageSeq, (newest?.messageSeq ?? 0) + 1);
   t.ok(next.messageId > (newest?.messageId ?? 0));

@@ -16,6 +16,7 @@ import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./engine/log-rows.ts
 import { decodeRecord, peekCounted, peekHead, peekTimes } from "./engine/record.ts";
 import type { Tables } from "./engine/tables.ts";
 import { type EmbeddedOptions, openStore } from "./open.ts";
+import { payloadHashIn } from "./steps/dedupe.ts";
 import { seqOfCopy } from "./steps/inbox-rows.ts";
 import { ownerOf } from "./steps/managers.ts";
 import { endingOf } from "./steps/stream-record.ts";
@@ -328,6 +329,8 @@ export interface FirstRow {
   /** 0 if the message was not stored or is a command. */
   readonly messageSeq: number;
   readonly timestampMs: number;
+  /** Hash of the payload, `undefined` if unknown. */
+  readonly payloadHash: Buffer | undefined;
 }
 
 /** Decodes a dedupe entry. Returns `undefined` if the other table has a newer one. */
@@ -349,6 +352,7 @@ export function firstOf(
     messageId: value.readDoubleLE(1),
     messageSeq: value.readDoubleLE(9),
     timestampMs,
+    payloadHash: payloadHashIn(value),
   };
 }
 

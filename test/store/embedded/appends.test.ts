@@ -36,7 +36,8 @@ t.test(
     const first = store.append(retryOf("n"));
     await nextTurn();
     let isAnswered = false;
-    const command = store.appendCommand(commandRetryOf("n"));
+    const { payload } = retryOf("n");
+    const command = store.appendCommand(commandRetryOf("n", { payload }));
     void command.then(() => {
       isAnswered = true;
     });

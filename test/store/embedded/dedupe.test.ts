@@ -1,11 +1,12 @@
 // The time for which a clientMsgNo is remembered, in memory and in the database.
 
 import type { Test } from "tap";
-import { draftOf } from "../../contract/store-fixture.ts";
+import { draftOf, REUSED } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const WINDOW_MS = 10_000;
+const OTHER = new TextEncoder().encode('{"type":2}');
 const draft = (clientMsgNo: string) => draftOf({ clientMsgNo });
 
 function setUp(t: Test) {
@@ -39,7 +40,7 @@ t.test(
 );
 
 t.test(
-  "a retry is recognised within the dedupe window over many checkpoints, restarts and a crash",
+  "a retry and a reused clientMsgNo are recognised within the dedupe window over many checkpoints, restarts and a crash",
   async (t) => {
     const { path, time, open } = setUp(t);
     const sentAt = new Map<string, number>();
@@ -56,8 +57,10 @@ t.test(
     }
     const crashed = await open(await crashedCopy(t, path));
     for (const [name, at] of sentAt) {
+      const isRemembered = time.nowMs - at < WINDOW_MS;
+      if (isRemembered) t.same(await crashed.append({ ...draft(name), payload: OTHER }), REUSED);
       const { duplicate } = await crashed.append(draft(name));
-      t.equal(duplicate, time.nowMs - at < WINDOW_MS, name);
+      t.equal(duplicate, isRemembered, name);
     }
   },
 );

@@ -203,7 +203,7 @@ t.test("a retry of a command is recognised until the window ends", async (t) => 
     const crashed = await openStore(t, await crashedCopy(t, path), {
       ...{ clock: () => time.nowMs, dedupeWindowS: 10 },
     });
-    const message = draftOf({ clientMsgNo: "n" });
+    const message = draftOf({ clientMsgNo: "n", payload: commandOf().payload });
     t.same(await crashed.append(message), retryResult, "a retry is recognised after a crash");
     for (let turns = 0; turns < 5; turns++) await new Promise(setImmediate);
     t.same(

@@ -96,7 +96,7 @@ t.test("a retry publishes a stored message that was not published", async (t) =>
     const acceptedMs = node.time.nowMs;
     node.time.nowMs += 1000;
     t.equal(await peersOf(node, "bob"), "");
-    const again = toBob({ permission });
+    const again = toBob({ permission, payload });
     t.same(await node.store.append(again), { ...stored, duplicate: true });
     const received = await receive(2);
     t.same(

@@ -21,7 +21,8 @@
 //            tagKey        string   if the flag HAS_TAG is set
 //            setting       u8       in version 3, whose flag HAS_PASSTHROUGH is always set
 //            topic         string   in version 3
-//            payload       bytes    always; up to the end of the record
+//            payload       bytes    always; up to the end of the record. A DEDUPE_RECORD has the
+//                                   hash of the payload instead (see store/payload-hash.ts)
 //
 // A string is the number of its bytes (u16), followed by the bytes in UTF-8.
 
@@ -188,6 +189,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
 /** Indexes of strings in the layout, counted from 0 (`key`). */
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
+const AFTER_CLIENT_MSG_NO = 4;
 
 export function textAt(bytes: Buffer, at: number, text: number): number {
   let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
@@ -199,6 +201,22 @@ export function peekText(bytes: Buffer, at: number, text: number): string {
   const start = textAt(bytes, at, text) + TEXT_LENGTH_BYTES;
   const end = start + bytes.readUInt16LE(start - TEXT_LENGTH_BYTES);
   return bytes.toString("utf8", start, end);
+}
+
+/** Returns where the payload of the record at `at` begins. */
+export function payloadAt(bytes: Buffer, at: number): number {
+  const flags = bytes[at + 2] ?? 0;
+  let start = textAt(bytes, at, AFTER_CLIENT_MSG_NO);
+  const skipText = () => {
+    start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
+  };
+  if (flags & HAS_STREAM) skipText();
+  if (flags & HAS_TAG) skipText();
+  if (flags & HAS_PASSTHROUGH) {
+    start += 1; // setting
+    skipText();
+  }
+  return start;
 }
 
 export function peekCounted(

@@ -14,11 +14,16 @@ import type {
 import { toBrokerError } from "../../lifecycle.ts";
 import { type DiskSpace, diskFull } from "../engine/disk-space.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
-import { peekId } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 import { Turn, type TurnPorts } from "../engine/turn.ts";
-import type { Assigner } from "./assigner.ts";
-import type { FirstMessage, PendingCommand } from "./dedupe.ts";
+import type { Assigner, RepeatableDraft } from "./assigner.ts";
+import {
+  type FirstMessage,
+  firstMessage,
+  hasOtherPayload,
+  type PendingCommand,
+  type RememberedMessage,
+} from "./dedupe.ts";
 import type { PermissionCheck } from "./permissions.ts";
 
 const QUEUED_BYTES = 256;
@@ -131,22 +136,20 @@ export class Appends {
     });
   }
 
-  /** Returns the result of the first message if `message` is a retry and the first was stored. */
-  async findEarlier(
-    message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
-  ): Promise<AppendResult | undefined> {
+  /** Returns the result of a draft that repeats an earlier message or command that was stored. */
+  async findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> {
     const { assigner, clock } = this.#ports;
-    const first = assigner.findFirst(message, clock());
+    const first = assigner.findRepeated(draft, clock());
     if (first === undefined) return undefined;
     if ("outcome" in first) {
       const command = await first.outcome;
-      return command && { ...command, duplicate: true };
+      return command && repeatedResult(first, command, draft);
     }
     if ("committed" in first && !first.committed) {
       await this.turn.syncing;
       if (!first.committed) return undefined; // its batch was not written
     }
-    return { ...firstMessage(first), duplicate: true };
+    return repeatedResult(first, firstMessage(first), draft);
   }
 
   #assignAll(calls: readonly PendingCall[], bytes: number): Buffer | undefined {
@@ -174,25 +177,26 @@ export class Appends {
 
   /** Answers a retry now or after the original's commit. Returns false for other calls. */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
-    const first = this.#ports.assigner.findFirst(call.draft, nowMs);
+    const first = this.#ports.assigner.findRepeated(call.draft, nowMs);
     if (first === undefined) return false;
     if ("outcome" in first) void this.#awaitCommand(call, first);
-    else if (!("committed" in first)) this.#answerRetry(call, first);
-    else if (first.committed) this.#answerRetry(call, first);
+    else if (!("committed" in first)) this.#answerRetry(call, first, first);
+    else if (first.committed) this.#answerRetry(call, first, firstMessage(first));
     else call.original = first;
     return true;
   }
 
   /** Answers a retry of a command. If the command failed, appends the call again. */
-  async #awaitCommand(call: PendingCall, { outcome }: PendingCommand): Promise<void> {
-    const command = await outcome;
-    if (command !== undefined) this.#answerRetry(call, command);
+  async #awaitCommand(call: PendingCall, first: PendingCommand): Promise<void> {
+    const command = await first.outcome;
+    if (command !== undefined) this.#answerRetry(call, first, command);
     else this.append(call.draft).then(call.resolve, call.reject);
   }
 
-  #answerRetry(call: PendingCall, first: MemtableRecord | FirstMessage): void {
-    this.#duplicates++;
-    call.resolve({ ...firstMessage(first), duplicate: true });
+  #answerRetry(call: PendingCall, first: RememberedMessage, message: FirstMessage): void {
+    const result = repeatedResult(first, message, call.draft);
+    if (result.duplicate) this.#duplicates++;
+    call.resolve(result);
   }
 
   #answerRefusal(call: PendingCall): boolean {
@@ -208,7 +212,7 @@ export class Appends {
       step.commit(this.#publish);
       return;
     }
-    if (original !== undefined) this.#answerRetry(call, original);
+    if (original !== undefined) this.#answerRetry(call, original, firstMessage(original));
     if (message === undefined) return;
     if (record !== undefined) this.#ports.memtable.commit(record);
     const { origin, recipients } = draft;
@@ -250,12 +254,22 @@ const NO_DRAFT: MessageDraft = {
   permission: "granted",
 };
 
+const REUSED: AppendResult = {
+  messageId: 0,
+  messageSeq: 0,
+  duplicate: false,
+  refused: "client_msg_no_reused",
+};
+
 function ignoreAnswer(): void {}
 
-function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
-  const { messageSeq } = first;
-  const messageId = "committed" in first ? peekId(first.bytes, first.start) : first.messageId;
-  return { messageId, messageSeq };
+/** Returns the result of a draft whose `clientMsgNo` belongs to `first`. */
+function repeatedResult(
+  first: RememberedMessage,
+  { messageId, messageSeq }: FirstMessage,
+  { payload }: Pick<MessageDraft, "payload">,
+): AppendResult {
+  return hasOtherPayload(first, payload) ? REUSED : { messageId, messageSeq, duplicate: true };
 }
 
 /** Returns the error of an invalid draft, which would make the other calls of its batch fail. */

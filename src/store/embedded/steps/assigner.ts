@@ -11,8 +11,9 @@ import {
   type MessageHeader,
 } from "../../../broker/model.ts";
 import type { MessageDraft, StreamDraft } from "../../../broker/ports.ts";
+import { payloadHash } from "../../payload-hash.ts";
 import type { Frame } from "../engine/frame.ts";
-import type { Memtable, MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
+import type { DedupeKey, Memtable, MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
 import {
   countsPermanently,
   DEDUPE_RECORD,
@@ -23,7 +24,13 @@ import {
   peekTimes,
   type StoredRecord,
 } from "../engine/record.ts";
-import type { DedupeIndex, FirstMessage, PendingCommand } from "./dedupe.ts";
+import {
+  type DedupeIndex,
+  firstMessage,
+  hasOtherPayload,
+  type PendingCommand,
+  type RememberedMessage,
+} from "./dedupe.ts";
 
 /** Number of ids that a reservation in the WAL covers, enough for about one second. */
 const IDS_PER_RESERVATION = 4_096_000;
@@ -39,6 +46,11 @@ interface AssignerPorts {
   readonly ids: MessageIds;
   readonly frame: Frame;
 }
+
+export type RepeatableDraft = Pick<
+  MessageDraft,
+  "key" | "fromUid" | "clientMsgNo" | "payload" | "allowsReuse"
+>;
 
 interface AssignedMessage {
   readonly message: Message;
@@ -68,21 +80,38 @@ export class Assigner {
     this.#ports.ids.invalidateReservation();
   }
 
-  /** Returns the message that the draft repeats within the dedupe window, committed or not. */
-  findFirst(
-    draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
-    nowMs: number,
-  ): MemtableRecord | FirstMessage | PendingCommand | undefined {
-    const { memtable, rows, dedupe } = this.#ports;
+  /** Returns the message or command that has the draft's `clientMsgNo`, committed or not. */
+  findFirst(draft: DedupeKey, nowMs: number): RememberedMessage | undefined {
+    const { dedupe } = this.#ports;
     if (draft.clientMsgNo === "" || !dedupe.mayContain(draft)) return undefined;
+    const message = this.#findMessage(draft, nowMs);
+    const command = dedupe.findCommand(draft, nowMs);
+    if (message === undefined || command === undefined) return message ?? command;
+    // The sender reused the clientMsgNo, so the newer one counts.
+    const isCommandNewer =
+      "outcome" in command || command.messageId > firstMessage(message).messageId;
+    return isCommandNewer ? command : message;
+  }
+
+  #findMessage(
+    draft: DedupeKey,
+    nowMs: number,
+  ): Exclude<RememberedMessage, PendingCommand> | undefined {
+    const { memtable, rows, dedupe } = this.#ports;
     const recent = memtable.find(draft);
     if (recent !== undefined) {
       const times = peekTimes(recent.bytes, recent.start);
       if (dedupe.isInWindow(times, nowMs)) return recent;
     }
     const number = (memtable.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
-    const first = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
-    return first ?? dedupe.findCommand(draft, nowMs);
+    return number === 0 ? undefined : dedupe.find(number, draft, nowMs);
+  }
+
+  /** As `findFirst`, but returns `undefined` if the draft reuses the `clientMsgNo` and may do so. */
+  findRepeated(draft: RepeatableDraft, nowMs: number): RememberedMessage | undefined {
+    const first = this.findFirst(draft, nowMs);
+    if (first === undefined || !draft.allowsReuse) return first;
+    return hasOtherPayload(first, draft.payload) ? undefined : first;
   }
 
   assign(draft: MessageDraft, nowMs: number): AssignedMessage {
@@ -116,7 +145,7 @@ export class Assigner {
     const counts = isStored && countsPermanently(header.redDot, draft);
     const record = this.#addRecord(channel, {
       kind: isStored ? MESSAGE_RECORD : DEDUPE_RECORD,
-      message: isStored ? message : { ...message, payload: NO_PAYLOAD },
+      message: isStored ? message : { ...message, payload: payloadHash(draft.payload) },
       dedupe: hasClientMsgNo,
       counted: isStored ? channel.counted + (counts ? 1 : 0) : 0,
       isStream: false,

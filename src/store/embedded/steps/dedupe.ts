@@ -9,11 +9,20 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
 import { PairFilter } from "../../../lib/pair-filter.ts";
 import { writeText } from "../../../lib/write-text.ts";
+import {
+  isOtherPayload,
+  PAYLOAD_HASH_BYTES,
+  payloadHash,
+  STREAM_HASH,
+} from "../../payload-hash.ts";
 import { commit, fieldsOf } from "../engine/database.ts";
 import type { DedupeKey, MemtableRecord } from "../engine/memtable.ts";
 import {
   CLIENT_MSG_NO,
+  DEDUPE_RECORD,
   FROM_UID,
+  isStreamRecord,
+  payloadAt,
   peekId,
   peekTimes,
   TEXT_LENGTH_BYTES,
@@ -23,8 +32,12 @@ import type { Tables } from "../engine/tables.ts";
 
 const STATE = "dedupe";
 const VERSION = 1;
-/** Size of a value: version u8, messageId f64, messageSeq f64, timestampMs f64. */
-const VALUE_BYTES = 25;
+/**
+ * Size of a value: version u8, messageId f64, messageSeq f64, timestampMs f64, hash of the payload.
+ * A value without the hash is shorter.
+ */
+const VALUE_BYTES = 33;
+const HASH_AT = VALUE_BYTES - PAYLOAD_HASH_BYTES;
 const NUMBER_BYTES = 6;
 /** Separates the strings in a key. Ids contain no control characters. */
 const SEPARATOR = 0x0a;
@@ -39,13 +52,23 @@ export interface FirstMessage {
   readonly messageSeq: number;
 }
 
+/** The first message or command with a clientMsgNo, as the database stores it. */
+interface StoredFirst extends FirstMessage {
+  /** Hash of the payload, `undefined` if it is unknown. */
+  readonly payloadHash: Buffer | undefined;
+}
+
 /** A command that is being stored. `outcome` resolves to `undefined` if the command failed. */
 export interface PendingCommand {
+  readonly payload: Uint8Array;
   readonly outcome: Promise<FirstMessage | undefined>;
 }
 
+export type RememberedMessage = MemtableRecord | StoredFirst | PendingCommand;
+
+type Outcome = PendingCommand["outcome"];
 type SenderKey = Pick<DedupeKey, "fromUid" | "clientMsgNo">;
-type DedupeEntry = FirstMessage & Pick<Message, "timestampMs">;
+type DedupeEntry = StoredFirst & Pick<Message, "timestampMs">;
 
 export class DedupeIndex {
   readonly #tables: Tables;
@@ -124,29 +147,31 @@ export class DedupeIndex {
     return Buffer.concat([lastKey, Buffer.alloc(1)]);
   }
 
-  find(number: number, sender: SenderKey, nowMs: number): FirstMessage | undefined {
+  find(number: number, sender: SenderKey, nowMs: number): StoredFirst | undefined {
     const size = writeKey(this.#key, number, sender);
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
-  findCommand(command: DedupeKey, nowMs: number): FirstMessage | PendingCommand | undefined {
+  findCommand(command: DedupeKey, nowMs: number): StoredFirst | PendingCommand | undefined {
     const pending = this.#pendingCommands.get(nameOf(command));
     if (pending !== undefined) return pending;
     const size = writeCommandKey(this.#key, command);
     return size > MAX_KEY_BYTES ? undefined : this.#read(this.#key.subarray(0, size), nowMs);
   }
 
-  #read(key: Buffer, nowMs: number): FirstMessage | undefined {
-    const [even, odd] = this.#tables.dedupe;
-    // The first generation is odd. Until the second one begins, the even table is empty.
-    for (const table of this.#generation <= 1 ? [odd] : [odd, even]) {
-      const value = table.getBinaryFast(key);
+  #read(key: Buffer, nowMs: number): StoredFirst | undefined {
+    // The newer entry counts, if a clientMsgNo was reused. Before the second generation, the other
+    // table is empty.
+    const generations = this.#generation <= 1 ? [1] : [this.#generation, this.#generation - 1];
+    for (const generation of generations) {
+      const value = this.#table(generation).getBinaryFast(key);
       if (value === undefined) continue;
       const timestampMs = value.readDoubleLE(17);
       if (this.isInWindow({ timestampMs }, nowMs))
         return {
           messageId: value.readDoubleLE(1),
           messageSeq: value.readDoubleLE(9),
+          payloadHash: payloadHashIn(value),
         };
     }
     return undefined;
@@ -181,7 +206,8 @@ export class DedupeIndex {
     }
   }
 
-  put(number: number, { bytes, start, messageSeq }: MemtableRecord): void {
+  put(number: number, record: MemtableRecord): void {
+    const { bytes, start, messageSeq } = record;
     const uidAt = textAt(bytes, start, FROM_UID);
     const noAt = textAt(bytes, start, CLIENT_MSG_NO);
     const separatorAt = NUMBER_BYTES + bytes.readUInt16LE(uidAt);
@@ -197,17 +223,21 @@ export class DedupeIndex {
     for (let i = separatorAt + 1; i < size; i++) key[i] = bytes[from++] ?? 0;
     const { timestampMs } = peekTimes(bytes, start);
     const messageId = peekId(bytes, start);
-    const first = { messageId, messageSeq, timestampMs };
+    const first = { messageId, messageSeq, timestampMs, payloadHash: recordPayloadHash(record) };
     const value = dedupeValue(first, room.subarray(size));
     void this.#table(this.#generation).put(key, value);
   }
 
   /** Tracks a command that is being stored. Its entry must be stored before `outcome` resolves. */
-  trackCommand(command: DedupeKey, outcome: Promise<FirstMessage | undefined>): void {
+  trackCommand(command: DedupeKey & Pick<Message, "payload">, outcome: Outcome): void {
     const name = nameOf(command);
+    const pending = { payload: command.payload, outcome };
     this.addToFilter(command);
-    this.#pendingCommands.set(name, { outcome });
-    void outcome.then(() => this.#pendingCommands.delete(name));
+    this.#pendingCommands.set(name, pending);
+    void outcome.then(() => {
+      // Another command with the same clientMsgNo may have been accepted since.
+      if (this.#pendingCommands.get(name) === pending) this.#pendingCommands.delete(name);
+    });
   }
 
   isCommandTooLong(command: DedupeKey): boolean {
@@ -219,9 +249,10 @@ export class DedupeIndex {
   }
 
   /** Stores the entry of a command. Must be called inside `commit`. */
-  putCommand(command: DedupeKey & DedupeEntry): void {
+  putCommand(command: Message): void {
     const key = Buffer.from(this.#key.subarray(0, writeCommandKey(this.#key, command)));
-    void this.#table(this.#generation).put(key, dedupeValue(command));
+    const entry = { ...command, payloadHash: payloadHash(command.payload) };
+    void this.#table(this.#generation).put(key, dedupeValue(entry));
   }
 
   #table(generation: number) {
@@ -238,7 +269,35 @@ function dedupeValue(message: DedupeEntry, value = Buffer.allocUnsafe(VALUE_BYTE
   value.writeDoubleLE(message.messageId, 1);
   value.writeDoubleLE(message.messageSeq, 9);
   value.writeDoubleLE(message.timestampMs, 17);
+  if (message.payloadHash === undefined) return value.subarray(0, HASH_AT);
+  value.set(message.payloadHash, HASH_AT);
   return value;
+}
+
+/** Returns the hash in a value of a dedupe table, `undefined` if the value has none. */
+export function payloadHashIn(value: Buffer): Buffer | undefined {
+  return value.length < VALUE_BYTES ? undefined : Buffer.from(value.subarray(HASH_AT, VALUE_BYTES));
+}
+
+/** Returns the hash of the message's payload, `undefined` if the record does not have it. */
+function recordPayloadHash({ bytes, start, end }: MemtableRecord): Buffer | undefined {
+  if (isStreamRecord(bytes, start)) return STREAM_HASH;
+  const payload = bytes.subarray(payloadAt(bytes, start), end);
+  if (bytes[start + 1] !== DEDUPE_RECORD) return payloadHash(payload);
+  return payload.length === PAYLOAD_HASH_BYTES ? payload : undefined;
+}
+
+export function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
+  const { messageSeq } = first;
+  const messageId = "committed" in first ? peekId(first.bytes, first.start) : first.messageId;
+  return { messageId, messageSeq };
+}
+
+/** Returns true if the payload is certainly not the one that was sent first. */
+export function hasOtherPayload(first: RememberedMessage, payload: Uint8Array): boolean {
+  if ("outcome" in first) return isOtherPayload(payloadHash(first.payload), payload);
+  const remembered = "committed" in first ? recordPayloadHash(first) : first.payloadHash;
+  return isOtherPayload(remembered, payload);
 }
 
 function nameOf({ key, fromUid, clientMsgNo }: DedupeKey): string {

@@ -11,8 +11,8 @@ import type {
 } from "../../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
-import type { DedupeKey } from "../engine/memtable.ts";
 import { decodeRecord } from "../engine/record.ts";
+import type { RepeatableDraft } from "./assigner.ts";
 import { acknowledgeStep, appendStep, type CommandPorts, expireStep } from "./commands.ts";
 import { InboxQueue, type InboxQueuePorts } from "./inbox-queue.ts";
 import {
@@ -33,9 +33,9 @@ const MAX_SWEPT_COMMANDS = 50;
 const MAX_SWEPT_COPIES = 1000;
 
 interface InboxPorts extends CommandPorts, InboxQueuePorts {
-  /** `findFirst` returns `undefined` if the message is not a retry. */
-  readonly assigner: { findFirst(message: DedupeKey, nowMs: number): unknown };
-  readonly appends: { findEarlier(message: DedupeKey): Promise<AppendResult | undefined> };
+  /** `findRepeated` returns `undefined` if the command is a new one. */
+  readonly assigner: { findRepeated(draft: RepeatableDraft, nowMs: number): unknown };
+  readonly appends: { findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> };
 }
 
 export class Inbox implements InboxStore {
@@ -59,11 +59,11 @@ export class Inbox implements InboxStore {
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
     // Nothing may be awaited between this check and `#add`. Otherwise, two calls with the same
     // clientMsgNo could both be stored.
-    while (assigner.findFirst(draft, clock()) !== undefined) {
-      const first = await appends.findEarlier(draft);
-      if (first === undefined) continue; // the first message was not stored
-      this.#duplicates++;
-      return first;
+    while (assigner.findRepeated(draft, clock()) !== undefined) {
+      const result = await appends.findEarlier(draft);
+      if (result === undefined) continue; // the first message was not stored
+      if (result.duplicate) this.#duplicates++;
+      return result;
     }
     return this.#add(draft);
   }

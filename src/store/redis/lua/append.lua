@@ -23,6 +23,8 @@
 --             check           u8    1 to 5: check of the sender, see `permission.lua`; 0: no check
 --             expires         u8    1 if it expires, else 0
 --             refusal         u8    refusal that the caller decided on, 0 if there is none
+--             reuse           u8    1 if its clientMsgNo may belong to another message, else 0
+--             payload hash    8 B   see `store/payload-hash.ts`; zeros without a dedupe key
 --        then for each channel
 --             base            beginning of the names of the channel's keys
 --             key             channel key
@@ -39,19 +41,21 @@
 --             expiry          Unix ms, only if `expires` is 1
 -- Reply  bytes, for each message in order
 --             version         u8
---             result          u8    1 appended, 2 retry, 3 refused, 4 failed
+--             result          u8    1 appended, 2 retry, 3 refused, 4 failed, 5 refused, because
+--                                   the clientMsgNo belongs to another message
 --             pub             f64   publication number; the refusal if it is refused
 --             messageId       f64
 --             messageSeq      f64   0 if it is not stored
 --        for each message, only if one was appended to a channel whose users are in other slots
 --             idBefore        f64   id of the channel's message before it, 0 if that id is unknown
 --                                   or the message was not appended
---        The fields of a retry are those of the first message. If messages failed, the reply is a
---        list of these bytes and the errors in order.
+--        The fields of results 2 and 5 are those of the first message. If messages failed, the
+--        reply is a list of these bytes and the errors in order.
 
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
+local REUSED = 5
 -- Number of packed bytes (`BYTES`) and number of arguments (`ARGS`) of the call itself (`HEADER`)
 -- and of each channel, user and message.
 local HEADER_BYTES = 49
@@ -59,7 +63,7 @@ local CHANNEL_ARGS = 3
 local USER_ARGS = 3
 local CHANNEL_BYTES = 2
 local MESSAGE_ARGS = 3
-local MESSAGE_BYTES = 6
+local MESSAGE_BYTES = 15
 -- Indexes of the fields of `progress`, a list that describes how far the call has got.
 local ARG_INDEX = 1 -- index in ARGV of the next message or channel
 local BYTE_INDEX = 2 -- index of the next message or channel in the packed numbers
@@ -106,7 +110,8 @@ local function append(progress, reply, first, users, now, window, bucket, messag
   while progress[MESSAGES_LEFT] > 0 do
     local at = progress[ARG_INDEX]
     progress[MESSAGES_LEFT] = progress[MESSAGES_LEFT] - 1
-    local stored, red_dot, dedupe, check, expiring, refusal = byte(ARGV[1], progress[BYTE_INDEX], progress[BYTE_INDEX] + 5)
+    local stored, red_dot, dedupe, check, expiring, refusal, reuse = byte(ARGV[1], progress[BYTE_INDEX], progress[BYTE_INDEX] + 6)
+    local hash = dedupe == 1 and string.sub(ARGV[1], progress[BYTE_INDEX] + 7, progress[BYTE_INDEX] + 14)
     progress[ARG_INDEX], progress[BYTE_INDEX] = at + MESSAGE_ARGS + dedupe + expiring, progress[BYTE_INDEX] + MESSAGE_BYTES
     if not channel then
       local peers, first_user, second_user = false, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
@@ -115,7 +120,7 @@ local function append(progress, reply, first, users, now, window, bucket, messag
       channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited, users == 0 and ARGV[first + 2] == '')
       progress[CHANNEL] = channel
     end
-    local uid, record, first_id, first_seq, first_pub = ARGV[at], ARGV[at + 1], nil, nil, nil
+    local uid, record, first_id, first_seq, first_pub, first_hash = ARGV[at], ARGV[at + 1], nil, nil, nil, nil
     if check > 0 then
       if checked_uid ~= uid or checked_how ~= check then
         if users == 0 then
@@ -130,7 +135,8 @@ local function append(progress, reply, first, users, now, window, bucket, messag
       refusal = checked_refusal
     end
     if refusal > 0 then
-      if dedupe == 1 then first_id, first_seq, first_pub = read_dedupe(ARGV[at + MESSAGE_ARGS], now, window) end
+      if dedupe == 1 then first_id, first_seq, first_pub, first_hash = read_dedupe(ARGV[at + MESSAGE_ARGS], now, window) end
+      if first_id and reuse == 1 and is_other_payload(first_hash, hash) then first_id = nil end
       if not first_id then reply[result_count + 1] = encode_result(REFUSED, refusal, 0, 0) end
     else
       local last_id = progress[LAST_ID]
@@ -140,7 +146,7 @@ local function append(progress, reply, first, users, now, window, bucket, messag
       progress[LAST_ID] = id
       if dedupe == 1 then
         now_text = now_text or int(now)
-        first_id, first_seq, first_pub = write_dedupe(ARGV[at + MESSAGE_ARGS], window, now_text, entry_id, pub ~= seq and int(pub), true)
+        first_id, first_seq, first_pub, first_hash = write_dedupe(ARGV[at + MESSAGE_ARGS], window, now_text, entry_id, pub ~= seq and int(pub), hash, true, reuse)
         if not first_id then progress[WRITTEN_DEDUPE] = ARGV[at + MESSAGE_ARGS] end
       end
       if not first_id then
@@ -167,7 +173,7 @@ local function append(progress, reply, first, users, now, window, bucket, messag
       end
     end
     result_count = result_count + 1
-    if first_id then reply[result_count] = encode_result(RETRY, first_pub, first_id, first_seq) end
+    if first_id then reply[result_count] = encode_result(is_other_payload(first_hash, hash) and REUSED or RETRY, first_pub, first_id, first_seq) end
   end
 end
 

@@ -14,7 +14,9 @@
 --        13  MessagePack list of the recipients that get no copy now, which may be empty; '' if
 --            this script completes the command
 --        14  1 if the command is refused unless it is a retry
---        15  number of users that get a copy now, then uid and topic of each
+--        15  hash of the payload, see `store/payload-hash.ts`
+--        16  1 if the clientMsgNo may belong to another message or command, else 0
+--        17  number of users that get a copy now, then uid and topic of each
 --        then uid and topic of each user that is notified without a copy
 -- Reply to a new command
 --   1  0
@@ -24,6 +26,8 @@
 --   5  1 if a pending entry was written, else 0
 -- Reply to a command whose only recipient has no room for it
 --   1  2
+-- Reply to a command that is refused, because its clientMsgNo belongs to another message or command
+--   1  3
 -- Reply to a retry
 --   1  1
 --   2  messageId of the first command or message
@@ -32,19 +36,21 @@
 --   5  fields of the pending entry of the first command, nil if there is none
 local now, window, pending_uids = id_ms(tonumber(ARGV[10]), tonumber(ARGV[1])), tonumber(ARGV[11]), ARGV[13]
 if window > 0 then
-  local id, seq, pub = read_dedupe(KEYS[1], now, window)
-  if id then
+  local id, seq, pub, first_hash = read_dedupe(KEYS[1], now, window)
+  local is_other = id and is_other_payload(first_hash, ARGV[15])
+  if is_other and ARGV[16] == '0' then return { 3 } end
+  if id and not is_other then
     local pending_entry = pub == 0 and redis.call('XRANGE', KEYS[3], int(id), int(id))[1]
     return { 1, id, seq, pub, pending_entry and pending_entry[2] }
   end
 end
 
 redis.call('XLEN', KEYS[3]) -- fails if the key has the wrong type, before anything is written
-local users = { first = 16, last = 15 + 2 * tonumber(ARGV[15]) }
+local users = { first = 18, last = 17 + 2 * tonumber(ARGV[17]) }
 local is_single = users.last == users.first + 1 and pending_uids == ''
 if is_single and ARGV[14] ~= '1' then
   -- If the inbox cannot be read, `put_copy` reports the error.
-  local is_read, has = pcall(has_room, inbox_at(5), ARGV[16])
+  local is_read, has = pcall(has_room, inbox_at(5), ARGV[18])
   if is_read and not has then return { 2 } end
 end
 if ARGV[14] == '1' then return { 2 } end
@@ -55,6 +61,6 @@ if #failed_uids > 0 then
   pending_uids = cmsgpack.pack(failed_uids)
 end
 if pending_uids ~= '' then redis.call('XADD', KEYS[3], int(id) .. '-0', 'h', ARGV[12], 'r', ARGV[6], 'u', pending_uids) end
-if window > 0 then write_dedupe(KEYS[1], window, int(now), '0-' .. int(id)) end
+if window > 0 then write_dedupe(KEYS[1], window, int(now), '0-' .. int(id), nil, ARGV[15]) end
 for at = users.last + 1, #ARGV, 2 do redis.call('SPUBLISH', ARGV[at + 1], command_frame(id, 0, ARGV[6], ARGV[at], ARGV[7])) end
 return { 0, id, dropped, failure, pending_uids ~= '' and 1 or 0 }

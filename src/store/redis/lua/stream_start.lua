@@ -43,10 +43,11 @@ local function extra_after(id_before) return '\148' .. string.sub(ARGV[15], 2) .
 -- Adds the stream's message to the reply once more. A caller that publishes to the users itself may
 -- have failed to publish the message the first time.
 local function publish_message_again(stream)
-  local _, _, pub = read_dedupe(KEYS[5], now, window)
+  local first_id, _, pub = read_dedupe(KEYS[5], now, window)
   local raw_entry = redis.call('XRANGE', KEYS[2], int(stream.seq), int(stream.seq))[1]
   if not pub or not raw_entry then return end
   local message = log_entry(raw_entry)
+  if message.id ~= first_id then return end -- a WuKongIM client reused the clientMsgNo
   publish_frame(call, message_frame(pub, message.id, stream.seq, message.record, extra_after(0)))
 end
 
@@ -82,7 +83,7 @@ local extra = ARGV[15]
 if channel[NEWEST] then extra, channel[NEWEST] = extra_after(channel[NEWEST]), id end
 close_channel(channel, now, retention, max_messages)
 local seq, pub = channel[SEQ], channel[PUB]
-write_dedupe(KEYS[5], window, int(now), entry_id, pub ~= seq and int(pub))
+write_dedupe(KEYS[5], window, int(now), entry_id, pub ~= seq and int(pub), STREAM_HASH)
 local keys = stream_keys(KEYS[1], client_msg_no)
 redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
 redis.call('SET', KEYS[6], client_msg_no)

@@ -1,11 +1,12 @@
 // Encodes a message for `lua/append.lua` and decodes its result from the script's reply. No state.
 
-import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
-import type { MessageDraft } from "../../../broker/ports.ts";
+import { BrokerError } from "../../../broker/errors.ts";
+import type { AppendResult, MessageDraft } from "../../../broker/ports.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import type { Arg } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
+import { PAYLOAD_HASH_BYTES, payloadHash } from "../../payload-hash.ts";
 import type { ChannelNames } from "./channel-names.ts";
 import { dedupeKey } from "./channel-names.ts";
 import { codeOf, refusalOf } from "./permission-tables.ts";
@@ -13,6 +14,7 @@ import { codeOf, refusalOf } from "./permission-tables.ts";
 const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
+const REUSED = 5;
 /** Bytes of one result in the reply. The ids of previous messages, if any, follow the results. */
 const RESULT_BYTES = 26;
 const ID_BYTES = 8;
@@ -20,7 +22,7 @@ const MAX_EXPIRE_S = 0xffff_ffff;
 const CALL_OVERHEAD_BYTES = 300;
 const NOTHING = Buffer.alloc(0);
 
-export type Outcome = Placement | { readonly refused: SendRefusal };
+export type Outcome = Placement | { readonly refused: NonNullable<AppendResult["refused"]> };
 
 /** Result of an appended message. For a retry, id and seqs are those of the first message. */
 export interface Placement {
@@ -100,6 +102,10 @@ export class AppendCall {
       if (refused !== undefined) this.#resolve({ refused });
       return refused !== undefined;
     }
+    if (result === REUSED) {
+      this.#resolve({ refused: "client_msg_no_reused" });
+      return true;
+    }
     if (result !== APPENDED && result !== RETRY) return false;
     this.#resolve({
       messageId: results.readDoubleBE(offset + 10),
@@ -150,7 +156,7 @@ export function isAnyStored(results: Buffer): boolean {
 }
 
 function numbersOf(
-  { header, clientMsgNo, permission }: MessageDraft,
+  { header, clientMsgNo, permission, allowsReuse, payload }: MessageDraft,
   expires: boolean,
 ): readonly number[] {
   const [check, refused] = checkOf(permission);
@@ -161,6 +167,8 @@ function numbersOf(
     check,
     expires ? 1 : 0,
     refused,
+    allowsReuse ? 1 : 0,
+    ...(clientMsgNo === "" ? NO_HASH : payloadHash(payload)),
   ];
 }
 
@@ -192,5 +200,7 @@ function expiryOf({ expireS }: MessageDraft, atMs: number): number {
     });
   return expireS === 0 ? 0 : atMs + expireS * 1000;
 }
+
+const NO_HASH: readonly number[] = new Array(PAYLOAD_HASH_BYTES).fill(0);
 
 function ignore(): void {}

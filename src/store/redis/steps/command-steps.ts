@@ -9,6 +9,7 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
 import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";
 import { BACKEND, senderOf, shareOf } from "../../command-draft.ts";
+import { payloadHash } from "../../payload-hash.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { dedupeKey, idCounterOf } from "./channel-names.ts";
 
@@ -49,6 +50,8 @@ export type Acceptance =
     })
   /** The only recipient's inbox has no room for the command, which was not stored. */
   | { readonly kind: "refused" }
+  /** The clientMsgNo belongs to another message or command. */
+  | { readonly kind: "reused" }
   | {
       readonly kind: "retry";
       readonly messageId: number;
@@ -117,12 +120,14 @@ export async function accept(
       ...[...copyArgs(ports, stored), ids.bucket],
       draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
       ...[headOf(command), hasPending ? packr.pack(pending) : ""],
-      ...[isRefused ? 1 : 0, direct.length],
+      ...[isRefused ? 1 : 0, payloadHash(draft.payload)],
+      ...[draft.allowsReuse ? 1 : 0, direct.length],
       ...usersOf(keys, isCluster ? direct : [...direct, ...pushOnlyRecipients]),
     ],
   );
   const result = reply as AcceptReply;
   if (result[0] === 2) return { kind: "refused" };
+  if (result[0] === 3) return { kind: "reused" };
   const [, messageId] = result;
   if (result[0] === 0) {
     const [, , dropped, cause, hasPendingCopies] = result;
@@ -136,6 +141,7 @@ export async function accept(
 
 type AcceptReply =
   | readonly [2]
+  | readonly [3]
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 

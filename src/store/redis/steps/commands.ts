@@ -97,6 +97,8 @@ export class Commands {
     const { accepting, spreading } = await this.#begin(command, draft);
     const accepted = await accepting;
     if (accepted.kind === "refused") throw shareIsFull();
+    if (accepted.kind === "reused")
+      return { messageId: 0, messageSeq: 0, duplicate: false, refused: "client_msg_no_reused" };
     if (accepted.kind === "retry") return this.#answerRetry(draft.key, accepted);
     const { messageId, hasPendingCopies, dropped, failure } = accepted;
     this.counts.dropped += dropped;

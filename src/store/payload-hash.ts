@@ -1,0 +1,20 @@
+// The hash of a payload that both stores keep with a `clientMsgNo`. It distinguishes a retry from
+// another message with the same number [decisions: Same client_msg_no, another payload].
+
+import { HASH_BYTES, writeHash } from "../lib/byte-hash.ts";
+
+export const PAYLOAD_HASH_BYTES = HASH_BYTES;
+
+/** Kept for the message of a stream. No payload has this hash. */
+export const STREAM_HASH: Buffer = Buffer.alloc(HASH_BYTES);
+
+export function payloadHash(payload: Uint8Array): Buffer {
+  const hash = Buffer.allocUnsafe(HASH_BYTES);
+  writeHash(hash, 0, payload);
+  return hash;
+}
+
+/** Without a `remembered` hash, the payload counts as the one that was sent first. */
+export function isOtherPayload(remembered: Buffer | undefined, payload: Uint8Array): boolean {
+  return remembered !== undefined && !remembered.equals(payloadHash(payload));
+}
