@@ -9,10 +9,10 @@ export const CLIENT_MESSAGES = {
   closed: "The client is closed",
   connection_lost: "The connection was lost",
   handler_failed: "An event handler failed",
-  not_delivered: "The connection ended twice right after the message was sent",
-  no_websocket: "The platform has no WebSocket: pass the option webSocket",
+  not_delivered: "The connection ended twice after the send",
+  no_websocket: "No WebSocket: pass the option webSocket",
   queue_full: "Too many calls wait (maxQueued)",
-  timeout: "The server did not respond in time",
+  timeout: "No response in time",
   token_failed: "The token function failed",
 } as const;
 

@@ -63,7 +63,8 @@ export class Outbox {
     if (this.#closed !== undefined) throw this.#closed;
     const id = messageKey(uid, draft.channel, draft.clientMsgNo);
     const duplicate = this.#entries.get(id);
-    if (duplicate !== undefined) return duplicate.sent;
+    if (duplicate?.draft.payload.join() === draft.payload.join()) return duplicate.sent;
+    if (duplicate !== undefined) throw new JindouError("client_msg_no_reused");
     if (this.#entries.size >= maxQueued) throw new JindouError("queue_full");
     const key = channelKey(draft.channel, uid);
     const answer = deferred<Sent>();

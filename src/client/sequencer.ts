@@ -221,7 +221,7 @@ export class Sequencer {
   }
 
   async #backOff(failures: number): Promise<void> {
-    const message = `Messages are missing from the history of ${this.channel.id}: reading it again`;
+    const message = `The history of ${this.channel.id} lacks messages: reading it again`;
     if (failures + 1 === REPORT_AFTER)
       this.#ports.onError(new JindouError("internal", { message }));
     await sleep(RETRY_MS * 2 ** Math.min(failures, MAX_DOUBLINGS));

@@ -127,6 +127,63 @@ t.test(
 );
 
 t.test(
+  "a message is sent again with the same bytes after a lost connection, with a new token, and although the app changed the content",
+  async (t) => {
+    const server = new ScriptedServer(handlingSends(() => undefined));
+    let tokens = 0;
+    const client = connectTo(t, server, { token: () => `token-${++tokens}` });
+    await client.ready();
+    const content: Record<string, unknown> = {
+      type: 1,
+      content: "ä",
+      b: 1,
+      a: [2, { z: 3, y: 4 }],
+    };
+    const bytes = new TextEncoder().encode(JSON.stringify(content));
+    const sent = client.send(TEAM, content as { readonly type: number });
+    await server.received("send");
+    delete content.b;
+    content.b = 2; // the last key now
+    for (const connection of [0, 1, 2]) {
+      const send = await server.received("send", 0, connection);
+      t.same([...send.payload], [...bytes]);
+      if (connection < 2) (await server.socket(connection)).end(4000);
+      else acknowledgeSend(await server.socket(connection), send, 1);
+    }
+    t.match(await sent, { messageSeq: 1 });
+    t.equal(tokens, 3);
+  },
+);
+
+t.test(
+  "a waiting message is returned for the same content with its clientMsgNo, and other content is rejected",
+  async (t) => {
+    const server = new ScriptedServer(handlingSends(() => undefined));
+    const client = connectTo(t, server);
+    const numbered = { clientMsgNo: "mine" };
+    const sent = client.send(TEAM, { type: 1, a: 1, b: 2 }, numbered);
+    const again = client.send(TEAM, { type: 1, a: 1, b: 2 }, numbered);
+    for (const content of ["other", { type: 1, a: 1, b: 3 }, { type: 1, b: 2, a: 1 }])
+      await t.rejects(client.send(TEAM, content, numbered), {
+        ...{ code: "client_msg_no_reused", retry: false },
+      });
+    acknowledgeSend(await server.socket(), await server.received("send"), 1);
+    t.same(await again, await sent);
+  },
+);
+
+t.test(
+  "a message that the server refuses because of its clientMsgNo is rejected with client_msg_no_reused",
+  async (t) => {
+    const server = new ScriptedServer(
+      handlingSends((send, socket) => refuse(socket, send, "client_msg_no_reused")),
+    );
+    const refused = { code: "client_msg_no_reused", retry: false };
+    await t.rejects(connectTo(t, server).send(TEAM, "x", { clientMsgNo: "mine" }), refused);
+  },
+);
+
+t.test(
   "a message that is refused temporarily is sent again before later messages, and a message that is refused permanently is rejected",
   async (t) => {
     const refusals: ErrorCode[] = ["overloaded", "rate_limited", "send_banned"];
