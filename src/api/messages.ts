@@ -56,7 +56,7 @@ export const sendBody = (maxSubscribers: number) =>
         Type.String({
           pattern: OPTIONAL_LABEL_PATTERN,
           description:
-            "Identifies the message for deduplication. If empty or absent, the server creates one",
+            "Identifies the message for deduplication: a retry must have the same payload. If empty or absent, the server creates one",
         }),
       ),
       stream_no: Type.Optional(
@@ -213,10 +213,11 @@ function toRange(query: HistoryQuery): Parameters<Messages["history"]>[1] {
   };
 }
 
-/** Returns the reply with only the three fields of the specification. */
-function sentReply({ messageId, messageSeq, clientMsgNo }: SendResult) {
+/** Returns the reply with the three fields of the specification, and `repeated` for a retry. */
+function sentReply({ messageId, messageSeq, clientMsgNo, repeated }: SendResult) {
+  const retry = repeated ? ',"repeated":1' : "";
   return jsonReply(
-    `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}}`,
+    `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}${retry}}`,
   );
 }
 

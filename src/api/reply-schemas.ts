@@ -290,10 +290,15 @@ export const sentBody = Type.Object(
     message_id: count("Id of the message, unique in the cluster"),
     message_seq: count("Sequence number of the message in the channel; 0 if it was not stored"),
     client_msg_no: text("client_msg_no of the request, or the one that the server created"),
+    repeated: Type.Optional(
+      flag(
+        "1: the request was a retry, and the ids are those of the first message. Absent means 0",
+      ),
+    ),
   },
   {
     title: "SentMessage",
-    description: "Ids of the message. A repeated request gets the ids of the first one",
+    description: "Ids of the message. A retry gets the ids of the first message",
     additionalProperties: false,
     examples: [{ message_id: 4398046511105, message_seq: 1, client_msg_no: "first" }],
   },

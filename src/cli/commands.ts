@@ -90,7 +90,10 @@ export async function send(api: Api, args: Arguments, output: Output): Promise<v
     ...(clientMsgNo === undefined ? {} : { client_msg_no: clientMsgNo }),
   });
   if (output.isJson) output.print(JSON.stringify(reply));
-  else output.print(`Sent message ${reply.message_id}, seq ${reply.message_seq}.`);
+  else {
+    const verb = reply.repeated === 1 ? "Already sent" : "Sent";
+    output.print(`${verb} message ${reply.message_id}, seq ${reply.message_seq}.`);
+  }
 }
 
 async function contentOf({ words: [word], flags }: Arguments): Promise<string> {

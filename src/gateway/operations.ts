@@ -93,19 +93,21 @@ const OPERATIONS: OperationTable = {
         streamNo: operation.streamNo,
         tagKey: operation.tagKey,
         passthrough: operation.passthrough,
+        allowsReuse: operation.allowsReuse,
         payload: operation.payload,
         subscribers: undefined,
         origin: session.sessionId,
         copyLimit: session.rate,
       });
       metrics.sent(operation.channel.type, performance.now() - startedMs);
-      const { messageId, messageSeq, clientMsgNo } = sent;
+      const { messageId, messageSeq, clientMsgNo, repeated } = sent;
       session.reply({
         kind: "sendack",
         ref: operation.ref,
         messageId,
         messageSeq,
         clientMsgNo,
+        repeated,
       });
     },
   },

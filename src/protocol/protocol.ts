@@ -70,6 +70,8 @@ export type Operation =
       readonly streamNo: string | undefined;
       readonly tagKey: string | undefined;
       readonly passthrough?: Passthrough | undefined;
+      /** True if a used `clientMsgNo` with another payload is a new message, as in WuKongIM. */
+      readonly allowsReuse?: boolean;
       /** A copy that belongs to this operation. */
       readonly payload: Uint8Array;
     }
@@ -196,6 +198,8 @@ export type Reply =
       readonly messageId: number;
       readonly messageSeq: number;
       readonly clientMsgNo: string;
+      /** True if the SEND was a retry of an earlier one. */
+      readonly repeated?: boolean;
     }
   | {
       readonly kind: "history";

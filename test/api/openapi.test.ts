@@ -48,7 +48,7 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["GET /channel/members", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /channel/whitelist", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /user/channels", [200, 400, 401, 403, 429, 500, 503]],
-  ["POST /message/send", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
+  ["POST /message/send", [200, 400, 401, 403, 409, 413, 415, 429, 500, 503]],
   ["POST /message/sendbatch", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["GET /channel/messages", [200, 400, 401, 403, 429, 500, 503]],
   ["POST /channel/messagesync", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
@@ -59,7 +59,7 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["GET /message/byclientmsgno", [200, 400, 401, 403, 429, 500, 503]],
   ["POST /message/sync", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["POST /message/syncack", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
-  ["POST /event", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
+  ["POST /event", [200, 400, 401, 403, 409, 413, 415, 429, 500, 503]],
   [
     "GET /stream/{channel_type}/{channel_id}/{client_msg_no}",
     [200, 204, 400, 401, 403, 404, 429, 500, 503],

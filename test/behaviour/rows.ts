@@ -160,6 +160,7 @@ export const DECISION_ROWS = [
   "/message/send",
   "Sequence",
   "Deduplication",
+  "Same client_msg_no, another payload",
   "expire",
   "sync_once 1, or payload type 99",
   "subscribers on send",

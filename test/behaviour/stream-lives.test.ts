@@ -8,17 +8,17 @@ import { eventually, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);
 t.test(
-  "a stream cannot use the client_msg_no of a message, and a send with the client_msg_no of a stream returns the stream's message [decisions: Deduplication]",
+  "a stream cannot use the client_msg_no of a message, and a message cannot use that of a stream [decisions: Same client_msg_no, another payload]",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { alice, channel } = fixture;
     await world.send(alice.uid, channel, "text", { client_msg_no: "taken" });
-    t.equal(await outcomeOf(fixture.start("taken")), "400 bad_request");
+    t.equal(await outcomeOf(fixture.start("taken")), "409 client_msg_no_reused");
     await fixture.start("s1");
-    const { body } = await world.send(alice.uid, channel, "x", {
-      client_msg_no: "s1",
-    });
-    t.equal(body.message_seq, 2);
+    for (const text of ["x", ""]) {
+      const { status, body } = await world.send(alice.uid, channel, text, { client_msg_no: "s1" });
+      t.equal(`${status} ${body.code}`, "409 client_msg_no_reused");
+    }
     t.same((await alice.history(channel)).headSeq, 2);
   },
 );

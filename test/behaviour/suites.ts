@@ -44,6 +44,7 @@ export const SUITES = {
     "conversation-pages",
     "conversations",
     "deduplication",
+    "reused-numbers",
     "jsonrpc",
     "jsonrpc-requests",
     "history",

@@ -145,6 +145,7 @@ export function randomReply(r: Random): Reply {
       messageId: r.uint(53),
       messageSeq: r.uint(53),
       clientMsgNo: r.text(300),
+      repeated: r.flip(),
     }),
     () => ({
       kind: "history",

@@ -179,9 +179,22 @@ export const REPLIES: readonly Sample<Reply>[] = [
       messageId: 1_790_000_000_000_001,
       messageSeq: 42,
       clientMsgNo: "c-1",
+      repeated: false,
     },
     array: [66, 2, 1790000000000001, 42, "c-1"],
     hex: "954202cf00065bfeda25e0012aa3632d31",
+  },
+  {
+    value: {
+      kind: "sendack",
+      ref: 2,
+      messageId: 1_790_000_000_000_001,
+      messageSeq: 42,
+      clientMsgNo: "c-1",
+      repeated: true,
+    },
+    array: [66, 2, 1790000000000001, 42, "c-1", true],
+    hex: "964202cf00065bfeda25e0012aa3632d31c3",
   },
   {
     value: {

@@ -139,6 +139,7 @@ const errorBody = Type.Object(
 );
 
 const status = Type.Literal(200, { description: "200: the call succeeded" });
+const { repeated: _, ...sent } = replies.sentBody.properties;
 /** Schemas of reply bodies in this dialect, by the schema of the reply in the route table. */
 const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | undefined, TSchema>([
   [
@@ -153,13 +154,13 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
     Type.Object(
       {
         status,
-        message_id: Type.Optional(replies.sentBody.properties.message_id),
-        message_seq: Type.Optional(replies.sentBody.properties.message_seq),
-        client_msg_no: Type.Optional(replies.sentBody.properties.client_msg_no),
+        message_id: Type.Optional(sent.message_id),
+        message_seq: Type.Optional(sent.message_seq),
+        client_msg_no: Type.Optional(sent.client_msg_no),
         fail_uids: Type.Optional(replies.sentBatchBody.properties.fail_uids),
         reason: Type.Optional(replies.sentBatchBody.properties.reason),
         data: Type.Optional(
-          Type.Object(replies.sentBody.properties, {
+          Type.Object(sent, {
             additionalProperties: false,
             description: "The ids once more",
           }),
@@ -416,13 +417,22 @@ interface SendPorts extends Pick<WukongimPorts, "messages"> {
   readonly events: MessageEventCalls;
 }
 
+/** Sends as WuKongIM does: it refuses no repeated client_msg_no and does not report a retry. */
+function asWukongim(messages: Pick<Messages, "send">): Pick<Messages, "send"> {
+  return {
+    async send(input) {
+      return { ...(await messages.send({ ...input, allowsReuse: true })), repeated: false };
+    },
+  };
+}
+
 /** Sends a command without a channel to each of its subscribers. */
 function sendRow(
   { messages, explain, events }: SendPorts,
   maxSubscribers: number,
   table: readonly ApiRoute[],
 ): ApiRoute {
-  const send = createSend(messages, explain);
+  const send = createSend(asWukongim(messages), explain);
   const sendBatch = createSendBatch(messages);
   const { properties } = sendBody(maxSubscribers);
   const { channel_id, channel_type } = properties;

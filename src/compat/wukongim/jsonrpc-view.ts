@@ -68,6 +68,7 @@ function readSend({ params, ref, limits }: MethodInput): Operation {
     expireS: params.uint("expire", MAX_UINT32, 0),
     tagKey: undefined,
     passthrough: readPassthrough(params),
+    allowsReuse: true,
   };
 }
 

@@ -59,8 +59,9 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
         newestId: reply.newestId,
       };
     case "sendack": {
-      const { messageId, messageSeq, clientMsgNo } = reply;
-      return { messageId, messageSeq, clientMsgNo };
+      const { messageId, messageSeq, clientMsgNo, repeated } = reply;
+      const fields = { messageId, messageSeq, clientMsgNo };
+      return repeated ? { ...fields, repeated } : fields;
     }
     case "history": {
       const { channel, headSeq, more, messages } = reply;

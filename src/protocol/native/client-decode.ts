@@ -136,6 +136,7 @@ function readSendack({ reader, ref }: ServerFrameContext): Reply {
     messageId: reader.uint("messageId"),
     messageSeq: reader.uint("messageSeq"),
     clientMsgNo: reader.text("clientMsgNo", ANY),
+    repeated: !reader.absent() && reader.bool("repeated"),
   };
 }
 

@@ -21,11 +21,13 @@ export function writeSendack(
   writer: FrameWriter,
   reply: Extract<Reply, { kind: "sendack" }>,
 ): void {
-  const { ref, clientMsgNo } = reply;
-  begin(writer, { op: REPLY_OPS.sendack, ref, fields: 3 }, textBytes(clientMsgNo));
+  const { ref, clientMsgNo, repeated } = reply;
+  const fields = repeated ? 4 : 3;
+  begin(writer, { op: REPLY_OPS.sendack, ref, fields }, textBytes(clientMsgNo));
   writer.uint(reply.messageId);
   writer.uint(reply.messageSeq);
   writer.text(clientMsgNo);
+  if (repeated) writer.bool(true);
 }
 
 export function writeMessagePush(

@@ -328,6 +328,7 @@ class WkprotoCodec implements Codec {
       streamNo: streamNo || undefined,
       tagKey: undefined,
       passthrough: passthroughOf(packet),
+      allowsReuse: true,
       payload,
     };
   }

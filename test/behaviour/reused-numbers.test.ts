@@ -1,0 +1,246 @@
+// A client_msg_no that is used again: with the same payload it is a retry, with another payload it is
+// refused, at every door of Jindou's own interfaces. WuKongIM's interfaces store another payload as a
+// new message, as its servers do.
+
+import type { Test } from "tap";
+import type { ChannelRef } from "../../src/broker/model.ts";
+import { openJsonRpc } from "../support/jsonrpc-client.ts";
+import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
+import { type NativeClient, textOf } from "../support/native-session.ts";
+import { t } from "../support/suite.ts";
+import { nativeWire } from "../support/wire.ts";
+import { connectWkproto } from "../support/wkproto-client.ts";
+import {
+  codeOf,
+  group,
+  person,
+  startWorld,
+  untilReceived,
+  type World,
+  wire as wireOf,
+} from "./world.ts";
+
+const REUSED = "client_msg_no_reused";
+/** The same text as that of an object that `JSON.stringify` writes. */
+const HELLO = '{"type":1,"content":"hello"}';
+/** Payloads that differ from HELLO only in their bytes, or in their content. */
+const OTHERS = [
+  '{"content":"hello","type":1}',
+  '{"type":1, "content":"hello"}',
+  '{"type":1,"content":"h\\u0065llo"}',
+  '{"type":1,"content":"hellp"}',
+];
+
+const world = await startWorld(t);
+
+interface Send {
+  readonly to: ChannelRef;
+  readonly no: string;
+  readonly json: string;
+  readonly noPersist?: boolean;
+  readonly syncOnce?: boolean;
+}
+
+interface Sent {
+  readonly id: number;
+  readonly repeated: boolean;
+}
+
+/** Sends a message of one user. Returns the error code if it is refused. */
+type Door = (send: Send) => Promise<Sent | string>;
+
+const base64 = (text: string) => Buffer.from(text).toString("base64");
+
+function httpDoor(target: World, uid: string): Door {
+  return async ({ to, no, json, noPersist, syncOnce }) => {
+    const { status, body } = await target.call("/message/send", {
+      ...{ from_uid: uid, ...wireOf(to), client_msg_no: no, payload: base64(json) },
+      header: { no_persist: noPersist ? 1 : 0, sync_once: syncOnce ? 1 : 0, red_dot: 1 },
+    });
+    if (status !== 200) return status === 409 ? body.code : `${status} ${body.code}`;
+    return { id: body.message_id, repeated: body.repeated === 1 };
+  };
+}
+
+function socketDoor(client: NativeClient): Door {
+  return async ({ to, no, json, noPersist = false, syncOnce = false }) => {
+    const options = { clientMsgNo: no, redDot: true, noPersist, syncOnce };
+    try {
+      const { messageId, repeated = false } = await client.send(to, Buffer.from(json), options);
+      return { id: messageId, repeated };
+    } catch (error) {
+      return codeOf(Promise.reject(error));
+    }
+  };
+}
+
+/** Sends the payload as an object, whose text is kept. */
+async function objectDoor(t: Test, uid: string): Promise<Door> {
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  const token = `token-${uid}`;
+  await client.request("connect", { protocol: 1, uid, token, deviceId: "object" });
+  let id = 0;
+  return async ({ to, no, json, noPersist = false, syncOnce = false }) => {
+    const params = { channelId: to.id, channelType: to.type, clientMsgNo: no };
+    const header = JSON.stringify({ noPersist, syncOnce, redDot: true });
+    const fields = `${JSON.stringify(params).slice(0, -1)},"header":${header},"payload":${json}}`;
+    const text = `{"jsonrpc":"2.0","id":"o${++id}","method":"send","params":${fields}}`;
+    const { result, error } = await client.exchange(`o${id}`, text);
+    if (error !== undefined) return error.data.name;
+    return { id: result.messageId, repeated: result.repeated === true };
+  };
+}
+
+/** Returns the doors of one user at which another payload is refused. */
+async function doorsOf(t: Test, uid: string): Promise<ReadonlyMap<string, Door>> {
+  await world.register(uid);
+  const native = await world.connect(t, uid, { wire: nativeWire(uid), deviceId: "native" });
+  const json = await world.connect(t, uid, { wire: jsonRpcWire(uid), deviceId: "json" });
+  return new Map([
+    ["HTTP", httpDoor(world, uid)],
+    ["native", socketDoor(native)],
+    ["JSON-RPC", socketDoor(json)],
+    ["JSON-RPC with an object", await objectDoor(t, uid)],
+  ]);
+}
+
+const KINDS = [
+  ["personal", {}],
+  ["group", {}],
+  ["unstored", { noPersist: true }],
+  ["command", { syncOnce: true }],
+] as const;
+
+for (const [kind, flags] of KINDS)
+  t.test(
+    `a ${kind} message is repeated with the same payload and refused with another one, at every door [decisions: Same client_msg_no, another payload]`,
+    async (t) => {
+      const [alice, bob] = [world.name("alice"), world.name("bob")];
+      const doors = await doorsOf(t, alice);
+      const reader = await world.join(t, bob);
+      const to = kind === "group" ? await world.newGroup([alice, bob]) : person(bob);
+      await world.untilSubscribed();
+      for (const [first, send] of doors) {
+        const message = { to, no: world.name("no"), json: HELLO, ...flags };
+        const sent = await send(message);
+        if (typeof sent === "string") throw new Error(`${first}: ${sent}`);
+        t.equal(sent.repeated, false, `the first send over ${first} is no retry`);
+        for (const [second, sendAgain] of doors) {
+          const name = `first over ${first}, then over ${second}`;
+          for (const json of OTHERS)
+            t.equal(await sendAgain({ ...message, json }), REUSED, `${json}, ${name}`);
+          t.same(await sendAgain(message), { id: sent.id, repeated: true }, name);
+        }
+      }
+      await reader.ping();
+      const pushes = kind === "command" ? reader.commands : reader.messages;
+      t.equal(pushes.length, doors.size, "each message is delivered once");
+    },
+  );
+
+t.test(
+  "one of several payloads that are sent at once with one client_msg_no is stored [decisions: Same client_msg_no, another payload]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const doors = [...(await doorsOf(t, alice)).values()];
+    const reader = await world.join(t, bob);
+    const outcomes = await Promise.all(
+      [HELLO, ...OTHERS].flatMap((json, i) =>
+        [0, 1].map((next) => doors[(i + next) % 4]?.({ to: person(bob), no: "n", json })),
+      ),
+    );
+    const refusals = outcomes.filter((outcome) => outcome === REUSED);
+    const sent = outcomes.filter((outcome) => typeof outcome === "object");
+    t.equal(refusals.length, 8);
+    t.same(new Set(sent.map(({ id }) => id)).size, 1, "both sends of one payload have one id");
+    t.equal(sent.filter(({ repeated }) => repeated).length, 1);
+    t.equal((await untilReceived(reader, 1)).length, 1);
+  },
+);
+
+t.test(
+  "a reused client_msg_no is refused after a restart [decisions: Same client_msg_no, another payload]",
+  async (t) => {
+    const before = await startWorld(t);
+    const to = person("bob");
+    const send = httpDoor(before, "alice");
+    const messages = KINDS.map(([no, flags]) => ({ to, no, json: HELLO, ...flags }));
+    const sent = await Promise.all(messages.map(send));
+    await before.close();
+    const after = await startWorld(t, {}, before.dataPath);
+    const sendAgain = httpDoor(after, "alice");
+    for (const [i, message] of messages.entries()) {
+      for (const json of OTHERS) t.equal(await sendAgain({ ...message, json }), REUSED, message.no);
+      const first = sent[i];
+      t.same(await sendAgain(message), { ...(first as Sent), repeated: true }, message.no);
+    }
+  },
+);
+
+t.test(
+  "WuKongIM's clients and backends repeat a message with the same payload and store another one [decisions: Same client_msg_no, another payload]",
+  async (t) => {
+    const dialect = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
+    await dialect.register("alice");
+    const port = dialect.clientPort;
+    const login = { uid: "alice", token: "token-alice" };
+    const binary = await connectWkproto(t, { port, ...login, deviceFlag: 0, deviceId: "wk" });
+    const json = await openJsonRpc(t, { port });
+    await json.request("connect", { ...login, deviceFlag: 0, deviceId: "json" });
+    const content = (text: string) => ({ type: 1, content: text });
+    const doors: Readonly<Record<string, (no: string, text: string) => Promise<object>>> = {
+      async WKProto(no, text) {
+        const ack = await binary.send(person("bob"), content(text), { clientMsgNo: no });
+        return { ok: ack.reasonCode === 1, seq: Number(ack.messageSeq) };
+      },
+      async "JSON-RPC"(no, text) {
+        const params = { channelId: "bob", channelType: 1, clientMsgNo: no };
+        const result = await json.request("send", { ...params, payload: content(text) });
+        return { ok: result.reasonCode === 1 && !("repeated" in result), seq: result.messageSeq };
+      },
+      async dialect(no, text) {
+        const fields = { client_msg_no: no };
+        const { status, body } = await dialect.send("alice", person("bob"), text, fields);
+        return { ok: status === 200 && !("repeated" in body), seq: body.message_seq };
+      },
+    };
+    let seq = 0;
+    for (const [name, send] of Object.entries(doors)) {
+      t.same(await send(name, "one"), { ok: true, seq: ++seq }, name);
+      t.same(await send(name, "one"), { ok: true, seq }, `${name}: a retry`);
+      t.same(await send(name, "two"), { ok: true, seq: ++seq }, `${name}: another payload`);
+      t.same(await send(name, "two"), { ok: true, seq }, `${name}: a retry of the later message`);
+    }
+    await dialect.register("bob");
+    const reader = await dialect.connect(t, "bob");
+    const { messages } = await reader.history(person("alice"));
+    t.same(messages.map(textOf), ["one", "two", "one", "two", "one", "two"]);
+  },
+);
+
+t.test(
+  "a retry over WKProto, whose payload is encrypted, and over HTTP have the same payload [decisions: Same client_msg_no, another payload]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    await world.register(alice);
+    const login = { uid: alice, token: `token-${alice}` };
+    const binary = await connectWkproto(t, { port: world.clientPort, ...login, deviceFlag: 0 });
+    const options = { clientMsgNo: "n" };
+    const ack = await binary.send(person(bob), { type: 1, content: "hello" }, options);
+    const send = httpDoor(world, alice);
+    const retry = await send({ to: person(bob), no: "n", json: HELLO });
+    t.same(retry, { id: Number(ack.messageId), repeated: true });
+    t.equal(await send({ to: person(bob), no: "n", json: '{"type":2}' }), REUSED);
+    const again = await binary.send(person(bob), { type: 1, content: "hello" }, options);
+    t.equal(again.messageId, ack.messageId);
+  },
+);
+
+t.test("a large group refuses a reused client_msg_no as other groups do", async (t) => {
+  const alice = world.name("alice");
+  const channel = group(world.name("large"));
+  await world.ok("/channel", { ...wireOf(channel), large: 1, subscribers: [alice] });
+  const send = httpDoor(world, alice);
+  await send({ to: channel, no: "n", json: HELLO });
+  t.equal(await send({ to: channel, no: "n", json: '{"type":2}' }), REUSED);
+});
