@@ -18,7 +18,7 @@ const PROXY = 1;
 const IPV4 = 1;
 const IPV6 = 2;
 
-type ProxyHeader =
+export type ProxyHeader =
   | { readonly kind: "absent" | "incomplete" | "malformed" }
   | {
       readonly kind: "header";

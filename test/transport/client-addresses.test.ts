@@ -213,6 +213,18 @@ for (const [name, first, reply] of [
     },
   );
 
+t.test("a PROXY header that stops halfway does not stop the node", async (t) => {
+  const { port } = await serve(t, TRUSTED);
+  for (const from of [PROXY, STRANGER]) {
+    const header = proxyHeader("203.0.113.7");
+    const client = new RawClient(t, port, HOST, from);
+    client.write(header.subarray(0, 14));
+    t.equal(await addressOf(t, port, {}), PROXY, "another client is served meanwhile");
+    client.write(Buffer.concat([header.subarray(14), request("/", {})]));
+    await client.has(from === PROXY ? "<203.0.113.7>" : `<${STRANGER}>`);
+  }
+});
+
 t.test("a client behind a proxy cannot send a PROXY header before its first request", async (t) => {
   const { port, seen } = await serve(t, TRUSTED);
   const own = { before: proxyHeader("6.6.6.6") };

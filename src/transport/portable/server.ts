@@ -20,6 +20,7 @@ import {
   type SocketBehaviour,
   type Tls,
 } from "../driver.ts";
+import { readProxyHeader } from "../first-bytes.ts";
 import { parseProxyHeader } from "../proxy-header.ts";
 import { TlsHandshakes } from "../tls-handshakes.ts";
 import { Topics } from "../topics.ts";
@@ -215,39 +216,12 @@ export class PortableServer implements DriverServer {
     this.#opened(connection);
     if (connection.isClosed) return;
     this.#greeting.add(connection);
-    const left = () => connection.destroy();
-    const read = () => {
-      if (!this.#readGreeting(connection, socket)) return;
-      socket.removeListener("readable", read);
-      socket.removeListener("end", left);
-    };
-    socket.on("readable", read);
-    socket.on("end", left);
-  }
-
-  /** Reads a PROXY header, if there is one. Returns true if the first bytes were read. */
-  #readGreeting(connection: PortableConnection, socket: Socket): boolean {
-    const bytes: Buffer | null = socket.read();
-    if (bytes === null) return connection.isClosed;
-    const header = parseProxyHeader(bytes);
-    switch (header.kind) {
-      case "incomplete":
-        socket.unshift(bytes);
-        return false;
-      case "malformed":
-        connection.destroy();
-        return true;
-      case "header":
-        connection.proxiedAddress = header.address;
-        if (bytes.length > header.bytes) socket.unshift(bytes.subarray(header.bytes));
-        break;
-      case "absent":
-        socket.unshift(bytes);
-    }
-    this.#greeting.delete(connection);
-    if (this.#tls === undefined) this.#serve(connection, socket);
-    else this.#tls.begin(socket, connection);
-    return true;
+    readProxyHeader(socket, parseProxyHeader, (address) => {
+      connection.proxiedAddress = address;
+      this.#greeting.delete(connection);
+      if (this.#tls === undefined) this.#serve(connection, socket);
+      else this.#tls.begin(socket, connection);
+    });
   }
 
   #serve(connection: PortableConnection, stream: Socket): void {

@@ -10,6 +10,7 @@ import { ClientAddresses } from "../client-addresses.ts";
 import type { ClientSockets } from "../client-sockets.ts";
 import { type ConnectionContext, SocketConnection } from "../connection.ts";
 import type { DriverServer, Tls } from "../driver.ts";
+import { readProxyHeader } from "../first-bytes.ts";
 import { parseAnyProxyHeader } from "../proxy-header.ts";
 import { driverLimit } from "../slow-readers.ts";
 import { TlsHandshakes } from "../tls-handshakes.ts";
@@ -119,25 +120,11 @@ export class TcpServer
   #readProxyHeader(arrival: Arrival): void {
     const { socket } = arrival;
     const late = setTimeout(() => socket.destroy(), GREETING_MS).unref();
-    const left = () => socket.destroy();
-    let bytes = Buffer.alloc(0);
-    const read = () => {
-      const received: Buffer | null = socket.read();
-      if (received === null) return;
-      bytes = Buffer.concat([bytes, received]);
-      const header = parseAnyProxyHeader(bytes);
-      if (header.kind === "incomplete") return;
-      if (header.kind === "malformed") return void socket.destroy();
-      const size = header.kind === "header" ? header.bytes : 0;
-      if (header.kind === "header") arrival.proxied = addressText(header.address);
-      if (bytes.length > size) socket.unshift(bytes.subarray(size));
+    readProxyHeader(socket, parseAnyProxyHeader, (address) => {
       clearTimeout(late);
-      socket.removeListener("readable", read);
-      socket.removeListener("end", left);
+      arrival.proxied = addressText(address);
       this.#secure(arrival);
-    };
-    socket.on("readable", read);
-    socket.on("end", left);
+    });
     socket.once("close", () => clearTimeout(late));
   }
 

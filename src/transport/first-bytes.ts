@@ -1,0 +1,37 @@
+// Reads the header of the PROXY protocol with which a connection may begin. The bytes after it stay
+// in the socket.
+
+import type { Socket } from "node:net";
+import type { ProxyHeader } from "./proxy-header.ts";
+
+const NOTHING = Buffer.alloc(0);
+const NO_ADDRESS = new ArrayBuffer(0);
+
+/**
+ * Calls `done` once with the address of the client, which is empty if there is no header or the
+ * header has none. Destroys the socket if the header is malformed, or if the peer ends first.
+ */
+export function readProxyHeader(
+  socket: Socket,
+  parse: (bytes: Buffer) => ProxyHeader,
+  done: (address: ArrayBuffer) => void,
+): void {
+  let received: Buffer = NOTHING;
+  const left = () => socket.destroy();
+  const read = () => {
+    const bytes: Buffer | null = socket.read();
+    if (bytes === null) return;
+    // With `unshift`, the socket would emit `readable` again at once, and so on without an end.
+    received = received === NOTHING ? bytes : Buffer.concat([received, bytes]);
+    const header = parse(received);
+    if (header.kind === "incomplete") return;
+    if (header.kind === "malformed") return void socket.destroy();
+    const size = header.kind === "header" ? header.bytes : 0;
+    if (received.length > size) socket.unshift(received.subarray(size));
+    socket.removeListener("readable", read);
+    socket.removeListener("end", left);
+    done(header.kind === "header" ? header.address : NO_ADDRESS);
+  };
+  socket.on("readable", read);
+  socket.on("end", left);
+}
