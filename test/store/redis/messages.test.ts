@@ -126,6 +126,17 @@ t.test("calls above redis.maxInFlight are rejected as overloaded", async (t) => 
   );
 });
 
+t.test("a dedupe record without the hash of a payload belongs to every payload", async (t) => {
+  const { store, link } = await openStore(t, server.url);
+  const first = await store.append(retryOf("n"));
+  const other = { ...retryOf("n"), payload: new TextEncoder().encode('{"type":2}') };
+  t.match(await store.append(other), { refused: "client_msg_no_reused" });
+  const dedupe = link.keys.channel("dedupe", "2:g", "alice\nn");
+  const record = (await link.call("get", dedupe)) as Buffer;
+  await link.call("set", dedupe, record.subarray(0, record.indexOf("#")));
+  t.same(await store.append(other), { ...first, duplicate: true });
+});
+
 t.test("a dedupe record of a newer format is rejected", async (t) => {
   const { store, link } = await openStore(t, server.url);
   await store.append(retryOf("n"));
