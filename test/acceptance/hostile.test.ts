@@ -304,12 +304,12 @@ function assertErrors(t: Test, { errors }: Attacker, expected: readonly string[]
   for (const code of expected) t.ok(errors.has(code), `${code} is among the errors`);
 }
 
-/** Returns the value of a metric without labels. */
+/** Returns the sum of all series of a metric. */
 async function metric(name: string): Promise<number> {
   const { body } = await broker.call("/metrics");
-  const value = new RegExp(`^jindou_${name} (\\d+)$`, "m").exec(body)?.[1];
-  if (value === undefined) throw new Error(`there is no metric ${name}`);
-  return Number(value);
+  const series = [...body.matchAll(new RegExp(`^jindou_${name}(?:\\{.*\\})? (\\d+)$`, "gm"))];
+  if (series.length === 0) throw new Error(`there is no metric ${name}`);
+  return series.reduce((sum, [, value]) => sum + Number(value), 0);
 }
 
 async function until(condition: string, holds: () => Promise<boolean>) {
