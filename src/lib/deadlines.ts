@@ -1,5 +1,6 @@
 // Calls back for each item that is still waiting when its time is over. All items wait equally
 // long, so they become due in the order in which they were added, and one timer serves all of them.
+// The timer does not keep the process alive.
 
 export class Deadlines<Item> {
   readonly #waitMs: number;
@@ -15,7 +16,7 @@ export class Deadlines<Item> {
 
   add(item: Item, nowMs: number): void {
     this.#dueMs.set(item, nowMs + this.#waitMs);
-    this.#timer ??= setTimeout(this.#run, this.#waitMs);
+    this.#timer ??= setTimeout(this.#run, this.#waitMs).unref();
   }
 
   delete(item: Item): void {
@@ -27,7 +28,7 @@ export class Deadlines<Item> {
     const nowMs = performance.now();
     for (const [item, dueMs] of this.#dueMs) {
       if (dueMs > nowMs) {
-        this.#timer = setTimeout(this.#run, dueMs - nowMs);
+        this.#timer = setTimeout(this.#run, dueMs - nowMs).unref();
         return;
       }
       this.#dueMs.delete(item);
