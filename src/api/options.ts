@@ -6,6 +6,35 @@ import { PERMISSIONS } from "../broker/manager-accounts.ts";
 
 const CLOSED = { additionalProperties: false };
 
+/** TLS of one listener. */
+export const tlsOptions = Type.Object(
+  {
+    certFile: Type.String({
+      default: "",
+      unit: "path",
+      description:
+        "PEM file with the certificate chain. An empty value means that this listener does not use TLS.",
+    }),
+    keyFile: Type.String({
+      default: "",
+      unit: "path",
+      description: "PEM file with the private key of the certificate.",
+    }),
+    caFile: Type.String({
+      default: "",
+      unit: "path",
+      description:
+        "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
+    }),
+    passphrase: Type.String({
+      default: "",
+      secret: true,
+      description: "Passphrase of the private key, if the key is encrypted.",
+    }),
+  },
+  CLOSED,
+);
+
 export const apiOptions = Type.Object(
   {
     listen: Type.String({
@@ -28,33 +57,7 @@ export const apiOptions = Type.Object(
       description:
         "Static API token that backends send in the header `token`, or as a Bearer token in the header `Authorization`. It has every permission. It must have at least 16 characters if `api.listen` is not a loopback address; choose it at random. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
     }),
-    tls: Type.Object(
-      {
-        certFile: Type.String({
-          default: "",
-          unit: "path",
-          description:
-            "PEM file with the certificate chain. An empty value means that this listener does not use TLS.",
-        }),
-        keyFile: Type.String({
-          default: "",
-          unit: "path",
-          description: "PEM file with the private key of the certificate.",
-        }),
-        caFile: Type.String({
-          default: "",
-          unit: "path",
-          description:
-            "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
-        }),
-        passphrase: Type.String({
-          default: "",
-          secret: true,
-          description: "Passphrase of the private key, if the key is encrypted.",
-        }),
-      },
-      CLOSED,
-    ),
+    tls: tlsOptions,
     trustedProxies: Type.Array(Type.String({ minLength: 1 }), {
       default: [],
       description:

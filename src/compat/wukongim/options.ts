@@ -1,6 +1,7 @@
 // Schemas of the settings that exist only for clients and backends written for WuKongIM.
 
 import { Type } from "typebox";
+import { tlsOptions } from "../../api/options.ts";
 
 /** Properties that this room adds to the section `api`. */
 export const apiProperties = {
@@ -33,33 +34,7 @@ export const protocolOptions = Type.Object(
           description:
             "Address on which clients that speak WKProto over TCP without WebSocket are accepted, such as WuKongIM's SDKs for Android, iOS and Flutter (`0.0.0.0:5100` is their usual port). Port 0 selects a free port. An empty value means that there is no such listener.",
         }),
-        tls: Type.Object(
-          {
-            certFile: Type.String({
-              default: "",
-              unit: "path",
-              description:
-                "PEM file with the certificate chain. An empty value means that this listener does not use TLS.",
-            }),
-            keyFile: Type.String({
-              default: "",
-              unit: "path",
-              description: "PEM file with the private key of the certificate.",
-            }),
-            caFile: Type.String({
-              default: "",
-              unit: "path",
-              description:
-                "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
-            }),
-            passphrase: Type.String({
-              default: "",
-              secret: true,
-              description: "Passphrase of the private key, if the key is encrypted.",
-            }),
-          },
-          { additionalProperties: false },
-        ),
+        tls: tlsOptions,
         trustedProxies: Type.Array(Type.String({ minLength: 1 }), {
           default: [],
           description:
