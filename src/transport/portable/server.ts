@@ -8,7 +8,7 @@ import {
   type ServerOptions,
   ServerResponse,
 } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import type { Socket } from "node:net";
 import { Server as TcpServer } from "node:net";
 import { type ServerOptions as SocketOptions, WebSocketServer } from "ws";
 import {
@@ -21,6 +21,7 @@ import {
   type Tls,
 } from "../driver.ts";
 import { readProxyHeader } from "../first-bytes.ts";
+import { listenOn } from "../listen-on.ts";
 import { parseProxyHeader } from "../proxy-header.ts";
 import { TlsHandshakes } from "../tls-handshakes.ts";
 import { Topics } from "../topics.ts";
@@ -177,17 +178,10 @@ export class PortableServer implements DriverServer {
     return this.#topics.count(topic);
   }
 
-  listen(host: string, port: number): Promise<number | undefined> {
-    return new Promise((resolve) => {
-      this.#http.once("error", () => resolve(undefined));
-      this.#http.listen({ host, port, exclusive: true }, () => {
-        this.#http.removeAllListeners("error");
-        // Node.js reports each connection that it could not accept for lack of file descriptors.
-        this.#http.on("error", () => {});
-        this.#ticks = setInterval(() => this.#tick(), TICK_MS).unref();
-        resolve((this.#http.address() as AddressInfo).port);
-      });
-    });
+  async listen(host: string, port: number): Promise<number | undefined> {
+    const boundPort = await listenOn(this.#http, host, port);
+    if (boundPort !== undefined) this.#ticks = setInterval(() => this.#tick(), TICK_MS).unref();
+    return boundPort;
   }
 
   stopAccepting(): void {

@@ -2,7 +2,7 @@
 // of the PROXY protocol, if the peer is a trusted proxy, and then with a TLS handshake. State: the
 // open connections and sockets of the address.
 
-import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { createServer, type Server, type Socket } from "node:net";
 import { networkOf } from "../../lib/network.ts";
 import { addressText } from "../address.ts";
 import { addressBytes } from "../address-bytes.ts";
@@ -11,6 +11,7 @@ import type { ClientSockets } from "../client-sockets.ts";
 import { type ConnectionContext, SocketConnection } from "../connection.ts";
 import type { DriverServer, Tls } from "../driver.ts";
 import { readProxyHeader } from "../first-bytes.ts";
+import { listenOn } from "../listen-on.ts";
 import { parseAnyProxyHeader } from "../proxy-header.ts";
 import { driverLimit } from "../slow-readers.ts";
 import { TlsHandshakes } from "../tls-handshakes.ts";
@@ -74,17 +75,10 @@ export class TcpServer
     return this.#topics.count(topic);
   }
 
-  listen(host: string, port: number): Promise<number | undefined> {
-    return new Promise((resolve) => {
-      this.#server.once("error", () => resolve(undefined));
-      this.#server.listen({ host, port, exclusive: true }, () => {
-        this.#server.removeAllListeners("error");
-        // Node.js reports a connection that could not be accepted, for lack of file descriptors.
-        this.#server.on("error", () => {});
-        this.#ticks = setInterval(() => this.#tick(), TICK_MS).unref();
-        resolve((this.#server.address() as AddressInfo).port);
-      });
-    });
+  async listen(host: string, port: number): Promise<number | undefined> {
+    const boundPort = await listenOn(this.#server, host, port);
+    if (boundPort !== undefined) this.#ticks = setInterval(() => this.#tick(), TICK_MS).unref();
+    return boundPort;
   }
 
   stopAccepting(): void {
