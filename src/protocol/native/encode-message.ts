@@ -101,13 +101,12 @@ function messageBytes(channel: ChannelRef, message: Message): number {
     textBytes(clientMsgNo) +
     (streamNo === undefined ? 0 : textBytes(streamNo)) +
     (tagKey === undefined ? 0 : textBytes(tagKey)) +
-    payload.length +
-    (stream === undefined ? 0 : streamTextBytes(stream.text) + recordBytes(stream))
+    (stream === undefined ? payload.length : textPayloadBytes(stream.text) + recordBytes(stream))
   );
 }
 
-/** Returns the maximum size of the payload with this text, in which JSON escapes characters. */
-function streamTextBytes({ length }: string): number {
+/** Returns the maximum size of `textPayload` with this text, in which JSON escapes characters. */
+function textPayloadBytes({ length }: string): number {
   return 6 * length + STREAM_PAYLOAD_BYTES;
 }
 
