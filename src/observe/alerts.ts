@@ -26,11 +26,14 @@ interface RecordingRule {
 
 const MIB = 2 ** 20;
 
-/** Rates and percentiles that several panels and alerts need. */
+/** Rates and percentiles over five minutes, for the alerts and for dashboards of users. */
 export const RECORDING_RULES: readonly RecordingRule[] = [
-  recorded("instance:jindou_messages_accepted:rate5m", ofNode("messages_accepted_total")),
-  recorded("instance:jindou_deliveries:rate5m", ofNode("deliveries_total")),
-  recorded("instance:jindou_http_requests:rate5m", ofNode("http_requests_total")),
+  {
+    name: "instance:jindou_messages_accepted:rate5m",
+    expr: rateOfNode("messages_accepted_total"),
+  },
+  { name: "instance:jindou_deliveries:rate5m", expr: rateOfNode("deliveries_total") },
+  { name: "instance:jindou_http_requests:rate5m", expr: rateOfNode("http_requests_total") },
   {
     name: "instance:jindou_send_duration_seconds:p99_5m",
     expr: `histogram_quantile(0.99, sum by (job, instance, le) (rate(${metric("send_duration_seconds_bucket")}[5m])))`,
@@ -247,10 +250,6 @@ function metric(name: string, matchers = ""): string {
   return `jindou_${name}{job="${JOB}"${matchers === "" ? "" : `,${matchers}`}}`;
 }
 
-function ofNode(counter: string): string {
+function rateOfNode(counter: string): string {
   return `sum by (job, instance) (rate(${metric(counter)}[5m]))`;
-}
-
-function recorded(name: string, expr: string): RecordingRule {
-  return { name, expr };
 }
