@@ -6,12 +6,12 @@
 // Starts one server for each key and prints their ports as JSON. Servers of several processes with
 // the same key form a cluster.
 
-import { createServer, type IncomingMessage } from "node:http";
+import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { text } from "node:stream/consumers";
 import { createAdapter } from "@socket.io/redis-adapter";
 import { Redis } from "ioredis";
 import { Server } from "socket.io";
+import { servePosts } from "./posts.ts";
 
 /** Starts a server and returns its port. */
 async function serve(url: string, key: string): Promise<number> {
@@ -20,16 +20,7 @@ async function serve(url: string, key: string): Promise<number> {
   const http = createServer();
   const io = new Server(http, { adapter, transports: ["websocket"] });
   io.on("connection", (socket) => socket.join(key));
-  const originalListeners = http.listeners("request");
-  http.removeAllListeners("request");
-  http.on("request", async (request: IncomingMessage, response) => {
-    if (request.method !== "POST") {
-      for (const listener of originalListeners) listener.call(http, request, response);
-      return;
-    }
-    io.to(key).emit("message", JSON.parse(await text(request)));
-    response.end("{}");
-  });
+  servePosts(http, (_path, message) => io.to(key).emit("message", message));
   await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
   return (http.address() as AddressInfo).port; // never a string: the server does not listen on a pipe
 }
