@@ -4,7 +4,7 @@
 
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -29,7 +29,12 @@ export async function openPage(t: Test, browser: Browser, path: string): Promise
   const page = await browser.newPage();
   t.teardown(() => page.close());
   page.on("pageerror", (error) => t.fail(`uncaught error in the page: ${error.message}`));
-  await page.goto(await serve(t, `<!doctype html><script>${script}</script>`));
+  const html = `<!doctype html><script>${script}</script>`;
+  const url = await servePages(t, (_request, response) => {
+    response.setHeader("content-type", "text/html; charset=utf-8");
+    response.end(html);
+  });
+  await page.goto(url);
   return page;
 }
 
@@ -51,14 +56,11 @@ async function bundle(path: string): Promise<string> {
 }
 
 /**
- * Serves a page over HTTP from this machine, so that browsers allow it to open sockets to this
- * machine.
+ * Serves pages over HTTP from this machine, so that browsers allow them to open sockets to this
+ * machine. Returns the address.
  */
-async function serve(t: Test, html: string): Promise<string> {
-  const server = createServer((_request, response) => {
-    response.setHeader("content-type", "text/html; charset=utf-8");
-    response.end(html);
-  });
+export async function servePages(t: Test, answer: RequestListener): Promise<string> {
+  const server = createServer(answer);
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   t.teardown(() => {

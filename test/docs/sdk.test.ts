@@ -2,7 +2,6 @@
 // what the page says. The tests use the built package, which `npm test` builds first.
 
 import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -11,6 +10,7 @@ import t from "tap";
 import { CLIENT_MESSAGES, RETRYABLE } from "../../src/client/errors.ts";
 import { startBroker, tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
+import { outputOf } from "../support/run.ts";
 import { blocks, namedRows, ROOT, readPage, section } from "./pages.ts";
 
 const SNIPPETS = blocks(readPage("docs/sdk.md"))
@@ -197,15 +197,5 @@ t.test(
 /** Runs the command with an environment that has only `PATH`, and returns its output. */
 async function run(command: string, args: readonly string[]) {
   const env = ["-i", `PATH=${process.env.PATH}`];
-  const child = spawn(...tieToParent("env", [...env, command, ...args]));
-  let output = "";
-  let errors = "";
-  child.stdout.setEncoding("utf8").on("data", (chunk: string) => {
-    output += chunk;
-  });
-  child.stderr.setEncoding("utf8").on("data", (chunk: string) => {
-    errors += chunk;
-  });
-  const [exitCode] = await once(child, "close");
-  return { output, errors, exitCode };
+  return outputOf(spawn(...tieToParent("env", [...env, command, ...args])));
 }

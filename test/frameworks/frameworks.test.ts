@@ -5,15 +5,13 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { cp, mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { connect, group } from "../../src/client/index.ts";
-import { launchBrowser } from "../client/browser.ts";
+import { launchBrowser, servePages } from "../client/browser.ts";
 import { CLIENT_PACKAGE, registerTalkers, TALK } from "../client/talk.ts";
 import { type Broker, spawnBroker, tempFolder } from "../support/broker.ts";
 import { tieToParent } from "../support/child.ts";
@@ -78,8 +76,8 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** Serves the files of a folder. Returns the address. */
-async function serve(t: Test, folder: string): Promise<string> {
-  const server = createServer(async ({ url = "" }, response) => {
+function serve(t: Test, folder: string): Promise<string> {
+  return servePages(t, async ({ url = "" }, response) => {
     const { pathname } = new URL(url, "http://localhost");
     const name = pathname === "/" ? "/index.html" : pathname;
     const bytes = await readFile(join(folder, name)).catch(() => undefined);
@@ -88,13 +86,6 @@ async function serve(t: Test, folder: string): Promise<string> {
     });
     response.end(bytes);
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
 }
 
 const UIDS = ["amy", "ben", "bot"];

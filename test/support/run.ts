@@ -1,6 +1,6 @@
 // Runs a program of a few lines in a process of its own.
 
-import { spawn } from "node:child_process";
+import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -21,6 +21,11 @@ export async function run(
   const [executable = "", ...options] = command;
   const env = { PATH: process.env.PATH, HOME: process.env.HOME };
   const child = spawn(...tieToParent(executable, [...options, path, ...args]), { env });
+  return outputOf(child);
+}
+
+/** Waits for the end of a process. Returns what it printed and its exit code. */
+export async function outputOf(child: ChildProcessWithoutNullStreams) {
   let output = "";
   let errors = "";
   child.stdout.setEncoding("utf8").on("data", (chunk: string) => {
