@@ -202,7 +202,7 @@ export interface ConversationPage {
 export interface MemberPage {
   /** Uids of permanent and temporary members, sorted. */
   readonly uids: readonly string[];
-  /** Cursor of the next page, `undefined` if there is none. */
+  /** Cursor of the next page, `undefined` on the last page. */
   readonly cursor: string | undefined;
 }
 

@@ -6,7 +6,7 @@ import { type ClientErrorCode, JindouError } from "./errors.ts";
 /** Delay of a timer above which the process was probably suspended. Also the grace period then. */
 const LATE_MS = 250;
 
-/** Returns a monotonic time in milliseconds, or the wall clock where there is none. */
+/** Returns a monotonic time in milliseconds, or the wall clock if the platform has no other. */
 export function now(): number {
   return typeof performance === "undefined" ? Date.now() : performance.now();
 }

@@ -158,7 +158,7 @@ export class Backlog implements PersonalBacklog {
     return this.#positions?.get(key)?.seq ?? 0;
   }
 
-  /** Sets the position in a channel. `id` is the newest pushed message's, 0 if there is none. */
+  /** Sets the position in a channel. `id` is the newest pushed message's, 0 before the first. */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
     const previousId = this.#positions.get(key)?.id ?? 0;

@@ -41,7 +41,7 @@ export class Primaries {
 
   /**
    * Returns the connection to the server of the key, or without a key to any primary. Throws
-   * `unavailable` if there is none.
+   * `unavailable` if no primary is known.
    */
   connectionFor(key: string | undefined): Redis {
     const node =

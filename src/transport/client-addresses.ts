@@ -23,7 +23,7 @@ export class ClientAddresses {
   /**
    * Returns the address of the client. The hops of a request are its peer, the address in the PROXY
    * header, and those in X-Forwarded-For from right to left. The client is the first hop that is
-   * not a trusted proxy, or the last valid hop if there is none or a proxy reports an invalid one.
+   * not a trusted proxy, or the last valid hop if all are, or if a proxy reports an invalid one.
    * `forwardedFor` is `""` if the header is absent.
    */
   of(res: DriverResponse, forwardedFor: string): string {

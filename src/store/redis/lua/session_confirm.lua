@@ -21,7 +21,7 @@
 --          {'failed', error}
 local FIELDS = 9
 
--- Returns the reason for which the session's device ends the session, nil if there is none. A
+-- Returns the reason for which the session's device ends the session, nil if it does not. A
 -- device that is not stored ends no session, because a fail-over may have lost it.
 local function device_end_reason(user, session)
   if session.token == '' then return nil end
