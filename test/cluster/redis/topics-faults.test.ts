@@ -54,6 +54,12 @@ for (const signal of ["SIGTERM", "SIGKILL"] as const)
       code: "unavailable",
     });
     await t.rejects(receiver.topics.barrier(), { code: "unavailable" });
+    const isSubscribed = () =>
+      receiver.topics.ping().then(
+        () => true,
+        () => false,
+      );
+    await until(async () => !(await isSubscribed()), "the subscriptions are lost as well");
     await t.rejects(receiver.topics.ping(), { code: "unavailable" });
     await redis.restart();
     await Promise.all(sending);
