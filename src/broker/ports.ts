@@ -4,6 +4,7 @@
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
+import type { LogEvent } from "./log-ports.ts";
 import type {
   ChannelEvent,
   ChannelFlags,
@@ -790,6 +791,7 @@ export interface Store
  *     credential    the user
  *     addition      the user
  *     removal       the group
+ *     log           the bucket of the log
  *     missed        none: it is never published
  */
 export type ClusterEvent =
@@ -850,11 +852,13 @@ export type ClusterEvent =
       /** `undefined` if any member may have been removed: the receiver checks all of them. */
       readonly uids: readonly string[] | undefined;
     }
+  | LogEvent
   | {
       /**
-       * Events of a user topic or presence topic may have been missed. The cluster delivers it only
-       * to its own listener. Missed messages and stream events are read by the cluster itself;
-       * memberships, commands, ended sessions and presence must be read by the listener.
+       * Events of a user topic, a presence topic or a topic of logs may have been missed. The
+       * cluster delivers it only to its own listener. Missed messages and stream events are read by
+       * the cluster itself; memberships, commands, ended sessions, presence and logs must be read by
+       * the listener.
        */
       readonly kind: "missed";
       readonly topic: Topic;

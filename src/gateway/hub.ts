@@ -126,6 +126,8 @@ export class Hub {
       case "removal":
         for (const uid of event.uids ?? []) this.#exclude(uid, event.channelId, false);
         break;
+      case "log":
+        break; // sessions are sent the events of streams
       case "missed":
         this.#resync(event.topic);
         break;

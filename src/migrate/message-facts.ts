@@ -2,6 +2,7 @@
 // the keys is in `store/redis/ports.ts`, the layout of a stream is in
 // `store/redis/lua/snapshot.lua`. Pure functions.
 
+import { bucketOf } from "../broker/log-frame.ts";
 import {
   type ChannelKey,
   clientMsgNoOf,
@@ -13,7 +14,7 @@ import {
   STREAM_START,
   streamPayload,
 } from "../broker/model.ts";
-import { bucketOf, usersOf } from "../redis/keys.ts";
+import { usersOf } from "../redis/keys.ts";
 import type { Arg } from "../redis/script.ts";
 import { encodeRecord, STREAM_STATES } from "../redis/wire.ts";
 import type { FirstRow, SourceMessage, SourceStream } from "../store/embedded/export.ts";

@@ -3,6 +3,7 @@
 // are in one slot. On a Redis Cluster each bucket has its own counter of message ids. Ids are
 // therefore unique, and increase within a channel, without a synchronised clock or a lease.
 
+import { bucketOf, logBucket, logTopic } from "../broker/log-frame.ts";
 import {
   type ChannelKey,
   groupTopic,
@@ -12,14 +13,6 @@ import {
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
-import { crc32 } from "../lib/crc32.ts";
-
-/** Number of buckets. Message ids on a Redis Cluster contain the bucket in 6 bits. */
-export const BUCKETS = 64;
-
-export function bucketOf(key: ChannelKey): number {
-  return crc32(Buffer.from(key)) % BUCKETS;
-}
 
 const MAX_CACHED_TAGS = 20_000;
 
@@ -80,6 +73,8 @@ export class Keys {
         return this.channel(`topic${this.#topicEnd}`, `2:${id}`);
       case "p:":
         return this.user(`presence${this.#topicEnd}`, id);
+      case "l:":
+        return this.bucket(`logs${this.#topicEnd}`, Number(id));
       default:
         return this.user(`topic${this.#topicEnd}`, id);
     }
@@ -124,6 +119,8 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
       return [userTopic(event.uid)];
     case "removal":
       return [groupTopic(event.channelId)];
+    case "log":
+      return [logTopic(logBucket(event.name))];
     case "missed":
       return []; // never leaves the node
   }

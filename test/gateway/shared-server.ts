@@ -5,6 +5,7 @@
 
 import { setImmediate as turn } from "node:timers/promises";
 import { BrokerError } from "../../src/broker/errors.ts";
+import { logBucket, logTopic } from "../../src/broker/log-frame.ts";
 import {
   type ChannelEvent,
   type ChannelKey,
@@ -422,6 +423,8 @@ function topicsOf(event: ClusterEvent): readonly Topic[] {
       return [event.topic];
     case "removal":
       return [groupTopic(event.channelId)];
+    case "log":
+      return [logTopic(logBucket(event.name))];
     default:
       return [userTopic(event.uid)];
   }

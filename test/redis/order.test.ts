@@ -2,7 +2,7 @@
 // are stored in the order of their calls.
 
 import t from "tap";
-import { bucketOf } from "../../src/redis/keys.ts";
+import { bucketOf } from "../../src/broker/log-frame.ts";
 import { ALL, codeOf, draftOf } from "../contract/store-fixture.ts";
 import { openStore } from "../store/redis/one-store.ts";
 import { failOverTo, startRedisCluster } from "../support/redis.ts";

@@ -1,8 +1,8 @@
 // Reads what a node needs to catch up with publications that it missed.
 
+import { bucketOf } from "../../broker/log-frame.ts";
 import type { ChannelKey } from "../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition, DeliveredMark } from "../../redis/channel-feed.ts";
-import { bucketOf } from "../../redis/keys.ts";
 import { loadScript } from "../../redis/script.ts";
 import { lua, type RedisStorePorts } from "./ports.ts";
 import { idCounterOf } from "./steps/channel-names.ts";

@@ -2,7 +2,7 @@
 // All their connections pass through a network that tests can break. Owns the nodes.
 
 import { randomUUID } from "node:crypto";
-import { bucketOf } from "../../../src/redis/keys.ts";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { idCounterOf } from "../../../src/store/redis/steps/channel-names.ts";
 import type { DeliveryDriver, DeliveryNode } from "../../contract/delivery-fixture.ts";
 import type { FaultyNetwork } from "../../support/faulty-network.ts";

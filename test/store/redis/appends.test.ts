@@ -3,9 +3,9 @@
 // whatever happens to a call. All tests use the store's `append`.
 
 import t, { type Test } from "tap";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import type { ChannelKey } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
-import { bucketOf } from "../../../src/redis/keys.ts";
 import { framesOf, isMessages } from "../../../src/redis/wire.ts";
 import { ALL, codeOf, draftOf, retryOf } from "../../contract/store-fixture.ts";
 import { type RedisServer, startRedis } from "../../support/redis.ts";

@@ -3,9 +3,9 @@
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { userTopic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
-import { bucketOf } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { markFrame } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits, RedisStorePorts } from "../../../src/store/redis/ports.ts";

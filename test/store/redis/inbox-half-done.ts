@@ -3,7 +3,7 @@
 
 import type { Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
-import { bucketOf } from "../../../src/redis/keys.ts";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";

@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
-import { BUCKETS } from "../../../src/redis/keys.ts";
+import { BUCKETS } from "../../../src/broker/log-frame.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { TYPESCRIPT_ARGS, tieToParent } from "../../support/child.ts";
 import { Random } from "../../support/random.ts";

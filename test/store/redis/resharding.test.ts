@@ -2,9 +2,9 @@
 // impossible for the moment is rejected as a whole.
 
 import t, { type Test } from "tap";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_START, streamPayload } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
-import { bucketOf } from "../../../src/redis/keys.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
 import { ALL, codeOf, draftOf, group as groupInfo } from "../../contract/store-fixture.ts";

@@ -3,8 +3,8 @@
 // event exactly once in the end.
 
 import t, { type Test } from "tap";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
-import { bucketOf } from "../../../src/redis/keys.ts";
 import { createStreamSteps } from "../../../src/store/redis/steps/stream-steps.ts";
 import { StoreFixture } from "../../contract/store-fixture.ts";
 import {

@@ -2,10 +2,10 @@
 // closed. Owns the running catch-ups.
 
 import { isTransient } from "../../../broker/errors.ts";
+import { bucketOf } from "../../../broker/log-frame.ts";
 import { type Deferred, deferred } from "../../../lib/deferred.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
-import { bucketOf } from "../../../redis/keys.ts";
 import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
 import type { Sequencer } from "./sequencer.ts";
 

@@ -2,6 +2,7 @@
 // event that passes is complete, belongs to its topic, and needs no further checks. Pure.
 
 import { CLOSE_REASONS } from "../../../broker/errors.ts";
+import { MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";
 import {
   type ChannelRef,
   channelKey,
@@ -83,6 +84,12 @@ const isConversation = shape({
   large: absentOr(oneOf(true)),
 });
 
+const isFreeLog = shape({ kind: oneOf("free"), path: isText });
+const isChannelLog = shape({ kind: oneOf("channel"), key: isText, clientMsgNo: isText });
+const isOffset = shape({ position: isUint, check: isUint });
+const isSmall: Check = (value) =>
+  value instanceof Uint8Array && value.length <= MAX_LOG_EVENT_BYTES;
+
 const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
   message: shape({
     ...{ message: isMessage, origin: absentOr(isText) },
@@ -102,6 +109,12 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
   end_session: shape({ uid: isText, sessionId: isText, reason: isReason }),
   credential: shape({ uid: isText }),
   addition: shape({ uid: isText, channelId: isText }),
+  log: shape({
+    name: (value) => isFreeLog(value) || isChannelLog(value),
+    ...{ incarnation: isUint, change: oneOf("appended", "deleted") },
+    ...{ from: isOffset, tail: isOffset, frame: absentOr(isSmall) },
+    closed: absentOr(oneOf("closed", "stopped", "cancelled", "interrupted")),
+  }),
   removal: () => false, // is an ordered publication
   missed: () => false, // is created by the node itself and never published
 };

@@ -2,9 +2,10 @@
 // single server has one counter of message ids. In a Redis Cluster each bucket has one, because a
 // script reaches only its own bucket. State: a cache of the names of recently used channels.
 
+import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, PERSON_CHANNEL } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
-import { BUCKETS, bucketOf, type Keys, usersOf } from "../../../redis/keys.ts";
+import { type Keys, usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
 const MAX_CHANNELS = 20_000;

@@ -2,9 +2,10 @@
 // the pending copies of its bucket (stream `commands`), from which any node can complete it.
 
 import type { BrokerError } from "../../../broker/errors.ts";
+import { bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, expiresAtMs, userTopic } from "../../../broker/model.ts";
 import type { CommandDraft } from "../../../broker/ports.ts";
-import { bucketOf, type Keys } from "../../../redis/keys.ts";
+import type { Keys } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
 import { encodeRecord, packr, unpackVersioned, WIRE_VERSION } from "../../../redis/wire.ts";

@@ -1,6 +1,7 @@
 // Lists of conversations on Redis. One cheap pass reads the newest message of each of the user's
 // channels. Only the conversations near the requested range are then read. No state.
 
+import { bucketOf } from "../../../broker/log-frame.ts";
 import {
   type ChannelKey,
   type ChannelRef,
@@ -16,7 +17,6 @@ import {
 import type { ConversationRange, ConversationStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
-import { bucketOf } from "../../../redis/keys.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { channelOf, type NewestMessage, selectNewest } from "../../newest-channels.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";

@@ -2,6 +2,7 @@
 // Nothing is awaited before a script is sent, so that calls for one channel take effect in the
 // order in which they were made.
 
+import { bucketOf } from "../../../broker/log-frame.ts";
 import {
   type ChannelRef,
   type Conversation,
@@ -16,7 +17,6 @@ import type {
   ConversationStore,
 } from "../../../broker/ports.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
-import { bucketOf } from "../../../redis/keys.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";

@@ -4,10 +4,11 @@
 // scripts notify the users. A call must not return before its changes are replicated as configured.
 
 import { BrokerError } from "../../../broker/errors.ts";
+import { BUCKETS, bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
 import { MAX_STREAM_ENDS, type StreamResult, type StreamStore } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
-import { BUCKETS, bucketOf, usersOf } from "../../../redis/keys.ts";
+import { usersOf } from "../../../redis/keys.ts";
 import { framesOf, isMessages, messageIdOf, STREAM_STATES } from "../../../redis/wire.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";

@@ -1,6 +1,6 @@
 // Finds the buckets that a sweep must process, so that a sweep of an idle store costs one call.
 
-import { BUCKETS } from "../../../redis/keys.ts";
+import { BUCKETS } from "../../../broker/log-frame.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua } from "../ports.ts";

@@ -1,0 +1,270 @@
+// The bytes of logs: names, buckets, frames and offsets. Both stores and the readers of logs use
+// these functions, so that every store keeps the same bytes. Pure.
+//
+// The records of one append are one frame. Numbers are little-endian.
+//
+//   field    type         meaning
+//   size     u32          number of bytes of the body
+//   kind     u8           ONE_RECORD or SEVERAL_RECORDS
+//   body     size bytes   the record; or the number of records (u32), the end of each record counted
+//                         from the start of the first one (u32 each), and the records
+//   first    u32          number of records of the log before this frame
+//   check    u32          see `nextCheck`
+//
+// An offset is the number of bytes of the log's frames before it, and the check of the frame that
+// ends there. The check depends on everything before it. So an offset is not valid in a log with
+// other frames, even if these have the same length.
+
+import { crc32 } from "../lib/crc32.ts";
+import { type ChannelKey, isId, type Topic } from "./model.ts";
+
+/**
+ * Number of buckets. On Redis, what is in one bucket has one hash slot. Message ids on a Redis
+ * Cluster contain the bucket in 6 bits.
+ */
+export const BUCKETS = 64;
+const MAX_LOG_SEGMENTS = 8;
+
+/** A log with a path of its own, or the log beside the message of a channel. */
+export type LogName =
+  | {
+      readonly kind: "free";
+      /** 1 to `MAX_LOG_SEGMENTS` segments, joined by `/` (see `logPath`). */
+      readonly path: string;
+    }
+  | { readonly kind: "channel"; readonly key: ChannelKey; readonly clientMsgNo: string };
+
+/**
+ * Returns the path of a free log, `undefined` if the decoded segments are not valid: each must be an
+ * id without a slash.
+ */
+export function logPath(segments: readonly string[]): string | undefined {
+  if (segments.length === 0 || segments.length > MAX_LOG_SEGMENTS) return undefined;
+  return segments.every((segment) => isId(segment) && !segment.includes("/"))
+    ? segments.join("/")
+    : undefined;
+}
+
+/** Returns a text that is different for every log. */
+export function logNameText(name: LogName): string {
+  // No channel key begins with a slash.
+  return name.kind === "free" ? `/${name.path}` : `${name.key}\n${name.clientMsgNo}`;
+}
+
+/** Returns the bucket of a channel key, or of the path of a free log. */
+export function bucketOf(text: string): number {
+  return crc32(Buffer.from(text)) % BUCKETS;
+}
+
+export function logBucket(name: LogName): number {
+  return bucketOf(name.kind === "free" ? name.path : name.key);
+}
+
+/** Returns the topic under which the changes of the bucket's logs are published. */
+export function logTopic(bucket: number): Topic {
+  return `l:${bucket}`;
+}
+
+// --- Content types -------------------------------------------------------------------------------
+
+/** Returns the media type in lower case, without parameters. */
+export function mediaTypeOf(contentType: string): string {
+  const end = contentType.indexOf(";");
+  return (end === -1 ? contentType : contentType.slice(0, end)).trim().toLowerCase();
+}
+
+/** Returns true if the records of a log with this content type are JSON messages. */
+export function isJsonLog(contentType: string): boolean {
+  return mediaTypeOf(contentType) === "application/json";
+}
+
+// --- Offsets -------------------------------------------------------------------------------------
+
+export interface LogOffset {
+  /** Number of bytes of the log's frames before this offset. */
+  readonly position: number;
+  /** Check of the frame that ends here. 0 at position 0. */
+  readonly check: number;
+}
+
+export const LOG_START: LogOffset = { position: 0, check: 0 };
+
+const OFFSET = /^(\d{16})_(\d{16})$/;
+const DIGITS = 16;
+
+/** Returns `<16 digits of the position>_<16 digits of the check>`. */
+export function formatOffset({ position, check }: LogOffset): string {
+  return `${String(position).padStart(DIGITS, "0")}_${String(check).padStart(DIGITS, "0")}`;
+}
+
+/** Returns the offset, `undefined` if the text is malformed. A position above 2^53 is reduced. */
+export function parseOffset(text: string): LogOffset | undefined {
+  const [, position, check] = OFFSET.exec(text) ?? [];
+  if (position === undefined || check === undefined) return undefined;
+  return {
+    position: Math.min(Number(position), Number.MAX_SAFE_INTEGER),
+    check: Math.min(Number(check), Number.MAX_SAFE_INTEGER),
+  };
+}
+
+export function isSameOffset(a: LogOffset, b: LogOffset): boolean {
+  return a.position === b.position && a.check === b.check;
+}
+
+// --- Frames --------------------------------------------------------------------------------------
+
+const ONE_RECORD = 1;
+const SEVERAL_RECORDS = 2;
+const KIND_AT = 4;
+const BODY_AT = 5;
+const COUNT_BYTES = 4;
+const END_BYTES = 4;
+const TRAILER_BYTES = 8;
+const CHECK_BYTES = 4;
+
+/** Number of bytes of the frame of one record, besides the record. */
+export const FRAME_BYTES = BODY_AT + TRAILER_BYTES;
+
+/**
+ * Returns the check after a frame: `rol(before, 5) xor crc`. `before` is the check of the frame
+ * before it, or the seed of the log for its first frame. `crc` is the CRC-32 of the size, the kind
+ * and the body (see `openFrame`).
+ */
+export function nextCheck(before: number, crc: number): number {
+  return (((before << 5) | (before >>> 27)) ^ crc) >>> 0;
+}
+
+/** A frame without its last two fields, which depend on its place in the log. */
+export interface OpenFrame {
+  /** The whole frame. The last two fields are 0. */
+  readonly bytes: Buffer;
+  readonly crc: number;
+  readonly records: number;
+}
+
+/** Builds the frame of one append. `records` must not be empty. */
+export function openFrame(records: readonly Uint8Array[]): OpenFrame {
+  const [first] = records;
+  const isSingle = records.length === 1;
+  const size = records.reduce((sum, record) => sum + record.length, 0);
+  const prefix = isSingle ? 0 : COUNT_BYTES + records.length * END_BYTES;
+  const bytes = Buffer.allocUnsafe(FRAME_BYTES + prefix + size);
+  bytes.writeUInt32LE(prefix + size, 0);
+  bytes[KIND_AT] = isSingle ? ONE_RECORD : SEVERAL_RECORDS;
+  if (isSingle && first !== undefined) bytes.set(first, BODY_AT);
+  else writeRecords(bytes, records);
+  const end = bytes.length - TRAILER_BYTES;
+  bytes.fill(0, end);
+  return { bytes, crc: crc32(bytes.subarray(0, end)), records: records.length };
+}
+
+function writeRecords(bytes: Buffer, records: readonly Uint8Array[]): void {
+  bytes.writeUInt32LE(records.length, BODY_AT);
+  const start = BODY_AT + COUNT_BYTES + records.length * END_BYTES;
+  let endAt = BODY_AT + COUNT_BYTES;
+  let at = start;
+  for (const record of records) {
+    bytes.set(record, at);
+    at += record.length;
+    bytes.writeUInt32LE(at - start, endAt);
+    endAt += END_BYTES;
+  }
+}
+
+/** Writes the last two fields and returns the check, which belongs to the offset after the frame. */
+export function sealFrame(
+  { bytes, crc }: OpenFrame,
+  place: { readonly first: number; readonly checkBefore: number },
+): number {
+  const check = nextCheck(place.checkBefore, crc);
+  bytes.writeUInt32LE(place.first, bytes.length - TRAILER_BYTES);
+  bytes.writeUInt32LE(check, bytes.length - CHECK_BYTES);
+  return check;
+}
+
+/** A whole frame. The bytes are a part of the buffer that it was read from. */
+export interface LogFrame {
+  readonly bytes: Buffer;
+  /** Number of records of the log before this frame. */
+  readonly first: number;
+  readonly check: number;
+}
+
+/**
+ * Yields the whole frames in `piece`, which begins with a frame. An incomplete frame at the end is
+ * left out. `frameSize` returns how many bytes it has.
+ */
+export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
+  const buffer = asBuffer(piece);
+  let at = 0;
+  for (;;) {
+    const size = frameSize(buffer, at);
+    if (size === undefined || at + size > buffer.length) return;
+    const bytes = buffer.subarray(at, at + size);
+    at += size;
+    yield {
+      bytes,
+      first: bytes.readUInt32LE(size - TRAILER_BYTES),
+      check: bytes.readUInt32LE(size - CHECK_BYTES),
+    };
+  }
+}
+
+/** Returns the size of the frame that begins at `at`, `undefined` if its size is not in `piece`. */
+export function frameSize(piece: Uint8Array, at: number): number | undefined {
+  if (at + BODY_AT > piece.length) return undefined;
+  return FRAME_BYTES + asBuffer(piece).readUInt32LE(at);
+}
+
+/** Returns how many bytes at the start of `piece` are whole frames. */
+export function wholeFrames(piece: Uint8Array): number {
+  let end = 0;
+  for (const { bytes } of framesIn(piece)) end += bytes.length;
+  return end;
+}
+
+export function recordCount({ bytes }: Pick<LogFrame, "bytes">): number {
+  return bytes[KIND_AT] === SEVERAL_RECORDS ? bytes.readUInt32LE(BODY_AT) : 1;
+}
+
+/** Returns the records of a frame, as parts of its bytes. */
+export function recordsIn({ bytes }: Pick<LogFrame, "bytes">): Buffer[] {
+  const body = bytes.subarray(BODY_AT, bytes.length - TRAILER_BYTES);
+  if (bytes[KIND_AT] !== SEVERAL_RECORDS) return [body];
+  const count = body.readUInt32LE(0);
+  const start = COUNT_BYTES + count * END_BYTES;
+  const records: Buffer[] = [];
+  let from = start;
+  for (let i = 0; i < count; i++) {
+    const end = start + body.readUInt32LE(COUNT_BYTES + i * END_BYTES);
+    records.push(body.subarray(from, end));
+    from = end;
+  }
+  return records;
+}
+
+/**
+ * Returns the first part of the frame's records, `undefined` if the frame is shorter than that.
+ * `size` counts records if `isJson`, otherwise bytes.
+ */
+export function cutRecords(
+  frame: Pick<LogFrame, "bytes">,
+  size: number,
+  isJson: boolean,
+): readonly Uint8Array[] | undefined {
+  const records = recordsIn(frame);
+  if (isJson) return size <= records.length ? records.slice(0, size) : undefined;
+  const bytes = records.length === 1 ? records[0] : Buffer.concat(records);
+  return bytes !== undefined && size <= bytes.length ? [bytes.subarray(0, size)] : undefined;
+}
+
+/** Returns true if the part that `cutRecords` returns for `size` is the whole frame. */
+export function isWholeCut(frame: Pick<LogFrame, "bytes">, size: number, isJson: boolean): boolean {
+  const records = recordsIn(frame);
+  if (isJson) return size === records.length;
+  return size === records.reduce((sum, record) => sum + record.length, 0);
+}
+
+function asBuffer(bytes: Uint8Array): Buffer {
+  return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+}

@@ -1,0 +1,245 @@
+// The port of logs. A log is an append-only list of frames with one content type, read from an
+// offset. It is a Durable Stream, or the content of a text stream. Its frames, offsets and names are
+// defined in `log-frame.ts`. The comment of a method is its contract, which every driver fulfils and
+// `test/contract/` checks.
+
+import type { LogName, LogOffset } from "./log-frame.ts";
+
+/**
+ * Why a log was closed.
+ *
+ *     closed       its writer closed it
+ *     stopped      a viewer cancelled the stream
+ *     cancelled    its producer cancelled it, or another stream was started by force
+ *     interrupted  its producer sent nothing for too long
+ */
+export type LogEnding = "closed" | "stopped" | "cancelled" | "interrupted";
+
+/** Limits that a store applies to every log, from the settings `logs.*`. */
+export interface LogLimits {
+  /** Maximum bytes of a log's frames, including the frames that a fork inherits. */
+  readonly maxBytes: number;
+  /** Maximum number of records of a log, including the records that a fork inherits. */
+  readonly maxRecords: number;
+  /** Maximum number of producers that a log remembers. */
+  readonly maxProducers: number;
+  /** Silence after which a producer may be forgotten in favour of a new one. */
+  readonly producerIdleMs: number;
+  /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */
+  readonly maxOpen: number;
+  /** Maximum bytes of frames on this node that are not yet in the database. */
+  readonly maxActiveBytes: number;
+}
+
+/** The state of a log without its records. */
+export interface LogHead {
+  /** Random number of 32 bits, which differs if a deleted log is created again. */
+  readonly incarnation: number;
+  readonly contentType: string;
+  /** Offset after the last frame. */
+  readonly tail: LogOffset;
+  /** Number of records before the tail, including those that a fork inherits. */
+  readonly records: number;
+  /** `undefined` while the log is open. */
+  readonly closed: LogEnding | undefined;
+  /** Sliding time to live, as it was set. `undefined` if there is none. */
+  readonly ttlS: number | undefined;
+  /** Fixed expiry time in Unix milliseconds. `undefined` if there is none. */
+  readonly expiresAtMs: number | undefined;
+}
+
+export interface LogOrigin {
+  readonly source: LogName;
+  /** Offset of the source at which the fork begins. `undefined` for the tail of the source. */
+  readonly offset: LogOffset | undefined;
+  /**
+   * Size of the part of the source's next frame that the fork inherits too, in records if the log
+   * is in JSON mode, otherwise in bytes. Must be 0 if `offset` is `undefined`.
+   */
+  readonly subOffset: number;
+}
+
+export interface LogDraft {
+  /** Content type as it is stored and returned. `undefined` only for a fork: that of the source. */
+  readonly contentType: string | undefined;
+  /** At most one of `ttlS` and `expiresAtMs` is set. A fork without both has that of its source. */
+  readonly ttlS: number | undefined;
+  readonly expiresAtMs: number | undefined;
+  readonly closed: LogEnding | undefined;
+  /** Records of the first append, which follows what a fork inherits. May be empty. */
+  readonly records: readonly Uint8Array[];
+  readonly origin: LogOrigin | undefined;
+}
+
+/**
+ * The outcome of `createLog`. Only `created` changed anything.
+ *
+ *     created         the log was created
+ *     exists          the log exists with the same configuration: the same media type, time to live,
+ *                     expiry time, origin and state (open or closed)
+ *     conflict        the log exists with another configuration
+ *     deleted         the log was deleted or has expired, but forks of it still exist
+ *     source_missing  the source does not exist
+ *     source_deleted  the source was deleted or has expired, but forks of it still exist
+ *     source_type     the source has another media type
+ *     bad_offset      the fork offset does not exist in the source
+ *     bad_sub_offset  the frame after the fork offset is shorter than the sub-offset, or there is
+ *                     none
+ *     full            the records exceed `limit`
+ */
+export type LogCreation =
+  | { readonly verdict: "created" | "exists"; readonly head: LogHead }
+  | {
+      readonly verdict:
+        | "conflict"
+        | "deleted"
+        | "source_missing"
+        | "source_deleted"
+        | "source_type"
+        | "bad_offset"
+        | "bad_sub_offset";
+    }
+  | { readonly verdict: "full"; readonly limit: LogLimit };
+
+export type LogLimit = "bytes" | "records" | "producers";
+
+/** The name and numbers by which a producer's retries are recognised [Durable Streams 5.2.1]. */
+export interface LogProducer {
+  readonly id: string;
+  readonly epoch: number;
+  /** Number of the request, from 0 without gaps within an epoch. */
+  readonly number: number;
+}
+
+export interface LogAppend {
+  /** Records of one request, which become one frame. Empty only if `close` is set. */
+  readonly records: readonly Uint8Array[];
+  /** Content type of the records. `undefined` if there are none. */
+  readonly contentType: string | undefined;
+  readonly producer: LogProducer | undefined;
+  /** `Stream-Seq` of the request. Must be higher, compared by bytes, than the last one. */
+  readonly order: string | undefined;
+  /** Closes the log after the records. */
+  readonly close: LogEnding | undefined;
+}
+
+/**
+ * The outcome of `appendLog`. Only `appended` changed anything.
+ *
+ *     appended      the records were appended, or the log was closed, or both
+ *     repeated      the producer's number was accepted before, or a request without records closes a
+ *                   log that is closed. `number` is the highest accepted number
+ *     missing       there is no such log
+ *     deleted       the log was deleted or has expired, but forks of it still exist
+ *     closed        the log is closed
+ *     other_type    the log has another media type
+ *     stale_epoch   the producer has a higher epoch, which is `epoch`
+ *     bad_start     the first number of a new epoch is not 0
+ *     gap           the producer's next number is `expected`. It is 0 for an unknown producer
+ *     out_of_order  `order` is not higher than the last one
+ *     full          the append would exceed `limit`. `producers`: as many producers as allowed wrote
+ *                   within `producerIdleMs`
+ */
+export type LogAppendResult =
+  | {
+      readonly verdict: "appended" | "repeated";
+      readonly tail: LogOffset;
+      readonly closed: LogEnding | undefined;
+      /** Epoch and highest accepted number of the producer. `undefined` without a producer. */
+      readonly producer: Pick<LogProducer, "epoch" | "number"> | undefined;
+    }
+  | { readonly verdict: "missing" | "deleted" | "other_type" | "bad_start" | "out_of_order" }
+  | { readonly verdict: "closed"; readonly tail: LogOffset; readonly closed: LogEnding }
+  | { readonly verdict: "stale_epoch"; readonly epoch: number }
+  | { readonly verdict: "gap"; readonly expected: number }
+  | { readonly verdict: "full"; readonly limit: LogLimit };
+
+export interface LogRange {
+  /** `undefined` for the tail: the read then returns no frames. */
+  readonly from: LogOffset | undefined;
+  /** Maximum bytes of frames. A first frame that is larger is returned nevertheless. */
+  readonly maxBytes: number;
+}
+
+/**
+ * The outcome of `readLog`.
+ *
+ *     read     the frames from `from` on, as bytes: each piece consists of whole frames, and the
+ *              pieces follow each other. `next` is the offset after the last one. The reader has
+ *              reached the end of the log if `next` equals `head.tail`
+ *     missing  there is no such log
+ *     deleted  the log was deleted or has expired, but forks of it still exist
+ *     lost     the log has no such offset: it ends before it, or has other frames before it
+ */
+export type LogRead =
+  | {
+      readonly verdict: "read";
+      readonly head: LogHead;
+      /** Offset at which the frames begin: `from`, or the tail. */
+      readonly start: LogOffset;
+      readonly pieces: readonly Uint8Array[];
+      readonly next: LogOffset;
+    }
+  | { readonly verdict: "missing" | "deleted" | "lost" };
+
+/**
+ * Logs. Every call is one atomic step, except that a fork whose source is in another bucket takes
+ * its reference to the source first. A result is returned when it is durable.
+ *
+ * A frame is never changed once it can be read: two reads of a range return equal bytes, on any
+ * node and after a restart. A store that loses acknowledged writes returns `lost` afterwards.
+ *
+ * A log with a time to live expires if it was neither appended to nor read for that time. The time
+ * of the last use is stored only if the stored one is older than a quarter of the time to live, and
+ * the log expires 1¼ times the time to live after the stored time. Expiry is judged at each call;
+ * a sweep of the driver later removes what has expired. An expired log is missing, or deleted if it
+ * has forks.
+ *
+ * Throws `overloaded` if the frames in memory exceed `maxActiveBytes`, `disk_full` or
+ * `unavailable`.
+ */
+export interface LogStore {
+  /** Creates the log, or checks that it exists with the same configuration. */
+  createLog(name: LogName, draft: LogDraft): Promise<LogCreation>;
+  /**
+   * Appends records, closes the log, or both. The checks have this order: the log exists, is open
+   * (or the producer's number is a repeated one), the media type, the producer, `order`, the limits.
+   * Appends get their places in the order of the calls. Once an append is durable, it is published
+   * as a `log` event.
+   */
+  appendLog(name: LogName, append: LogAppend): Promise<LogAppendResult>;
+  /** Returns the head. Does not count as a use of the log. */
+  logHead(name: LogName): Promise<LogHead | "missing" | "deleted">;
+  /**
+   * Returns frames. Counts as a use of the log, even if there are none. A read of a fork may stop
+   * where the fork's own frames begin.
+   */
+  readLog(name: LogName, range: LogRange): Promise<LogRead>;
+  /**
+   * Deletes the log and everything that is stored about it, and publishes a `log` event. While forks
+   * of the log exist, its frames are kept for them. They are removed with the last fork. Returns
+   * `missing` or `deleted` if there was no such log, and changes nothing.
+   */
+  deleteLog(name: LogName): Promise<"done" | "missing" | "deleted">;
+}
+
+/** Maximum bytes of the frames that a `log` event contains. */
+export const MAX_LOG_EVENT_BYTES = 4096;
+
+/**
+ * A change of a log, published under the topic of its bucket (`logTopic`). Events of one log arrive
+ * in the order of their offsets, or not at all: a reader compares `from` with its own position.
+ */
+export interface LogEvent {
+  readonly kind: "log";
+  readonly name: LogName;
+  /** Incarnation of the log (see `LogHead`). */
+  readonly incarnation: number;
+  readonly change: "appended" | "deleted";
+  /** Tail before and after the change. */
+  readonly from: LogOffset;
+  readonly tail: LogOffset;
+  readonly closed: LogEnding | undefined;
+  /** The new frame, `undefined` if there is none, or if it has more than `MAX_LOG_EVENT_BYTES`. */
+  readonly frame: Uint8Array | undefined;
+}
