@@ -2,7 +2,7 @@
 // src/observe/alerts.ts. `npm run config:docs` writes the file.
 
 import { stringify } from "yaml";
-import { ALERTS, RECORDING_RULES } from "../src/observe/alerts.ts";
+import { ALERTS, exprOf, RECORDING_RULES } from "../src/observe/alerts.ts";
 
 const HEAD = `# Rules for Prometheus. Generated from src/observe/alerts.ts by \`npm run config:docs\`.
 # The name of the scrape job must be "jindou". docs/operations.md has a section for each alert.
@@ -14,9 +14,9 @@ const RUNBOOK = "docs/operations.md";
 
 /** Returns the text of the file. */
 export function rulesFile(): string {
-  const alerts = ALERTS.map(({ name, severity, expr, forMinutes, summary }) => ({
+  const alerts = ALERTS.map(({ name, severity, when, forMinutes, summary }) => ({
     alert: name,
-    expr,
+    expr: exprOf({ when }),
     ...(forMinutes > 0 && { for: `${forMinutes}m` }),
     labels: { severity },
     annotations: { summary, runbook_url: `${RUNBOOK}#${name.toLowerCase()}` },

@@ -10,7 +10,7 @@ import t, { type Test } from "tap";
 import { stringify } from "yaml";
 import { dashboardFile } from "../../.ci/dashboard.ts";
 import { rulesFile } from "../../.ci/rules-file.ts";
-import { ALERTS, RECORDING_RULES } from "../../src/observe/alerts.ts";
+import { ALERTS, exprOf, RECORDING_RULES } from "../../src/observe/alerts.ts";
 import { METRICS } from "../../src/observe/table.ts";
 import { spawnBroker, tempFolder } from "../support/broker.ts";
 import { findLinter } from "../support/linters.ts";
@@ -34,7 +34,7 @@ function dashboardExpressions(): readonly string[] {
     .map((expr) => expr.replaceAll("$__rate_interval", "5m").replaceAll(/\$\w+/g, ".+"));
 }
 
-const RULE_EXPRESSIONS = [...ALERTS, ...RECORDING_RULES].map(({ expr }) => expr);
+const RULE_EXPRESSIONS = [...ALERTS.map(exprOf), ...RECORDING_RULES.map(({ expr }) => expr)];
 
 t.test("the dashboard and the rules in config/observability are up to date", (t) => {
   t.equal(readPage(`${FOLDER}/dashboard.json`), dashboardFile(), "npm run config:docs");

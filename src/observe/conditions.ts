@@ -1,0 +1,98 @@
+// Conditions on the metrics of a node. One table of them, in `alerts.ts`, makes the alerts for
+// Prometheus and the verdict of the console, which evaluates them in the browser
+// (`src/console/verdict.ts`). Pure, and safe for browsers.
+
+/** Name of the scrape job in Prometheus. The dashboard lets its reader choose another job. */
+export const JOB = "jindou";
+
+interface Selector {
+  /** Name of the metric, with its prefix. */
+  readonly metric: string;
+  readonly where?: { readonly label: string; readonly values: readonly string[] };
+}
+
+/** A number that is computed from the metrics of one node, for each series of the metric. */
+export type Figure =
+  | ({ readonly kind: "value" | "absolute" } & Selector)
+  /** Change per second, or in total, over the last minutes. `by` sums the series by these labels. */
+  | ({
+      readonly kind: "rate" | "increase";
+      readonly minutes: number;
+      readonly by?: readonly string[];
+    } & Selector)
+  | { readonly kind: "ratio"; readonly of: string; readonly to: string }
+  /** 99th percentile of a histogram over 5 minutes, which has a recording rule. */
+  | { readonly kind: "p99"; readonly histogram: string };
+
+export interface Comparison {
+  readonly figure: Figure;
+  readonly is: ">" | "<" | "==";
+  readonly than: number;
+}
+
+/** Minutes over which a recording rule computes rates and percentiles. */
+export const RECORDED_MINUTES = 5;
+
+export function value(name: string): Figure {
+  return { kind: "value", metric: fullName(name) };
+}
+
+export function rate(
+  name: string,
+  options: Omit<Extract<Figure, { readonly kind: "rate" | "increase" }>, "kind" | "metric">,
+): Figure {
+  return { kind: "rate", metric: fullName(name), ...options };
+}
+
+export function increase(
+  name: string,
+  options: Omit<Extract<Figure, { readonly kind: "rate" | "increase" }>, "kind" | "metric">,
+): Figure {
+  return { kind: "increase", metric: fullName(name), ...options };
+}
+
+export function fullName(name: string): string {
+  return name.startsWith("nodejs_") || name.startsWith("process_") ? name : `jindou_${name}`;
+}
+
+/** Returns the name of the recording rule of a histogram. */
+export function recordedP99(histogram: string): string {
+  return `instance:${histogram}:p99_${RECORDED_MINUTES}m`;
+}
+
+/** Returns the expression in PromQL that is true if one of the comparisons is. */
+export function promqlOf(comparisons: readonly Comparison[]): string {
+  return comparisons
+    .map(({ figure, is, than }) => `${figureExpression(figure)} ${is} ${than}`)
+    .join(" or ");
+}
+
+function figureExpression(figure: Figure): string {
+  switch (figure.kind) {
+    case "value":
+      return selector(figure);
+    case "absolute":
+      return `abs(${selector(figure)})`;
+    case "ratio":
+      return `${selector({ metric: figure.of })} / ${selector({ metric: figure.to })}`;
+    case "p99":
+      return recordedP99(figure.histogram);
+    case "rate":
+    case "increase": {
+      const { kind, minutes, by } = figure;
+      const range = minutes % 60 === 0 ? `${minutes / 60}h` : `${minutes}m`;
+      const change = `${kind}(${selector(figure)}[${range}])`;
+      return by === undefined
+        ? change
+        : `sum by (${["job", "instance", ...by].join(", ")}) (${change})`;
+    }
+  }
+}
+
+/** Returns the series of this job. */
+export function selector({ metric, where }: Selector): string {
+  if (where === undefined) return `${metric}{job="${JOB}"}`;
+  const { label, values } = where;
+  const matcher = values.length === 1 ? `="${values[0]}"` : `=~"${values.join("|")}"`;
+  return `${metric}{job="${JOB}",${label}${matcher}}`;
+}
