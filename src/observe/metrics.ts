@@ -57,9 +57,12 @@ export interface Metrics {
   readonly eventLoop: Pick<EventLoopLag, "start" | "stop">;
 }
 
-export function createMetrics(build: { readonly version: string }): Metrics {
+export function createMetrics(build: {
+  readonly version: string;
+  readonly nodeId: string;
+}): Metrics {
   const families = createFamilies();
-  families.build.of(build.version, process.version).set(1);
+  families.build.of(build.version, process.version, build.nodeId).set(1);
   const eventLoop = new EventLoopLag();
   return {
     gateway: gatewayMetrics(families),

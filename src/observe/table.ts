@@ -38,10 +38,11 @@ function histogram<const Name extends string>(
 }
 
 export const METRICS = {
-  build: gauge("build_info", "Always 1. The labels contain the running versions", [
-    "version",
-    "node_version",
-  ]),
+  build: gauge(
+    "build_info",
+    "Always 1. The labels contain the running versions, and the id of the node that answers",
+    ["version", "node_version", "node_id"],
+  ),
 
   transport: gauge(
     "transport_info",

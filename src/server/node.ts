@@ -67,7 +67,7 @@ export interface Node extends ServerDeps {
 export async function createNode(config: Config, deps: ServerDeps): Promise<Node> {
   const startedAtMs = Date.now();
   const nodeId = config.node.id || randomBytes(4).toString("hex");
-  const metrics = createMetrics(deps);
+  const metrics = createMetrics({ version: deps.version, nodeId });
   metrics.families.transport.of(deps.transport.name, deps.transport.library).set(1);
   metrics.families.logLinesDropped.of().from(deps.droppedLogLines);
   const logger = deps.logger.child({ node: nodeId });

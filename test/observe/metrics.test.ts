@@ -21,7 +21,7 @@ async function samplesOf({ page }: Metrics) {
 t.test(
   "the metrics page shows the help text and the kind of every metric in the table",
   async (t) => {
-    const page = await createMetrics({ version: "1" }).page.metrics();
+    const page = await createMetrics({ version: "1", nodeId: "n1" }).page.metrics();
     for (const { name, kind, help } of Object.values(METRICS)) {
       t.match(page, `# TYPE ${name} ${kind}\n`);
       t.ok(page.includes(`# HELP ${name} ${help}`), name);
@@ -44,8 +44,8 @@ t.test("metric names and labels follow the naming rules of Prometheus", async (t
 t.test(
   "the metrics page contains the build, the memory of the process and the event-loop lag",
   async (t) => {
-    const samples = await samplesOf(createMetrics({ version: "1.2.3" }));
-    const build = `jindou_build_info{version="1.2.3",node_version="${process.version}"}`;
+    const samples = await samplesOf(createMetrics({ version: "1.2.3", nodeId: "n1" }));
+    const build = `jindou_build_info{version="1.2.3",node_version="${process.version}",node_id="n1"}`;
     t.equal(samples.get(build), 1);
     t.type(samples.get("nodejs_eventloop_lag_seconds"), "number");
     t.ok(samples.has("process_resident_memory_bytes"));
@@ -55,7 +55,7 @@ t.test(
 t.test(
   "only the next scrape after a turn that blocked the event loop reports the lag of that turn",
   async (t) => {
-    const metrics = createMetrics({ version: "1" });
+    const metrics = createMetrics({ version: "1", nodeId: "n1" });
     metrics.eventLoop.start();
     t.teardown(() => metrics.eventLoop.stop());
     const endMs = performance.now() + 200;
@@ -70,7 +70,7 @@ t.test(
 );
 
 t.test("the gauges of connections and sessions report how many are open", async (t) => {
-  const metrics = createMetrics({ version: "1" });
+  const metrics = createMetrics({ version: "1", nodeId: "n1" });
   const { gateway } = metrics;
   gateway.connectionOpened("client");
   gateway.connectionOpened("client");
@@ -89,7 +89,7 @@ t.test("the gauges of connections and sessions report how many are open", async 
 });
 
 t.test("frames, rejected requests, closed connections and resumes are counted", async (t) => {
-  const metrics = createMetrics({ version: "1" });
+  const metrics = createMetrics({ version: "1", nodeId: "n1" });
   const { gateway } = metrics;
   gateway.frameIn(10);
   gateway.frameIn(5);
@@ -111,7 +111,7 @@ t.test("frames, rejected requests, closed connections and resumes are counted", 
 t.test(
   "messages are counted by channel type and source, and their durations are recorded",
   async (t) => {
-    const metrics = createMetrics({ version: "1" });
+    const metrics = createMetrics({ version: "1", nodeId: "n1" });
     metrics.gateway.sent(1, 3);
     metrics.gateway.sent(2, 0.05);
     metrics.api.sent(2, 20_000);
@@ -138,7 +138,7 @@ t.test(
 t.test(
   "a histogram counts a value equal to a bound in that bucket, and a negative value or NaN as zero",
   async (t) => {
-    const metrics = createMetrics({ version: "1" });
+    const metrics = createMetrics({ version: "1", nodeId: "n1" });
     metrics.gateway.acknowledged(1);
     metrics.gateway.acknowledged(-5);
     metrics.gateway.acknowledged(Number.NaN);
@@ -151,7 +151,7 @@ t.test(
 );
 
 t.test("control-plane requests are counted by route and status", async (t) => {
-  const metrics = createMetrics({ version: "1" });
+  const metrics = createMetrics({ version: "1", nodeId: "n1" });
   metrics.api.request("/message/send", 200, 1);
   metrics.api.request("/message/send", 200, 2);
   metrics.api.request("/message/send", 403, 1);
@@ -170,7 +170,7 @@ t.test("control-plane requests are counted by route and status", async (t) => {
 t.test(
   "a metric that reads another module's counter shows the current value at each scrape",
   async (t) => {
-    const metrics = createMetrics({ version: "1" });
+    const metrics = createMetrics({ version: "1", nodeId: "n1" });
     let records = 4;
     t.notOk((await samplesOf(metrics)).has("jindou_store_memtable_records"));
     metrics.families.storeMemtableRecords.of().from(() => records);
@@ -183,7 +183,7 @@ t.test(
 t.test(
   "label values beyond the maximum number of series are counted together as `other`",
   async (t) => {
-    const { families } = createMetrics({ version: "1" });
+    const { families } = createMetrics({ version: "1", nodeId: "n1" });
     for (let i = 0; i < MAX_SERIES + 50; i++) families.connectionsEnded.of(`reason${i}`).add();
     const entries = [...families.connectionsEnded.entries()];
     t.equal(entries.length, MAX_SERIES + 1);
@@ -193,7 +193,10 @@ t.test(
 );
 
 t.test("two nodes in one process have separate metrics", async (t) => {
-  const [a, b] = [createMetrics({ version: "1" }), createMetrics({ version: "1" })];
+  const [a, b] = [
+    createMetrics({ version: "1", nodeId: "n1" }),
+    createMetrics({ version: "1", nodeId: "n1" }),
+  ];
   a.gateway.connectionOpened("client");
   t.equal((await samplesOf(a)).get('jindou_connections{listener="client"}'), 1);
   t.equal((await samplesOf(b)).get('jindou_connections{listener="client"}'), 0);
