@@ -16,7 +16,7 @@ import {
   version,
   versionText,
 } from "./config/help.ts";
-import { loadConfig, loadSourcedConfig } from "./config/load.ts";
+import { loadSourcedConfig, type SourcedConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
 import { cleanText, sentence } from "./config/setting-text.ts";
 import { configJson, configText } from "./config/summary.ts";
@@ -84,9 +84,9 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
   });
 }
 
-function printConfig({ configFile, flags, json }: CommandLine): void {
-  const sourced = loadSourcedConfig({ file: configFile, env: process.env, flags });
-  print(json ? configJson(sourced.config) : configText(sourced));
+function printConfig(line: CommandLine): void {
+  const sourced = sourcedConfigOf(line);
+  print(line.json ? configJson(sourced.config) : configText(sourced));
 }
 
 /** Checks the configuration against this machine. An address in use is only a warning. */
@@ -100,7 +100,8 @@ async function checkConfig(config: Config): Promise<void> {
 
 /** Starts a node. Only this command imports the modules of the node. */
 async function start(line: CommandLine): Promise<void> {
-  const config = configOf(line);
+  const sourced = sourcedConfigOf(line);
+  const { config } = sourced;
   if (line.newStore && config.redis.url !== "")
     throw new ConfigError(["--new-store is for the embedded store, but redis.url is set."]);
   const { fileProblems } = await import("./server/preflight.ts");
@@ -108,7 +109,7 @@ async function start(line: CommandLine): Promise<void> {
   // Exit code 1 instead of 2, because a missing file may appear later.
   if (problems.length > 0) throw new StartError(problems.join(" "));
   const { startNode } = await import("./start.ts");
-  await startNode(config, version(), line.newStore);
+  await startNode(sourced, version(), line.newStore);
 }
 
 async function migrate(line: CommandLine): Promise<void> {
@@ -122,8 +123,12 @@ async function migrate(line: CommandLine): Promise<void> {
   process.exit(0);
 }
 
-function configOf({ configFile, flags }: CommandLine) {
-  return loadConfig({ file: configFile, env: process.env, flags });
+function configOf(line: CommandLine): Config {
+  return sourcedConfigOf(line).config;
+}
+
+function sourcedConfigOf({ configFile, flags }: CommandLine): SourcedConfig {
+  return loadSourcedConfig({ file: configFile, env: process.env, flags });
 }
 
 async function hashPassword(): Promise<void> {

@@ -3,6 +3,7 @@
 
 import { BrokerError } from "./broker/errors.ts";
 import { ConfigError } from "./config/errors.ts";
+import type { SourcedConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
 import { secretsOf, startSummary } from "./config/summary.ts";
 import { isLoopback, listensBeyondLoopback, parseAddress } from "./lib/address.ts";
@@ -27,7 +28,11 @@ const REPEATED_SIGNAL_MS = 300;
  * Runs a node until a signal. The first signal drains it and exits with 0, a later one with 1. With
  * `newStore`, first moves a lost store aside.
  */
-export async function startNode(config: Config, version: string, newStore = false): Promise<void> {
+export async function startNode(
+  { config, places: configPlaces }: SourcedConfig,
+  version: string,
+  newStore = false,
+): Promise<void> {
   const transport = await chooseDriver(config.transport).catch((error: unknown) => {
     throw new ConfigError([`${reasonOf(error)}.`]);
   });
@@ -60,6 +65,7 @@ export async function startNode(config: Config, version: string, newStore = fals
     version,
     transport: transport.driver,
     newStore,
+    configPlaces,
     // Not written to the log, because logs are stored and forwarded.
     announcePassword: (username: string, password: string) =>
       terminal.write(passwordText(username, password)),

@@ -2,8 +2,9 @@
 // user. Lists are returned in pages, ordered by id.
 
 import { type Static, Type } from "typebox";
+import type { ChannelActivity } from "../broker/channel-activity.ts";
 import type { Channels, Page, PageBounds } from "../broker/channels.ts";
-import { GROUP_CHANNEL } from "../broker/model.ts";
+import { type ChannelKey, GROUP_CHANNEL, PERSON_CHANNEL } from "../broker/model.ts";
 import { LISTS } from "./channels.ts";
 import { channelId, channelType, id, OPTIONAL_ID_PATTERN } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
@@ -45,6 +46,42 @@ export const channelQueries = (maxUids: number) => {
     groups: Type.Object({ uid: id("User id"), ...page }),
   };
 };
+
+const BUSIEST_PAGE = 20;
+const MAX_BUSIEST = 1000;
+
+export const busiestQuery = Type.Object({
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: MAX_BUSIEST,
+      description: `Maximum number of channels to return. Absent means ${BUSIEST_PAGE}`,
+    }),
+  ),
+});
+
+export interface BusiestPorts {
+  readonly nodeId: string;
+  readonly activity: Pick<ChannelActivity, "busiest" | "windowS">;
+}
+
+export function createBusiest({ nodeId, activity }: BusiestPorts) {
+  return ({ limit = BUSIEST_PAGE }: Static<typeof busiestQuery>) => {
+    const channels = activity
+      .busiest(limit)
+      .map(({ key, messages, events }) => ({ ...namesOf(key), messages, events }));
+    const body = { node_id: nodeId, window_s: activity.windowS, channels };
+    return jsonReply(JSON.stringify(body));
+  };
+}
+
+/** Returns the parameters with which the channel's history is read. Ids have no @. */
+function namesOf(key: ChannelKey) {
+  const name = key.slice(2);
+  if (key.startsWith(`${GROUP_CHANNEL}:`)) return { channel_id: name, channel_type: GROUP_CHANNEL };
+  const [uid = "", channel_id = ""] = name.split("@");
+  return { channel_id, channel_type: PERSON_CHANNEL, uid };
+}
 
 type Queries = ReturnType<typeof channelQueries>;
 type Query<Name extends keyof Queries> = Static<Queries[Name]>;

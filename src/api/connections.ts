@@ -1,12 +1,14 @@
-// Calls about sessions: ending a session on any node, and listing the sessions of this node in
-// pages.
+// Calls about sessions: ending a session on any node, and listing the open and the closed sessions
+// of this node in pages.
 
 import { type Static, Type } from "typebox";
-import type { DeviceFlag, SessionRecord } from "../broker/model.ts";
+import type { DeviceFlag, DeviceLevel, SessionRecord } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import { connectionNumber } from "../broker/session-names.ts";
 import type { Users } from "../broker/users.ts";
 import { TimeSlice } from "../lib/time-slice.ts";
+import type { HttpReply } from "../transport/types.ts";
+import { errorReply } from "./errors.ts";
 import { id, LABEL_PATTERN } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
@@ -26,11 +28,35 @@ export interface LocalConnection {
   pendingBytes(): number;
 }
 
+/** A session that has ended, or a connect that was refused. */
+export interface ClosedConnection {
+  readonly isRefused: boolean;
+  readonly sessionId: string;
+  readonly uid: string;
+  readonly flag: DeviceFlag;
+  readonly level: DeviceLevel;
+  readonly deviceId: string;
+  readonly address: string;
+  readonly listener: string;
+  readonly format: string;
+  readonly version: number;
+  readonly sinceMs: number;
+  readonly endedMs: number;
+  readonly reason: string;
+  readonly message: string;
+  readonly code: number;
+  /** Code of the error with which a connect was refused. */
+  readonly error: string | undefined;
+}
+
 const PAGE_SIZE = 20;
 const MAX_PAGE_SIZE = 1000;
 const MAX_OFFSET = 10_000_000;
-const SORTS = ["id", "idDesc", "uptime", "uptimeDesc"] as const;
-type Sort = (typeof SORTS)[number];
+const OPEN_SORTS = ["id", "idDesc", "uptime", "uptimeDesc"] as const;
+const CLOSED_SORTS = ["end", "endDesc", "uptime", "uptimeDesc"] as const;
+const SORTS = [...OPEN_SORTS, "end", "endDesc"] as const;
+type OpenSort = (typeof OPEN_SORTS)[number];
+type ClosedSort = (typeof CLOSED_SORTS)[number];
 
 export const kickBody = Type.Object(
   {
@@ -52,15 +78,29 @@ export const kickBody = Type.Object(
   },
 );
 
+function filter(field: string) {
+  return Type.Optional(
+    Type.String({ maxLength: 128, description: `Text that the ${field} must contain` }),
+  );
+}
+
 export const connzQuery = Type.Object({
-  uid: Type.Optional(
-    Type.String({ maxLength: 128, description: "Text that the user id must contain" }),
+  state: Type.Optional(
+    Type.Enum(["open", "closed"], {
+      type: "string",
+      description:
+        "open or absent: the sessions of this node. closed: the sessions that ended on this node within 24 hours, and the connects that it refused, as many as client.keepClosed keeps",
+    }),
   ),
+  uid: filter("user id"),
+  ip: filter("address of the client"),
+  client: filter("type or the id of the device, the listener or the wire format"),
+  reason: filter("close reason. Only for closed sessions"),
   sort: Type.Optional(
     Type.Enum([...SORTS], {
       type: "string",
       description:
-        "Sort key: id or uptime, with the suffix Desc for descending order. Absent means id",
+        "Sort key, with the suffix Desc for descending order: uptime; for open sessions id, which is the default; for closed ones end, of which the default is endDesc",
     }),
   ),
   offset: Type.Optional(
@@ -79,73 +119,154 @@ export const connzQuery = Type.Object({
   ),
 });
 
+type ConnzQuery = Static<typeof connzQuery>;
+
 export interface ConnectionPorts {
   readonly users: Pick<Users, "kick">;
+  readonly nodeId: string;
   /** Sessions in no particular order. They may begin and end during the iteration. */
   readonly localSessions: () => Iterable<LocalSession>;
+  /** Closed sessions in no particular order. They may be added during the iteration. */
+  readonly closedSessions: () => Iterable<ClosedConnection>;
   readonly clock: Clock;
 }
 
 export function createConnectionCalls(ports: ConnectionPorts) {
-  const { users, localSessions, clock } = ports;
+  const { users, nodeId, localSessions, closedSessions, clock } = ports;
+
+  function pageReply(
+    connections: readonly object[],
+    { total, nowMs }: { readonly total: number; readonly nowMs: number },
+    { offset = 0, limit = PAGE_SIZE }: ConnzQuery,
+  ): HttpReply {
+    const now = new Date(nowMs).toISOString();
+    return jsonReply(JSON.stringify({ node_id: nodeId, connections, now, total, offset, limit }));
+  }
+
+  async function openPage(query: ConnzQuery, sort: OpenSort): Promise<HttpReply> {
+    const { uid = "", offset = 0, limit = PAGE_SIZE } = query;
+    const slice = new TimeSlice();
+    const candidates = new FirstItems(offset + limit, OPEN_ORDERS[sort]);
+    let total = 0;
+    for (const session of localSessions()) {
+      if (slice.shouldYield()) await slice.yield();
+      if (!session.uid.includes(uid)) continue;
+      const connection = session.connection();
+      if (connection === undefined || !isClientOf(connection, connection.session, query)) continue;
+      total += 1;
+      candidates.add(connection);
+    }
+    const page = await lastOf(candidates, offset, slice);
+    const nowMs = clock();
+    const rows = page.map((connection) => connectionJson(connection, nowMs));
+    return pageReply(rows, { total, nowMs }, query);
+  }
+
+  async function closedPage(query: ConnzQuery, sort: ClosedSort): Promise<HttpReply> {
+    const { uid = "", reason = "", offset = 0, limit = PAGE_SIZE } = query;
+    const slice = new TimeSlice();
+    const candidates = new FirstItems(offset + limit, CLOSED_ORDERS[sort]);
+    let total = 0;
+    for (const closed of closedSessions()) {
+      if (slice.shouldYield()) await slice.yield();
+      if (!closed.uid.includes(uid) || !closed.reason.includes(reason)) continue;
+      if (!isClientOf(closed, closed, query)) continue;
+      total += 1;
+      candidates.add(closed);
+    }
+    const page = await lastOf(candidates, offset, slice);
+    const rows = page.map((closed) => closedJson(closed, nodeId));
+    return pageReply(rows, { total, nowMs: clock() }, query);
+  }
+
   return {
     kick({ uid, conn_id }: Static<typeof kickBody>): Outcome {
       return users.kick(uid, conn_id).then(okReply);
     },
 
-    async connz(query: Static<typeof connzQuery>) {
-      const { uid = "", sort = "id", offset = 0, limit = PAGE_SIZE } = query;
-      const slice = new TimeSlice();
-      const candidates = new FirstConnections(offset + limit, ORDERS[sort]);
-      let total = 0;
-      for (const session of localSessions()) {
-        if (slice.shouldYield()) await slice.yield();
-        if (!session.uid.includes(uid)) continue;
-        const connection = session.connection();
-        if (connection === undefined) continue;
-        total += 1;
-        candidates.add(connection);
+    connz(query: ConnzQuery): Outcome {
+      if (query.state === "closed") {
+        const sort = CLOSED_SORTS.find((name) => name === (query.sort ?? "endDesc"));
+        return sort === undefined ? wrongSort(CLOSED_SORTS, "closed") : closedPage(query, sort);
       }
-      const page: LocalConnection[] = [];
-      while (candidates.size > offset) {
-        if (slice.shouldYield()) await slice.yield();
-        const connection = candidates.removeLast();
-        if (connection !== undefined) page.push(connection);
-      }
-      const nowMs = clock();
-      const body = {
-        connections: page.reverse().map((connection) => connectionJson(connection, nowMs)),
-        now: new Date(nowMs).toISOString(),
-        total,
-        offset,
-        limit,
-      };
-      return jsonReply(JSON.stringify(body));
+      const sort = OPEN_SORTS.find((name) => name === (query.sort ?? "id"));
+      return sort === undefined ? wrongSort(OPEN_SORTS, "open") : openPage(query, sort);
     },
   };
 }
 
-type Order = (a: LocalConnection, b: LocalConnection) => number;
+function wrongSort(sorts: readonly string[], state: string): HttpReply {
+  const message = `must be one of ${sorts.join(", ")} for ${state} sessions`;
+  return errorReply("bad_request", {
+    message: `sort ${message}`,
+    details: [{ path: "sort", message }],
+  });
+}
+
+/** Returns true if the address and the client match the filters of the query. */
+function isClientOf(
+  { address, listener, format }: Pick<LocalConnection, "address" | "listener" | "format">,
+  { flag, deviceId }: Pick<SessionRecord, "flag" | "deviceId">,
+  { ip = "", client = "" }: ConnzQuery,
+): boolean {
+  if (!address.includes(ip)) return false;
+  return (
+    client === "" ||
+    [DEVICES[flag], deviceId, listener, format].some((text) => text.includes(client))
+  );
+}
+
+/** Removes the items of the last page from the heap and returns them in order. */
+async function lastOf<Item>(
+  items: FirstItems<Item>,
+  offset: number,
+  slice: TimeSlice,
+): Promise<readonly Item[]> {
+  const page: Item[] = [];
+  while (items.size > offset) {
+    if (slice.shouldYield()) await slice.yield();
+    const item = items.removeLast();
+    if (item !== undefined) page.push(item);
+  }
+  return page.reverse();
+}
+
+type Order<Item> = (a: Item, b: Item) => number;
 
 /** Orders by id. The ids of a node end with an increasing number, so a longer id is a later one. */
-const byId: Order = ({ session: a }, { session: b }) =>
+const byId: Order<LocalConnection> = ({ session: a }, { session: b }) =>
   a.sessionId.length - b.sessionId.length || (a.sessionId < b.sessionId ? -1 : 1);
-const byUptime: Order = (a, b) => b.sinceMs - a.sinceMs || byId(a, b);
+const byUptime: Order<LocalConnection> = (a, b) => b.sinceMs - a.sinceMs || byId(a, b);
 
-const ORDERS: Readonly<Record<Sort, Order>> = {
+const OPEN_ORDERS: Readonly<Record<OpenSort, Order<LocalConnection>>> = {
   id: byId,
   idDesc: (a, b) => byId(b, a),
   uptime: byUptime,
   uptimeDesc: (a, b) => byUptime(b, a),
 };
 
-/** Keeps the first `count` connections of an order in a heap, whose top is the last of them. */
-class FirstConnections {
-  readonly #count: number;
-  readonly #order: Order;
-  readonly #heap: LocalConnection[] = [];
+const byEnd: Order<ClosedConnection> = (a, b) => a.endedMs - b.endedMs;
+const byDuration: Order<ClosedConnection> = (a, b) => durationOf(a) - durationOf(b) || byEnd(b, a);
 
-  constructor(count: number, order: Order) {
+const CLOSED_ORDERS: Readonly<Record<ClosedSort, Order<ClosedConnection>>> = {
+  end: byEnd,
+  endDesc: (a, b) => byEnd(b, a),
+  uptime: byDuration,
+  uptimeDesc: (a, b) => byDuration(b, a),
+};
+
+/** Returns the duration of the connection in seconds. */
+function durationOf({ sinceMs, endedMs }: ClosedConnection): number {
+  return Math.max(0, Math.floor((endedMs - sinceMs) / 1000));
+}
+
+/** Keeps the first `count` items of an order in a heap, whose top is the last of them. */
+class FirstItems<Item> {
+  readonly #count: number;
+  readonly #order: Order<Item>;
+  readonly #heap: Item[] = [];
+
+  constructor(count: number, order: Order<Item>) {
     this.#count = count;
     this.#order = order;
   }
@@ -154,25 +275,25 @@ class FirstConnections {
     return this.#heap.length;
   }
 
-  add(connection: LocalConnection): void {
+  add(item: Item): void {
     const heap = this.#heap;
     const [last] = heap;
     if (heap.length >= this.#count) {
-      if (last === undefined || this.#order(connection, last) > 0) return;
+      if (last === undefined || this.#order(item, last) > 0) return;
       this.removeLast();
     }
     let at = heap.length;
     while (at > 0) {
       const parent = (at - 1) >> 1;
       const above = heap[parent];
-      if (above === undefined || this.#order(above, connection) > 0) break;
+      if (above === undefined || this.#order(above, item) > 0) break;
       heap[at] = above;
       at = parent;
     }
-    heap[at] = connection;
+    heap[at] = item;
   }
 
-  removeLast(): LocalConnection | undefined {
+  removeLast(): Item | undefined {
     const heap = this.#heap;
     const [last] = heap;
     const moved = heap.pop();
@@ -220,5 +341,30 @@ function connectionJson(connection: LocalConnection, nowMs: number) {
     format: connection.format,
     version: connection.version,
     node_id: session.nodeId,
+  };
+}
+
+function closedJson(closed: ClosedConnection, nodeId: string) {
+  return {
+    id: closed.sessionId,
+    conn_id: closed.sessionId === "" ? 0 : connectionNumber(closed.sessionId),
+    uid: closed.uid,
+    ip: closed.address,
+    listener: closed.listener,
+    uptime: durationOf(closed),
+    pending_bytes: 0,
+    device: DEVICES[closed.flag],
+    device_flag: closed.flag,
+    device_level: closed.level,
+    device_id: closed.deviceId,
+    format: closed.format,
+    version: closed.version,
+    node_id: nodeId,
+    refused: closed.isRefused ? 1 : 0,
+    ended: new Date(closed.endedMs).toISOString(),
+    reason: closed.reason,
+    message: closed.message,
+    code: closed.code,
+    ...(closed.error === undefined ? {} : { error: closed.error }),
   };
 }

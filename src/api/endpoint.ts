@@ -2,7 +2,7 @@
 // of each row. The listener for client sockets serves only streams for viewers.
 
 import type { ApiMetrics } from "../observe/metrics.ts";
-import type { HttpEndpoint, HttpReply, HttpRequest } from "../transport/types.ts";
+import type { HttpEndpoint, HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
 import { type Dialect, JINDOU } from "./dialect.ts";
 import { BODY_MEMORY_FULL, edgeReply, errorReply } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
@@ -30,29 +30,62 @@ export interface ApiPorts extends RoutePorts {
   readonly settings: ApiSettings;
   readonly dialect: Dialect;
   readonly moreRows: readonly ApiRoute[];
+  /** The same rows for calls that choose the dialect of the specification. */
+  readonly plainMoreRows: readonly ApiRoute[];
   readonly log: ApiLog;
   readonly observe?: ApiMetrics["request"];
 }
 
 /** Creates the endpoint of the control plane. The managers must be started before the listener. */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
-  const { settings, dialect, moreRows, managers, log, observe } = ports;
+  const { settings, dialect, managers, log, observe } = ports;
   const guard = createGuard({ ...settings, managers });
-  const serve = createServe({ guard, dialect, log, observe });
-  const routes = dialect.rows([
-    ...createRoutes(ports, settings.maxSubscribersPerCall),
-    ...moreRows,
-  ]);
+  const table = createRoutes(ports, settings.maxSubscribersPerCall);
+  const routesOf = (spoken: Dialect, moreRows: readonly ApiRoute[]) => {
+    const rows = spoken.rows([...table, ...moreRows]);
+    const serve = createServe({ guard, dialect: spoken, log, observe });
+    return [...rows, openApiRoute(rows, settings, spoken)].map(serve);
+  };
+  const routes = routesOf(dialect, ports.moreRows);
+  const chosenByCall = dialect === JINDOU ? [] : [DIALECT_HEADER];
+  const dialectOf = (request: HttpRequest) => (wantsJindou(request) ? JINDOU : dialect);
   return {
-    ...errorHandlers(dialect),
+    ...errorHandlers(dialect, dialectOf),
     notFound: (request) =>
-      dialect.reply(
+      dialectOf(request).reply(
         wantsWebSocket(request) ? notWebSocket(ports.clientsConnectTo) : edgeReply("not_found"),
       ),
-    routes: [...routes, openApiRoute(routes, settings, dialect)].map(serve),
-    headers: [...CREDENTIAL_HEADERS, "content-type", "content-encoding", ...UPGRADE_HEADERS],
+    routes: dialect === JINDOU ? routes : withJindou(routes, routesOf(JINDOU, ports.plainMoreRows)),
+    headers: [
+      ...CREDENTIAL_HEADERS,
+      "content-type",
+      "content-encoding",
+      ...UPGRADE_HEADERS,
+      ...chosenByCall,
+    ],
     maxBodyBytes: settings.maxBodyBytes,
   };
+}
+
+/** Request header with which a call chooses the dialect of the specification. */
+const DIALECT_HEADER = "jindou-dialect";
+
+function wantsJindou({ headers }: HttpRequest): boolean {
+  return headers[DIALECT_HEADER] === "jindou";
+}
+
+/** Returns the routes, each of which serves a call with the header by the route in `plain`. */
+function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): HttpRoute[] {
+  return routes.map((route) => {
+    const other = plain.find(({ method, path }) => method === route.method && path === route.path);
+    if (other === undefined) return route;
+    const routeOf = (request: HttpRequest) => (wantsJindou(request) ? other : route);
+    return {
+      ...route,
+      admit: (request) => routeOf(request).admit?.(request),
+      handle: (request) => routeOf(request).handle(request),
+    };
+  });
 }
 
 export function createViewerEndpoint(
@@ -62,7 +95,7 @@ export function createViewerEndpoint(
   const guard = () => errorReply("unauthorized"); // never called: the row's `admit` checks viewers
   const serve = createServe({ guard, dialect: JINDOU, log, observe });
   return {
-    ...errorHandlers(JINDOU),
+    ...errorHandlers(JINDOU, () => JINDOU),
     routes: [serve(createStreamRoute(ports, "viewers"))],
     headers: ["origin"],
     maxBodyBytes: 0,
@@ -70,10 +103,14 @@ export function createViewerEndpoint(
   };
 }
 
-function errorHandlers({ reply }: Pick<Dialect, "reply">) {
+function errorHandlers(
+  { reply }: Pick<Dialect, "reply">,
+  dialectOf: (request: HttpRequest) => Dialect,
+) {
   return {
-    wrongMethod: (request: HttpRequest, allow: string) => reply(refuseMethod(request, allow)),
-    tooLarge: () => reply(edgeReply("body_too_large")),
+    wrongMethod: (request: HttpRequest, allow: string) =>
+      dialectOf(request).reply(refuseMethod(request, allow)),
+    tooLarge: (request: HttpRequest) => dialectOf(request).reply(edgeReply("body_too_large")),
     malformed: (message: string) => reply(errorReply("bad_request", { message })),
     headTooLarge: () => reply(edgeReply("head_too_large")),
     busy: () => reply(errorReply("overloaded", BODY_MEMORY_FULL)),

@@ -194,6 +194,7 @@ const CONNECTION_EXAMPLE = {
 
 export const connzBody = Type.Object(
   {
+    node_id: text("Node that answers. The page has only its sessions"),
     connections: Type.Array(
       Type.Object({
         id: text("Session id"),
@@ -201,18 +202,34 @@ export const connzBody = Type.Object(
         uid,
         ip: text("Address of the client"),
         listener: text("Listener that accepted the client: client or wkproto"),
-        uptime: count("Seconds since the login"),
-        pending_bytes: count("Number of bytes that the client has not read yet"),
+        uptime: count("Seconds since the login. For a closed session, seconds it was connected"),
+        pending_bytes: count(
+          "Number of bytes that the client has not read yet, 0 for a closed session",
+        ),
         device: text("Type of the device as text: app, web or desktop"),
         ...sessionDevice,
         format: text("Wire format"),
         version: Type.Integer({ description: "Version of the protocol of the wire format" }),
         node_id: text("Node that has the session"),
+        refused: Type.Optional(
+          flag(
+            "1: the connect was refused, so that uid and device are what the client claimed. Absent for open sessions, like the fields below",
+          ),
+        ),
+        ended: Type.Optional(text("Time of the end in ISO 8601")),
+        reason: Type.Optional(
+          text(
+            "Close reason (docs/protocol/native.md), or lost: no close frame, or left: the client closed the connection",
+          ),
+        ),
+        message: Type.Optional(text("Meaning of the reason in English")),
+        code: Type.Optional(count("Close code of the WebSocket")),
+        error: Type.Optional(text("Code of the error with which the connect was refused")),
       }),
       { description: "Sessions of this page" },
     ),
     now: text("Current time in ISO 8601"),
-    total: count("Number of sessions of this node that match the query"),
+    total: count("Number of open or closed sessions of this node that match the query"),
     offset: count("Number of sessions that were skipped"),
     limit: count("Maximum number of sessions in this page"),
   },
@@ -221,9 +238,83 @@ export const connzBody = Type.Object(
     description: "One page of the sessions of this node",
     examples: [
       {
+        node_id: "n1",
         connections: [CONNECTION_EXAMPLE],
         now: "2026-09-21T14:13:20.000Z",
         ...{ total: 1, offset: 0, limit: 20 },
+      },
+    ],
+  },
+);
+
+export const busiestBody = Type.Object(
+  {
+    node_id: text("Node that answers. The list has only what was sent through it"),
+    window_s: count("Time span of the numbers in seconds"),
+    channels: Type.Array(
+      Type.Object({
+        channel_id: text("Channel id; for a personal channel, one of its two users"),
+        channel_type: channelType,
+        uid: Type.Optional(text("The other user of a personal channel. Absent for a group")),
+        messages: count("Number of accepted messages, without retries"),
+        events: count("Number of accepted events, including those of streams"),
+      }),
+      { description: "Channels, the busiest first" },
+    ),
+  },
+  {
+    title: "BusiestChannels",
+    description:
+      "Channels to which most was sent. A channel that receives less than a thousandth of the messages may be missing",
+    examples: [
+      {
+        node_id: "n1",
+        window_s: 900,
+        channels: [{ channel_id: "lobby", channel_type: 2, messages: 120, events: 3 }],
+      },
+    ],
+  },
+);
+
+export const configBody = Type.Object(
+  {
+    node_id: text("Node that answers"),
+    version: text("Version of the product"),
+    settings: Type.Array(
+      Type.Object({
+        key: text("Name of the setting"),
+        value: Type.Optional(
+          Type.Unknown({
+            description:
+              "Value. Absent if it is secret. URLs have no user and no password, and secrets in a list are masked",
+          }),
+        ),
+        is_secret: flag("1: the value is secret and not shown"),
+        is_set: flag("1: the value is not the default"),
+        source: text("Where the value comes from, and which other sources it overrides"),
+        description: text("Meaning of the setting"),
+        unit: Type.Optional(text("Unit of the value")),
+      }),
+      { description: "All settings, in the order of docs/configuration.md" },
+    ),
+  },
+  {
+    title: "Configuration",
+    description: "Effective configuration of a node",
+    examples: [
+      {
+        node_id: "n1",
+        version: "0.1.0",
+        settings: [
+          {
+            key: "api.listen",
+            value: "127.0.0.1:5001",
+            ...{ is_secret: 0, is_set: 0 },
+            source: "default",
+            description: "Address of the HTTP control plane",
+            unit: "host:port",
+          },
+        ],
       },
     ],
   },

@@ -7,7 +7,13 @@ import type { Messages } from "../broker/messages.ts";
 import type { Clock, NodeRegistry } from "../broker/ports.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { Users } from "../broker/users.ts";
-import { channelQueries, createChannelReads } from "./channel-reads.ts";
+import {
+  type BusiestPorts,
+  busiestQuery,
+  channelQueries,
+  createBusiest,
+  createChannelReads,
+} from "./channel-reads.ts";
 import { channelBodies, createChannelCalls, createListCalls, LISTS } from "./channels.ts";
 import { createClusterCalls, routeBatchBody, routeQuery } from "./cluster.ts";
 import {
@@ -28,10 +34,17 @@ import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
 
-export interface RoutePorts extends StreamRoutePorts, SystemPorts, ConnectionPorts {
+interface ChannelRoutePorts extends BusiestPorts {
+  readonly channels: Channels;
+}
+
+export interface RoutePorts
+  extends StreamRoutePorts,
+    SystemPorts,
+    ConnectionPorts,
+    ChannelRoutePorts {
   readonly users: Users;
   readonly systemAccounts: SystemUids;
-  readonly channels: Channels;
   readonly messages: Messages;
   readonly streams: Pick<Streams, "post" | "read">;
   readonly managers: Managers;
@@ -42,7 +55,7 @@ export interface RoutePorts extends StreamRoutePorts, SystemPorts, ConnectionPor
 export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
   return [
     ...userRoutes(ports),
-    ...channelRoutes(ports.channels, maxSubscribers),
+    ...channelRoutes(ports, maxSubscribers),
     ...messageRoutes(ports, maxSubscribers),
     eventRoute(ports),
     createStreamRoute(ports, "all"),
@@ -136,7 +149,8 @@ function userRoutes(ports: RoutePorts): readonly ApiRoute[] {
   ];
 }
 
-function channelRoutes(useCases: Channels, maxSubscribers: number): readonly ApiRoute[] {
+function channelRoutes(ports: ChannelRoutePorts, maxSubscribers: number): readonly ApiRoute[] {
+  const { channels: useCases } = ports;
   const channels = createChannelCalls(useCases);
   const bodies = channelBodies(maxSubscribers);
   return [
@@ -208,12 +222,12 @@ function channelRoutes(useCases: Channels, maxSubscribers: number): readonly Api
       handle: channels.remove,
     }),
     ...listRoutes(useCases, bodies),
-    ...channelReadRoutes(useCases, maxSubscribers),
+    ...channelReadRoutes(ports, maxSubscribers),
   ];
 }
 
-function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly ApiRoute[] {
-  const reads = createChannelReads(useCases, maxSubscribers);
+function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): readonly ApiRoute[] {
+  const reads = createChannelReads(ports.channels, maxSubscribers);
   const queries = channelQueries(maxSubscribers);
   const common = {
     access: ["channels:write", "system:read"],
@@ -248,6 +262,17 @@ function channelReadRoutes(useCases: Channels, maxSubscribers: number): readonly
       query: queries.allowed,
       success: { description: "Users on the whitelist", body: replies.whitelistBody },
       handle: reads.allowed,
+    }),
+    queryRoute({
+      ...common,
+      path: "/channels/busiest",
+      operation: "listBusiestChannels",
+      access: ["system:read"],
+      summary: "Lists the channels to which most was sent through this node in the last 15 minutes",
+      query: busiestQuery,
+      success: { description: "Channels, the busiest first", body: replies.busiestBody },
+      errors: [],
+      handle: createBusiest(ports),
     }),
     queryRoute({
       ...common,
@@ -557,6 +582,17 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
       success: { description: "Figures of the process", body: replies.varzBody },
       errors: [],
       handle: system.varz,
+    }),
+    plainRoute({
+      method: "GET",
+      path: "/admin/config",
+      operation: "getConfiguration",
+      access: ["system:read"],
+      tag: "system",
+      summary: "Returns the effective configuration of this node, without secrets",
+      success: { description: "Settings of this node", body: replies.configBody },
+      errors: [],
+      handle: system.config,
     }),
     plainRoute({
       method: "GET",

@@ -36,7 +36,19 @@ interface Vitals {
   readonly deliveries: number;
 }
 
+/** A setting of the configuration. `value` is absent if it is secret. */
+interface ShownSetting {
+  readonly key: string;
+  readonly value?: unknown;
+  readonly isSet: boolean;
+  readonly source: string;
+  readonly description: string;
+  readonly unit: string | undefined;
+}
+
 export interface SystemPorts {
+  readonly nodeId: string;
+  readonly shownSettings: () => readonly ShownSetting[];
   readonly vitals: () => Vitals;
   readonly clock: Clock;
   readonly migration: () => MigrationResult;
@@ -97,6 +109,16 @@ export function createSystemCalls(ports: SystemPorts) {
         "content-type": ports.metrics.contentType,
       };
       return { status: 200, headers, body };
+    },
+
+    config() {
+      const settings = ports.shownSettings().map(({ isSet, ...setting }) => ({
+        ...setting,
+        is_secret: setting.value === undefined ? 1 : 0,
+        is_set: isSet ? 1 : 0,
+      }));
+      const { version } = ports.vitals();
+      return jsonReply(JSON.stringify({ node_id: ports.nodeId, version, settings }));
     },
 
     migration() {

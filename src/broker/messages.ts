@@ -2,6 +2,7 @@
 // publishes each message that it accepts.
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
+import type { ChannelActivity } from "./channel-activity.ts";
 import { type Audience, audienceOf } from "./commands.ts";
 import { COMMAND_TYPE, type ContentRules, checkPayload } from "./content.ts";
 import { BrokerError, type SendRefusal } from "./errors.ts";
@@ -55,6 +56,7 @@ export interface SendInput {
 
 interface MessageRules extends SendTerms, ContentRules {
   readonly historyLimit: number;
+  readonly activity?: Pick<ChannelActivity, "message">;
 }
 
 export interface SendResult {
@@ -154,6 +156,7 @@ export function createMessages(
         ? await sendCommand(input, draft)
         : await sendMessage(draft);
       if (refused !== undefined) throw new BrokerError(refused);
+      if (!duplicate) rules.activity?.message(draft.key);
       const { clientMsgNo = clientMsgNoOf(messageId) } = input;
       return { messageId, messageSeq, clientMsgNo, repeated: duplicate };
     },

@@ -2,6 +2,7 @@
 // session; decisions: Messages and events]. The store decides the next state of a stream.
 
 import { nearest } from "../lib/nearest.ts";
+import type { ChannelActivity } from "./channel-activity.ts";
 import { COMMAND_TYPE, type ContentRules, checkPayload } from "./content.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
@@ -60,6 +61,7 @@ interface StreamPorts extends SendTerms {
   readonly publisher: Publisher;
   readonly clock: Clock;
   readonly nodeId: string;
+  readonly activity?: Pick<ChannelActivity, "event">;
   readonly onError: (error: unknown, what: string) => void;
   readonly limits: {
     readonly idleTimeoutMs: number;
@@ -126,10 +128,16 @@ export function createStreams(ports: StreamPorts): Streams {
       if (code !== undefined) throw new BrokerError(code);
       if (kind === "custom") {
         publish(draft);
+        ports.activity?.event(draft.key);
         return { state: undefined };
       }
       const result = await store.streamEvent(draft);
-      if (kind === "stream") return outcome(result);
+      if (kind === "stream") {
+        const reply = outcome(result);
+        ports.activity?.event(draft.key);
+        return reply;
+      }
+      ports.activity?.event(draft.key);
       // A tool-call event without a stream, or after the end of its stream, is only pushed.
       if (result.verdict === "missing") publish(draft);
       return { state: result.state };

@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
 import { formatAddress, listensBeyondLoopback, parseAddress } from "../lib/address.ts";
 import { parseRedisUrl } from "../redis/address.ts";
-import type { OptionSchema } from "./keys.ts";
+import { type OptionSchema, unitOf } from "./keys.ts";
 import type { SourcedConfig } from "./load.ts";
 import { CONFIG_KEYS, type Config, plainSchema } from "./schema.ts";
 
@@ -68,6 +68,63 @@ function clientAccess({ auth }: Config): string {
     : "no authentication: a client connects as any user it names";
 }
 
+/** A setting for the operator. `value` is absent if it is secret. */
+interface ShownSetting {
+  readonly key: string;
+  readonly value?: unknown;
+  /** True if the value is not the default. */
+  readonly isSet: boolean;
+  readonly source: string;
+  readonly description: string;
+  readonly unit: string | undefined;
+}
+
+/** Returns all settings. Of a secret it says only whether it is set, and of URLs hides the user. */
+export function shownSettings({ config, places }: SourcedConfig): readonly ShownSetting[] {
+  const masked = maskSecrets(config);
+  return CONFIG_KEYS.map((key) => {
+    const { name, path, schema } = key;
+    const value = name === "redis.url" ? redisHosts(config) : withoutUsers(valueAt(masked, path));
+    return {
+      key: name,
+      ...(schema.secret === true && name !== "redis.url" ? {} : { value }),
+      isSet: JSON.stringify(valueAt(config, path)) !== JSON.stringify(schema.default),
+      source: originOf(places.get(name)),
+      description: schema.description ?? "",
+      unit: unitOf(key),
+    };
+  });
+}
+
+/** Returns redis.url without its user and password. */
+function redisHosts({ redis }: Config): string {
+  const address = parseRedisUrl(redis.url);
+  if (redis.url === "" || typeof address === "string") return "";
+  const { hosts, database, tls } = address;
+  const scheme = tls ? "rediss" : "redis";
+  return hosts
+    .map(({ host, port }) => `${scheme}://${formatAddress({ host, port })}/${database}`)
+    .join(",");
+}
+
+/** Returns the value with the user and the password of each URL removed. */
+function withoutUsers(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutUsers);
+  if (typeof value !== "string" || !value.includes("://") || !URL.canParse(value)) return value;
+  const url = new URL(value);
+  if (url.username === "" && url.password === "") return value;
+  url.username = "";
+  url.password = "";
+  return url.href;
+}
+
+function valueAt(config: unknown, path: readonly string[]): unknown {
+  return path.reduce(
+    (section: unknown, part) => (section as Readonly<Record<string, unknown>>)[part],
+    config,
+  );
+}
+
 /** Text that is shown instead of a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
@@ -98,11 +155,7 @@ export function configJson(config: Config): string {
 export function configText({ config, places }: SourcedConfig): string {
   const masked = maskSecrets(config);
   const lines = CONFIG_KEYS.map(({ name, path }) => {
-    const value: unknown = path.reduce(
-      (section: unknown, part) => (section as Readonly<Record<string, unknown>>)[part],
-      masked,
-    );
-    return `${name} = ${JSON.stringify(value)}  # ${originOf(places.get(name))}\n`;
+    return `${name} = ${JSON.stringify(valueAt(masked, path))}  # ${originOf(places.get(name))}\n`;
   });
   return lines.join("");
 }

@@ -21,6 +21,7 @@ import {
   type Ref,
 } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
+import { type ClosedSessions, endReason } from "./closed-sessions.ts";
 import type { FrameTurns } from "./frame-turns.ts";
 import { endsMissedSince } from "./missed-ends.ts";
 import {
@@ -57,6 +58,7 @@ export interface ClientContext {
   readonly rates: UserRates;
   readonly greetings: GreetingBytes;
   readonly turns: FrameTurns;
+  readonly closedSessions: Pick<ClosedSessions, "add">;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
 }
@@ -106,11 +108,18 @@ export class Client implements ConnectionHandler {
   #work = 0;
   /** Reason to end the connection as soon as its requests in progress are answered. */
   #finishing: CloseReason | undefined;
+  /** The CONNECT until its login was accepted, for the list of refused connects. */
+  #greeting: Pick<Greeting, "flag" | "deviceId"> | undefined;
+  /** Reason for which the server ended a connection without a session. */
+  #refusal: CloseReason | undefined;
+  #lastError: ErrorCode | undefined;
+  readonly #openedMs: number;
 
   constructor(connection: Connection, codec: Codec | CodecSelector, context: ClientContext) {
     this.#connection = connection;
     this.#codec = codec;
     this.#context = context;
+    this.#openedMs = context.opening.clock();
     this.#rate = new ConnectionRate(context.rates.limits, now);
     context.loginDeadlines.add(this, now());
     context.clients.add(this);
@@ -205,6 +214,8 @@ export class Client implements ConnectionHandler {
   /** Closes a connection whose frame before the login is over the limit, without an ERROR. */
   #refuseStranger(bytes: number, nowMs: number): void {
     this.#context.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
+    this.#refusal = "protocol_error";
+    this.#lastError = "too_large";
     this.#metrics().ended("protocol_error");
     this.#connection.end(TOO_BIG, `The frame has more than ${this.#maxFrameBytes} bytes`);
   }
@@ -240,6 +251,7 @@ export class Client implements ConnectionHandler {
     this.#context.clients.delete(this);
     this.#metrics().connectionClosed(this.#connection.listener);
     const cause = this.#session?.ended;
+    this.#noteClosed(code, cause);
     if (this.#session !== undefined) {
       const wasSlow = code === CLOSE_REASONS.slow_reader.code;
       this.#session.disconnected(wasSlow ? "slow_reader" : "goodbye");
@@ -249,9 +261,39 @@ export class Client implements ConnectionHandler {
     void this.#leaveDirectory(cause);
   }
 
+  /** Adds the connection to the lists for the operator, unless a client left before a login. */
+  #noteClosed(code: number, cause: CloseReason | undefined): void {
+    const ended = cause ?? this.#refusal;
+    const session = this.#session;
+    const isRefused = session?.isAdmitted !== true;
+    if (isRefused && ended === undefined) return;
+    const { closedSessions, opening } = this.#context;
+    const { remoteAddress, listener } = this.#connection;
+    const codec = typeof this.#codec === "function" ? undefined : this.#codec;
+    const device = this.#record ?? this.#greeting;
+    closedSessions.add({
+      isRefused,
+      sessionId: session?.sessionId ?? "",
+      uid: session?.uid ?? "",
+      flag: device?.flag ?? 0,
+      level: this.#record?.level ?? 0,
+      deviceId: device?.deviceId ?? "",
+      address: remoteAddress,
+      listener,
+      format: codec?.format ?? "",
+      version: codec?.version ?? 0,
+      sinceMs: this.#openedMs,
+      endedMs: opening.clock(),
+      reason: endReason(ended, code),
+      code,
+      error: isRefused ? this.#lastError : undefined,
+    });
+  }
+
   end(reason: CloseReason): void {
     if (this.#isOver()) return;
     if (this.#session !== undefined) return this.#session.end(reason);
+    this.#refusal = reason;
     this.#metrics().ended(reason);
     if (typeof this.#codec !== "function") {
       const push = { kind: "disconnect", reason } as const;
@@ -325,6 +367,7 @@ export class Client implements ConnectionHandler {
     if (typeof this.#codec === "function") return; // cannot happen: a codec decoded the CONNECT
     const wire = { connection: this.#connection, codec: this.#codec };
     this.#status = "opening";
+    this.#greeting = connect;
     try {
       this.#session = createSession(connect, wire, opening);
       const session = this.#session;
@@ -336,6 +379,7 @@ export class Client implements ConnectionHandler {
       if (opened.kind === "ended") return this.end(opened.reason);
       const { record, order, groups, newestId } = opened;
       this.#record = record;
+      this.#greeting = undefined;
       this.#rate.join(rates.enter(record.uid, now()));
       session.rate = this.#rate;
       this.#context.greetings.refund(this.#connection.remoteAddress, bytes);
@@ -422,6 +466,7 @@ export class Client implements ConnectionHandler {
     { waitMs = 0, message = "" }: { waitMs?: number; message?: string } = {},
   ): void {
     this.#metrics().refused(code);
+    this.#lastError = code;
     const retryAfterMs = waitMs;
     const reply = { kind: "error", ref, code, message, retryAfterMs } as const;
     try {

@@ -174,6 +174,14 @@ export const clientOptions = Type.Object(
       description:
         "Maximum number of sessions of one user on this node and, counted separately, of the user's clients that follow streams over HTTP. 0 means no limit.",
     }),
+    keepClosed: Type.Integer({
+      default: 10_000,
+      minimum: 0,
+      maximum: 1_000_000,
+      unit: "sessions",
+      description:
+        "Number of closed sessions that this node keeps in memory, for at most 24 hours, so that an operator can see why a client was disconnected (`GET /connz?state=closed`). They contain the user id, the address and the device of the client, but no token. In addition, the node keeps as many refused connects, but at most 1000. 0 keeps none.",
+    }),
     maxResumeChannels: Type.Integer({
       default: 1000,
       minimum: 0,

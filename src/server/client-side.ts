@@ -9,6 +9,7 @@ import { createWkproto } from "../compat/wukongim/wkproto/wkproto.ts";
 import type { Config } from "../config/schema.ts";
 import { CatchUps, type ReadLimits } from "../gateway/catch-up.ts";
 import type { ClientContext } from "../gateway/client.ts";
+import { ClosedSessions, endMessage } from "../gateway/closed-sessions.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
 import { FanOutTurns } from "../gateway/fan-out-turns.ts";
 import { FrameTurns } from "../gateway/frame-turns.ts";
@@ -138,7 +139,7 @@ export function createNodeGateway(
   const context = clientContext(node, delivery);
   const gateway = createGateway(context, protocols, client);
   const endpoint = gatedSockets(gateway.endpoint, () => hasData(node));
-  const facts = localFacts(node, delivery, context.clients);
+  const facts = localFacts(node, delivery, context);
   return { ...gateway, endpoint, facts };
 }
 
@@ -154,7 +155,11 @@ function wrongFlagLog({ logger }: Node) {
   };
 }
 
-function clientContext(node: Node, delivery: Delivery): ClientContext {
+interface NodeClients extends ClientContext {
+  readonly closedSessions: ClosedSessions;
+}
+
+function clientContext(node: Node, delivery: Delivery): NodeClients {
   const { config, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
@@ -218,6 +223,7 @@ function clientContext(node: Node, delivery: Delivery): ClientContext {
     rates: node.rates,
     greetings: new GreetingBytes(),
     turns: new FrameTurns(),
+    closedSessions: new ClosedSessions(client.keepClosed),
     onError: errorLog(node, "gateway"),
   };
 }
@@ -239,9 +245,12 @@ function maxPageBytes({ maxBufferedBytes }: Config["client"]): number {
 function localFacts(
   { directory }: Node,
   { hub }: Delivery,
-  clients: ReadonlySet<unknown>,
+  { clients, closedSessions }: NodeClients,
 ): LocalFacts {
   return {
+    *closedSessions() {
+      for (const closed of closedSessions) yield { ...closed, message: endMessage(closed.reason) };
+    },
     *sessions(): Iterable<LocalSession> {
       for (const { uid, sessionId, connection, codec } of hub.sessions())
         yield {

@@ -1,7 +1,7 @@
 // Creates the HTTP side of a node: the manager accounts, the endpoint for backends and the endpoint
 // for viewers. Keeps no state.
 
-import type { LocalSession } from "../api/connections.ts";
+import type { ClosedConnection, LocalSession } from "../api/connections.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import { measuredManagers, measuredMessages, measuredStreams } from "../api/measured.ts";
 import { credentialRule } from "../api/protected-mode.ts";
@@ -11,6 +11,7 @@ import { createInboxes } from "../broker/inboxes.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
 import { createWukongimHttp } from "../compat/wukongim/http.ts";
+import { shownSettings } from "../config/summary.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
 import { createReadBudget } from "../gateway/rates.ts";
 import { listensBeyondLoopback, parseAddress } from "../lib/address.ts";
@@ -43,6 +44,8 @@ export function createNodeManagers(node: Node): Managers {
   });
 }
 
+const NO_PLACES: ReadonlyMap<string, readonly string[]> = new Map();
+
 const NOTHING_TO_MOVE = {
   status: "migrated",
   step: "",
@@ -52,6 +55,7 @@ const NOTHING_TO_MOVE = {
 
 export interface LocalFacts {
   sessions(): Iterable<LocalSession>;
+  closedSessions(): Iterable<ClosedConnection>;
   vitals(): { readonly connections: number; readonly deliveries: number };
 }
 
@@ -88,7 +92,11 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
     managers: measuredManagers(managers, metrics.api),
     cluster,
     clock: Date.now,
+    nodeId: cluster.nodeId,
+    activity: node.activity,
+    shownSettings: () => shownSettings({ config, places: node.configPlaces ?? NO_PLACES }),
     localSessions: local.sessions,
+    closedSessions: local.closedSessions,
     vitals: () => ({
       ...local.vitals(),
       ...{ nodeId: cluster.nodeId, version: node.version },

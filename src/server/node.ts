@@ -2,6 +2,7 @@
 // cases and metrics. State: the status of the node.
 
 import { randomBytes } from "node:crypto";
+import { ChannelActivity } from "../broker/channel-activity.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
@@ -30,6 +31,8 @@ export interface ServerDeps {
   readonly droppedLogLines: () => number;
   readonly version: string;
   readonly transport: Driver;
+  /** Where each configured value comes from, by key. Absent means that it is not known. */
+  readonly configPlaces?: ReadonlyMap<string, readonly string[]>;
   /** True if an embedded store whose database is lost is moved aside and a new one begins. */
   readonly newStore?: boolean;
   /** Shows the operator a generated password, which must not reach the log. */
@@ -54,6 +57,8 @@ export interface Node extends ServerDeps {
   readonly tokens: TokenGate;
   /** Work budgets of users, for their frames and their requests to `/stream`. */
   readonly rates: UserRates;
+  /** What was sent to channels through this node. */
+  readonly activity: ChannelActivity;
   readonly messages: Messages;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
@@ -98,17 +103,20 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     maxPayloadBytes: config.messages.maxPayloadBytes,
     contentValidation: config.content.validation,
   };
+  const activity = new ChannelActivity();
   const messages = createMessages(store, {
     ...config.messages,
     ...content,
     backendMayImpersonate,
     isSystem,
+    activity,
   });
   const streams = createStreams({
     store,
     publisher: cluster,
     clock,
     nodeId,
+    activity,
     onError,
     friendsOnly: config.messages.friendsOnly,
     backendMayImpersonate,
@@ -135,6 +143,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     store,
     throttle,
     systemAccounts,
+    activity,
     messages,
     streams,
     followers,

@@ -158,6 +158,8 @@ const ALLOWED: readonly [target: string, usernames: readonly string[], body?: un
   ["GET /user/devices?uid=u", ALL_MANAGERS],
   ["POST /conn/kick", WRITERS, { uid: "u", conn_id: "n1-1" }],
   ["GET /connz", ALL_MANAGERS],
+  ["GET /channels/busiest", ALL_MANAGERS],
+  ["GET /admin/config", ALL_MANAGERS],
   ["GET /varz", ALL_MANAGERS],
   ["GET /health", ALL_MANAGERS],
   ["GET /user/systemuids", ALL_MANAGERS],

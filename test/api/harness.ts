@@ -4,8 +4,9 @@
 
 import { scryptSync } from "node:crypto";
 import pino from "pino";
-import type { LocalConnection } from "../../src/api/connections.ts";
+import type { ClosedConnection, LocalConnection } from "../../src/api/connections.ts";
 import { type ApiPorts, type ApiSettings, createHttpEndpoint } from "../../src/api/endpoint.ts";
+import type { BusyChannel } from "../../src/broker/channel-activity.ts";
 import type { ChannelState, Page } from "../../src/broker/channels.ts";
 import { createConversations } from "../../src/broker/conversations.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
@@ -58,6 +59,9 @@ export interface StubState {
   devices: readonly Device[];
   /** Connections of this node. */
   connections: Iterable<LocalConnection>;
+  closedConnections: Iterable<ClosedConnection>;
+  /** What was sent to channels. */
+  busy: readonly BusyChannel[];
   sendResult: SendResult;
   page: HistoryPage;
   inbox: readonly InboxCommand[];
@@ -125,6 +129,8 @@ export async function startApi(
     sessions: [],
     devices: [],
     connections: [],
+    closedConnections: [],
+    busy: [],
     sendResult: { messageId: 7, messageSeq: 3, clientMsgNo: "c1", repeated: false },
     page: { messages: [], headSeq: 0, more: false },
     inbox: [],
@@ -183,9 +189,14 @@ const ACCOUNTS: readonly AccountConfig[] = [
   { username: "view", passwordHash: cheapHash("p"), role: "viewer" },
 ];
 
+const SETTING = { isSet: false, source: "default", description: "A setting.", unit: undefined };
+
 const unused = () => Promise.reject(new Error("this test does not use this call"));
 
-type UseCases = Omit<ApiPorts, "managers" | "settings" | "log" | "dialect" | "moreRows"> &
+type UseCases = Omit<
+  ApiPorts,
+  "managers" | "settings" | "log" | "dialect" | "moreRows" | "plainMoreRows"
+> &
   Parameters<typeof createWukongimHttp>[0];
 
 /** Creates stubs that record their calls and return the values in `state`. */
@@ -287,6 +298,18 @@ function useCases(state: StubState): UseCases {
       for (const connection of state.connections)
         yield { uid: connection.session.uid, connection: () => connection };
     },
+    nodeId: "n1",
+    closedSessions: () => state.closedConnections,
+    activity: { windowS: 900, busiest: (limit) => state.busy.slice(0, limit) },
+    shownSettings: () => [
+      { key: "api.listen", value: "127.0.0.1:5001", ...SETTING, unit: "host:port" },
+      {
+        key: "api.token",
+        ...SETTING,
+        isSet: true,
+        source: "the environment variable JINDOU_API_TOKEN",
+      },
+    ],
     vitals: () => ({
       ...{ nodeId: "n1", version: "1.2.3", clientAddress: "chat:5200" },
       tcpAddress: "chat:5100",

@@ -76,6 +76,8 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["GET /route", [200, 400, 401, 403, 429, 500, 503]],
   ["POST /route/batch", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["POST /conn/kick", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
+  ["GET /channels/busiest", [200, 400, 401, 403, 429, 500, 503]],
+  ["GET /admin/config", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /connz", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /", [200, 400, 500]],
   ["GET /migrate/result", [200, 400, 401, 403, 429, 500, 503]],

@@ -197,6 +197,7 @@ export const ISSUE_ROWS = [
   "user/devices",
   "conn/kick",
   "connz",
+  "Console",
   "varz",
   "health",
   "messages",

@@ -23,6 +23,7 @@ export const SUITES = {
     "managers",
     "members",
     "nodes",
+    "operators",
     "permissions",
     "presence",
     "protected-mode",

@@ -22,6 +22,8 @@ const ENDPOINTS = [
   "POST /user/systemuids_remove",
   "POST /conn/kick",
   "GET /connz",
+  "GET /channels/busiest",
+  "GET /admin/config",
   "POST /channel",
   "POST /channel/info",
   "POST /channel/subscriber_add",

@@ -3,6 +3,7 @@
 
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
+import { ClosedSessions } from "../../src/gateway/closed-sessions.ts";
 import { FrameTurns } from "../../src/gateway/frame-turns.ts";
 import {
   ConnectionRate,
@@ -121,6 +122,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
       rates,
       greetings: new GreetingBytes(),
       turns: new FrameTurns(),
+      closedSessions: new ClosedSessions(0),
       onError: (error) => world.bugs.push(error),
     },
   );

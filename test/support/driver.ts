@@ -24,6 +24,7 @@ const SINGLE_NODE_SETTINGS = [
   "JINDOU_CLIENT_MAX_CONNECTIONS",
   "JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER",
   "JINDOU_API_MAX_FOLLOWERS",
+  "JINDOU_CLIENT_KEEP_CLOSED",
 ];
 
 /** Returns the number of nodes of a broker with these settings. */

@@ -14,6 +14,8 @@ interface HttpSettings {
 interface HttpParts {
   readonly dialect: Dialect;
   readonly moreRows: readonly ApiRoute[];
+  /** The same rows for calls that choose the dialect of the specification. */
+  readonly plainMoreRows: readonly ApiRoute[];
 }
 
 export function createWukongimHttp(
@@ -24,5 +26,6 @@ export function createWukongimHttp(
   return {
     dialect: isWukongim ? createWukongimDialect(ports, maxSubscribersPerCall) : JINDOU,
     moreRows: createSyncRoutes(ports, isWukongim),
+    plainMoreRows: createSyncRoutes(ports, false),
   };
 }

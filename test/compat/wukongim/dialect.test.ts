@@ -130,7 +130,7 @@ t.test(
     const wrongType = await inject(api, "POST /channel", { headers, body: GROUP });
     t.match(wrongType, { status: 415, json: { status: 415 } });
     const { endpoint } = api;
-    const tooLarge = endpoint.tooLarge({} as never);
+    const tooLarge = endpoint.tooLarge({ headers: {} } as never);
     t.match(tooLarge, { status: 413, body: '"status":413' });
     const strict = await startApi({
       dialect: "wukongim",

@@ -1,0 +1,133 @@
+// Counts what is sent to each channel through this node in the last minutes, for the list of the
+// busiest channels. State: at most `MAX_CHANNELS` counters, whatever is sent.
+//
+// If all counters are in use, a hand goes round and takes one credit from one counter for each
+// message to another channel. A counter without credit is replaced. So a channel that receives more
+// than one of `MAX_CHANNELS` messages keeps its counter [Misra, Gries 1982], and a counter that has
+// once been replaced starts again at 0.
+
+import type { ChannelKey } from "./model.ts";
+
+const MAX_CHANNELS = 1000;
+const WINDOW_MINUTES = 15;
+const MS_PER_MINUTE = 60_000;
+
+export interface BusyChannel {
+  readonly key: ChannelKey;
+  readonly messages: number;
+  readonly events: number;
+}
+
+interface Counter {
+  key: ChannelKey;
+  credit: number;
+  /** Minute in which the counter was last used. */
+  minute: number;
+  readonly messages: Uint32Array;
+  readonly events: Uint32Array;
+}
+
+export class ChannelActivity {
+  readonly #counters = new Map<ChannelKey, Counter>();
+  readonly #ring: Counter[] = [];
+  readonly #now: () => number;
+  #hand = 0;
+
+  /** `now` returns milliseconds of a clock that never goes back. */
+  constructor(now = () => performance.now()) {
+    this.#now = now;
+  }
+
+  /** Time span of the counts, in seconds. */
+  get windowS(): number {
+    return WINDOW_MINUTES * 60;
+  }
+
+  message(key: ChannelKey): void {
+    const counter = this.#counterOf(key);
+    if (counter !== undefined) increment(counter.messages, counter.minute);
+  }
+
+  event(key: ChannelKey): void {
+    const counter = this.#counterOf(key);
+    if (counter !== undefined) increment(counter.events, counter.minute);
+  }
+
+  /** Returns the channels with the most messages and events, the busiest first. */
+  busiest(limit: number): readonly BusyChannel[] {
+    const minute = this.#minute();
+    const channels = this.#ring.map((counter) => {
+      advance(counter, minute);
+      return { key: counter.key, messages: sum(counter.messages), events: sum(counter.events) };
+    });
+    const size = ({ messages, events }: BusyChannel) => messages + events;
+    return channels
+      .filter((channel) => size(channel) > 0)
+      .sort((a, b) => size(b) - size(a))
+      .slice(0, limit);
+  }
+
+  #minute(): number {
+    return Math.floor(this.#now() / MS_PER_MINUTE);
+  }
+
+  /** Returns the counter of the channel, `undefined` if all counters are in use. */
+  #counterOf(key: ChannelKey): Counter | undefined {
+    const minute = this.#minute();
+    const counter = this.#counters.get(key) ?? this.#add(key, minute);
+    if (counter === undefined) return undefined;
+    counter.credit += 1;
+    if (counter.minute !== minute) advance(counter, minute);
+    return counter;
+  }
+
+  #add(key: ChannelKey, minute: number): Counter | undefined {
+    if (this.#ring.length < MAX_CHANNELS) {
+      const counter = {
+        key,
+        ...{ credit: 0, minute },
+        messages: new Uint32Array(WINDOW_MINUTES),
+        events: new Uint32Array(WINDOW_MINUTES),
+      };
+      this.#ring.push(counter);
+      this.#counters.set(key, counter);
+      return counter;
+    }
+    this.#hand = (this.#hand + 1) % MAX_CHANNELS;
+    const counter = this.#ring[this.#hand];
+    if (counter === undefined) return undefined; // cannot happen: the ring is full
+    const isIdle = minute - counter.minute >= WINDOW_MINUTES;
+    if (counter.credit > 0 && !isIdle) {
+      counter.credit -= 1;
+      return undefined;
+    }
+    this.#counters.delete(counter.key);
+    this.#counters.set(key, counter);
+    counter.key = key;
+    counter.credit = 0;
+    counter.minute = minute;
+    counter.messages.fill(0);
+    counter.events.fill(0);
+    return counter;
+  }
+}
+
+/** Clears the minutes that have passed since the counter was last used. */
+function advance(counter: Counter, minute: number): void {
+  const passed = Math.min(minute - counter.minute, WINDOW_MINUTES);
+  for (let at = 1; at <= passed; at += 1) {
+    const slot = (counter.minute + at) % WINDOW_MINUTES;
+    counter.messages[slot] = 0;
+    counter.events[slot] = 0;
+  }
+  counter.minute = minute;
+}
+
+function increment(counts: Uint32Array, minute: number): void {
+  const slot = minute % WINDOW_MINUTES;
+  counts[slot] = (counts[slot] ?? 0) + 1;
+}
+
+function sum(counts: Uint32Array): number {
+  return counts.reduce((total, count) => total + count, 0);
+}

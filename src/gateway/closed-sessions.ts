@@ -1,0 +1,109 @@
+// The closed sessions of this node and the refused connects, in two rings, so that strangers cannot
+// displace what an operator looks for. In memory only. No entry contains a token or a payload.
+
+import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/errors.ts";
+import type { DeviceFlag, DeviceLevel } from "../broker/model.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
+
+interface ClosedSession {
+  /** True if the connection never had a session, because its connect was refused. */
+  readonly isRefused: boolean;
+  /** Id of the session, "" if the client named no user. */
+  readonly sessionId: string;
+  /** For a refused connect, the user that the client named, which nobody has checked. */
+  readonly uid: string;
+  readonly flag: DeviceFlag;
+  readonly level: DeviceLevel;
+  readonly deviceId: string;
+  readonly address: string;
+  readonly listener: string;
+  /** "" if no frame of the client selected a wire format. */
+  readonly format: string;
+  readonly version: number;
+  readonly sinceMs: number;
+  readonly endedMs: number;
+  readonly reason: EndReason;
+  /** Close code of the WebSocket. */
+  readonly code: number;
+  /** Code of the last error that the client was sent, `undefined` if there was none. */
+  readonly error: ErrorCode | undefined;
+}
+
+/**
+ * Why a connection ended. `lost`: without a close frame. `left`: the client closed the connection
+ * without ending its session.
+ */
+type EndReason = CloseReason | "lost" | "left";
+
+/** Returns a message about the reason, for the operator. */
+export function endMessage(reason: EndReason): string {
+  if (reason === "lost")
+    return "The connection ended without a close frame: the network failed, the client vanished, or it was silent for client.idleTimeoutS";
+  if (reason === "left") return "The client closed the connection without ending its session";
+  return CLOSE_REASONS[reason].message;
+}
+
+const MAX_REFUSED = 1000;
+const MAX_AGE_MS = 86_400_000;
+const SWEEP_MS = 60_000;
+/** Close code that stands for a connection without a close frame [RFC 6455 7.1.5]. */
+const NO_CLOSE_FRAME = 1006;
+
+/** Returns the reason for the operator. `ended` is `undefined` if the server ended nothing. */
+export function endReason(ended: CloseReason | undefined, code: number): EndReason {
+  if (code === CLOSE_REASONS.slow_reader.code) return "slow_reader";
+  return ended ?? (code === NO_CLOSE_FRAME ? "lost" : "left");
+}
+
+interface Entry {
+  readonly closed: ClosedSession;
+  /** Time of the monotonic clock, because the system clock may be set back. */
+  readonly atMs: number;
+}
+
+export class ClosedSessions {
+  readonly #sessions: BoundedMap<number, Entry> | undefined;
+  readonly #refused: BoundedMap<number, Entry> | undefined;
+  readonly #now: () => number;
+  #count = 0;
+  #sweep: NodeJS.Timeout | undefined;
+
+  /** Keeps `max` closed sessions, and at most as many refused connects. 0 keeps none. */
+  constructor(max: number, now = () => performance.now()) {
+    this.#now = now;
+    if (max === 0) return;
+    this.#sessions = new BoundedMap(max);
+    this.#refused = new BoundedMap(Math.min(max, MAX_REFUSED));
+  }
+
+  add(closed: ClosedSession): void {
+    const ring = closed.isRefused ? this.#refused : this.#sessions;
+    if (ring === undefined) return;
+    this.#count += 1;
+    ring.set(this.#count, { closed, atMs: this.#now() });
+    this.#sweep ??= setInterval(() => this.#forgetOld(), SWEEP_MS).unref();
+  }
+
+  /** Yields the entries of the last 24 hours in no particular order. */
+  *[Symbol.iterator](): IterableIterator<ClosedSession> {
+    this.#forgetOld();
+    for (const ring of [this.#sessions, this.#refused])
+      for (const [, { closed }] of ring ?? []) yield closed;
+  }
+
+  #forgetOld(): void {
+    const oldestMs = this.#now() - MAX_AGE_MS;
+    let kept = 0;
+    for (const ring of [this.#sessions, this.#refused]) {
+      if (ring === undefined) continue;
+      for (const [key, { atMs }] of ring) {
+        if (atMs > oldestMs) break; // the following entries are younger
+        ring.delete(key);
+      }
+      kept += ring.size;
+    }
+    if (kept > 0) return;
+    clearInterval(this.#sweep);
+    this.#sweep = undefined;
+  }
+}

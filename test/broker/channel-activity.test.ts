@@ -1,0 +1,37 @@
+// Tests of the counters behind `GET /channels/busiest`: their number, their window and what is
+// replaced. No door lets a test set the time or send to thousands of channels quickly.
+
+import { ChannelActivity } from "../../src/broker/channel-activity.ts";
+import { t } from "../support/suite.ts";
+
+const MINUTE_MS = 60_000;
+
+t.test("counts leave the window of 15 minutes minute by minute", async (t) => {
+  let nowMs = 5 * MINUTE_MS;
+  const activity = new ChannelActivity(() => nowMs);
+  activity.message("2:a");
+  nowMs += 10 * MINUTE_MS;
+  activity.message("2:a");
+  activity.event("2:a");
+  t.same(activity.busiest(5), [{ key: "2:a", messages: 2, events: 1 }]);
+  nowMs += 5 * MINUTE_MS;
+  t.same(activity.busiest(5), [{ key: "2:a", messages: 1, events: 1 }]);
+  nowMs += 60 * MINUTE_MS;
+  t.same(activity.busiest(5), []);
+});
+
+t.test(
+  "a channel with more than a thousandth of the messages keeps its counter among any number of others",
+  async (t) => {
+    const activity = new ChannelActivity(() => 0);
+    for (let at = 0; at < 1000; at += 1) activity.message(`2:first-${at}`);
+    for (let at = 0; at < 200_000; at += 1) {
+      activity.message(`2:other-${at}`);
+      if (at % 100 === 0) activity.message("2:busy");
+    }
+    const [busiest] = activity.busiest(1);
+    t.equal(busiest?.key, "2:busy");
+    t.ok((busiest?.messages ?? 0) > 1900, "almost all of its messages are counted");
+    t.equal(activity.busiest(5000).length, 1000);
+  },
+);
