@@ -30,7 +30,7 @@ const CREDENTIAL_NEEDED =
   "A valid credential is required: send Authorization: Bearer <token> with a token from /manager/login or the static API token, or the static API token in the header token";
 
 const NOT_FROM_PAGES =
-  "Calls without a credential are rejected if they come from a web page or name another host; use the host 127.0.0.1 or localhost, or send a credential";
+  "Calls without a credential are rejected if they name another host, or come from a web page that this address does not serve itself; use the host 127.0.0.1, [::1] or localhost, or send a credential";
 
 const NOT_THROUGH_PROXIES =
   "Calls without a credential are rejected if a proxy forwarded them, because the proxy may be reachable from other machines; send a credential, and set api.token or auth.api = required";
@@ -122,20 +122,27 @@ function isForwarded(request: HttpRequest): boolean {
 /**
  * Creates a check for calls from web pages, which the user did not open to manage the broker. A
  * POST from a page, or a GET whose reply the page can read, has an Origin header, or a Host header
- * that names another machine (DNS rebinding).
+ * that names another machine (DNS rebinding). The pages of this listener are admitted.
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
   let lastHost = ""; // most calls have the same Host
   let isLastLocal = false;
   return ({ headers }) => {
     const { origin = "", host = "" } = headers;
-    if (origin !== "") return true;
+    if (origin !== "") return !isOwnPage(origin, host);
     if (host === lastHost) return !isLastLocal;
     const name = host.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
     lastHost = host;
     isLastLocal = isLoopback(name);
     return !isLastLocal;
   };
+}
+
+const LOCAL_HOST = /^(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?$/;
+
+/** True if the origin is this listener, under a name that only this machine can have. */
+function isOwnPage(origin: string, host: string): boolean {
+  return LOCAL_HOST.test(host) && (origin === `http://${host}` || origin === `https://${host}`);
 }
 
 function unauthorized(): HttpReply {

@@ -300,6 +300,36 @@ t.test(
 );
 
 t.test(
+  "a call without a credential from a page of the API itself is accepted, and from a page of any other origin it is rejected with 403 [decisions: Who needs it]",
+  async (t) => {
+    const api = await startApi();
+    const call = async (origin: string, host: string, target = "POST /user/onlinestatus") => {
+      const body = target.endsWith("login") ? { username: "admin", password: "right" } : [];
+      return (await inject(api, target, { headers: { origin, host }, body })).status;
+    };
+    for (const host of ["127.0.0.1:5001", "localhost:5001", "[::1]:5001", "localhost"])
+      for (const scheme of ["http", "https"]) {
+        t.equal(await call(`${scheme}://${host}`, host), 200, `${scheme}://${host}`);
+        t.equal(await call(`${scheme}://${host}`, host, "POST /manager/login"), 200, host);
+      }
+    const refused = [
+      ["http://127.0.0.1:8080", "127.0.0.1:5001", "a page of another port"],
+      ["http://localhost:5001", "127.0.0.1:5001", "another name of this machine"],
+      ["http://evil.example:5001", "evil.example:5001", "a rebound name"],
+      ["http://127.0.0.1.evil.example:5001", "127.0.0.1.evil.example:5001", "a longer name"],
+      ["http://127.0.0.2:5001", "127.0.0.2:5001", "another loopback address"],
+      ["null", "127.0.0.1:5001", "a sandboxed frame, or a form without a referrer"],
+      ["ftp://127.0.0.1:5001", "127.0.0.1:5001", "another scheme"],
+      ["127.0.0.1:5001", "127.0.0.1:5001", "no origin"],
+    ] as const;
+    for (const [origin, host, name] of refused) {
+      t.equal(await call(origin, host), 403, name);
+      t.equal(await call(origin, host, "POST /manager/login"), 403, name);
+    }
+  },
+);
+
+t.test(
   "a login from a web page or with a foreign host name is rejected unless calls need a credential [decisions: Who needs it]",
   async (t) => {
     const body = { username: "admin", password: "right" };
