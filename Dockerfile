@@ -34,7 +34,7 @@ RUN npm ci --include=dev --ignore-scripts \
       88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node > /tmp/hashes \
  && sha256sum --check /tmp/hashes
 COPY tsconfig.json ./
-COPY .ci/build-server.mjs ./.ci/
+COPY .ci/build-server.mjs .ci/build-pages.mjs ./.ci/
 COPY src ./src
 # Both packages of uWebSockets.js contain a binary for every platform and version of Node.js. Only
 # those that this image may load are kept.

@@ -1,10 +1,12 @@
-// Bundles the broker into dist/: the program, the check of a database, and the parts that they load
-// only when they are needed. Each file has its source map. Part of `npm run build`.
+// Bundles the broker into dist/: the program, the check of a database, the parts that they load only
+// when they are needed, and the web pages. Each file of the program has its source map. Part of
+// `npm run build`.
 
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { bundlePage, PAGES } from "./build-pages.mjs";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, "dist");
@@ -68,7 +70,10 @@ async function bundle() {
       path.endsWith(".map") ? withOurSources(path, JSON.parse(text)) : text,
     ]),
   );
-  files.set("LICENCES.txt", licencesOf(Object.keys(metafile.inputs)));
+  const pages = await Promise.all(PAGES.map((page) => bundlePage(ROOT, page)));
+  for (const page of pages) for (const [path, text] of page.files) files.set(path, text);
+  const inputs = [...Object.keys(metafile.inputs), ...pages.flatMap(({ inputs }) => inputs)];
+  files.set("LICENCES.txt", licencesOf(inputs));
   return files;
 }
 

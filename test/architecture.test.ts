@@ -182,7 +182,9 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: [],
     node: "any",
   },
-  "admin/": { local: ["client/"], packages: [], node: [] },
+  // The web pages, which use the SDK as an app does, by the name of its package.
+  "demo/": { local: [], packages: ["jindou-client", "preact", "preact/hooks"], node: [] },
+  "console/": { local: [], packages: ["preact", "preact/hooks", "uplot"], node: [] },
   "server.ts": {
     local: [...WIRED, "server/"],
     packages: [],
@@ -253,8 +255,8 @@ for (const room of [
   });
 }
 
-/** Folders whose files, with everything they import, run in browsers as part of the SDK. */
-const BROWSER_SAFE = ["src/protocol/native/", "src/client/"];
+/** Folders whose files, with everything they import, run in browsers: the SDK and the pages. */
+const BROWSER_SAFE = ["src/protocol/native/", "src/client/", "src/console/", "src/demo/"];
 
 /**
  * Files whose exports the published package uses: the SDK's entry, and the file that replaces
@@ -322,7 +324,7 @@ t.test(
   },
 );
 
-t.test("the files of the SDK do not need Node.js", async (t) => {
+t.test("the files of the SDK and of the pages do not need Node.js", async (t) => {
   t.same(browserViolations(sources, BROWSER_SAFE), []);
 });
 

@@ -80,9 +80,10 @@ export interface FileFacts {
   readonly nodeGlobals: readonly string[];
 }
 
-/** Returns the facts about every file of the project in `folder`. */
+/** Returns the facts about every file of the project in `folder`, including those of its pages. */
 export function readProject(folder: string): readonly FileFacts[] {
-  return readWith(new API({ cwd: folder }), folder);
+  const projects = ["tsconfig.json", "tsconfig.pages.json"];
+  return projects.flatMap((project) => readWith(new API({ cwd: folder }), folder, project));
 }
 
 /** Returns the facts about files that exist only as text, for tests of the rules. */
@@ -95,10 +96,10 @@ export function readTexts(texts: Readonly<Record<string, string>>): readonly Fil
   return readWith(new API({ cwd: "/p", fs }), "/p");
 }
 
-function readWith(api: API, folder: string): readonly FileFacts[] {
+function readWith(api: API, folder: string, project = "tsconfig.json"): readonly FileFacts[] {
   try {
     const snapshot = api.updateSnapshot({
-      openProjects: [`${folder}/tsconfig.json`],
+      openProjects: [`${folder}/${project}`],
     });
     return snapshot.getProjects().flatMap(({ rootFiles, program }) =>
       rootFiles.map((file) => {

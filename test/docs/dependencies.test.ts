@@ -100,7 +100,8 @@ t.test("the Docker image contains every script that its build needs", async (t) 
   );
   const copied = image?.filter((line) => line.startsWith("COPY .ci/"));
   const { scripts } = json("package.json");
-  const needed = scripts["build:server"].match(/\.ci\/\S+/g) ?? [];
+  const programs: readonly string[] = scripts["build:server"].match(/\.ci\/\S+/g) ?? [];
+  const needed = programs.flatMap((program) => [program, ...importedScripts(program)]);
   t.ok(needed.length > 0, "the build uses scripts");
   for (const script of needed) {
     const isCopied = copied?.some((line) => line.split(" ").includes(script));
@@ -108,6 +109,12 @@ t.test("the Docker image contains every script that its build needs", async (t) 
     t.ok(includedInContext?.includes(`!${script}`), `.dockerignore includes ${script}`);
   }
 });
+
+/** Returns the scripts that a script in .ci imports. */
+function importedScripts(program: string): readonly string[] {
+  const text = readFileSync(new URL(program, ROOT), "utf8");
+  return [...text.matchAll(/from "\.\/([\w-]+\.mjs)"/g)].map(([, name]) => `.ci/${name}`);
+}
 
 function sha256(file: URL): string {
   return createHash("sha256").update(readFileSync(file)).digest("hex");
