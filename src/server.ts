@@ -42,8 +42,10 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
   const topics: { publisher?: TopicPublisher } = {};
   const delivery = createDelivery(node, topics);
   const gateway = createNodeGateway(node, delivery);
+  const bound = { clientPort: 0 };
+  const facts = { ...gateway.facts, clientPort: () => bound.clientPort };
   const listeners = await createListeners(node, {
-    http: createApi(node, managers, gateway.facts),
+    http: createApi(node, managers, facts),
     viewers: createViewerApi(node),
     sockets: gateway.endpoint,
   });
@@ -124,6 +126,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
       listeners.client === listeners.api
         ? apiPorts.apiPort
         : await startListener(listeners.client, "client.listen");
+    bound.clientPort = clientPort;
     if (listeners.wkproto === undefined) return { ...apiPorts, clientPort };
     const tcpPort = await startListener(listeners.wkproto, "protocol.wkproto.listen");
     return { ...apiPorts, clientPort, wkprotoPort: tcpPort };

@@ -5,7 +5,7 @@ import { BrokerError } from "./broker/errors.ts";
 import { ConfigError } from "./config/errors.ts";
 import type { SourcedConfig } from "./config/load.ts";
 import type { Config } from "./config/schema.ts";
-import { secretsOf, startSummary } from "./config/summary.ts";
+import { demoAddress, secretsOf, startSummary } from "./config/summary.ts";
 import { isLoopback, listensBeyondLoopback, parseAddress } from "./lib/address.ts";
 import { LAST_FLUSH_MS, LogOutput } from "./observe/log-output.ts";
 import { createLogger, type Logger, logForm } from "./observe/logger.ts";
@@ -99,7 +99,8 @@ export async function startNode(
       "auth.clients is none: every program that reaches protocol.wkproto.listen may connect as any user",
     );
   const { name, library } = transport.driver;
-  logger.info({ version, ...ports, transport: name, library }, "The node is ready");
+  const demo = demoAddress(config, ports.apiPort);
+  logger.info({ version, ...ports, transport: name, library, demo }, "The node is ready");
   if (process.stderr.isTTY) terminal.write(startSummary(config, ports, version));
 }
 

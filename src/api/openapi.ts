@@ -236,6 +236,7 @@ function responses(route: ApiRoute, dialect: Errors): Json {
     },
   };
   if (success.nothing !== undefined) replies[204] = { description: success.nothing };
+  if (success.redirect !== undefined) replies[303] = { description: success.redirect };
   for (const [status, codes] of documentedErrors(route, dialect))
     replies[status] = {
       description: [...codes].join(", "),

@@ -21,6 +21,8 @@ interface Success {
   readonly eventStream?: string;
   /** Meaning of a reply with 204. Absent if the row never returns 204. */
   readonly nothing?: string;
+  /** Meaning of a reply with 303. Absent if the row never returns 303. */
+  readonly redirect?: string;
 }
 
 export const DONE: Success = { description: "Success", body: statusBody };

@@ -523,9 +523,14 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
       tag: "system",
       summary:
         "Says what this address is, and where the documentation and the clients' address are",
-      success: { description: "Where to go", body: replies.indexBody },
+      success: {
+        description: "Where to go",
+        body: replies.indexBody,
+        redirect: "To the demo or the console, if the header Accept contains text/html",
+      },
       errors: [],
       edgeErrors: ["not_websocket"],
+      headers: ["accept"],
       handle: system.index,
     }),
     plainRoute({

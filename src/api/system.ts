@@ -4,6 +4,7 @@ import type { Clock } from "../broker/ports.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import { notWebSocket, wantsWebSocket } from "./misdirected.ts";
+import { redirectTo, wantsHtml } from "./pages.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
 interface MigrationResult {
@@ -54,6 +55,8 @@ export interface SystemPorts {
   readonly migration: () => MigrationResult;
   /** Where clients connect, in words: an address, or a port and its setting. */
   readonly clientsConnectTo: string;
+  /** Path of the page to which a browser is sent from `GET /`. */
+  readonly frontPage: string;
   readonly readiness: () => Promise<Readiness>;
   readonly metrics: MetricsPage;
 }
@@ -61,16 +64,20 @@ export interface SystemPorts {
 const READY = jsonReply('{"status":"ready"}');
 
 export function createSystemCalls(ports: SystemPorts) {
-  const index = jsonReply(
+  const { headers, ...json } = jsonReply(
     JSON.stringify({
       service: "Jindou",
       message: `This is the HTTP API for backends. Clients connect by WebSocket to ${ports.clientsConnectTo}.`,
       openapi: "/openapi.json",
     }),
   );
+  const index = { ...json, headers: { ...headers, vary: "accept" } };
+  const toFrontPage = redirectTo(ports.frontPage, 303);
   return {
-    index: (request: HttpRequest) =>
-      wantsWebSocket(request) ? notWebSocket(ports.clientsConnectTo) : index,
+    index(request: HttpRequest) {
+      if (wantsWebSocket(request)) return notWebSocket(ports.clientsConnectTo);
+      return wantsHtml(request) ? toFrontPage : index;
+    },
 
     healthz: () => OK_REPLY,
 

@@ -18,11 +18,14 @@ interface Ports {
 export function startSummary(config: Config, ports: Ports, version: string): string {
   const { api, client } = config;
   const apiUrl = url("http", api, ports.apiPort);
+  const demo = demoAddress(config, ports.apiPort);
   return [
     `Jindou ${version} is ready  (process ${process.pid})`,
     `  API      ${apiUrl}  (${apiAccess(config)})`,
     `  clients  ${url("ws", client, ports.clientPort)}  (${clientAccess(config)})`,
     ...wkprotoLines(config, ports),
+    ...(demo === undefined ? [] : [`  demo     ${demo}`]),
+    `  console  ${apiUrl}/console/`,
     `  metrics  ${apiUrl}/metrics`,
     `  data     ${dataPlace(config)}`,
     "",
@@ -53,13 +56,23 @@ function dataPlace({ store, redis }: Config): string {
   return `${resolve(store.path)}  (acknowledged data survives ${event})`;
 }
 
-function apiAccess({ api, auth }: Config): string {
-  const isNeeded = credentialRule({
+function apiAccess(config: Config): string {
+  return needsCredential(config)
+    ? "credential required"
+    : "this machine only, no credential needed";
+}
+
+function needsCredential({ api, auth }: Config): boolean {
+  return credentialRule({
     listensBeyondLoopback: listensBeyondLoopback([api.listen, api.compatListen]),
     staticToken: api.token,
     authApi: auth.api,
   });
-  return isNeeded ? "credential required" : "this machine only, no credential needed";
+}
+
+/** Returns the address of the demo, `undefined` if it is not served. */
+export function demoAddress(config: Config, apiPort: number): string | undefined {
+  return needsCredential(config) ? undefined : `${url("http", config.api, apiPort)}/demo/`;
 }
 
 function clientAccess({ auth }: Config): string {

@@ -1,9 +1,11 @@
 // Creates the HTTP side of a node: the manager accounts, the endpoint for backends and the endpoint
 // for viewers. Keeps no state.
 
+import { readFile } from "node:fs/promises";
 import type { ClosedConnection, LocalSession } from "../api/connections.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import { measuredManagers, measuredMessages, measuredStreams } from "../api/measured.ts";
+import { type DemoSite, frontPage, pageRoutes } from "../api/pages.ts";
 import { credentialRule } from "../api/protected-mode.ts";
 import type { ApiLog } from "../api/serve.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
@@ -68,12 +70,18 @@ export function requiresCredential({ api, auth }: Node["config"]): boolean {
   });
 }
 
-export function createApi(node: Node, managers: Managers, local: LocalFacts): HttpEndpoint {
+/** Creates the endpoint for backends. `clientPort` returns the port of the client listener. */
+export function createApi(
+  node: Node,
+  managers: Managers,
+  local: LocalFacts & { clientPort(): number },
+): HttpEndpoint {
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
   const users = createUsers(ports);
   const messages = measuredMessages(node.messages, metrics.api);
   const { channels, conversations } = node;
+  const demo = demoSite(node.config, local.clientPort);
   const inboxes = createInboxes(store);
   const streams = measuredStreams(node.streams, metrics.api);
   const wukongim = createWukongimHttp(
@@ -106,6 +114,7 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
       sessions: directory.size,
     }),
     clientsConnectTo: clientsConnectTo(node.config),
+    frontPage: frontPage({ demo }),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
     metrics: {
@@ -127,7 +136,43 @@ export function createApi(node: Node, managers: Managers, local: LocalFacts): Ht
       version: node.version,
     },
   });
-  return gatedHttp(endpoint, node);
+  const pages = pageRoutes({ readFile: readBuiltPage, demo });
+  return gatedHttp({ ...endpoint, routes: [...endpoint.routes, ...pages] }, node);
+}
+
+/** Folder of the pages, which the build writes and which a start from the sources uses as well. */
+const BUILT_PAGES = new URL("../../dist/pages/", import.meta.url);
+
+function readBuiltPage(path: string): Promise<Uint8Array> {
+  return readFile(new URL(path, BUILT_PAGES));
+}
+
+/** Addresses at which a page on this machine reaches a listener on all or on loopback addresses. */
+const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([
+  ["0.0.0.0", "127.0.0.1"],
+  ["::", "localhost"],
+  ["::1", "localhost"], // a Content-Security-Policy cannot name an IPv6 address
+]);
+
+/** Returns what the demo needs, `undefined` unless the node is in protected mode. */
+function demoSite(config: Node["config"], clientPort: () => number): DemoSite | undefined {
+  if (requiresCredential(config)) return undefined;
+  const { api, client, cluster } = config;
+  const { host = "" } = parseAddress(client.listen) ?? {};
+  const scheme = client.tls.certFile === "" ? "ws" : "wss";
+  const configured = withScheme(cluster.clientAddress, scheme);
+  return {
+    clientUrl: () =>
+      URL.canParse(configured)
+        ? configured
+        : `${scheme}://${LOCAL_NAMES.get(host) ?? host}:${clientPort()}`,
+    allowsOrigin: (origin) => isOriginAllowed(origin, client.allowedOrigins),
+    scheme: api.tls.certFile === "" ? "http://" : "https://",
+  };
+}
+
+function withScheme(address: string, scheme: string): string {
+  return address === "" || address.includes("://") ? address : `${scheme}://${address}`;
 }
 
 function clientsConnectTo({ cluster, client }: Node["config"]): string {

@@ -319,6 +319,7 @@ function useCases(state: StubState): UseCases {
     cluster: { nodes: record("nodes", () => state.nodes) },
     clock: () => IDLE_NODE.startedAtMs + 61_000,
     clientsConnectTo: "port 5200 (client.listen)",
+    frontPage: "/demo/",
     migration: () => ({
       status: "migrated",
       step: "",

@@ -79,7 +79,7 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["GET /channels/busiest", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /admin/config", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /connz", [200, 400, 401, 403, 429, 500, 503]],
-  ["GET /", [200, 400, 500]],
+  ["GET /", [200, 303, 400, 500]],
   ["GET /migrate/result", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /healthz", [200, 400, 500]],
   ["GET /readyz", [200, 400, 500, 503]],

@@ -14,6 +14,8 @@ t.test(
     t.match(text, /http:\/\/127\.0\.0\.1:4001 .*no credential/);
     t.match(text, /ws:\/\/0\.0\.0\.0:4002 .*token/);
     t.match(text, "http://127.0.0.1:4001/metrics");
+    t.match(text, "http://127.0.0.1:4001/demo/");
+    t.match(text, "http://127.0.0.1:4001/console/");
     t.match(text, "1.2.3");
   },
 );
@@ -32,6 +34,8 @@ t.test(
     const text = startSummary(loadConfig({ env }), ports, "1");
     t.match(text, /http:\/\/\[::\]:4001 .*credential required/);
     t.match(text, "wss://");
+    t.notMatch(text, "4001/demo/");
+    t.match(text, "http://[::]:4001/console/");
     t.notMatch(text, /hunter2/);
   },
 );

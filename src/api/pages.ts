@@ -1,0 +1,146 @@
+// Serves the web pages that the package contains, the demo and the console: static files that need
+// no credential. Keeps the files that have been read, of which the build made a fixed number.
+
+import { gzip } from "node:zlib";
+import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
+import { edgeReply } from "./errors.ts";
+
+type PageName = "demo" | "console";
+
+/** What the demo must know about the broker. */
+export interface DemoSite {
+  /** URL at which a page on this machine reaches the client listener. */
+  clientUrl(): string;
+  /** True if clients on a page of this origin may connect. */
+  allowsOrigin(origin: string): boolean;
+  /** Scheme and `://` of the API. */
+  readonly scheme: string;
+}
+
+interface PagesPorts {
+  /** Reads a built file such as `demo/index.html`. Rejects if there is no such file. */
+  readonly readFile: (path: string) => Promise<Uint8Array>;
+  /** `undefined` if the API needs a credential. The demo exists in protected mode only. */
+  readonly demo: DemoSite | undefined;
+}
+
+interface StaticFile {
+  readonly plain: Uint8Array;
+  readonly gzipped: Uint8Array;
+}
+
+/** Matches the name of a built file, whose hash changes with its content. */
+const HASHED_NAME = /^[a-z-]+-[A-Z0-9]{8}\.(js|css)$/;
+const TYPES: Readonly<Record<string, string>> = { js: "text/javascript", css: "text/css" };
+const FOREVER = "public, max-age=31536000, immutable";
+
+const DEMO_NEEDS_PROTECTED_MODE =
+  "The demo is served only while calls need no credential: api.listen is a loopback address, and neither api.token nor auth.api = required is set";
+const NOT_BUILT = "This file does not exist; run npm run build if the pages were never built";
+
+/** Headers of every file. The policy allows scripts, styles and calls of the page's own origin. */
+function securityHeaders(connectSources = "'self'"): Readonly<Record<string, string>> {
+  return {
+    "content-security-policy": `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src ${connectSources}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'`,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    vary: "accept-encoding",
+  };
+}
+
+/** Returns the path to which a browser is sent from `GET /`. */
+export function frontPage({ demo }: Pick<PagesPorts, "demo">): string {
+  return demo === undefined ? "/console/" : "/demo/";
+}
+
+/** Returns the routes of the pages. A file is read when it is first requested. */
+export function pageRoutes({ readFile, demo }: PagesPorts): readonly HttpRoute[] {
+  const files = new Map<string, Promise<StaticFile>>();
+
+  /** Rejects if there is no such file. */
+  function read(path: string): Promise<StaticFile> {
+    const reading = files.get(path) ?? readFile(path).then(withGzip);
+    files.set(path, reading);
+    reading.catch(() => files.delete(path));
+    return reading;
+  }
+
+  async function asset(page: PageName, request: HttpRequest): Promise<HttpReply> {
+    const [name = ""] = request.params;
+    const extension = HASHED_NAME.exec(name)?.[1];
+    if (extension === undefined) return edgeReply("not_found");
+    const file = await read(`${page}/${name}`).catch(() => undefined);
+    if (file === undefined) return edgeReply("not_found", {}, NOT_BUILT);
+    const type = `${TYPES[extension]}; charset=utf-8`;
+    const headers = { ...securityHeaders(), "content-type": type, "cache-control": FOREVER };
+    return encoded(file, headers, request);
+  }
+
+  async function index(page: PageName, request: HttpRequest): Promise<HttpReply> {
+    const file = await read(`${page}/index.html`).catch(() => undefined);
+    if (file === undefined) return edgeReply("not_found", {}, NOT_BUILT);
+    const type = { "content-type": "text/html; charset=utf-8", "cache-control": "no-cache" };
+    if (page !== "demo" || demo === undefined)
+      return encoded(file, { ...securityHeaders(), ...type }, request);
+    const { protocol, host } = new URL(demo.clientUrl());
+    const headers = { ...securityHeaders(`'self' ${protocol}//${host}`), ...type };
+    return { status: 200, headers, body: withFacts(`${Buffer.from(file.plain)}`, demo, request) };
+  }
+
+  function routesOf(page: PageName): readonly HttpRoute[] {
+    const common = { method: "GET", headers: ["accept-encoding", "host"], isPublic: true } as const;
+    const redirect = redirectTo(`/${page}/`, 308);
+    const isServed = page === "console" || demo !== undefined;
+    const refusal = edgeReply("not_found", {}, DEMO_NEEDS_PROTECTED_MODE);
+    const serve = (handle: (request: HttpRequest) => HttpReply | Promise<HttpReply>) =>
+      isServed ? handle : () => refusal;
+    return [
+      { ...common, path: `/${page}`, handle: serve(() => redirect) },
+      { ...common, path: `/${page}/`, handle: serve((request) => index(page, request)) },
+      { ...common, path: `/${page}/:file`, handle: serve((request) => asset(page, request)) },
+    ];
+  }
+
+  return [...routesOf("demo"), ...routesOf("console")];
+}
+
+/** Returns a redirect, which a cache must not use for callers that want JSON. */
+export function redirectTo(location: string, status: 303 | 308): HttpReply {
+  const headers = { location, "cache-control": "no-store", vary: "accept" };
+  return { status, headers: { ...headers, "x-content-type-options": "nosniff" }, body: "" };
+}
+
+export function wantsHtml({ headers }: HttpRequest): boolean {
+  return /(^|[,\s])text\/html\b/i.test(headers.accept ?? "");
+}
+
+function withGzip(plain: Uint8Array): Promise<StaticFile> {
+  return new Promise((resolve, reject) =>
+    gzip(plain, (error, gzipped) => (error === null ? resolve({ plain, gzipped }) : reject(error))),
+  );
+}
+
+function encoded(
+  { plain, gzipped }: StaticFile,
+  headers: Readonly<Record<string, string>>,
+  request: HttpRequest,
+): HttpReply {
+  return /\bgzip\b/i.test(request.headers["accept-encoding"] ?? "")
+    ? { status: 200, headers: { ...headers, "content-encoding": "gzip" }, body: gzipped }
+    : { status: 200, headers, body: plain };
+}
+
+/** Fills in the facts about the broker that the demo shows or needs. */
+function withFacts(html: string, demo: DemoSite, { headers }: HttpRequest): string {
+  const origin = `${demo.scheme}${headers.host ?? ""}`;
+  const facts = {
+    clientUrl: demo.clientUrl(),
+    refusedOrigin: demo.allowsOrigin(origin) ? "" : origin,
+  };
+  return html.replaceAll(/\{\{(\w+)\}\}/g, (_, name: keyof typeof facts) => escaped(facts[name]));
+}
+
+function escaped(text: string): string {
+  return text.replaceAll(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}
