@@ -9,8 +9,8 @@ import {
   createPrivateKey,
   createPublicKey,
   diffieHellman,
-  generateKeyPairSync,
   type KeyObject,
+  randomBytes,
 } from "node:crypto";
 
 export type Fields = Readonly<Record<string, string | number>>;
@@ -41,8 +41,9 @@ export function newKeys(): {
   readonly privateKey: KeyObject;
   readonly clientKey: string;
 } {
-  const { privateKey, publicKey } = generateKeyPairSync("x25519");
-  const x = publicKey.export({ format: "jwk" }).x ?? "";
+  // Not `generateKeyPairSync`, whose key may stop the process when it is exported (crypto.ts).
+  const privateKey = privateKeyOf(randomBytes(32));
+  const x = createPublicKey(privateKey).export({ format: "jwk" }).x ?? "";
   return {
     privateKey,
     clientKey: Buffer.from(x, "base64url").toString("base64"),

@@ -21,6 +21,8 @@ const SALT_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 /** Random bytes of at least this value are dropped, so that all letters are equally likely. */
 const FAIR_BYTES = 248;
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
+/** Base point of Curve25519: its secret with a private key is the public key [RFC 7748 6.1]. */
+const BASE_POINT = publicKeyOf(Buffer.alloc(KEY_BYTES).fill(9, 0, 1));
 
 export interface ServerKeys {
   readonly serverKey: string;
@@ -40,24 +42,21 @@ export function isPublicKey(base64: string): boolean {
 export function agree(
   clientKey: string,
 ): { readonly keys: ServerKeys; readonly cipher: PayloadCipher } | undefined {
-  const publicKey = publicKeyOf(clientKey);
-  const keyPair = generateKeyPairSync("x25519");
-  const secret = secretOf(keyPair.privateKey, publicKey);
+  const { privateKey } = generateKeyPairSync("x25519");
+  const secret = secretOf(privateKey, publicKeyOf(Buffer.from(clientKey, "base64")));
   if (secret === undefined) return undefined;
   const salt = randomSalt();
-  const serverKey = Buffer.from(
-    keyPair.publicKey.export({ format: "jwk" }).x ?? "",
-    "base64url",
-  ).toString("base64");
+  // Not `publicKey.export`: if the garbage collector runs in it, Node.js 20 waits forever for a lock
+  // that it holds itself.
+  const serverKey = diffieHellman({ privateKey, publicKey: BASE_POINT }).toString("base64");
   return {
     keys: { serverKey, salt },
     cipher: new PayloadCipher(aesKeyOf(secret), salt),
   };
 }
 
-function publicKeyOf(base64: string): KeyObject {
-  const x = Buffer.from(base64, "base64").toString("base64url");
-  const key = { kty: "OKP", crv: "X25519", x };
+function publicKeyOf(bytes: Buffer): KeyObject {
+  const key = { kty: "OKP", crv: "X25519", x: bytes.toString("base64url") };
   return createPublicKey({ key, format: "jwk" });
 }
 
