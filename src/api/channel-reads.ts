@@ -106,6 +106,7 @@ export function createChannelReads(channels: Channels, maxUids: number) {
         send_ban: flagOf(info.sendBan),
         allow_stranger: flagOf(info.allowStranger),
         large: flagOf(info.large),
+        client_events: flagOf(info.clientEvents),
         subscriber_count: sizes.members,
         blacklist_count: sizes.denylist,
         whitelist_count: sizes.allowlist,

@@ -24,6 +24,11 @@ const channelFlags = {
   large: Type.Optional(
     flag("1: a super-large group, for which no state per member (such as unread counts) is kept"),
   ),
+  client_events: Type.Optional(
+    flag(
+      "1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 with large 1, otherwise 1",
+    ),
+  ),
 };
 
 export const channelBodies = (maxSubscribers: number) => ({
@@ -153,6 +158,7 @@ export function createChannelCalls(channels: Channels) {
         sendBan: body.send_ban === 1,
         allowStranger: body.allow_stranger === 1,
         large: body.large === 1,
+        clientEvents: (body.client_events ?? (body.large === 1 ? 0 : 1)) === 1,
       };
       return channels.create(info, body.subscribers ?? []).then(okReply);
     },
@@ -196,13 +202,14 @@ export function createChannelCalls(channels: Channels) {
 }
 
 function flagsIn(body: Body<"update">): ChannelFlags {
-  const { ban, disband, send_ban, allow_stranger, large } = body;
+  const { ban, disband, send_ban, allow_stranger, large, client_events } = body;
   return {
     ...(ban === undefined ? {} : { ban: ban === 1 }),
     ...(disband === undefined ? {} : { disband: disband === 1 }),
     ...(send_ban === undefined ? {} : { sendBan: send_ban === 1 }),
     ...(allow_stranger === undefined ? {} : { allowStranger: allow_stranger === 1 }),
     ...(large === undefined ? {} : { large: large === 1 }),
+    ...(client_events === undefined ? {} : { clientEvents: client_events === 1 }),
   };
 }
 

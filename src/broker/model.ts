@@ -67,6 +67,8 @@ export interface ChannelInfo extends ChannelRef {
   readonly allowStranger: boolean;
   /** True for a very large group, which has no unread counts and stores no commands. */
   readonly large: boolean;
+  /** True if clients may send events to the group, or to the user `id`. */
+  readonly clientEvents: boolean;
 }
 
 /** Flags that a backend may change on an existing channel. `disband` can only become true. */
@@ -143,6 +145,10 @@ export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallResult",
 ]);
 export const RESERVED_EVENT_PREFIX = "___";
+/** Maximum number of characters of the type of an event that a client sends. */
+export const MAX_CLIENT_EVENT_TYPE = 64;
+/** Maximum size in UTF-8 of the data of an event that a client sends. */
+export const MAX_CLIENT_EVENT_BYTES = 4096;
 
 /**
  * State of a stream.

@@ -157,11 +157,12 @@ function channelTables(
       tables.channels,
       ({ key: [type, id], value }) => {
         const name = recordKey({ type, id });
-        const [ban, disband, sendBan, allowStranger, large] = fieldsOf(value) as boolean[];
+        const fields = fieldsOf(value) as boolean[];
+        const [ban, disband, sendBan, allowStranger, large, , clientEvents] = fields;
         const info = encodeInfo({
           ...{ ban: ban === true, disband: disband === true },
           ...{ sendBan: sendBan === true, large: large === true },
-          allowStranger: allowStranger === true,
+          ...{ allowStranger: allowStranger === true, clientEvents: clientEvents !== false },
         });
         const head = keys.channel("head", name);
         const members: readonly CountedKind[] =

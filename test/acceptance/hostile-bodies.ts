@@ -19,6 +19,7 @@ export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> 
     send_ban: 0,
     allow_stranger: 0,
     large: 0,
+    client_events: 1,
     subscribers: ["a"],
   },
   "/channel/info": { channel_id: "g", channel_type: 2, ban: 0 },

@@ -22,7 +22,7 @@ t.test(
     const answer = await inject(api, "POST /channel", { body: GROUP });
     t.equal(answer.text, '{"status":"ok"}');
     const off = { ban: false, disband: false, sendBan: false };
-    const info = { ...REF, ...off, allowStranger: false, large: false };
+    const info = { ...REF, ...off, allowStranger: false, large: false, clientEvents: true };
     t.same(api.calls, [{ call: "create", args: [info, []] }]);
   },
 );
@@ -37,6 +37,7 @@ t.test(
       send_ban: 1,
       allow_stranger: 1,
       large: 1,
+      client_events: 1,
     };
     const body = {
       channel_id: "u1",
@@ -46,7 +47,10 @@ t.test(
     };
     await inject(api, "POST /channel", { body });
     const on = { ban: true, disband: true, sendBan: true };
-    const info = { id: "u1", type: 1, ...on, allowStranger: true, large: true };
+    const info = {
+      ...{ id: "u1", type: 1, ...on, allowStranger: true },
+      ...{ large: true, clientEvents: true },
+    };
     t.same(api.calls, [{ call: "create", args: [info, ["a", "b"]] }]);
   },
 );
@@ -64,7 +68,7 @@ for (const path of ["/channel", "/channel/info"])
     `POST ${path} rejects flags other than the integers 0 and 1, and channel types other than 1 and 2, with 400 [spec: Channel]`,
     async (t) => {
       const api = await startApi();
-      const names = ["ban", "disband", "send_ban", "allow_stranger", "large"];
+      const names = ["ban", "disband", "send_ban", "allow_stranger", "large", "client_events"];
       for (const name of names)
         for (const value of [2, -1, 0.5, true, "1"]) {
           const body = { ...GROUP, [name]: value };
@@ -109,14 +113,14 @@ t.test("POST /channel/info changes only the flags in the body", async (t) => {
     body: { ...GROUP, ban: 1, send_ban: 0 },
   });
   await inject(api, "POST /channel/info", {
-    body: { ...GROUP, disband: 1, allow_stranger: 1, large: 0 },
+    body: { ...GROUP, disband: 1, allow_stranger: 1, large: 0, client_events: 0 },
   });
   await inject(api, "POST /channel/info", { body: GROUP });
   t.same(
     api.calls.map(({ args }) => args),
     [
       [REF, { ban: true, sendBan: false }],
-      [REF, { disband: true, allowStranger: true, large: false }],
+      [REF, { disband: true, allowStranger: true, large: false, clientEvents: false }],
       [REF, {}],
     ],
   );
@@ -314,7 +318,7 @@ t.test(
     const { json } = await inject(api, `${target}?${query}`);
     t.same(json, {
       ...GROUP,
-      ...{ ban: 1, disband: 0, send_ban: 0, allow_stranger: 0, large: 1 },
+      ...{ ban: 1, disband: 0, send_ban: 0, allow_stranger: 0, large: 1, client_events: 0 },
       ...{ subscriber_count: 3, blacklist_count: 2, whitelist_count: 1 },
       last_message_seq: 9,
     });

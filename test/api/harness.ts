@@ -141,7 +141,7 @@ export async function startApi(
     channel: {
       info: {
         ...{ id: "g1", type: 2, ban: true, disband: false, sendBan: false },
-        ...{ allowStranger: false, large: true },
+        ...{ allowStranger: false, large: true, clientEvents: false },
       },
       sizes: { members: 3, denylist: 2, allowlist: 1 },
       headSeq: 9,
@@ -230,7 +230,7 @@ function useCases(state: StubState): UseCases {
       update: async (channel, flags) => {
         await record("update", nothing)(channel, flags);
         const off = { ban: false, disband: false, sendBan: false };
-        return { ...channel, ...off, allowStranger: false, large: false };
+        return { ...channel, ...off, allowStranger: false, large: false, clientEvents: true };
       },
       addSubscribers: record("addSubscribers", nothing),
       removeSubscribers: record("removeSubscribers", nothing),

@@ -370,7 +370,7 @@ t.test(
   async (t) => {
     const { messages, store } = await startNode(t);
     const group = { id: "changing", type: 2 } as const;
-    const flags = { ban: false, disband: false, sendBan: false };
+    const flags = { ban: false, disband: false, sendBan: false, clientEvents: true };
     const info = { ...group, ...flags, allowStranger: false, large: false };
     await store.createChannel(info, ["alice"]);
     const accepted = input({ channel: group, clientMsgNo: "kept" });

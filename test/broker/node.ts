@@ -114,6 +114,7 @@ export function rules(channel: ChannelRef, changes: Partial<ChannelInfo> = {}): 
     sendBan: false,
     allowStranger: false,
     large: false,
+    clientEvents: true,
     ...changes,
   };
 }

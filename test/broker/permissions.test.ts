@@ -17,6 +17,7 @@ const OPEN = {
   sendBan: false,
   allowStranger: false,
   large: false,
+  clientEvents: true,
 };
 
 function group(rules: Partial<ChannelInfo> = {}): ChannelInfo {

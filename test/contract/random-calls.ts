@@ -324,13 +324,13 @@ export class RandomCalls {
     const flag = () => this.#oneIn(3);
     return {
       ...{ ban: flag(), sendBan: flag(), large: flag() },
-      ...{ allowStranger: flag(), disband: this.#oneIn(40) },
+      ...{ allowStranger: flag(), clientEvents: flag(), disband: this.#oneIn(40) },
     };
   }
 
   #createChannel(): StepFields {
     const large = this.#oneIn(4);
-    const info = { ...this.#record(), large };
+    const info = { ...this.#record(), large, clientEvents: !large };
     const uids = this.#uids;
     return stepOf(`createChannel ${textOf(info)} ${uids}`, (store) =>
       store.createChannel(info, uids),

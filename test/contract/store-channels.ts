@@ -120,7 +120,7 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
         sender: undefined,
         ...NO_LISTS,
       });
-      const b = { ...person("b"), allowStranger: true };
+      const b = { ...person("b"), allowStranger: true, clientEvents: false };
       const a = { ...person("a"), sendBan: true };
       await store.createChannel(b, []);
       await store.createChannel(a, []);

@@ -154,6 +154,7 @@ const NO_FLAGS = {
   sendBan: false,
   allowStranger: false,
   large: false,
+  clientEvents: true,
 };
 /** Returns the record of a group without flags. */
 export const group = (id: string): ChannelInfo => ({

@@ -107,7 +107,7 @@ async function channels(store: Store): Promise<void> {
     );
   await store.addSubscribers(inGroup("g"), [DAVE, BOB], TEMPORARY);
   await store.updateChannel(inGroup("gone"), { disband: true });
-  await store.createChannel({ ...person(BOB), allowStranger: true }, [ALICE]);
+  await store.createChannel({ ...person(BOB), allowStranger: true, clientEvents: false }, [ALICE]);
   await store.createChannel({ ...person(ODD), sendBan: true }, []);
   const list = (uids: readonly string[]) => ({ kind: "add", uids }) as const;
   await store.changeList(inGroup("g"), "denylist", list([DAVE, ODD]));

@@ -15,6 +15,7 @@ const FLAGS: ReadonlySet<string> = new Set([
   "send_ban",
   "allow_stranger",
   "large",
+  "client_events",
   "reset",
   "temp_subscriber",
   "device_level",

@@ -32,7 +32,7 @@ const cutSubscriptions = () => admin.call("CLIENT", "KILL", "TYPE", "pubsub");
 const groupInfo = (id: string) => ({
   ...group(id),
   ...{ ban: false, large: false, disband: false, sendBan: false },
-  allowStranger: false,
+  ...{ allowStranger: false, clientEvents: true },
 });
 
 /** Records every check, with the number of messages that were delivered before it. */

@@ -10,7 +10,8 @@ import { t } from "../../support/suite.ts";
 const GROUP = { channel_id: "g1", channel_type: 2 };
 const REF = { id: "g1", type: 2 };
 const SEND = { ...GROUP, from_uid: "a", payload: "eyJ0eXBlIjoxfQ==" };
-const OFF = { ban: false, sendBan: false, allowStranger: false, large: false };
+const NO_FLAGS = { ban: false, sendBan: false, allowStranger: false, large: false };
+const OFF = { ...NO_FLAGS, clientEvents: true };
 
 /** Starts a control plane with this dialect. */
 function start(ports: Parameters<typeof startApi>[2] = {}): Promise<TestApi> {
@@ -191,7 +192,7 @@ t.test(
     const api = await start();
     const body = { ...GROUP, ban: 2, large: 1, send_ban: -1, subscribers: null };
     await inject(api, "POST /channel", { body });
-    const info = { ...REF, ...OFF, disband: false, large: true };
+    const info = { ...REF, ...OFF, disband: false, large: true, clientEvents: false };
     t.same(api.calls, [{ call: "create", args: [info, []] }]);
     const textFlag = await inject(api, "POST /channel", {
       body: { ...GROUP, ban: "1" },
@@ -266,7 +267,7 @@ t.test(
       const isCreate = path === "/channel";
       t.same(channelCalls, [
         ["addSubscribers", isCreate ? ["a"] : [], isCreate],
-        ["update", { ...OFF, ban: true }],
+        ["update", { ...NO_FLAGS, ban: true }],
       ]);
     }
   },

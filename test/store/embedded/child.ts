@@ -235,7 +235,7 @@ async function starve(count: number): Promise<void> {
 
 /** Creates a group whose members need more space than the limit allows. */
 async function createGroup(): Promise<void> {
-  const flags = { ban: false, disband: false, sendBan: false };
+  const flags = { ban: false, disband: false, sendBan: false, clientEvents: true };
   const info = {
     id: "big",
     type: 2,
@@ -249,7 +249,10 @@ async function createGroup(): Promise<void> {
 
 /** Stores messages, commands, streams and groups, and removes groups, until the process dies. */
 async function work(): Promise<void> {
-  const flags = { allowStranger: false, large: false, ban: false, disband: false, sendBan: false };
+  const flags = {
+    ...{ allowStranger: false, large: false, ban: false, disband: false, sendBan: false },
+    clientEvents: true,
+  };
   for (let round = 0; ; round++) {
     const name = `${process.pid}-${round}`;
     const group = { id: name, type: 2, ...flags } as const;

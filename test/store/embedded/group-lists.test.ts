@@ -16,11 +16,13 @@ t.test(
   "concurrent reads of long group lists are spread over several event-loop iterations",
   async (t) => {
     const store = await openStore(t, testFolder(t), {});
-    const flags = { large: false, ban: false, disband: false, sendBan: false };
+    const flags = { ban: false, disband: false, sendBan: false, clientEvents: true };
     const groups = Array.from({ length: GROUPS }, (_, at) => `g${at}`);
     await Promise.all(
       groups.map((id) =>
-        store.createChannel({ id, type: 2, allowStranger: false, ...flags }, ["alice"]),
+        store.createChannel({ id, type: 2, allowStranger: false, large: false, ...flags }, [
+          "alice",
+        ]),
       ),
     );
     let share = 1;

@@ -433,7 +433,7 @@ t.test("messages above the limit of waiting bytes are rejected as overloaded", a
 
 t.test("members cannot send to a group that has no record", async (t) => {
   const { store, link } = await openStore(t, server.url);
-  const flags = { ban: false, disband: false, sendBan: false };
+  const flags = { ban: false, disband: false, sendBan: false, clientEvents: true };
   const info = { id: "g", type: 2, ...flags } as const;
   await store.createChannel({ ...info, allowStranger: false, large: false }, ["alice"]);
   const draft = draftOf({ permission: "check" });

@@ -35,7 +35,7 @@ const idAt = (ms: number): number => (ms - Date.UTC(2024, 0, 1)) * 4096;
 
 async function openGroup(t: Test): Promise<StoreNode> {
   const node = await openStore(t, url);
-  const flags = { ban: false, disband: false, sendBan: false };
+  const flags = { ban: false, disband: false, sendBan: false, clientEvents: true };
   const info = { ...GROUP, ...flags, allowStranger: false, large: false };
   await node.store.createChannel(info, ["a", "b"]);
   return node;

@@ -161,7 +161,11 @@ export class ChannelTables {
     if (info.disband) this.#step.hasDisbanded = true;
     void this.#tables.channels.put(
       [info.type, info.id],
-      [VERSION, info.ban, info.disband, info.sendBan, info.allowStranger, info.large, members],
+      [
+        VERSION,
+        ...[info.ban, info.disband, info.sendBan, info.allowStranger, info.large],
+        ...[members, info.clientEvents],
+      ],
     );
   }
 
@@ -295,7 +299,8 @@ function toJoinSeq(stored: Stored): number {
 }
 
 function toRow({ type, id }: ChannelRef, stored: Stored): ChannelRecord {
-  const [ban, disband, sendBan, allowStranger, large, members] = fieldsOf(stored, VERSION);
+  const fields = fieldsOf(stored, VERSION);
+  const [ban, disband, sendBan, allowStranger, large, members, clientEvents] = fields;
   return {
     info: {
       id,
@@ -305,6 +310,7 @@ function toRow({ type, id }: ChannelRef, stored: Stored): ChannelRecord {
       sendBan: sendBan === true,
       allowStranger: allowStranger === true,
       large: large === true,
+      clientEvents: clientEvents !== false,
     },
     members: Number(members),
   };

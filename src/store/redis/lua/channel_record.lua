@@ -7,6 +7,7 @@
 --    4  sendBan
 --    8  allowStranger
 --   16  large
+--  128  clients may not send events
 local RECORD_FORMAT = 1
 local FORMAT_UNIT = 256
 local NO_RECORD = -1

@@ -11,6 +11,7 @@ const DISBAND = 2;
 const SEND_BAN = 4;
 const ALLOW_STRANGER = 8;
 const LARGE = 16;
+const NO_CLIENT_EVENTS = 128;
 // Bits that `channel_facts.lua` adds to the record in its reply.
 const MEMBER = 32;
 const HAS_MEMBERS = 64;
@@ -44,6 +45,7 @@ export function infoOf({ id, type }: ChannelRef, bits: number): ChannelInfo | un
     sendBan: (bits & SEND_BAN) !== 0,
     allowStranger: (bits & ALLOW_STRANGER) !== 0,
     large: (bits & LARGE) !== 0,
+    clientEvents: (bits & NO_CLIENT_EVENTS) === 0,
   };
 }
 
@@ -75,6 +77,8 @@ export function changeOf(flags: ChannelFlags): readonly [set: number, clear: num
   for (const [name, bit] of CHANGEABLE)
     if (flags[name] === true) set |= bit;
     else if (flags[name] === false) clear |= bit;
+  if (flags.clientEvents === false) set |= NO_CLIENT_EVENTS;
+  else if (flags.clientEvents === true) clear |= NO_CLIENT_EVENTS;
   return [set, clear];
 }
 

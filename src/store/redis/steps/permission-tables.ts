@@ -100,7 +100,7 @@ function listFacts(bits: number) {
 
 function infoOf(type: ChannelType, bits: number): ChannelInfo {
   return {
-    ...{ id: "", type, large: false },
+    ...{ id: "", type, large: false, clientEvents: true },
     ban: (bits & BAN) !== 0,
     disband: (bits & DISBAND) !== 0,
     sendBan: (bits & SEND_BAN) !== 0,
