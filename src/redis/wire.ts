@@ -20,6 +20,8 @@
 //              state           u8          index into STREAM_STATES
 //              record          bytes       see `decodeEvent`; extends to the end of the frame
 //   UNORDERED  body            msgpack     [id, event]
+//   BATCH      frames          list        UNORDERED frames, each after its length as u32; extends
+//                                          to the end of the frame
 //   MARK       mark            bytes       chosen by the publisher; extends to the end of the frame
 //   REMOVAL    publicationSeq  f64
 //              body            msgpack     [group id, removed uids or false if any may be removed]
@@ -75,6 +77,7 @@ const UNORDERED_FRAME = 3;
 const MARK_FRAME = 4;
 const COMMAND_FRAME = 5;
 export const REMOVAL_FRAME = 7;
+const BATCH_FRAME = 8;
 
 /** States of a stream by their number in records and keys. The order is part of the format. */
 export const STREAM_STATES: readonly StreamState[] = [
@@ -89,6 +92,8 @@ const MESSAGE_RECORD_AT = 26;
 const EVENT_BODY_AT = 35;
 const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
+const BATCH_FRAMES_AT = 2;
+const BATCH_LENGTH_BYTES = 4;
 const MAX_EXTRA = 4;
 const STRINGS_PER_MESSAGE = 3;
 // Bytes that begin the MessagePack types that Lua in Redis writes.
@@ -274,6 +279,39 @@ export function messagePublication(message: {
 
 export function unorderedFrame(id: string, event: ClusterEvent): Buffer {
   return Buffer.concat([Buffer.from([WIRE_VERSION, UNORDERED_FRAME]), packr.pack([id, event])]);
+}
+
+/** Joins unordered frames to one publication. */
+export function batchOf(frames: readonly Buffer[]): Buffer {
+  return Buffer.concat([
+    Buffer.from([WIRE_VERSION, BATCH_FRAME]),
+    ...frames.flatMap((frame) => {
+      const length = Buffer.alloc(BATCH_LENGTH_BYTES);
+      length.writeUInt32BE(frame.length);
+      return [length, frame];
+    }),
+  ]);
+}
+
+export function isUnorderedBatch(publication: Buffer): boolean {
+  return kindOf(publication) === BATCH_FRAME;
+}
+
+/** Splits a batch into its frames. `isWhole` is false if the batch ends inside a frame. */
+export function framesOfBatch(batch: Buffer): {
+  readonly frames: readonly Buffer[];
+  readonly isWhole: boolean;
+} {
+  const frames: Buffer[] = [];
+  let at = BATCH_FRAMES_AT;
+  while (at + BATCH_LENGTH_BYTES <= batch.length) {
+    const start = at + BATCH_LENGTH_BYTES;
+    const end = start + batch.readUInt32BE(at);
+    if (end > batch.length) break;
+    frames.push(batch.subarray(start, end));
+    at = end;
+  }
+  return { frames, isWhole: at === batch.length };
 }
 
 /** Encodes a mark, by which a subscriber checks that its connection still delivers. */

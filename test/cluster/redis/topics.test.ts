@@ -3,10 +3,12 @@
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
-import { groupTopic } from "../../../src/broker/model.ts";
-import { WIRE_VERSION } from "../../../src/redis/wire.ts";
+import { type ChannelRef, channelKey, groupTopic, userTopic } from "../../../src/broker/model.ts";
+import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import { batchOf, unorderedFrame, WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
-import { group, type NodeOptions, range, startTopicNode, until } from "./topic-nodes.ts";
+import { connectSubscriber } from "../../support/topic-subscriber.ts";
+import { group, type NodeOptions, person, range, startTopicNode, until } from "./topic-nodes.ts";
 
 const redis = await startRedis(t);
 const admin = redis.client();
@@ -85,3 +87,68 @@ t.test("malformed frames and frames of a newer version are reported and dropped"
   t.same(receiver.seqs("2:g"), [1]);
   t.ok(receiver.errors.length > 0);
 });
+
+t.test(
+  "events that a node publishes in one turn reach a topic in one publication, in order and once",
+  async (t) => {
+    const { node } = newCluster(t);
+    const [sender, receiver] = [await node(), await node()];
+    await receiver.topics.listen(userTopic("a"), userTopic("b"));
+    const publications: string[] = [];
+    const observer = await connectSubscriber(t, redis.url, (topic) => publications.push(topic));
+    for (const uid of ["a", "b"]) await observer.ssubscribe(sender.link.keys.topic(userTopic(uid)));
+    const types = range(1, 20).map((number) => `e${number}`);
+    for (const type of types) sender.topics.publish(eventOf("a", person("b"), type));
+    sender.topics.publish(eventOf("b", person("a"), "last"));
+    await sender.topics.barrier();
+    await receiver.topics.barrier();
+    const received = () =>
+      receiver.events.flatMap((event) => (event.kind === "event" ? event.event.type : []));
+    await until(async () => received().length > types.length, "all events");
+    t.same(received(), [...types, "last"], "an event that came on two topics is delivered once");
+    await until(async () => publications.length >= 2, "both publications");
+    t.equal(publications.length, 2, "each user's topic has one publication");
+    const large = eventOf("a", person("b"), "large", "x".repeat(40_000));
+    for (let count = 0; count < 4; count++) sender.topics.publish(large);
+    await sender.topics.barrier();
+    await until(async () => publications.length >= 6, "the publications of large events");
+    t.equal(publications.length, 6, "a publication above 64 KiB is split");
+  },
+);
+
+t.test(
+  "a batch of events that is cut off is reported, and its complete events are delivered",
+  async (t) => {
+    const { node } = newCluster(t);
+    const receiver = await node();
+    await receiver.topics.listen(groupTopic("g"));
+    const frames = ["e1", "e2"].map((type) => unorderedFrame(type, eventOf("a", group("g"), type)));
+    const batch = batchOf(frames);
+    const name = receiver.link.keys.topic(groupTopic("g"));
+    for (const bytes of [
+      batch.subarray(0, batch.length - 1),
+      batch.subarray(0, 2),
+      batchOf([batch]),
+    ])
+      await admin.spublish(name, bytes);
+    await receiver.topics.barrier();
+    t.same(
+      receiver.events.flatMap((event) => (event.kind === "event" ? event.event.type : [])),
+      ["e1"],
+    );
+    t.ok(receiver.errors.length > 0);
+  },
+);
+
+/** Returns an event of a client. */
+function eventOf(fromUid: string, channel: ChannelRef, type: string, data = ""): ClusterEvent {
+  const key = channelKey(channel, fromUid);
+  return {
+    kind: "event",
+    event: {
+      ...{ key, channel, fromUid, clientMsgNo: "", eventId: type, type, data },
+      ...{ timestampMs: 1, stream: undefined },
+    },
+    origin: "s1",
+  };
+}

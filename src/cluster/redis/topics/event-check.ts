@@ -95,7 +95,7 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
     ...{ message: isMessage, origin: absentOr(isText) },
     recipients: absentOr(listOf(isText)),
   }),
-  event: shape({ event: isEvent }),
+  event: shape({ event: isEvent, origin: absentOr(isText) }),
   command: shape({
     ...{ message: isMessage, origin: absentOr(isText) },
     copies: listOf(shape({ uid: isText, inboxSeq: isUint })),

@@ -4,7 +4,13 @@
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
-import { decodeFrame, framesOf, isMessages } from "../../../redis/wire.ts";
+import {
+  decodeFrame,
+  framesOf,
+  framesOfBatch,
+  isMessages,
+  isUnorderedBatch,
+} from "../../../redis/wire.ts";
 import type { Channels } from "./channels.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
 import type { Subscription } from "./subscription.ts";
@@ -51,7 +57,8 @@ export class Incoming {
   accept(name: string, frame: Buffer): void {
     const topic = this.#ports.topic(name);
     if (topic === undefined) return; // unsubscribed meanwhile
-    if (isMessages(frame)) this.#acceptBatch(topic, frame);
+    if (isMessages(frame)) this.#acceptMessages(topic, frame);
+    else if (isUnorderedBatch(frame)) this.#acceptBatch(topic, frame);
     else this.#acceptFrame(topic, frame);
   }
 
@@ -64,6 +71,13 @@ export class Incoming {
   }
 
   #acceptBatch(topic: Subscription, batch: Buffer): void {
+    const { frames, isWhole } = framesOfBatch(batch);
+    for (const frame of frames) this.#acceptFrame(topic, frame);
+    if (!isWhole || frames.length === 0)
+      this.#dropUnreadable(new Error("the publication is not a complete list of frames"));
+  }
+
+  #acceptMessages(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.sequencer === undefined;
     // The batch may have arrived already on the other user's topic.
     if (isPersonal && this.#lastPersonal.equals(batch)) return;

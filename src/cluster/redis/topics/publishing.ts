@@ -1,25 +1,35 @@
 // Publishes unordered events through Redis. Each event is sent at most once, and not at all while
-// Redis cannot be reached; no event is kept for later.
+// Redis cannot be reached; no event is kept beyond the turn of the event loop that published it.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
+import type { Topic } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { topicsOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { unorderedFrame } from "../../../redis/wire.ts";
+import { batchOf, unorderedFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-ports.ts";
 
 /** Maximum number of events in flight from long announcements, so that other calls have room. */
 const MAX_ANNOUNCING = 500;
 const BATCH_SIZE = 50;
 const MAX_QUEUED = 100_000;
+/** Size above which the frames of a topic are sent before the turn ends. */
+const MAX_BATCH_BYTES = 65_536;
+
+interface TopicBatch {
+  frames: Buffer[];
+  bytes: number;
+}
 
 export class Publishing {
   readonly #link: RedisLink;
   readonly #onError: OnError;
   readonly #pending = new Set<Promise<void>>();
   readonly #batches = new Semaphore(MAX_ANNOUNCING / BATCH_SIZE);
+  /** Frames published in this turn of the event loop. */
+  readonly #batchesByTopic = new Map<Topic, TopicBatch>();
   #queued = 0;
 
   constructor(link: RedisLink, onError: OnError) {
@@ -27,10 +37,19 @@ export class Publishing {
     this.#onError = onError;
   }
 
-  /** Sends the event without waiting for a reply. The event is lost if Redis cannot be reached. */
+  /**
+   * Sends the event at the end of this turn, together with the other events of its topic. The event
+   * is lost if Redis cannot be reached.
+   */
   publish(event: ClusterEvent): void {
-    for (const publication of this.#send(event))
-      publication.catch((error) => this.#onError(error, "Could not send a publication"));
+    for (const [topic, frame] of framesOf(event)) {
+      if (this.#batchesByTopic.size === 0) setImmediate(() => this.#sendBatches());
+      const batch = this.#batchesByTopic.get(topic) ?? { frames: [], bytes: 0 };
+      batch.frames.push(frame);
+      batch.bytes += frame.length;
+      this.#batchesByTopic.set(topic, batch);
+      if (batch.bytes > MAX_BATCH_BYTES) this.#sendBatch(topic, batch);
+    }
   }
 
   /**
@@ -43,7 +62,9 @@ export class Publishing {
     else throw new BrokerError("overloaded");
   }
 
+  /** Resolves when everything published before the call was sent or has failed. */
   async settled(): Promise<void> {
+    this.#sendBatches();
     await Promise.all(this.#pending);
   }
 
@@ -69,26 +90,42 @@ export class Publishing {
   }
 
   async #sendAll(events: readonly ClusterEvent[]): Promise<void> {
-    await Promise.all(events.flatMap((event) => this.#send(event)));
+    await Promise.all(events.flatMap(framesOf).map(([topic, frame]) => this.#send(topic, frame)));
   }
 
-  #send(event: ClusterEvent): readonly Promise<unknown>[] {
-    const publications: Promise<unknown>[] = [];
-    for (const single of eventsPerRecipient(event)) {
-      // The id is the same on all topics, so that a node delivers the event once.
-      const frame = unorderedFrame(randomUUID(), single);
-      for (const topic of topicsOf(single)) {
-        const name = this.#link.keys.topic(topic);
-        const publication = this.#link.call("spublish", name, frame);
-        const settled: Promise<void> = publication
-          .then(ignore, ignore) // the caller handles the error
-          .finally(() => this.#pending.delete(settled));
-        this.#pending.add(settled);
-        publications.push(publication);
-      }
-    }
-    return publications;
+  #sendBatches(): void {
+    for (const [topic, batch] of this.#batchesByTopic) this.#sendBatch(topic, batch);
+    this.#batchesByTopic.clear();
   }
+
+  #sendBatch(topic: Topic, batch: TopicBatch): void {
+    const { frames } = batch;
+    batch.frames = [];
+    batch.bytes = 0;
+    const [first] = frames;
+    if (first === undefined) return;
+    this.#send(topic, frames.length === 1 ? first : batchOf(frames)).catch((error) =>
+      this.#onError(error, "Could not send a publication"),
+    );
+  }
+
+  #send(topic: Topic, publication: Buffer): Promise<unknown> {
+    const sent = this.#link.call("spublish", this.#link.keys.topic(topic), publication);
+    const settled: Promise<void> = sent
+      .then(ignore, ignore) // the caller handles the error
+      .finally(() => this.#pending.delete(settled));
+    this.#pending.add(settled);
+    return sent;
+  }
+}
+
+/** Returns the frames of an event, each with the topic under which it is published. */
+function framesOf(event: ClusterEvent): readonly (readonly [Topic, Buffer])[] {
+  return eventsPerRecipient(event).flatMap((single) => {
+    // The id is the same on all topics, so that a node delivers the event once.
+    const frame = unorderedFrame(randomUUID(), single);
+    return topicsOf(single).map((topic) => [topic, frame] as const);
+  });
 }
 
 function eventsPerRecipient(event: ClusterEvent): readonly ClusterEvent[] {
