@@ -93,6 +93,7 @@ const SECTIONS: readonly Section[] = [
     title: "Messages",
     panels: [
       counts("Accepted messages", "messagesAccepted", "source"),
+      counts("Events of clients", "clientEvents", "channel_type"),
       durations("Time until a message is durable", "sendDuration", "source"),
       counts("Deliveries", "deliveries"),
       durations("Time until a receiver acknowledges", "recvackDelay"),

@@ -64,6 +64,10 @@ export const ERRORS = {
       "The client_msg_no belongs to a message with another payload; send this one with a new client_msg_no",
     retry: false,
   },
+  client_events_off: {
+    message: "The channel accepts no events from clients; create or update it with client_events 1",
+    retry: false,
+  },
   event_type_empty: { message: "Event type cannot be empty", retry: false },
   stream_running: {
     message: "Stream already running in channel",

@@ -2,8 +2,8 @@
 // error [decisions: Group rules on send, Personal channel record]. Pure functions. They are the
 // only implementation of the rules: Redis uses a table that is generated from them.
 
-import type { SendRefusal } from "./errors.ts";
-import { type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
+import type { ErrorCode, SendRefusal } from "./errors.ts";
+import { type ChannelInfo, type ChannelRef, PERSON_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.ts";
 
 export interface SendTerms {
@@ -78,4 +78,11 @@ export function refusePersonSend(
   const isStranger = facts.receiverHasContacts && !facts.isContact;
   if (isStranger && !receiver?.allowStranger) return "stranger_refused";
   return undefined;
+}
+
+export type EventRefusal = SendRefusal | Extract<ErrorCode, "client_events_off">;
+
+/** Also applies to system accounts. `info` is the record of the group or of the receiver. */
+export function refuseClientEvent(info: ChannelInfo | undefined): EventRefusal | undefined {
+  return info?.clientEvents === false ? "client_events_off" : undefined;
 }

@@ -806,6 +806,8 @@ export type ClusterEvent =
       /** An event of a stream, ordered with the messages, or a custom event, which has no order. */
       readonly kind: "event";
       readonly event: ChannelEvent;
+      /** Session that sent the event and gets no push of it. `undefined` if a backend sent it. */
+      readonly origin?: string | undefined;
     }
   | {
       readonly kind: "command";

@@ -3,10 +3,17 @@
 // appends them.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
-import type { MaybePromise } from "../lib/maybe-promise.ts";
+import { andThen, type MaybePromise } from "../lib/maybe-promise.ts";
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
-import { checkOf, refuseGroupSend, refusePersonSend, type SendTerms } from "./permissions.ts";
+import {
+  checkOf,
+  type EventRefusal,
+  refuseClientEvent,
+  refuseGroupSend,
+  refusePersonSend,
+  type SendTerms,
+} from "./permissions.ts";
 import type { ChannelStore } from "./ports.ts";
 
 interface Sender {
@@ -25,6 +32,12 @@ interface SendRule {
     channel: ChannelRef,
     queue: string | undefined,
   ): MaybePromise<SendRefusal | undefined>;
+  /** Same as `refusal`, for an event of a client. */
+  eventRefusal(
+    fromUid: string,
+    channel: ChannelRef,
+    queue: string | undefined,
+  ): MaybePromise<EventRefusal | undefined>;
   /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
   /** Resolves after the earlier calls of the queue. Returns `undefined` if there are none. */
@@ -42,16 +55,36 @@ export function createSendRule(
     channel: ChannelRef,
   ): MaybePromise<SendRefusal | undefined> {
     const check = checkOf(fromUid, channel, terms, isBackend);
-    if (channel.type === GROUP_CHANNEL) {
-      const facts = store.groupFacts(channel.id, fromUid);
-      return facts instanceof Promise
-        ? facts.then((awaited) => refuseGroupSend(awaited, fromUid, check))
-        : refuseGroupSend(facts, fromUid, check);
-    }
-    const facts = store.personFacts(fromUid, channel.id);
-    return facts instanceof Promise
-      ? facts.then((awaited) => refusePersonSend(awaited, fromUid, channel.id, check))
-      : refusePersonSend(facts, fromUid, channel.id, check);
+    return channel.type === GROUP_CHANNEL
+      ? andThen(store.groupFacts(channel.id, fromUid), (facts) =>
+          refuseGroupSend(facts, fromUid, check),
+        )
+      : andThen(store.personFacts(fromUid, channel.id), (facts) =>
+          refusePersonSend(facts, fromUid, channel.id, check),
+        );
+  }
+
+  function decideEvent(
+    fromUid: string,
+    channel: ChannelRef,
+  ): MaybePromise<EventRefusal | undefined> {
+    const check = checkOf(fromUid, channel, terms, false);
+    return channel.type === GROUP_CHANNEL
+      ? andThen(
+          store.groupFacts(channel.id, fromUid),
+          (facts) => refuseGroupSend(facts, fromUid, check) ?? refuseClientEvent(facts.info),
+        )
+      : andThen(
+          store.personFacts(fromUid, channel.id),
+          (facts) =>
+            refusePersonSend(facts, fromUid, channel.id, check) ??
+            refuseClientEvent(facts.receiver),
+        );
+  }
+
+  function inOrder<T>(queue: string | undefined, decision: MaybePromise<T>): MaybePromise<T> {
+    if (!(decision instanceof Promise) && queues.isEmpty) return decision;
+    return inTurn(queue, Promise.resolve(decision));
   }
 
   function inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T> {
@@ -59,11 +92,8 @@ export function createSendRule(
   }
 
   return {
-    refusal(sender, channel, queue) {
-      const refused = decide(sender, channel);
-      if (!(refused instanceof Promise) && queues.isEmpty) return refused;
-      return inTurn(queue, Promise.resolve(refused));
-    },
+    refusal: (sender, channel, queue) => inOrder(queue, decide(sender, channel)),
+    eventRefusal: (fromUid, channel, queue) => inOrder(queue, decideEvent(fromUid, channel)),
     inTurn,
     turn(queue) {
       if (queue === undefined || !queues.isBusy(queue)) return undefined;

@@ -286,24 +286,35 @@ export class Group implements Scope {
     fanOut.end();
   }
 
-  deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
+  /** Pushes an event to the members except `origin`. Returns the number of receivers. */
+  deliverEvent(
+    event: ChannelEvent,
+    origin: Session | undefined,
+    publisher: TopicPublisher,
+  ): number {
     const push = { kind: "event", channel: event.channel, event } as const;
     if (!this.#hasEvents) this.#subscribeToEvents();
-    for (const backlog of this.#joining.values()) backlog.receiveEvent(event);
+    for (const [session, backlog] of this.#joining)
+      if (session !== origin) backlog.receiveEvent(event);
     const backlogs = this.#streamBacklogs;
     const { length } = event.data;
-    const isLive = (member: Session) => !backlogs?.has(member);
+    const isLive = (member: Session) => member !== origin && !backlogs?.has(member);
     if (this.#takesTurns(length)) {
       const frames = new Map<string, Frames>();
       this.#sendInTurns(length, isLive, (member) => member.pushShared(push, frames));
     } else
-      for (const { codec, eventTopic } of this.#formats.values())
-        publishFrames(publisher, eventTopic, codec.encodePush(push));
+      for (const { codec, eventTopic } of this.#formats.values()) {
+        const isOriginFormat = origin?.codec.format === codec.format;
+        const source = isOriginFormat ? origin.connection : publisher;
+        publishFrames(source, eventTopic, codec.encodePush(push));
+      }
     this.#sendPrivate(length, isLive, (member) => member.push(push));
-    if (backlogs === undefined) return this.members;
+    const isOriginLive = origin?.follows(this.channelId) === true && !backlogs?.has(origin);
+    const liveCount = (): number => this.members - (isOriginLive ? 1 : 0);
+    if (backlogs === undefined) return liveCount();
     // `receiveEvent` may end sessions, which then leave the group. So the members are counted last.
-    for (const backlog of backlogs.values()) backlog.receiveEvent(event);
-    return this.members - backlogs.size;
+    for (const [session, backlog] of backlogs) if (session !== origin) backlog.receiveEvent(event);
+    return liveCount() - backlogs.size;
   }
 
   backlogOf(session: Session): Backlog | undefined {

@@ -4,7 +4,6 @@
 // for a client.
 
 import {
-  type ChannelEvent,
   type ChannelRef,
   GROUP_CHANNEL,
   presenceTopic,
@@ -103,7 +102,7 @@ export class Hub {
         this.#deliverMessage(event);
         break;
       case "event":
-        this.#ports.metrics.eventPushed(this.#deliverEvent(event.event));
+        this.#ports.metrics.eventPushed(this.#deliverEvent(event));
         break;
       case "command":
         this.#deliverCommand(event);
@@ -164,10 +163,11 @@ export class Hub {
     this.#deliveries += deliverMessage(message, receivers, this.sessionsOf);
   }
 
-  #deliverEvent(event: ChannelEvent): number {
-    if (event.channel.type !== GROUP_CHANNEL) return deliverEvent(event, this.sessionsOf);
+  #deliverEvent({ event, ...sender }: EventOf<"event">): number {
+    const origin = this.#findSession(event.fromUid, sender.origin);
+    if (event.channel.type !== GROUP_CHANNEL) return deliverEvent(event, origin, this.sessionsOf);
     const group = this.#ports.groups.get(event.channel.id);
-    return group?.deliverEvent(event, this.#ports.publisher) ?? 0;
+    return group?.deliverEvent(event, origin, this.#ports.publisher) ?? 0;
   }
 
   #deliverCommand(event: EventOf<"command">): void {

@@ -2,6 +2,7 @@
 // or throws a BrokerError, which is then sent to the client with the ref of the operation.
 
 import type { Channels } from "../broker/channels.ts";
+import type { ClientEvents } from "../broker/client-events.ts";
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
@@ -22,6 +23,7 @@ import type { PresenceWatch } from "./watch.ts";
 
 export interface OperationPorts {
   readonly messages: Messages;
+  readonly clientEvents: ClientEvents;
   readonly streams: Streams;
   readonly conversations: Conversations;
   readonly channels: Pick<Channels, "uids">;
@@ -109,6 +111,17 @@ const OPERATIONS: OperationTable = {
         clientMsgNo,
         repeated,
       });
+    },
+  },
+
+  emit: {
+    delivers: ({ channel, data }, { uid }, { hub }) => hub.deliveryWork(uid, channel, data.length),
+    async run(session, { ref, channel, type, data }, { clientEvents, metrics }) {
+      session.rate?.admitEvent();
+      const { uid: fromUid, sessionId: origin } = session;
+      await clientEvents.emit({ fromUid, channel, type, data, origin });
+      metrics.emitted(channel.type);
+      if (ref !== 0) session.reply({ kind: "emit", ref });
     },
   },
 

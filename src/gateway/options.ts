@@ -142,6 +142,14 @@ export const clientOptions = Type.Object(
       description:
         "Sustained rate at which a user may send stored messages through sockets of this node, measured by the size of the frames. Ten times this amount may be sent at once. Messages that backends send over HTTP do not count. 0 means no limit.",
     }),
+    maxEventsPerSecond: Type.Integer({
+      default: 20,
+      minimum: 0,
+      maximum: 1_000_000,
+      unit: "events per second",
+      description:
+        "Maximum number of events (typing and the like) that one user may send per second through all sockets of this node. Each event also counts as work like a message (see `maxFramesPerSecond`). 0 means no limit.",
+    }),
     maxInFlightSends: Type.Integer({
       default: 1024,
       minimum: 1,

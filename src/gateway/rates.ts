@@ -43,6 +43,8 @@ const HEAVY_SHARE = 0.03;
 export interface Rate {
   /** Charges the work of storing this number of copies of a command. Throws like `requirePaid`. */
   admit(copies: number): void;
+  /** Charges one event of the client. Throws `rate_limited` if the user has sent too many. */
+  admitEvent(): void;
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
   pushedPage(rows: number, bytes: number): void;
@@ -85,6 +87,8 @@ export interface WorkLimits {
   readonly connection: RateLimit;
   readonly user: RateLimit;
   readonly stored: RateLimit;
+  /** Limit on the events that one user sends. */
+  readonly events: RateLimit;
 }
 
 /** Number of bytes of an incoming frame that count as the work of one more frame. */
@@ -103,6 +107,7 @@ class UserRate {
   /** Budget for refused work of all connections of the user. Created by the first refusal. */
   #refused: TokenBucket | undefined;
   #stored: TokenBucket | undefined;
+  #events: TokenBucket | undefined;
   #pages: TokenBucket | undefined;
   sessions = 0;
 
@@ -126,6 +131,11 @@ class UserRate {
     return this.#stored;
   }
 
+  events(limit: RateLimit, nowMs: number): TokenBucket {
+    this.#events ??= new TokenBucket(limit, nowMs);
+    return this.#events;
+  }
+
   /** Budget for missed messages, separate so that a user who catches up can send meanwhile. */
   pages(limits: WorkLimits, nowMs: number): TokenBucket {
     this.#pages ??= new TokenBucket(limits.user, nowMs);
@@ -133,7 +143,7 @@ class UserRate {
   }
 
   isFull(nowMs: number): boolean {
-    const buckets = [this.work, this.#refused, this.#stored, this.#pages];
+    const buckets = [this.work, this.#refused, this.#stored, this.#events, this.#pages];
     return buckets.every((bucket) => bucket?.isFull(nowMs) ?? true);
   }
 }
@@ -214,6 +224,16 @@ export class ConnectionRate implements Rate {
   admit(copies: number): void {
     this.requirePaid();
     this.charge(copying(copies));
+  }
+
+  admitEvent(): void {
+    const { events } = this.#limits;
+    if (events.perSecond === 0 || this.#user === undefined) return;
+    const nowMs = this.#clock();
+    const bucket = this.#user.events(events, nowMs);
+    const waitMs = bucket.waitMs(nowMs);
+    if (waitMs > 0) throw refusal(waitMs);
+    bucket.charge(1);
   }
 
   requirePaid(): void {

@@ -47,17 +47,22 @@ export function deliverMessage(
   return count;
 }
 
-/** Pushes an event to both users. Returns the number of their sessions. */
-export function deliverEvent(event: ChannelEvent, sessionsOf: SessionsOf): number {
+/** Pushes an event to both users. Returns the number of their sessions, without `origin`. */
+export function deliverEvent(
+  event: ChannelEvent,
+  origin: Session | undefined,
+  sessionsOf: SessionsOf,
+): number {
   let count = 0;
   for (const uid of pairOf(event)) {
     const sessions = sessionsOf(uid);
     if (sessions.length === 0) continue;
-    count += sessions.length;
     const channel = channelSeenBy(uid, event);
     const push = { kind: "event", channel, event } as const;
     const frames = new Map<string, Frames>();
     for (const session of sessions) {
+      if (session === origin) continue;
+      count += 1;
       if (session.personal !== undefined) {
         session.personal.receiveEvent(event);
         continue;

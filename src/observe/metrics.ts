@@ -21,6 +21,8 @@ export interface GatewayMetrics {
   worked(operation: string, frames: number): void;
   /** Counts a message from a socket that became durable `ms` milliseconds after it was received. */
   sent(channelType: number, ms: number): void;
+  /** Counts an event of a client that was passed on. */
+  emitted(channelType: number): void;
   refused(code: string): void;
   /** Counts a message that a client acknowledged `ms` milliseconds after it was accepted. */
   acknowledged(ms: number): void;
@@ -118,6 +120,7 @@ function gatewayMetrics(families: Families): GatewayMetrics {
   const ranges = families.resumeRuns.of();
   const missed = families.resumeMessages.of();
   const events = families.eventFanouts.of();
+  const emitted = [1, 2].map((type) => families.clientEvents.of(channelName(type)));
   const eventDeliveries = families.eventDeliveries.of();
   const works = new Map<string, Cell>(); // by operation
   return {
@@ -142,6 +145,7 @@ function gatewayMetrics(families: Families): GatewayMetrics {
       cell.add(work);
     },
     sent: sentFrom("socket", families),
+    emitted: (channelType) => emitted[channelType - 1]?.add(),
     refused: (code) => families.requestsRefused.of(code, "socket").add(),
     acknowledged: (ms) => recvackDelay.observe(ms / 1000),
     resumed(messages) {

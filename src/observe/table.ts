@@ -124,6 +124,11 @@ export const METRICS = {
     "Requests from clients and backends rejected with an error, by code and source (socket or http)",
     ["code", "source"],
   ),
+  clientEvents: counter(
+    "client_events_total",
+    "Events that clients sent and that were passed on to the channel, by channel type",
+    ["channel_type"],
+  ),
   sendDuration: histogram(
     "send_duration_seconds",
     "Time from receiving a message until it is durable",
@@ -148,7 +153,7 @@ export const METRICS = {
   ),
   eventFanouts: counter(
     "event_fanouts_total",
-    "Stream, tool-call and custom events delivered to sessions of this node",
+    "Stream, tool-call and custom events, and events of clients, delivered to sessions of this node",
   ),
   eventDeliveries: counter(
     "event_deliveries_total",

@@ -144,6 +144,14 @@ export type Operation =
       readonly ref: Ref;
       readonly uids: readonly string[];
     }
+  | {
+      /** Sends an event to the members who are online. It is not stored. */
+      readonly kind: "emit";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly type: string;
+      readonly data: string;
+    }
   | { readonly kind: "ping"; readonly ref: Ref }
   | { readonly kind: "disconnect"; readonly ref: Ref };
 
@@ -253,6 +261,7 @@ export type Reply =
       readonly ref: Ref;
       readonly presence: readonly Presence[];
     }
+  | { readonly kind: "emit"; readonly ref: Ref }
   | {
       readonly kind: "pong";
       readonly ref: Ref;

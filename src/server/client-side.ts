@@ -203,6 +203,7 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
     },
     operations: {
       messages: node.messages,
+      clientEvents: node.clientEvents,
       streams: node.streams,
       conversations: node.conversations,
       channels: node.channels,

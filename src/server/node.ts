@@ -4,6 +4,7 @@
 import { randomBytes } from "node:crypto";
 import { ChannelActivity } from "../broker/channel-activity.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
+import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
@@ -60,6 +61,7 @@ export interface Node extends ServerDeps {
   /** What was sent to channels through this node. */
   readonly activity: ChannelActivity;
   readonly messages: Messages;
+  readonly clientEvents: ClientEvents;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly conversations: Conversations;
@@ -124,6 +126,14 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     limits: config.streams,
     content,
   });
+  const clientEvents = createClientEvents({
+    store,
+    publisher: cluster,
+    clock,
+    nodeId,
+    friendsOnly: config.messages.friendsOnly,
+    isSystem,
+  });
   const interest = shareInterest(cluster);
   const followers = createStreamFollowers({
     store,
@@ -145,6 +155,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     systemAccounts,
     activity,
     messages,
+    clientEvents,
     streams,
     followers,
     interest: interest.owner(),
@@ -188,6 +199,7 @@ async function createMigration(
 function workLimits(client: Config["client"]): WorkLimits {
   const { maxFramesPerSecond: perSecond, frameBurst: burst } = client;
   const { userRateFactor: factor, maxStoredBytesPerSecond: bytes } = client;
+  const { maxEventsPerSecond: events } = client;
   return {
     connection: { perSecond, burst },
     user: {
@@ -196,6 +208,7 @@ function workLimits(client: Config["client"]): WorkLimits {
       maxDebt: perSecond * factor * MAX_DEBT_S,
     },
     stored: { perSecond: bytes, burst: bytes * STORED_BURST_S },
+    events: { perSecond: events, burst: events },
   };
 }
 

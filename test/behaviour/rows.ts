@@ -252,6 +252,7 @@ export const ISSUE_ROWS = [
   "Late join",
   "STREAM",
   "Stop button",
+  "Client-made events",
   // Command inbox
   "Inbox pulled at connect",
   "Inbox acknowledge",

@@ -54,7 +54,15 @@ export const SUITES = {
     "payloads",
     "resume",
   ],
-  streams: ["event-fields", "events", "stream-lives", "stream-reading", "streams", "viewers"],
+  streams: [
+    "client-events",
+    "event-fields",
+    "events",
+    "stream-lives",
+    "stream-reading",
+    "streams",
+    "viewers",
+  ],
 } as const;
 
 /** Suites that depend most on the transport. */

@@ -25,11 +25,13 @@ const NO_LIMIT: WorkLimits = {
   connection: { perSecond: 0, burst: 0 },
   user: { perSecond: 0, burst: 0 },
   stored: { perSecond: 0, burst: 0 },
+  events: { perSecond: 0, burst: 0 },
 };
 const LIMITS: WorkLimits = {
   connection: { perSecond: 1, burst: 200 },
   user: { perSecond: 1, burst: 200 },
   stored: { perSecond: 0, burst: 0 },
+  events: { perSecond: 0, burst: 0 },
 };
 const CONNECT = {
   ...({

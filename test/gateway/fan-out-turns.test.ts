@@ -96,7 +96,7 @@ t.test("one turn of the event loop sends a large message to only a few sessions"
 
 t.test("one turn of the event loop sends a large event to only a few sessions", async (t) => {
   const { g, members, wire } = liveGroup(native(100));
-  t.equal(g.deliverEvent(event("large", LARGE), wire), 100);
+  t.equal(g.deliverEvent(event("large", LARGE), undefined, wire), 100);
   t.equal(reached(members, "large"), AT_ONCE);
   await waitForAll(members, "large");
 });
@@ -106,7 +106,7 @@ t.test("one turn of the event loop encrypts a message for only a few sessions", 
   g.deliver(message("small"), undefined, wire);
   t.equal(reached(members, "small"), ENCRYPTED_AT_ONCE);
   await waitForAll(members, "small");
-  g.deliverEvent(event("event"), wire);
+  g.deliverEvent(event("event"), undefined, wire);
   t.equal(reached(members, "event"), ENCRYPTED_AT_ONCE);
   await waitForAll(members, "event");
 });
@@ -115,7 +115,7 @@ t.test("each member is sent its frames in order while a delivery is deferred", a
   const { g, members, wire } = liveGroup([...native(50), ...encrypted(50)]);
   g.deliver(message("m1", LARGE), undefined, wire);
   g.deliver(message("m2"), undefined, wire);
-  g.deliverEvent(event("e3"), wire);
+  g.deliverEvent(event("e3"), undefined, wire);
   g.deliver(message("m4", LARGE), undefined, wire);
   await waitForAll(members, "m4");
   for (const member of members) t.same(namesOf(member), ["m1", "m2", "e3", "m4"]);

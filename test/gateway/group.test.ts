@@ -132,13 +132,13 @@ t.test(
       ...{ clientMsgNo: "c", eventId: "e", type: "x", timestampMs: 0 },
       stream: undefined,
     };
-    g.deliverEvent(event, wire);
+    g.deliverEvent(event, undefined, wire);
     t.equal(other.connection.frames.length, 1, "the event is withheld from the new member");
     g.goLive(new Backlog(other.session, g, "streams"));
-    g.deliverEvent(event, wire);
+    g.deliverEvent(event, undefined, wire);
     t.equal(other.connection.frames.length, 2);
     g.withholdEvents(new Backlog(other.session, g, "streams"));
-    g.deliverEvent(event, wire);
+    g.deliverEvent(event, undefined, wire);
     t.equal(other.connection.frames.length, 2, "the event is withheld while the session lags");
     t.equal(own.connection.topics.size + other.connection.topics.size, 0);
     for (const { session } of [own, other, shared]) g.remove(session);

@@ -39,6 +39,7 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       cancel: fakes.cancel ?? unused,
       ...{ post: unused, start: unused, close: unused },
     },
+    clientEvents: { emit: unused },
     conversations: {
       ...{ select: unused, list: unused, among: unused, read: unused, change: unused },
       ...fakes.conversations,
@@ -86,6 +87,7 @@ const METRICS: OperationPorts["metrics"] = {
   frameIn: ignore,
   worked: ignore,
   sent: ignore,
+  emitted: ignore,
   refused: ignore,
   acknowledged: ignore,
   resumed: ignore,

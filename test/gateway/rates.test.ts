@@ -8,6 +8,7 @@ const LIMITS = {
   connection: { perSecond: 10, burst: 100 },
   user: { perSecond: 10, burst: 100 },
   stored: { perSecond: 1000, burst: 10_000 },
+  events: { perSecond: 20, burst: 20 },
 };
 
 function stage() {

@@ -27,7 +27,7 @@ export function jsonRpcWire(uid: string): Wire {
 
     encode(operation) {
       const { kind, ref } = operation;
-      const hasReply = kind !== "recvack" && kind !== "disconnect";
+      const hasReply = kind !== "recvack" && kind !== "disconnect" && ref !== 0;
       if (hasReply) kindsByRef.set(ref, kind);
       return JSON.stringify({
         ...{ jsonrpc: "2.0", method: kind, params: paramsOf(operation) },
@@ -134,6 +134,8 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
       return { kind, ref, cursor: result.cursor, uids: result.uids };
     case "commandack":
       return { kind, ref, count: result.count };
+    case "emit":
+      return { kind, ref };
     case "recvack":
     case "disconnect":
       throw new Error(`a reply to ${kind}, which has none`);

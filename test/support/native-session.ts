@@ -236,6 +236,16 @@ export class NativeClient {
     return this.request("watch", { kind: "watch", uids });
   }
 
+  /** Sends an event to the members of a channel who are online. */
+  emit(channel: ChannelRef, type: string, data = ""): Promise<ReplyOf<"emit">> {
+    return this.request("emit", { kind: "emit", channel, type, data });
+  }
+
+  /** Sends an event without asking for a reply. */
+  emitUnanswered(channel: ChannelRef, type: string, data = ""): void {
+    this.raw(this.#wire.encode({ kind: "emit", ref: 0, channel, type, data }));
+  }
+
   /** Sends PING. Its PONG arrives after the pushes of everything published before. */
   async ping(): Promise<ReplyOf<"pong">> {
     if (this.#options.publicationsDelivered !== undefined)

@@ -83,6 +83,10 @@ t.test("every frame of the sample sessions decodes", async (t) => {
     "> watch",
     "< watch",
     "< presence",
+    "> emit",
+    "> emit",
+    "< emit",
+    "< event",
   ]);
 });
 

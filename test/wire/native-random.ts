@@ -110,6 +110,7 @@ export function randomOperation(r: Random): Operation {
       ref,
       uids: r.list(LIMITS.maxWatchedUids, () => r.id()),
     }),
+    () => ({ kind: "emit", ref, channel, type: r.text(64), data: r.text(1000) }),
     () => ({ kind: "ping", ref }),
     () => ({ kind: "disconnect", ref }),
   ];
@@ -172,6 +173,7 @@ export function randomReply(r: Random): Reply {
       uids: r.list(20, () => r.id()),
     }),
     () => ({ kind: "commandack", ref, count: r.uint(53) }),
+    () => ({ kind: "emit", ref }),
     () => ({ kind: "pong", ref, serverTimeMs: r.uint(53) }),
     () => ({
       kind: "error",

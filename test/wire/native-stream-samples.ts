@@ -159,6 +159,16 @@ export const STREAM_OPERATIONS: readonly Sample<Operation>[] = [
     array: [13, 13, []],
     hex: "930d0d90",
   },
+  {
+    value: { kind: "emit", ref: 0, channel: GROUP, type: "typing", data: "" },
+    array: [15, 0, 2, "team", "typing", ""],
+    hex: "960f0002a47465616da6747970696e67a0",
+  },
+  {
+    value: { kind: "emit", ref: 16, channel: ALICE, type: "cursor", data: "3:7" },
+    array: [15, 16, 1, "alice", "cursor", "3:7"],
+    hex: "960f1001a5616c696365a6637572736f72a3333a37",
+  },
 ];
 
 export const STREAM_REPLIES: readonly Sample<Reply>[] = [
@@ -206,6 +216,11 @@ export const STREAM_REPLIES: readonly Sample<Reply>[] = [
     value: { kind: "members", ref: 14, cursor: undefined, uids: [] },
     array: [92, 14, null, []],
     hex: "945c0ec090",
+  },
+  {
+    value: { kind: "emit", ref: 16 },
+    array: [79, 16],
+    hex: "924f10",
   },
   {
     value: { kind: "commandack", ref: 12, count: 2 },

@@ -50,6 +50,7 @@ const BY_CODE = {
   denylisted: REASONS.onDenylist,
   not_allowlisted: REASONS.notInAllowlist,
   client_msg_no_reused: REASONS.systemError,
+  client_events_off: REASONS.notAllowedToSend,
   event_type_empty: REASONS.systemError,
   stream_running: REASONS.systemError,
   stream_not_found: REASONS.systemError,

@@ -7,6 +7,7 @@ import {
   type DeviceLevel,
   historyRange,
   MAIN_DEVICE,
+  MAX_CLIENT_EVENT_TYPE,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
 import {
@@ -40,6 +41,7 @@ export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["stream", { read: readStream }],
   ["cancel", { read: readCancel }],
   ["commandack", { read: readCommandack }],
+  ["emit", { isNotification: true, read: readEmit }],
 ]);
 
 export function wantsExtended(params: Params): boolean {
@@ -226,4 +228,11 @@ function readCancel({ params, ref }: MethodInput): Operation {
 function readCommandack({ params, ref, limits }: MethodInput): Operation {
   const inboxSeqs = params.uints("inboxSeqs", limits.maxCommandAcks);
   return { kind: "commandack", ref, inboxSeqs };
+}
+
+function readEmit({ params, ref }: MethodInput): Operation {
+  const channel = params.channel();
+  const type = params.text("type", MAX_CLIENT_EVENT_TYPE);
+  const data = params.text("data", MAX_UINT32, "");
+  return { kind: "emit", ref, channel, type, data };
 }

@@ -90,6 +90,8 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
       return { cursor: reply.cursor, uids: reply.uids };
     case "commandack":
       return { count: reply.count };
+    case "emit":
+      return {};
     case "pong":
       return { serverTimeMs: reply.serverTimeMs };
   }

@@ -13,7 +13,7 @@ export interface MethodInput {
 }
 
 export interface Method {
-  /** True if the method has no response and needs no id. */
+  /** True if the method needs no id. A request without an id has no response. */
   readonly isNotification?: boolean;
   read(request: MethodInput): Operation | undefined;
 }

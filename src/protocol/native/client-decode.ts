@@ -91,6 +91,8 @@ function readReply(context: ServerFrameContext, op: number): Reply | undefined {
       };
     case REPLY_OPS.members:
       return readMembers(context);
+    case REPLY_OPS.emit:
+      return { kind: "emit", ref };
     case REPLY_OPS.commandack:
       return { kind: "commandack", ref, count: reader.uint("count") };
     case REPLY_OPS.pong:

@@ -60,6 +60,8 @@ function fieldsOf(operation: Operation): readonly Field[] {
       return [...channelOf(operation), operation.limit, operation.cursor];
     case "commandack":
       return [operation.inboxSeqs];
+    case "emit":
+      return [...channelOf(operation), operation.type, operation.data];
     case "ping":
     case "disconnect":
       return [];

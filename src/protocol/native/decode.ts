@@ -10,6 +10,8 @@ import {
   GROUP_CHANNEL,
   isId,
   MAIN_DEVICE,
+  MAX_CLIENT_EVENT_BYTES,
+  MAX_CLIENT_EVENT_TYPE,
   PERSON_CHANNEL,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
@@ -132,6 +134,8 @@ function readOperation(context: RequestContext, op: number): Operation {
       return readCommandack(context);
     case CLIENT_OPS.watch:
       return readWatch(context);
+    case CLIENT_OPS.emit:
+      return readEmit(context);
     case CLIENT_OPS.connect:
       return readConnect(context);
     case CLIENT_OPS.disconnect:
@@ -233,6 +237,14 @@ function readWatch(context: RequestContext): Operation {
   const { limits, ref } = context;
   const uids = readUids(context, limits.maxWatchedUids);
   return { kind: "watch", ref, uids };
+}
+
+function readEmit(context: RequestContext): Operation {
+  const { reader, ref } = context;
+  const channel = readChannel(context);
+  const type = reader.text("type", MAX_CLIENT_EVENT_TYPE);
+  const data = reader.absent() ? "" : reader.text("data", MAX_CLIENT_EVENT_BYTES, "too_large");
+  return { kind: "emit", ref, channel, type, data };
 }
 
 function readStreamName(context: RequestContext) {

@@ -63,6 +63,8 @@ function writeReply(writer: FrameWriter, reply: Reply): void {
       return writeMembers(writer, reply);
     case "commandack":
       return writeNumber(writer, { op, ref }, reply.count);
+    case "emit":
+      return begin(writer, { op, ref, fields: 0 });
     case "connack":
       return writeConnack(writer, reply);
     case "error":

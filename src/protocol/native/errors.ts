@@ -27,6 +27,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   denylisted: 0,
   not_allowlisted: 0,
   client_msg_no_reused: 0,
+  client_events_off: 0,
   event_type_empty: 0,
   stream_running: 0,
   stream_not_found: 0,

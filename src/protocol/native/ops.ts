@@ -13,7 +13,7 @@ export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
 export const NATIVE_VERSION = 1;
 
-/** Numbers of operations. Unused: 14 to 27 and 29 to 63. */
+/** Numbers of operations. Unused: 14, 16 to 27 and 29 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -28,10 +28,11 @@ export const CLIENT_OPS = {
   conversation: 11,
   commandack: 12,
   watch: 13,
+  emit: 15,
   members: 28,
 } as const;
 
-/** Numbers of replies: the number of the request plus 64. Unused: 78 and 79. */
+/** Numbers of replies: the number of the request plus 64. Unused: 78. */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,
@@ -44,6 +45,7 @@ export const REPLY_OPS = {
   conversation: 75,
   commandack: 76,
   watch: 77,
+  emit: 79,
   members: 92,
   error: 91,
 } as const;

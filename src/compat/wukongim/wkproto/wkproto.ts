@@ -366,6 +366,7 @@ class WkprotoCodec implements Codec {
       case "conversation":
       case "commandack":
       case "watch":
+      case "emit":
         return NO_FRAMES;
     }
   }
