@@ -33,6 +33,13 @@ export const LOADING = {
   action: "Wait until it has finished. Its log shows the progress",
 } satisfies Cause;
 
+export const MISSING_FUNCTION = {
+  pattern: /^ERR Function not found\b/,
+  what: "Redis has lost the function library of this node",
+  action: "Nothing needs to be done: the node loads it again",
+  passes: true,
+} satisfies Cause;
+
 const SENTINELS: readonly Cause[] = [
   {
     pattern: /\bsentinel\b.*\b(NOAUTH|WRONGPASS|NOPERM)\b/is,
@@ -149,6 +156,7 @@ const REPLIES: readonly Cause[] = [
     action: "Nothing needs to be done: the node loads them again",
     passes: true,
   },
+  MISSING_FUNCTION,
   {
     pattern:
       /^NOPERM\b|ACL failure|can't run this command|permissions to access|access (at least )?one of the keys|publish to the channel/,

@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Redis } from "ioredis";
 import { duplicate, send } from "./client.ts";
-import { NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.ts";
+import { isReply, NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.ts";
 
 /**
  * Every command that scripts run, and commands that the node runs itself. Each call changes at most
@@ -14,6 +14,7 @@ import { NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.ts";
  */
 const SCRATCH_CALLS = [
   "APPEND @ x",
+  "COPY @ @",
   "DEL @",
   "EXISTS @",
   "GET @",
@@ -39,12 +40,14 @@ const SCRATCH_CALLS = [
   "SADD @ m",
   "SCARD @",
   "SET @ v",
+  "SETRANGE @ 0 x",
   "SINTERCARD 1 @",
   "SISMEMBER @ m",
   "SMEMBERS @",
   "SMISMEMBER @ m",
   "SPOP @",
   "SPUBLISH @ x",
+  "SRANDMEMBER @",
   "SREM @ m",
   "SSCAN @ 0",
   "SUNION @",
@@ -79,7 +82,13 @@ export const SCRIPT_COMMANDS: readonly string[] = SCRATCH_CALLS.map(
 const PROBE = readFileSync(new URL("./lua/probe.lua", import.meta.url), "utf8");
 const PROBE_SHA = createHash("sha1").update(PROBE).digest("hex");
 
-const UNKNOWN_COMMAND = /unknown (redis )?command/i;
+/** Calls that fail and change nothing, for the commands of functions. */
+const FUNCTION_CALLS: readonly (readonly [string, readonly string[], string])[] = [
+  ["fcall", ["jindou_none", "0"], "fcall"],
+  ["function", ["LOAD", ""], "function|load"],
+];
+
+const UNKNOWN_COMMAND = /unknown (redis )?(sub)?command/i;
 
 interface ProbeOptions {
   /** A key in a slot of the server that is used for nothing else. */
@@ -108,6 +117,8 @@ export async function assertCommands(server: Redis, options: ProbeOptions): Prom
     send(server, "script", ["LOAD", PROBE], {}),
   );
   if (isLoaded) await refusals.note("evalsha", () => probe(server, key, refusals));
+  for (const [command, subcommand, name] of FUNCTION_CALLS)
+    await refusals.note(name, () => failing(send(server, command, subcommand, {})));
   const sentences = refusals.sentences(options);
   if (sentences.length > 0) throw new UnusableRedis(sentences.join(". "));
 }
@@ -139,6 +150,16 @@ async function subscribe(server: Redis, topic: string): Promise<void> {
   }
 }
 
+/** Resolves if the call failed because of its arguments, and rejects if it was refused. */
+async function failing(call: Promise<unknown>): Promise<void> {
+  await call.catch((error: unknown) => {
+    const isRefusal =
+      error instanceof Error &&
+      [UNKNOWN_COMMAND, NO_COMMAND, NO_KEY].some((part) => part.test(error.message));
+    if (isRefusal || !isReply(error)) throw error;
+  });
+}
+
 class Refusals {
   readonly #unknown = new Set<string>();
   readonly #denied = new Set<string>();
@@ -168,6 +189,11 @@ class Refusals {
   sentences({ username, prefix, place }: ProbeOptions): readonly string[] {
     const user = username === "" ? "default" : username;
     const sentences: string[] = [];
+    const lacksFunctions = ["fcall", "function|load"].filter((name) => this.#unknown.delete(name));
+    if (lacksFunctions.length > 0)
+      sentences.push(
+        `${place}it has no functions (${listed(new Set(lacksFunctions))}), which the node needs. Use Redis 7 or newer, or a server with its functions. If rename-command in its configuration names these commands, remove the line`,
+      );
     if (this.#unknown.size > 0)
       sentences.push(
         `${place}it has no command ${listed(this.#unknown)}. Remove the line rename-command from its configuration`,

@@ -2,7 +2,13 @@
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
 import { messageOf } from "../observe/error-fields.ts";
-import { type Cause, causeOfFailure, causeOfReply, sentenceAbout } from "./causes.ts";
+import {
+  type Cause,
+  causeOfFailure,
+  causeOfReply,
+  MISSING_FUNCTION,
+  sentenceAbout,
+} from "./causes.ts";
 
 // Parts of the error replies to a user without a right, in scripts and outside, of all versions.
 export const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
@@ -101,6 +107,16 @@ export function isDenied(error: unknown): boolean {
 
 export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
+}
+
+/** Returns true if the server lacks the library of a function. The call has run nothing. */
+export function isMissingFunction(error: unknown): boolean {
+  return isReply(error) && MISSING_FUNCTION.pattern.test(error.message);
+}
+
+/** Returns true if a library was not loaded because the server has it. */
+export function isExistingLibrary(error: unknown): boolean {
+  return isReply(error) && /^ERR Library '\w+' already exists/.test(error.message);
 }
 
 /** Returns true for an `unavailable` error without a reply of Redis: the command may have run. */

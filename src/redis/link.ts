@@ -1,6 +1,6 @@
 // The node's connection for sending commands to Redis. State: whether Redis is usable (connected
-// and checked), the number of calls in flight, and the scripts loaded on each connection. The link
-// never queues: while Redis is unreachable, every call is rejected at once.
+// and checked), the number of calls in flight, and the scripts and libraries loaded on each
+// connection. The link never queues: while Redis is unreachable, every call is rejected at once.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -23,6 +23,8 @@ import {
   asBrokerError,
   errorOfReply,
   isDenied,
+  isExistingLibrary,
+  isMissingFunction,
   isMissingScript,
   isReply,
   isUnanswered,
@@ -41,10 +43,11 @@ import {
   unconfirmed,
 } from "./format.ts";
 import { Keys } from "./keys.ts";
+import type { LibraryFunction } from "./library.ts";
 import { Connections, cannotRun } from "./lost-connection.ts";
 import { Outage, type OutageReport } from "./outage.ts";
 import { Primaries } from "./primaries.ts";
-import { type Arg, loadScript, type Script } from "./script.ts";
+import { type Arg, loadScript, type Script, type ServerCode } from "./script.ts";
 import { ServerClocks } from "./server-clock.ts";
 
 /** Minimum timeout of the first connect: a Cluster or Sentinels may need several attempts. */
@@ -110,7 +113,7 @@ export class RedisLink {
   readonly #closing = new AbortController();
   #inFlight = 0;
   #startFailure: Error | undefined;
-  readonly #loaded = new WeakMap<Redis, Set<Script>>();
+  readonly #loaded = new WeakMap<Redis, Set<ServerCode["loading"]>>();
   #preparing: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
   #drained: (() => void) | undefined;
@@ -302,6 +305,17 @@ export class RedisLink {
     return this.#send("evalsha", numbered, options, variant);
   }
 
+  /** Runs a function of a library. Replies and errors are as for `run`. */
+  callFunction(
+    libraryFunction: LibraryFunction,
+    keys: readonly string[],
+    args: readonly Arg[],
+    options: CallOptions = {},
+  ): Promise<unknown> {
+    const numbered = [libraryFunction.name, keys.length, ...keys, ...args];
+    return this.#send("fcall", numbered, options, libraryFunction);
+  }
+
   /** Sends one command that writes; `key` is its only key. Replies and errors are as for `run`. */
   write(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.run(WRITE, [key], [command, ...args]);
@@ -315,9 +329,9 @@ export class RedisLink {
     return this.#send(command, [...args], {});
   }
 
-  /** Returns the error for a failure that a script has caught and returned as a text. */
-  errorOf(script: Script, text: string): BrokerError {
-    const error = errorOfReply(script.withFileLines(text));
+  /** Returns the error for a failure that the code has caught and returned as a text. */
+  errorOf(code: ServerCode, text: string): BrokerError {
+    const error = errorOfReply(code.withFileLines(text));
     if (isDenied(error)) this.#checkRights();
     return error;
   }
@@ -346,7 +360,7 @@ export class RedisLink {
     command: string,
     args: Arg[],
     options: CallOptions,
-    script?: Script,
+    code?: ServerCode,
   ): Promise<unknown> {
     this.#countCall(options);
     let server: Redis | undefined;
@@ -355,20 +369,28 @@ export class RedisLink {
     const untilMs = performance.now() + timeoutMs;
     let connection: Connections["present"];
     try {
-      const key = args[script === undefined ? 0 : 2];
+      const key = args[code === undefined ? 0 : 2];
       server = this.#route(key === undefined ? key : String(key));
       if (options.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
-      if (script?.isWriting)
+      if (code?.isWriting)
         args.push(this.#deadline(server, untilMs) ?? (await this.#awaitDeadline(server, untilMs)));
-      const loading = script && this.#load(script, server, options);
-      connection = this.#connections.present;
-      sent = sendCommand(server, command, args, { ...options, timeoutMs });
-      if (loading !== undefined) await Promise.all([loading, sent.promise]);
-      return await sent.promise;
+      for (let attempt = 1; ; attempt++) {
+        const loading = code && this.#load(code, server, options);
+        connection = this.#connections.present;
+        const leftMs = attempt === 1 ? timeoutMs : Math.max(untilMs - performance.now(), 1);
+        sent = sendCommand(server, command, args, { ...options, timeoutMs: leftMs });
+        try {
+          if (loading !== undefined) await Promise.all([loading, sent.promise]);
+          return await sent.promise;
+        } catch (error) {
+          // The server lost the library, and has run nothing.
+          if (code === undefined || attempt > 1 || !isMissingFunction(error)) throw error;
+          this.#loaded.get(server)?.delete(code.loading);
+        }
+      }
     } catch (error) {
-      if (script !== undefined && isReply(error))
-        error.message = script.withFileLines(error.message);
+      if (code !== undefined && isReply(error)) error.message = code.withFileLines(error.message);
       this.#primaries?.reportError(error);
       if (isMissingScript(error)) this.#reloadScripts(server);
       if (isDenied(error)) this.#checkRights();
@@ -376,7 +398,7 @@ export class RedisLink {
       if (brokerError.code === "unavailable") this.#recordOutage(brokerError);
       // The server's clock may have been set forward. The next deadline needs its new time.
       if (brokerError.code === "too_late" && server !== undefined) void this.#clocks.ensure(server);
-      const mayRun = script?.isWriting && sent?.isWritten && options.mayRunLate !== true;
+      const mayRun = code?.isWriting && sent?.isWritten && options.mayRunLate !== true;
       if (mayRun && isUnanswered(brokerError)) await cannotRun(connection, untilMs);
       throw brokerError;
     } finally {
@@ -400,19 +422,25 @@ export class RedisLink {
     });
   }
 
-  #load(script: Script, server: Redis, options: SendOptions): Promise<unknown> | undefined {
+  #load({ loading }: ServerCode, server: Redis, options: SendOptions): Promise<void> | undefined {
     let loaded = this.#loaded.get(server);
     if (loaded === undefined) {
-      const scripts = new Set<Script>();
-      server.on("close", () => scripts.clear()); // a new connection may lead to another server
-      this.#loaded.set(server, scripts);
-      loaded = scripts;
+      const loadings = new Set<ServerCode["loading"]>();
+      server.on("close", () => loadings.clear()); // a new connection may lead to another server
+      this.#loaded.set(server, loadings);
+      loaded = loadings;
     }
-    if (loaded.has(script)) return undefined;
-    loaded.add(script);
-    const loading = send(server, "script", ["LOAD", script.source], options);
-    loading.catch(() => loaded.delete(script)); // loaded again before its next call
-    return loading;
+    if (loaded.has(loading)) return undefined;
+    loaded.add(loading);
+    const [command, ...args] = loading;
+    return send(server, command, args, options).then(
+      () => {},
+      (error: unknown) => {
+        if (isExistingLibrary(error)) return;
+        loaded.delete(loading); // loaded again before its next call
+        throw error;
+      },
+    );
   }
 
   /**

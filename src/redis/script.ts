@@ -9,14 +9,21 @@ import { topicEnd } from "./keys.ts";
 
 export type Arg = string | number | Buffer;
 
-export interface Script {
+/** Lua code that a server runs for a node: a script, or a function of a library. */
+export interface ServerCode {
+  /** Command that loads the code, and its arguments. The same list for code that loads together. */
+  readonly loading: readonly [command: string, ...args: string[]];
+  /** True if the code may change data. Such code is called with a deadline. */
+  readonly isWriting: boolean;
+  /** Replaces the positions in an error message of Redis with lines of the files. */
+  withFileLines(message: string): string;
+}
+
+export interface Script extends ServerCode {
   readonly name: string;
   readonly source: string;
   readonly sha: string;
-  /** True if the script may change data. Such a script is called with a deadline. */
-  readonly isWriting: boolean;
   inDatabase(database: number): Script;
-  withFileLines(message: string): string;
 }
 
 const DATABASE = /@DATABASE\b/g;
@@ -43,7 +50,8 @@ export function loadScript(file: URL, ...before: readonly (URL | string)[]): Scr
     if (existing !== undefined) return existing;
     const source = template.replace(DATABASE, topicEnd(database));
     const sha = createHash("sha1").update(source).digest("hex");
-    const variant = { name, source, sha, isWriting, inDatabase, withFileLines };
+    const loading = ["script", "LOAD", source] as const;
+    const variant = { name, source, sha, loading, isWriting, inDatabase, withFileLines };
     variants.set(database, variant);
     return variant;
   };
@@ -109,7 +117,7 @@ const FENCE_LINES = FENCE.split("\n").length - 1;
 export const READ_COMMANDS: ReadonlySet<string> = new Set(
   (
     "EXISTS GET GETRANGE HEXISTS HGET HGETALL HKEYS HLEN HMGET HSCAN LLEN LRANGE PING PTTL SCARD " +
-    "SINTERCARD SISMEMBER SMEMBERS SMISMEMBER SSCAN STRLEN SUNION TIME TYPE XLEN XRANGE XREVRANGE " +
+    "SINTERCARD SISMEMBER SMEMBERS SMISMEMBER SRANDMEMBER SSCAN STRLEN SUNION TIME TYPE XLEN XRANGE XREVRANGE " +
     "ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZREVRANGE ZREVRANGEBYSCORE ZSCORE"
   ).split(" "),
 );

@@ -37,7 +37,7 @@ function filesOf(extension: string): readonly URL[] {
 t.test("the check at the start covers every command that scripts and calls use", async (t) => {
   const used = new Set<string>();
   for (const file of filesOf(".lua"))
-    for (const [, name = ""] of readFileSync(file, "utf8").matchAll(/redis\.p?call\(\s*'(\w+)'/g))
+    for (const [, name = ""] of readFileSync(file, "utf8").matchAll(/\bp?call\(\s*'(\w+)'/g))
       used.add(name);
   for (const file of filesOf(".ts"))
     for (const [, name = ""] of readFileSync(file, "utf8").matchAll(
@@ -52,7 +52,15 @@ t.test(
   "a node that may not use one of its commands does not start and names the missing right",
   async (t) => {
     const redis = await startRedis(t);
-    const outside = ["EVALSHA", "INFO", "SSUBSCRIBE", "SCRIPT|LOAD", "WAIT"];
+    const outside = [
+      "EVALSHA",
+      "FCALL",
+      "FUNCTION|LOAD",
+      "INFO",
+      "SSUBSCRIBE",
+      "SCRIPT|LOAD",
+      "WAIT",
+    ];
     const settings = { JINDOU_REDIS_MIN_REPLICAS: "1" };
     for (const command of [...SCRIPT_COMMANDS, ...outside]) {
       const right = command.toLowerCase();
@@ -93,6 +101,15 @@ t.test("a node does not start if a command of Redis was renamed", async (t) => {
   t.match(
     await startError(t, redis.url),
     /^Redis cannot be used: it has no command SPUBLISH, XADD\. Remove .*rename-command/,
+  );
+});
+
+t.test("a node does not start on a server without functions", async (t) => {
+  const renamed = ["--rename-command", "FCALL", "", "--rename-command", "FUNCTION", ""];
+  const redis = await startRedis(t, renamed);
+  t.match(
+    await startError(t, redis.url),
+    /^Redis cannot be used: it has no functions \(FCALL, FUNCTION LOAD\), .*Use Redis 7 or newer/,
   );
 });
 

@@ -203,6 +203,7 @@ const NEEDED: Readonly<Record<string, string>> = {
   "+@connection": "WAIT 1 100",
   "+evalsha": "EVALSHA x 1 jd:x",
   "+script|load": "SCRIPT LOAD x",
+  "+fcall": "FCALL x 1 jd:x",
   "+info": "INFO",
   "+time": "TIME",
   "+cluster|slots": "CLUSTER SLOTS",

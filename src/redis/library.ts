@@ -1,0 +1,57 @@
+// A library is a Lua text of several files. Redis compiles it once and keeps its functions, which
+// nodes call by name. The names of the library and of its functions contain a hash of the text, so
+// that nodes of two versions use one Redis, each with a library of its own.
+
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { ServerCode } from "./script.ts";
+
+/** A function of a library. Redis gives it the keys and the arguments of a call as two tables. */
+export interface LibraryFunction extends ServerCode {
+  readonly name: string;
+}
+
+export interface Library {
+  /** Name in Redis: `jindou_` and 8 hexadecimal digits of the text's hash. */
+  readonly name: string;
+  readonly text: string;
+  /** Returns the function that the text registers as `@LIBRARY_<suffix>`. */
+  function(suffix: string, options: { readonly isWriting: boolean }): LibraryFunction;
+}
+
+const NAME = /@LIBRARY/g;
+const HASH_DIGITS = 8;
+/** Matches the number of a library's line in an error message of Redis. */
+const LINE = /@?\buser_function:(\d+)/g;
+const SOURCES = new URL("..", import.meta.url);
+
+/** Builds a library from Lua files, which share their locals. */
+export function loadLibrary(...files: readonly URL[]): Library {
+  const sections = files.map((file) => ({
+    path: `src/${file.href.slice(SOURCES.href.length)}`,
+    text: readFileSync(file, "utf8"),
+  }));
+  const template = sections.map(({ text }) => text).join("");
+  const hash = createHash("sha1").update(template).digest("hex").slice(0, HASH_DIGITS);
+  const name = `jindou_${hash}`;
+  const text = `#!lua name=${name}\n${template.replace(NAME, name)}`;
+  const loading = ["function", "LOAD", text] as const;
+  const lineOf = (libraryLine: number): string | undefined => {
+    let line = libraryLine - 1; // the first line of the library belongs to no file
+    for (const section of sections) {
+      const count = section.text.split("\n").length - 1;
+      if (line >= 1 && line <= count) return `${section.path}:${line}`;
+      line -= count;
+    }
+    return undefined;
+  };
+  const withFileLines = (message: string) =>
+    message.replaceAll(LINE, (shown, line) => lineOf(Number(line)) ?? shown);
+  return {
+    name,
+    text,
+    function: (suffix, { isWriting }) => ({
+      ...{ name: `${name}_${suffix}`, loading, isWriting, withFileLines },
+    }),
+  };
+}
