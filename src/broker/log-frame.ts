@@ -51,6 +51,13 @@ export function logNameText(name: LogName): string {
   return name.kind === "free" ? `/${name.path}` : `${name.key}\n${name.clientMsgNo}`;
 }
 
+/** Returns the log with this text (see `logNameText`). */
+export function logNameOf(text: string): LogName {
+  if (text.startsWith("/")) return { kind: "free", path: text.slice(1) };
+  const at = text.indexOf("\n");
+  return { kind: "channel", key: text.slice(0, at), clientMsgNo: text.slice(at + 1) };
+}
+
 /** Returns the bucket of a channel key, or of the path of a free log. */
 export function bucketOf(text: string): number {
   return crc32(Buffer.from(text)) % BUCKETS;

@@ -21,13 +21,14 @@ export interface LogLimits {
   readonly maxBytes: number;
   /** Maximum number of records of a log, including the records that a fork inherits. */
   readonly maxRecords: number;
-  /** Maximum number of producers that a log remembers. */
+  /**
+   * Maximum number of producers that a log remembers. A new producer replaces the one that has been
+   * silent for longest, if that is longer than the dedupe window.
+   */
   readonly maxProducers: number;
-  /** Silence after which a producer may be forgotten in favour of a new one. */
-  readonly producerIdleMs: number;
   /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */
   readonly maxOpen: number;
-  /** Maximum bytes of frames on this node that are not yet in the database. */
+  /** Maximum bytes of appends on this node that are not yet in the database, or in Redis. */
   readonly maxActiveBytes: number;
 }
 
@@ -138,7 +139,7 @@ export interface LogAppend {
  *     gap           the producer's next number is `expected`. It is 0 for an unknown producer
  *     out_of_order  `order` is not higher than the last one
  *     full          the append would exceed `limit`. `producers`: as many producers as allowed wrote
- *                   within `producerIdleMs`
+ *                   within the dedupe window
  */
 export type LogAppendResult =
   | {

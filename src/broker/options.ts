@@ -1,4 +1,4 @@
-// Configuration schema of the sections `messages`, `content`, `streams` and `commands`. The
+// Configuration schema of the sections `messages`, `content`, `streams`, `logs` and `commands`. The
 // reference page of the settings is generated from it.
 
 import { Type } from "typebox";
@@ -77,6 +77,52 @@ export const streamsOptions = Type.Object(
       unit: "bytes",
       description:
         "Approximate maximum memory of the active streams of this node. Above it, events are rejected as overloaded.",
+    }),
+  },
+  { additionalProperties: false },
+);
+
+export const logsOptions = Type.Object(
+  {
+    maxBytes: Type.Integer({
+      default: 16_777_216,
+      minimum: 1024,
+      maximum: 268_435_456,
+      unit: "bytes",
+      description:
+        "Maximum size of one log (a Durable Stream), including 13 bytes for each append and what a fork inherits. Further appends are rejected.",
+    }),
+    maxRecords: Type.Integer({
+      default: 100_000,
+      minimum: 1,
+      maximum: 10_000_000,
+      unit: "records",
+      description:
+        "Maximum number of records of one log: JSON messages, or appends if the log is not JSON. Further appends are rejected.",
+    }),
+    maxProducers: Type.Integer({
+      default: 64,
+      minimum: 1,
+      maximum: 1000,
+      unit: "producers",
+      description:
+        "Maximum number of producers that a log remembers to recognise retries. A further producer replaces the one that has been silent for longest, if that is longer than `store.dedupeWindowS`. Otherwise it is rejected.",
+    }),
+    maxOpen: Type.Integer({
+      default: 100_000,
+      minimum: 100,
+      maximum: 10_000_000,
+      unit: "logs",
+      description:
+        "Number of logs whose heads a node with the embedded store keeps in memory. Any number of logs can exist: the head of another log is read from the database.",
+    }),
+    maxActiveBytes: Type.Integer({
+      default: 268_435_456,
+      minimum: 1_048_576,
+      maximum: 17_179_869_184,
+      unit: "bytes",
+      description:
+        "Maximum size of the appends on this node that are not yet written: to the database of the embedded store, or to Redis. Above it, appends are rejected as overloaded. In the embedded store, `store.maxMemtableBytes` limits them too.",
     }),
   },
   { additionalProperties: false },

@@ -6,6 +6,7 @@ import { adminOptions, apiOptions, authOptions, managersOptions } from "../api/o
 import {
   commandsOptions,
   contentOptions,
+  logsOptions,
   messagesOptions,
   streamsOptions,
 } from "../broker/options.ts";
@@ -86,6 +87,7 @@ const configSchema = Type.Object(
     messages: messagesOptions,
     content: contentOptions,
     streams: streamsOptions,
+    logs: logsOptions,
     commands: commandsOptions,
     store: storeOptions,
     redis: redisOptions,
