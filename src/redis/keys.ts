@@ -19,12 +19,12 @@ const MAX_CACHED_TAGS = 20_000;
 export class Keys {
   readonly prefix: string;
   /** Names the database, because the topics of all databases of a server share one namespace. */
-  readonly #topicEnd: string;
+  readonly topicEnd: string;
   readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
 
   constructor(prefix: string, database = 0) {
     this.prefix = prefix;
-    this.#topicEnd = topicEnd(database);
+    this.topicEnd = topicEnd(database);
   }
 
   /** Returns the name of a key. `tail` distinguishes a channel's keys of the same part. */
@@ -70,13 +70,13 @@ export class Keys {
     const id = topic.slice(2);
     switch (topic.slice(0, 2)) {
       case "g:":
-        return this.channel(`topic${this.#topicEnd}`, `2:${id}`);
+        return this.channel(`topic${this.topicEnd}`, `2:${id}`);
       case "p:":
-        return this.user(`presence${this.#topicEnd}`, id);
+        return this.user(`presence${this.topicEnd}`, id);
       case "l:":
-        return this.bucket(`logs${this.#topicEnd}`, Number(id));
+        return this.bucket(`logs${this.topicEnd}`, Number(id));
       default:
-        return this.user(`topic${this.#topicEnd}`, id);
+        return this.user(`topic${this.topicEnd}`, id);
     }
   }
 

@@ -32,6 +32,17 @@
 //              uidLength       u16
 //              uid             bytes
 //              origin          bytes       empty if there is none; extends to the end of the frame
+//   LOG        change          u8          index into LOG_CHANGES
+//              ending          u8          index into LOG_ENDINGS
+//              incarnation     u32
+//              fromPosition    f64         offset before the change: position and check
+//              fromCheck       u32
+//              tailPosition    f64         offset after the change
+//              tailCheck       u32
+//              nameLength      u16
+//              name            bytes       see `logNameText`
+//              logFrame        bytes       empty if the event has none; extends to the end of the
+//                                          frame
 //
 // The extra is a MessagePack list:
 //
@@ -48,6 +59,8 @@
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
+import { logNameOf } from "../broker/log-frame.ts";
+import type { LogEnding, LogEvent } from "../broker/log-ports.ts";
 import {
   type ChannelEvent,
   type ChannelRef,
@@ -78,6 +91,7 @@ const MARK_FRAME = 4;
 const COMMAND_FRAME = 5;
 export const REMOVAL_FRAME = 7;
 const BATCH_FRAME = 8;
+const LOG_FRAME = 9;
 
 /** States of a stream by their number in records and keys. The order is part of the format. */
 export const STREAM_STATES: readonly StreamState[] = [
@@ -87,6 +101,16 @@ export const STREAM_STATES: readonly StreamState[] = [
   "interrupted",
 ];
 
+/** Endings of logs by their number in frames and keys. The order is part of the format. */
+export const LOG_ENDINGS: readonly (LogEnding | undefined)[] = [
+  undefined,
+  "closed",
+  "stopped",
+  "cancelled",
+  "interrupted",
+];
+const LOG_CHANGES: readonly (LogEvent["change"] | undefined)[] = [undefined, "appended", "deleted"];
+
 /** Offsets of the first field of variable length in each frame. */
 const MESSAGE_RECORD_AT = 26;
 const EVENT_BODY_AT = 35;
@@ -94,6 +118,7 @@ const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
 const BATCH_FRAMES_AT = 2;
 const BATCH_LENGTH_BYTES = 4;
+const LOG_BODY_AT = 34;
 const MAX_EXTRA = 4;
 const STRINGS_PER_MESSAGE = 3;
 // Bytes that begin the MessagePack types that Lua in Redis writes.
@@ -252,6 +277,7 @@ export type Publication =
       readonly id: string;
       readonly event: ClusterEvent;
     }
+  | { readonly kind: "log"; readonly event: LogEvent }
   | { readonly kind: "mark"; readonly mark: string };
 
 /**
@@ -384,6 +410,8 @@ export function decodeFrame(frame: Buffer): Publication {
       return { kind: "mark", mark: frame.toString("utf8", 2) };
     case COMMAND_FRAME:
       return decodeCommandFrame(frame);
+    case LOG_FRAME:
+      return { kind: "log", event: decodeLogFrame(frame) };
     default:
       throw unreadable(`the frame kind ${frame[1]} is unknown`);
   }
@@ -559,6 +587,26 @@ function decodeCommandFrame(frame: Buffer): Publication {
       copies: [{ uid, inboxSeq: uint(frame.readDoubleBE(10)) }],
       origin: origin === "" ? undefined : origin,
     },
+  };
+}
+
+function decodeLogFrame(frame: Buffer): LogEvent {
+  const change = LOG_CHANGES[frame[2] ?? 0];
+  const ending = frame[3] ?? 0;
+  if (change === undefined || ending >= LOG_ENDINGS.length)
+    throw unreadable("the change or the ending of a log is unknown");
+  const offsetAt = (at: number) => ({
+    position: uint(frame.readDoubleBE(at)),
+    check: frame.readUInt32BE(at + 8),
+  });
+  const end = LOG_BODY_AT + frame.readUInt16BE(LOG_BODY_AT - 2);
+  const logFrame = frame.subarray(end);
+  return {
+    ...{ kind: "log", change, closed: LOG_ENDINGS[ending] },
+    name: logNameOf(frame.toString("utf8", LOG_BODY_AT, end)),
+    incarnation: frame.readUInt32BE(4),
+    ...{ from: offsetAt(8), tail: offsetAt(20) },
+    frame: logFrame.length > 0 ? logFrame : undefined,
   };
 }
 

@@ -89,6 +89,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
       maxStreamBytes: maxStreamBytes(config),
       maxInbox: config.commands.maxInbox,
       inboxTtlS: config.commands.expireS,
+      logs: config.logs,
     },
   });
   const resubscribed = families.clusterResubscribed.of();

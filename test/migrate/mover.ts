@@ -6,12 +6,13 @@ import { Migration, type MoveEvents } from "../../src/migrate/migration.ts";
 import type { RedisSettings } from "../../src/redis/client.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { createRedisStore, type RedisStore } from "../../src/store/redis/store.ts";
+import { LOG_LIMITS } from "../support/log-limits.ts";
 
 /** Limits of the Redis stores. */
 export const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
   maxChannelMessages: 0,
-  ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+  ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800, logs: LOG_LIMITS },
 };
 
 /** Settings and callbacks of a migration. Only the folder and Redis are required. */

@@ -68,6 +68,8 @@
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one
 //
+// `library/logs.lua` describes the keys of logs.
+//
 // Keys of a user (`Keys.user`):
 //
 //   key or field    type     content                               present
@@ -116,6 +118,7 @@
 //   tokens:<hash>   STRING   see `managers.ts`                     until the token expires
 //   systemUids      SET      uids of system accounts               if there are any
 
+import type { LogLimits } from "../../broker/log-ports.ts";
 import type { Clock } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import type { UnreadableRecords } from "./unreadable.ts";
@@ -130,6 +133,7 @@ export interface RedisStoreLimits {
   readonly maxStreamBytes: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
+  readonly logs: Omit<LogLimits, "maxOpen">;
 }
 
 export interface RedisStorePorts {

@@ -1,6 +1,7 @@
 // The Redis driver of the `Store` port: any number of nodes share one Redis, and scripts inside
 // Redis make the decisions.
 
+import type { LogStore } from "../../broker/log-ports.ts";
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { ReplicationBarrier } from "../../redis/replication.ts";
@@ -12,6 +13,7 @@ import { createRedisChannels } from "./steps/channels.ts";
 import { createRedisConversations } from "./steps/conversations.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
 import { createRedisJoinState } from "./steps/join-state.ts";
+import { createRedisLogs } from "./steps/logs.ts";
 import { createRedisManagers } from "./steps/managers.ts";
 import { createRedisMessages } from "./steps/messages.ts";
 import { Sweep } from "./steps/retention.ts";
@@ -36,7 +38,7 @@ interface RedisStoreStats {
   readonly unreadable: number;
 }
 
-export interface RedisStore extends Store, ChannelFeed {
+export interface RedisStore extends Store, LogStore, ChannelFeed {
   stats(): RedisStoreStats;
   sweep(): Promise<number>;
 }
@@ -58,7 +60,12 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     ...{ ...ports, commands },
     personFacts: channels.personFacts,
   });
-  const sweep = new Sweep(ports, [(isStopped) => commands.sweep(isStopped), repairIndexes]);
+  const { sweepLogs, ...logs } = createRedisLogs(ports);
+  const sweep = new Sweep(ports, [
+    (isStopped) => commands.sweep(isStopped),
+    repairIndexes,
+    sweepLogs,
+  ]);
   const lifecycle = createLifecycle({
     async open() {
       await link.start();
@@ -84,6 +91,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisSystemAccounts(ports),
       ...messages,
       ...createRedisStreams(ports),
+      ...logs,
       ...inbox,
       ...createRedisConversations(ports, groupIndex),
       ...createChannelFeed(ports),

@@ -15,6 +15,7 @@ import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore } from "../../../src/store/redis/store.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { type RedisServer, redisSettings } from "../../support/redis.ts";
 import { agreementOf } from "./agreement.ts";
 import { type PlainTopics, plainTopics } from "./plain-topics.ts";
@@ -92,7 +93,7 @@ export async function createNode(
     ...{ link, onError, clock: Date.now },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
-      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800, logs: LOG_LIMITS },
       maxChannelMessages: 0,
     },
   });

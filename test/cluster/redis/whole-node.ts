@@ -8,6 +8,7 @@ import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { agreementOf } from "./agreement.ts";
 
 export interface WholeNode {
@@ -44,7 +45,7 @@ export async function startWholeNode(
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       maxChannelMessages: 0,
-      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800, logs: LOG_LIMITS },
     },
   });
   const topics = createRedisTopics({

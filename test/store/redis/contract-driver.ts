@@ -12,6 +12,7 @@ import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisStore } from "../../../src/store/redis/store.ts";
 import type { StoreDriver, StoreOptions, TestedStore } from "../../contract/store-fixture.ts";
 import { LISTENED_USERS } from "../../contract/store-inbox.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 const GROUPS = ["g", "g1", "g2", "g3", "h", "late", "other", "gone"];
@@ -51,7 +52,7 @@ function createNode(
     ...{ link, clock, onError },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS, sweepIntervalMs: 1_000_000 },
-      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800, logs: LOG_LIMITS },
       maxChannelMessages,
     },
   });

@@ -15,13 +15,14 @@ import { createRedisChannels } from "../../../src/store/redis/steps/channels.ts"
 import { createRedisManagers } from "../../../src/store/redis/steps/managers.ts";
 import { createRedisUsers } from "../../../src/store/redis/steps/users.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 const HOUR_S = 3600;
 const LIMITS = {
   ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
   maxChannelMessages: 0,
-  ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: HOUR_S },
+  ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: HOUR_S, logs: LOG_LIMITS },
 };
 
 function openLink(url: string): RedisLink {

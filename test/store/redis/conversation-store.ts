@@ -19,6 +19,7 @@ import { createRedisMessages } from "../../../src/store/redis/steps/messages.ts"
 import { Sweep } from "../../../src/store/redis/steps/retention.ts";
 import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 /** Options of a store. */
@@ -49,7 +50,7 @@ export async function openConversations(t: Test, url: string, options: Conversat
     ...{ link, clock },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS, sweepIntervalMs: 60_000 },
-      ...{ maxStreamBytes: 100_000, maxInbox: 10, inboxTtlS: 3600 },
+      ...{ maxStreamBytes: 100_000, maxInbox: 10, inboxTtlS: 3600, logs: LOG_LIMITS },
       maxChannelMessages,
     },
     onError: (error) => problems.push(error),

@@ -11,6 +11,7 @@ import { markFrame } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits, RedisStorePorts } from "../../../src/store/redis/ports.ts";
 import { createRedisInbox, type RedisInbox } from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { decodePublished } from "./published.ts";
@@ -72,7 +73,7 @@ export async function startInbox(
     limits: {
       ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
       maxChannelMessages: 0,
-      ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: HOUR_S },
+      ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: HOUR_S, logs: LOG_LIMITS },
       ...options.limits,
     },
     waitForReplicas: () => undefined,

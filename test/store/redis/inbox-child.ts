@@ -6,6 +6,7 @@ import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisInbox } from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 const [url = "", prefix = "", name = "", count = "0"] = process.argv.slice(2);
@@ -26,7 +27,7 @@ const inbox = createRedisInbox({
   limits: {
     ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1000 },
     maxChannelMessages: 0,
-    ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: 86_400 },
+    ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: 86_400, logs: LOG_LIMITS },
   },
 });
 const recipients = Array.from({ length: Number(count) }, (_, i) => `u${i}`);

@@ -7,6 +7,7 @@ import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 /** An open store and what tests need of its node. */
@@ -43,7 +44,7 @@ export async function openStore(
     limits: {
       ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1_000_000 },
       maxChannelMessages: 0,
-      ...{ maxStreamBytes: 1_000_000, maxInbox: 100, inboxTtlS: 3600 },
+      ...{ maxStreamBytes: 1_000_000, maxInbox: 100, inboxTtlS: 3600, logs: LOG_LIMITS },
       ...options.limits,
     },
   });

@@ -8,6 +8,7 @@ import type { Publication } from "../../../src/redis/wire.ts";
 import { Appends } from "../../../src/store/redis/steps/append.ts";
 import { ChannelNamesOf } from "../../../src/store/redis/steps/channel-names.ts";
 import { draftOf } from "../../contract/store-fixture.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { openStore, type StoreNode } from "./one-store.ts";
@@ -53,7 +54,7 @@ async function storeOnly({ link, time }: StoreNode, draft: MessageDraft) {
   const limits = {
     ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
     maxChannelMessages: 0,
-    ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10 },
+    ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10, logs: LOG_LIMITS },
   };
   const names = new ChannelNamesOf(link).get(draft.key);
   const clock = () => time.nowMs;

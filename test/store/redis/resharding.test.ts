@@ -2,11 +2,12 @@
 // impossible for the moment is rejected as a whole.
 
 import t, { type Test } from "tap";
-import { bucketOf } from "../../../src/broker/log-frame.ts";
+import { bucketOf, logBucket } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_START, streamPayload } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
+import { appendOf, appendsOf, draftOf as logDraftOf } from "../../contract/log-fixture.ts";
 import { ALL, codeOf, draftOf, group as groupInfo } from "../../contract/store-fixture.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { conversationsOf } from "../../support/conversation-list.ts";
@@ -85,6 +86,24 @@ t.test(
     t.same(texts, [String(Buffer.from(streamPayload("hello world!")))]);
   },
 );
+
+t.test("an append to a log is rejected while the slot of the log moves", async (t) => {
+  const { store, link } = await openStore(t, servers.url);
+  const name = { kind: "free", path: "moving" } as const;
+  await store.createLog(name, logDraftOf({ records: [Buffer.from("a")] }));
+  const head = `${link.keys.bucket("", logBucket(name))}logHead:/moving`;
+  const { stop } = await beginMove(t, link, head);
+  t.equal(await codeOf(store.appendLog(name, appendOf(["b"]))), "unavailable");
+  await stop();
+  t.same(await appendsOf(store, name), [["a"]]);
+  const next = await beginMove(t, link, head);
+  await next.move([head]);
+  t.equal(await codeOf(store.appendLog(name, appendOf(["b"]))), "unavailable");
+  await next.finish(await next.keys());
+  while ((await codeOf(store.appendLog(name, appendOf(["b"])))) !== undefined)
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  t.same(await appendsOf(store, name), [["a"], ["b"]]);
+});
 
 t.test("messages of one call are all rejected while their slot moves", async (t) => {
   const { store, link } = await openStore(t, servers.url);

@@ -11,6 +11,7 @@ import { IndexRepairs } from "../../../src/store/redis/steps/index-repairs.ts";
 import type { RedisStore } from "../../../src/store/redis/store.ts";
 import { codeOf, draftOf, group, PERMANENT } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { openStore } from "./one-store.ts";
@@ -104,7 +105,7 @@ t.test("inbox keys expire even if a copy arrives after its command expired", asy
   const limits = {
     ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
     maxChannelMessages: 0,
-    ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10 },
+    ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10, logs: LOG_LIMITS },
   };
   const ports = { link, clock: () => time.nowMs, limits };
   const command = newCommand(ports, commandOf({ expireS: 1 }));

@@ -10,6 +10,7 @@ import { RedisLink } from "../../../src/redis/link.ts";
 import { markFrame, type Publication } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/ports.ts";
 import { createRedisStore, type RedisStore } from "../../../src/store/redis/store.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 import { connectSubscriber } from "../../support/topic-subscriber.ts";
 import { decodePublished } from "./published.ts";
@@ -144,7 +145,7 @@ export function createNode(
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
       maxChannelMessages: 0,
-      ...{ maxStreamBytes: 262_144, maxInbox: 1000, inboxTtlS: 604_800 },
+      ...{ maxStreamBytes: 262_144, maxInbox: 1000, inboxTtlS: 604_800, logs: LOG_LIMITS },
       ...limits,
     },
   });

@@ -15,6 +15,7 @@ import {
   streamResult,
 } from "../../contract/store-stream-fixture.ts";
 import { conversationsOf } from "../../support/conversation-list.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { createNode, freshPrefix, listenTo } from "./stream-nodes.ts";
 
@@ -25,7 +26,7 @@ const TOO_MANY_BYTES = 3_000_000;
 const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
   maxChannelMessages: 0,
-  ...{ maxStreamBytes: 1000, maxInbox: 1000, inboxTtlS: 604_800 },
+  ...{ maxStreamBytes: 1000, maxInbox: 1000, inboxTtlS: 604_800, logs: LOG_LIMITS },
 };
 
 /**

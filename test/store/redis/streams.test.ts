@@ -18,6 +18,7 @@ import {
   streamResult,
 } from "../../contract/store-stream-fixture.ts";
 import { encodeEvent } from "../../redis/event-frames.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { startRedis } from "../../support/redis.ts";
 import { createNode, freshPrefix, listenTo, type NodeOptions } from "./stream-nodes.ts";
 
@@ -268,7 +269,7 @@ t.test("a stream event that is not replicated is rejected", async (t) => {
     limits: {
       ...{ dedupeWindowS: 60, retentionS: 0, sweepIntervalMs: 1000 },
       maxChannelMessages: 0,
-      ...{ maxStreamBytes: 1000, maxInbox: 1, inboxTtlS: 1 },
+      ...{ maxStreamBytes: 1000, maxInbox: 1, inboxTtlS: 1, logs: LOG_LIMITS },
     },
     async waitForReplicas() {
       if (!isReplicated) throw new BrokerError("unavailable");

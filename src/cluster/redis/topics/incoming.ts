@@ -107,6 +107,10 @@ export class Incoming {
     const publication = decodeFrame(frame);
     if (publication.kind === "mark") return this.#dropMisplaced();
     const { event } = publication;
+    if (publication.kind === "log") {
+      // Readers compare the offsets, so an event may arrive while the topic is being restored.
+      return isUnordered(event, topic.topic) ? this.#ports.deliver(event) : this.#dropMisplaced();
+    }
     if (publication.kind === "unordered") {
       if (!isUnordered(event, topic.topic)) return this.#dropMisplaced();
       if (isHeld(topic) && VISIBLE_KINDS.has(event.kind)) return this.#holdBack(topic, event);

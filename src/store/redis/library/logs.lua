@@ -1,0 +1,464 @@
+-- Operations on logs. `broker/log-ports.ts` has their contract, and `broker/log-frame.ts` the format
+-- of frames.
+--
+-- Keys of a log, in the slot of its bucket. Their names end with the name of the log.
+--
+--   logHead       HASH    i  incarnation
+--                         t  content type
+--                         n  tail: position (f64), check (u32), records (u32)
+--                         c  index of its ending in LOG_ENDINGS, absent while it is open
+--                         w  time to live in seconds, absent if there is none
+--                         x  Unix ms when it expires, absent if there is none
+--                         u  Unix ms of its last use, absent without a time to live; see `readLog`
+--                         s  last order of an append, absent if there is none
+--                         g  1 if it was deleted while forks needed its frames, else absent
+--                         b  start of the log's own frames, as the tail; absent if it is no fork
+--                         o  origin as it was requested (text of the node), absent if it is no fork
+--                         r  reference that it has to its source, absent if it is no fork
+--   logFrames     STRING  the log's own frames; bytes after the tail are not a part of it
+--   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
+--                         (f64 each)
+--   logForks      SET     references of the forks
+--
+-- Keys of a bucket:
+--
+--   logExpiry      ZSET   name of each log that expires, scored by the Unix ms of the check
+--   logReferences  ZSET   reference that may have no fork yet, scored by the Unix ms of its start
+--   logReleases    SET    reference of a removed fork, until its source has released it
+--
+-- A reference is a text of the node, which names the source and the fork (`log-references.ts`).
+
+local LOG_CREATED, LOG_EXISTS, LOG_FULL = 3, 4, 5 -- verdicts of a creation
+-- Verdicts of an append
+local LOG_APPENDED, LOG_REPEATED, LOG_CLOSED, LOG_OTHER_TYPE, LOG_STALE_EPOCH = 3, 4, 5, 6, 7
+local LOG_BAD_START, LOG_GAP, LOG_OUT_OF_ORDER, LOG_BYTES, LOG_RECORDS, LOG_PRODUCERS = 8, 9, 10, 11, 12, 13
+local LOG_DONE = 3 -- verdict of the other operations
+local LOG_APPEND_EVENT, LOG_DELETE_EVENT = 1, 2 -- changes in a published frame
+local LOG_FRAME = 9 -- kind of a published frame, see `redis/wire.ts`
+local WIRE_VERSION = 2
+local MAX_EVENT_BYTES = 4096
+-- Size below which the frames of a log are copied when it is closed. A larger string takes at most
+-- 1 MB more than its size.
+local MAX_COPIED_BYTES = 2097152
+local TRAILER_BYTES = 8
+
+local max_bytes, max_records, max_producers, producer_idle -- limits of logs, see `LogLimits`
+local open_logs -- logs of the call by the name of their head
+local changed_logs -- list of the logs whose head must be written
+local last_log -- log that was opened last
+
+local function load_log(base, name)
+  local head = base .. 'logHead:' .. name
+  local fields = call('HMGET', head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 's', 'g', 'b', 'r')
+  local log = {
+    base = base, name = name, head = head, frames = base .. 'logFrames:' .. name,
+    incarnation = tonumber(fields[1]), type = fields[2], position = 0, check = 0, records = 0,
+    ending = tonumber(fields[4]) or 0, ttl = tonumber(fields[5]), expires = tonumber(fields[6]), used = tonumber(fields[7]),
+    order = fields[8], is_deleted = fields[9] == '1', start = 0, reference = fields[11],
+    is_changed = false, is_closing = false, is_used = false, has_order = false,
+  }
+  if fields[3] then log.position, log.check, log.records = struct_unpack('>dI4I4', fields[3]) end
+  if fields[10] then log.start = struct_unpack('>d', fields[10]) end
+  return log
+end
+
+-- Returns a log, whether it exists or not. On a Cluster its keys are accessed first, so that Redis
+-- reports one that has moved before the operation writes anything.
+local function open_log(base, name)
+  local head = base .. 'logHead:' .. name
+  last_log = open_logs[head]
+  if last_log then return last_log end
+  if is_cluster then
+    local keys = { head }
+    for _, part in ipairs({ 'logFrames:', 'logProducers:', 'logForks:' }) do keys[#keys + 1] = base .. part .. name end
+    for _, part in ipairs({ 'logExpiry', 'logReferences', 'logReleases' }) do keys[#keys + 1] = base .. part end
+    call('EXISTS', unpack(keys))
+  end
+  last_log = load_log(base, name)
+  open_logs[head] = last_log
+  return last_log
+end
+
+-- Forgets the state of a log after an operation on it failed, unless earlier operations have
+-- changed the log: an operation changes the state last.
+local function forget_failed_log()
+  if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
+end
+
+local function is_expired(log)
+  return log.ttl and now >= log.used + log.ttl * 1250 or log.expires and now >= log.expires
+end
+
+local function has_forks(log) return call('EXISTS', log.base .. 'logForks:' .. log.name) == 1 end
+
+-- Returns MISSING or DELETED if the log cannot be used, else nil.
+local function absence_of(log)
+  if not log.incarnation then return MISSING end
+  if log.is_deleted then return DELETED end
+  if is_expired(log) then return has_forks(log) and DELETED or MISSING end
+  return nil
+end
+
+local function change_log(log)
+  if log.is_changed then return end
+  log.is_changed = true
+  changed_logs[#changed_logs + 1] = log
+end
+
+-- Records a use of the log, if the stored one is older than a quarter of the time to live.
+local function use_log(log)
+  if not log.ttl or now - log.used < log.ttl * 250 then return end
+  log.used, log.is_used = now, true
+  change_log(log)
+end
+
+local function tail_of(log) return struct_pack('>dI4I4', log.position, log.check, log.records) end
+
+local function set_expiry(log)
+  local at = log.ttl and log.used + log.ttl * 1250 or log.expires
+  if at then call('ZADD', log.base .. 'logExpiry', int(at), log.name) end
+end
+
+local function write_head(log)
+  local fields = { 'n', tail_of(log) }
+  if log.is_closing then fields[3], fields[4] = 'c', log.ending end
+  if log.is_used then fields[#fields + 1], fields[#fields + 2] = 'u', int(log.used) end
+  if log.has_order then fields[#fields + 1], fields[#fields + 2] = 's', log.order end
+  call('HSET', log.head, unpack(fields))
+end
+
+-- Copies the frames of a closed log, because a string that has grown takes up to twice its size.
+local function shrink_frames(log)
+  local size = log.position - log.start
+  if size == 0 or size >= MAX_COPIED_BYTES then return end
+  local copy = log.base .. 'logCopy:' .. log.name
+  call('COPY', log.frames, copy, 'REPLACE')
+  call('RENAME', copy, log.frames)
+end
+
+local function publish_log(log, change, position, check, frame)
+  local shown = frame ~= '' and #frame <= MAX_EVENT_BYTES and frame or ''
+  local event = struct_pack('>BBBBI4dI4dI4I2', WIRE_VERSION, LOG_FRAME, change, log.ending, log.incarnation, position, check, log.position, log.check, #log.name)
+  call('SPUBLISH', log.base .. 'logs' .. topic_end, event .. log.name .. shown)
+end
+
+-- Writes a frame, which lacks its last two fields, after the tail of the log. The caller then calls
+-- `move_tail`. Bytes after the tail may be left of an operation that failed, and are overwritten.
+local function write_frame(log, frame, crc)
+  local check = bxor(rol(log.position == 0 and log.incarnation or log.check, 5), crc)
+  local whole = frame .. struct_pack('<I4I4', log.records, check)
+  call('SETRANGE', log.frames, int(log.position - log.start), whole)
+  return whole, check % 4294967296
+end
+
+local function move_tail(log, whole, check, records)
+  log.position, log.check, log.records = log.position + #whole, check, log.records + records
+end
+
+-- Removes a log and everything that is stored about it. A fork's reference is remembered until its
+-- source has released it. Returns the reference, '' if there is none.
+local function remove_log(log)
+  call('UNLINK', log.head, log.frames, log.base .. 'logProducers:' .. log.name, log.base .. 'logForks:' .. log.name)
+  call('ZREM', log.base .. 'logExpiry', log.name)
+  open_logs[log.head] = nil
+  log.is_changed = true -- the head is not written any more
+  for at = #changed_logs, 1, -1 do
+    if changed_logs[at] == log then table.remove(changed_logs, at) end
+  end
+  if not log.reference then return '' end
+  call('SADD', log.base .. 'logReleases', log.reference)
+  return log.reference
+end
+
+local function media_type(content_type)
+  return string.lower(string.match(content_type, '^%s*([^;]-)%s*;') or string.match(content_type, '^%s*(.-)%s*$'))
+end
+
+-- Returns the fields of the head that nodes read.
+local function head_fields(log)
+  if log.is_changed then write_head(log) end
+  return call('HMGET', log.head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 'b', 'o', 'r')
+end
+
+-- Creates a log, unless one exists.
+--
+-- Numbers  ttl f64 (s), expires f64 (Unix ms), incarnation u32, ending u8, start position f64, start
+--          check u32, start records u32; frames u8. 0 stands for none.
+--          for each frame: records u32, crc u32
+-- Texts    base, name, content type, origin, reference ('' for none); then the frames
+-- Reply    DELETED; LOG_EXISTS, '' and the fields of the head; LOG_FULL and 1 (bytes) or 2 (records);
+--          LOG_CREATED, the reference of an expired fork that it replaced ('' for none), and the
+--          fields of the head
+local function log_create()
+  local ttl, expires, incarnation, ending, start, check, records, count = take_numbers('>ddI4BdI4I4B')
+  local base, name, content_type, origin, reference = take_texts(5)
+  local frames = { take_texts(count) }
+  local counts = {}
+  for at = 1, count do counts[at] = { take_numbers('>I4I4') } end
+  local log = open_log(base, name)
+  local absence = absence_of(log)
+  if absence == DELETED then return { DELETED } end
+  if not absence then return { LOG_EXISTS, '', head_fields(log) } end
+  local size, total = start, records
+  for at = 1, count do size, total = size + #frames[at] + TRAILER_BYTES, total + counts[at][1] end
+  if size > max_bytes then return { LOG_FULL, 1 } end
+  if total > max_records then return { LOG_FULL, 2 } end
+  local released = ''
+  if log.incarnation then
+    released = remove_log(log)
+    log = open_log(base, name)
+  end
+  local fields = { 'i', int(incarnation), 't', content_type }
+  local function add(field, value) fields[#fields + 1], fields[#fields + 2] = field, value end
+  log.incarnation, log.type, log.position, log.check, log.records, log.start = incarnation, content_type, start, check, records, start
+  if reference ~= '' then
+    add('b', tail_of(log))
+    add('o', origin)
+    add('r', reference)
+    log.reference = reference
+  end
+  if ttl > 0 then
+    log.ttl, log.used = ttl, now
+    add('w', int(ttl))
+    add('u', int(now))
+  end
+  if expires > 0 then
+    log.expires = expires
+    add('x', int(expires))
+  end
+  for at = 1, count do
+    local whole, check_after = write_frame(log, frames[at], counts[at][2])
+    move_tail(log, whole, check_after, counts[at][1])
+  end
+  if ending > 0 then
+    log.ending = ending
+    add('c', ending)
+  end
+  add('n', tail_of(log))
+  set_expiry(log)
+  call('HSET', log.head, unpack(fields))
+  return { LOG_CREATED, released, head_fields(log) }
+end
+
+-- Returns the verdict on a producer's number, nil if it may append, and the number to report.
+--   stored  epoch, last number and time of the producer, nil if it is unknown
+local function producer_verdict(stored, epoch, number)
+  if not stored then
+    if number > 0 then return LOG_GAP, 0 end
+    return nil
+  end
+  local stored_epoch, stored_number = struct_unpack('>dd', stored)
+  if epoch < stored_epoch then return LOG_STALE_EPOCH, stored_epoch end
+  if epoch > stored_epoch then
+    if number > 0 then return LOG_BAD_START, 0 end
+    return nil
+  end
+  if number <= stored_number then return LOG_REPEATED, stored_number end
+  if number > stored_number + 1 then return LOG_GAP, stored_number + 1 end
+  return nil
+end
+
+-- Returns the producer that a new one replaces, false if there is room, nil if there is none.
+local function silent_producer(key)
+  if call('HLEN', key) < max_producers then return false end
+  local producers, silent, since = call('HGETALL', key), nil, now - producer_idle
+  for at = 1, #producers, 2 do
+    local _, _, last = struct_unpack('>ddd', producers[at + 1])
+    if last < since then silent, since = producers[at], last end
+  end
+  return silent
+end
+
+local function append_reply(log, verdict, epoch, number)
+  return struct_pack('>BBdI4dd', verdict, log.ending, log.position, log.check, epoch, number)
+end
+
+-- Appends a frame to a log, closes it, or both.
+--
+-- Numbers  records u32, crc u32, ending u8 (0 to keep it open), has order u8, epoch f64, number f64
+-- Texts    base, name, frame ('' for none), content type ('' for none), producer ('' for none), order
+-- Reply    verdict u8, ending u8, tail position f64, tail check u32, epoch f64, number f64 (of the
+--          producer, or the number that the verdict reports), or verdict u8 alone
+local function log_append()
+  local records, crc, ending, has_order, epoch, number = take_numbers('>I4I4BBdd')
+  local base, name, frame, content_type, producer, order = take_texts(6)
+  local log = open_log(base, name)
+  local absence = absence_of(log)
+  if absence then return string.char(absence) end
+  local producers, stored, verdict, reported = base .. 'logProducers:' .. name, nil, nil, nil
+  if producer ~= '' then
+    stored = call('HGET', producers, producer)
+    verdict, reported = producer_verdict(stored, epoch, number)
+  end
+  if log.ending > 0 then
+    local is_repeated = verdict == LOG_REPEATED or producer == '' and records == 0
+    return append_reply(log, is_repeated and LOG_REPEATED or LOG_CLOSED, epoch, reported or 0)
+  end
+  if content_type ~= '' and content_type ~= log.type and media_type(content_type) ~= media_type(log.type) then
+    return string.char(LOG_OTHER_TYPE)
+  end
+  if verdict then return append_reply(log, verdict, epoch, reported) end
+  if has_order == 1 and log.order and not is_higher(order, log.order) then return string.char(LOG_OUT_OF_ORDER) end
+  if records > 0 and log.position + #frame + TRAILER_BYTES > max_bytes then return string.char(LOG_BYTES) end
+  if log.records + records > max_records then return string.char(LOG_RECORDS) end
+  local silent = producer ~= '' and not stored and silent_producer(producers)
+  if silent == nil then return string.char(LOG_PRODUCERS) end
+  local position, check, whole, check_after = log.position, log.check, '', log.check
+  if records > 0 then whole, check_after = write_frame(log, frame, crc) end
+  if producer ~= '' then
+    if silent then call('HDEL', producers, silent) end
+    call('HSET', producers, producer, struct_pack('>ddd', epoch, number, now))
+  end
+  move_tail(log, whole, check_after, records)
+  if ending > 0 then log.ending, log.is_closing = ending, true end
+  if has_order == 1 then log.order, log.has_order = order, true end
+  use_log(log)
+  change_log(log)
+  publish_log(log, LOG_APPEND_EVENT, position, check, whole)
+  return append_reply(log, LOG_APPENDED, epoch, number)
+end
+
+-- Deletes a log. While it has forks, only marks it as deleted.
+--
+-- Texts  base, name
+-- Reply  verdict, then the reference that a source must release, '' for none
+local function log_delete()
+  local base, name = take_texts(2)
+  local log = open_log(base, name)
+  local absence = absence_of(log)
+  if absence then return { absence } end
+  publish_log(log, LOG_DELETE_EVENT, log.position, log.check, '')
+  if not has_forks(log) then return { LOG_DONE, remove_log(log) } end
+  call('HSET', log.head, 'g', 1)
+  call('UNLINK', base .. 'logProducers:' .. name)
+  call('ZREM', base .. 'logExpiry', name)
+  log.is_deleted = true
+  return { LOG_DONE, '' }
+end
+
+-- Records a use of a log, see `use_log`.
+--
+-- Texts  base, name
+-- Reply  verdict
+local function log_use()
+  local base, name = take_texts(2)
+  local log = open_log(base, name)
+  local absence = absence_of(log)
+  if absence then return { absence } end
+  use_log(log)
+  return { LOG_DONE }
+end
+
+-- Removes a log that has expired and has no forks.
+--
+-- Texts  base, name
+-- Reply  verdict, then the reference that a source must release, '' for none
+local function log_expire()
+  local base, name = take_texts(2)
+  local log = open_log(base, name)
+  if not log.incarnation or log.is_deleted or not is_expired(log) then
+    if not log.incarnation or log.is_deleted then call('ZREM', base .. 'logExpiry', name) else set_expiry(log) end
+    return { MISSING, '' }
+  end
+  if has_forks(log) then
+    call('ZREM', base .. 'logExpiry', name) -- its last fork removes it
+    return { DELETED, '' }
+  end
+  publish_log(log, LOG_DELETE_EVENT, log.position, log.check, '')
+  return { LOG_DONE, remove_log(log) }
+end
+
+-- Takes a reference to a log, which keeps its frames for a fork that is about to be created.
+--
+-- Texts  base, name, reference
+-- Reply  verdict
+local function log_reference()
+  local base, name, reference = take_texts(3)
+  local log = open_log(base, name)
+  local absence = absence_of(log)
+  if absence then return { absence } end
+  call('SADD', base .. 'logForks:' .. name, reference)
+  call('ZADD', base .. 'logReferences', int(now), reference)
+  return { LOG_DONE }
+end
+
+-- Confirms that the fork of a reference exists.
+--
+-- Texts  base, reference
+-- Reply  verdict
+local function log_confirm()
+  local base, reference = take_texts(2)
+  call('ZREM', base .. 'logReferences', reference)
+  return { LOG_DONE }
+end
+
+-- Releases a reference, and removes a deleted or expired log that has no other one.
+--
+-- Texts  base, name, reference
+-- Reply  verdict, then the reference that a source must release, '' for none
+local function log_release()
+  local base, name, reference = take_texts(3)
+  local log = open_log(base, name)
+  call('SREM', base .. 'logForks:' .. name, reference)
+  call('ZREM', base .. 'logReferences', reference)
+  local is_gone = log.incarnation and (log.is_deleted or is_expired(log))
+  if not is_gone or has_forks(log) then return { LOG_DONE, '' } end
+  return { LOG_DONE, remove_log(log) }
+end
+
+-- Forgets a reference that its source has released.
+--
+-- Texts  base, reference
+-- Reply  verdict
+local function log_released()
+  local base, reference = take_texts(2)
+  call('SREM', base .. 'logReleases', reference)
+  return { LOG_DONE }
+end
+
+-- Reads the head of a log, and some of its own frames. Not an operation of a turn. Read-only.
+--
+-- KEYS   1  head
+-- ARGV   1  base
+--        2  name
+--        3  now        Unix ms
+--        4  position   '' for the tail
+--        5  maximum    bytes of frames to read, 0 for none
+--        6  kept       1 if the log is read for a fork, even if it was deleted or has expired
+-- Reply  1  verdict    MISSING, DELETED or LOG_DONE
+--        2  fields of the head: i t n c w x u b o r
+--        3  own frames from the position on, after the 4 bytes before them, if there are any;
+--           false if no frames are read
+local function read_log(keys, arguments)
+  if not call then take_functions() end
+  now = tonumber(arguments[3])
+  local base, name, position, maximum = arguments[1], arguments[2], tonumber(arguments[4]), tonumber(arguments[5])
+  local log = load_log(base, name)
+  if arguments[6] == '1' and log.incarnation then
+    log.is_deleted = false
+  else
+    local absence = absence_of(log)
+    if absence then return { absence } end
+  end
+  local frames = false
+  if position and maximum > 0 and position >= log.start and position < log.position then
+    local from = position - log.start
+    frames = call('GETRANGE', log.frames, int(math.max(from - 4, 0)), int(math.min(from + maximum, log.position - log.start) - 1))
+  end
+  return { LOG_DONE, head_fields(log), frames }
+end
+
+-- `at` is the index of the limits in `settings`.
+local function begin_logs(settings, at)
+  max_bytes, max_records, max_producers, producer_idle = struct_unpack('>dddd', settings, at)
+  open_logs, changed_logs, last_log = {}, {}, nil
+end
+
+-- Writes the heads first: an error in what follows must not leave one unwritten.
+local function end_logs()
+  for _, log in ipairs(changed_logs) do write_head(log) end
+  for _, log in ipairs(changed_logs) do
+    if log.is_used then set_expiry(log) end
+    if log.is_closing then shrink_frames(log) end
+  end
+end

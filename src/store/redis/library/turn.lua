@@ -1,0 +1,48 @@
+-- Runs the operations of a turn. The last file of the library.
+--
+-- KEYS   1     any key of the slot in which all keys of the call are, on a Redis Cluster
+-- ARGV   1     settings: now f64 (Unix ms), is a Redis Cluster u8; limits of logs f64 each: bytes,
+--              records, producers, idle time of a producer (ms)
+--        2     for each operation its code (index in OPERATIONS) and its numbers
+--        3     end of the names of topics
+--        4...  texts of the operations
+--        last  deadline, Unix ms
+-- Reply  the reply of each operation, or the byte FAILED and an error
+
+local OPERATIONS = {
+  log_create, log_append, log_delete, log_use, log_expire, log_reference, log_confirm, log_release, log_released,
+}
+
+local function run_operations(replies)
+  while number_at <= #numbers do
+    local operation = OPERATIONS[byte(numbers, number_at)]
+    number_at = number_at + 1
+    replies[#replies + 1] = operation()
+  end
+end
+
+local function run_turn(_, arguments)
+  if not call then take_functions() end
+  local time = call('TIME')
+  if time[1] * 1000 + time[2] / 1000 > tonumber(arguments[#arguments]) then
+    return redis.error_reply('LATE The call arrived after its deadline')
+  end
+  local cluster
+  now, cluster = struct_unpack('>dB', arguments[1])
+  is_cluster = cluster == 1
+  args, numbers, topic_end, text_at, number_at = arguments, arguments[2], arguments[3], 4, 1
+  begin_logs(arguments[1], 10)
+  local replies = {}
+  while number_at <= #numbers do -- continues after an operation that failed
+    local is_done, failure = pcall(run_operations, replies)
+    if not is_done then
+      forget_failed_log()
+      replies[#replies + 1] = string.char(FAILED) .. (type(failure) == 'table' and failure.err or tostring(failure))
+    end
+  end
+  end_logs()
+  return replies
+end
+
+redis.register_function('@LIBRARY_turn', run_turn)
+redis.register_function({ function_name = '@LIBRARY_read', callback = read_log, flags = { 'no-writes' } })

@@ -1,0 +1,120 @@
+// Keys and heads of logs in Redis: builds the arguments that name a log, and decodes the fields of
+// its head. `library/logs.lua` describes the keys. No state.
+
+import { randomBytes } from "node:crypto";
+import {
+  formatOffset,
+  LOG_START,
+  type LogName,
+  type LogOffset,
+  logBucket,
+  logNameOf,
+  logNameText,
+  mediaTypeOf,
+} from "../../../broker/log-frame.ts";
+import type { LogDraft, LogEnding, LogHead } from "../../../broker/log-ports.ts";
+import type { Keys } from "../../../redis/keys.ts";
+import { LOG_ENDINGS } from "../../../redis/wire.ts";
+
+export const endingOf = (index: number): LogEnding | undefined => LOG_ENDINGS[index];
+export const endingIndex = (ending: LogEnding | undefined): number => LOG_ENDINGS.indexOf(ending);
+
+interface LogPlace {
+  readonly bucket: number;
+  /** Beginning of the names of the bucket's keys. */
+  readonly base: string;
+  /** Name of the log in the names of its keys. */
+  readonly text: string;
+  /** The key of the log's head. */
+  readonly key: string;
+}
+
+export function logPlace(keys: Keys, name: LogName): LogPlace {
+  const bucket = logBucket(name);
+  const base = keys.bucket("", bucket);
+  const text = logNameText(name);
+  return { bucket, base, text, key: `${base}logHead:${text}` };
+}
+
+/** A log's head, and what only this store needs to know of it. */
+export interface StoredLog {
+  readonly head: LogHead;
+  /** Time of the last use that is stored, Unix milliseconds. `undefined` without a time to live. */
+  readonly usedAtMs: number | undefined;
+  /** Offset at which the log's own frames begin. */
+  readonly start: LogOffset;
+  /** The request of the fork, see `originText`. `undefined` if the log is not a fork. */
+  readonly origin: string | undefined;
+  /** Reference of the fork to its source. `undefined` if the log is not a fork. */
+  readonly reference: string | undefined;
+}
+
+const TAIL_POSITION_AT = 0;
+const TAIL_CHECK_AT = 8;
+const TAIL_RECORDS_AT = 12;
+
+/** Decodes the fields i, t, n, c, w, x, u, b, o and r of a head. */
+export function decodeStoredLog(fields: readonly (Buffer | null)[]): StoredLog {
+  const [incarnation, contentType, tail, ending, ttlS, expiresAtMs, usedAtMs] = fields;
+  const [start, origin, reference] = fields.slice(7);
+  return {
+    head: {
+      incarnation: Number(incarnation),
+      contentType: String(contentType),
+      tail: tail == null ? LOG_START : offsetIn(tail),
+      records: tail == null ? 0 : tail.readUInt32BE(TAIL_RECORDS_AT),
+      closed: endingOf(Number(ending ?? 0)),
+      ttlS: numberIn(ttlS),
+      expiresAtMs: numberIn(expiresAtMs),
+    },
+    usedAtMs: numberIn(usedAtMs),
+    start: start == null ? LOG_START : offsetIn(start),
+    origin: origin == null ? undefined : String(origin),
+    reference: reference == null ? undefined : String(reference),
+  };
+}
+
+function numberIn(field: Buffer | null | undefined): number | undefined {
+  return field == null ? undefined : Number(field);
+}
+
+function offsetIn(bytes: Buffer): LogOffset {
+  return {
+    position: bytes.readDoubleBE(TAIL_POSITION_AT),
+    check: bytes.readUInt32BE(TAIL_CHECK_AT),
+  };
+}
+
+/** Returns what a fork requested, as a text that is equal for equal requests. */
+export function originText({ origin, ttlS, expiresAtMs }: LogDraft): string {
+  if (origin === undefined) return "";
+  const offset = origin.offset === undefined ? null : formatOffset(origin.offset);
+  const { source, subOffset } = origin;
+  return JSON.stringify([
+    ...[logNameText(source), offset, subOffset],
+    ...[ttlS ?? null, expiresAtMs ?? null],
+  ]);
+}
+
+/** Returns true if a log has the configuration of a draft, see `LogCreation`. */
+export function hasConfiguration({ head, origin }: StoredLog, draft: LogDraft): boolean {
+  const { contentType } = draft;
+  if ((head.closed === undefined) !== (draft.closed === undefined)) return false;
+  if (originText(draft) !== (origin ?? "")) return false;
+  if (contentType !== undefined && mediaTypeOf(contentType) !== mediaTypeOf(head.contentType))
+    return false;
+  // The text of the origin has the settings that a fork requested.
+  if (draft.origin !== undefined) return true;
+  return head.ttlS === draft.ttlS && head.expiresAtMs === draft.expiresAtMs;
+}
+
+/** Returns the text of a new reference of a fork: its source, its name, and a random id. */
+export function newReference(source: LogName, fork: LogName): string {
+  const id = randomBytes(8).toString("hex");
+  return JSON.stringify([logNameText(source), logNameText(fork), id]);
+}
+
+export function namesIn(reference: string): { readonly source: LogName; readonly fork: LogName } {
+  const [source = "", fork = ""] = JSON.parse(reference) as string[]; // of `newReference`
+  return { source: logNameOf(source), fork: logNameOf(fork) };
+}

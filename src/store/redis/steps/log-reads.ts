@@ -1,0 +1,135 @@
+// Reads logs. The frames that a fork inherits are read from its source. No state.
+
+import {
+  frameSize,
+  framesIn,
+  LOG_START,
+  type LogName,
+  type LogOffset,
+  wholeFrames,
+} from "../../../broker/log-frame.ts";
+import { READ_LOG } from "../operations.ts";
+import type { RedisStorePorts } from "../ports.ts";
+import { decodeStoredLog, logPlace, namesIn, type StoredLog } from "./log-head.ts";
+
+/** Maximum bytes of one read, except for a larger frame. */
+const MAX_READ_BYTES = 65_536;
+/** Minimum bytes of one read: more than the size of the next frame, less than two frames. */
+const MIN_READ_BYTES = 16;
+const CHECK_BYTES = 4;
+const NOTHING = Buffer.alloc(0);
+const ABSENCES = new Map([
+  [1, "missing"],
+  [2, "deleted"],
+] as const);
+
+interface LogFrames {
+  readonly bytes: Buffer;
+  readonly next: LogOffset;
+}
+
+export interface LogReads {
+  /** Returns the log. `isKept`: also a deleted or expired one, whose frames a fork needs. */
+  stored(name: LogName, isKept?: boolean): Promise<StoredLog | "missing" | "deleted">;
+  /**
+   * Returns the log and the whole frames from an offset on, at most `maxBytes` or one frame. Frames
+   * are `undefined` if the log has no such offset, or without an offset.
+   */
+  frames(
+    name: LogName,
+    range: { readonly from: LogOffset | undefined; readonly maxBytes: number },
+    isKept?: boolean,
+  ): Promise<
+    { readonly log: StoredLog; readonly frames: LogFrames | undefined } | "missing" | "deleted"
+  >;
+}
+
+export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "clock">): LogReads {
+  /** Returns the log, and the own frames from `from` on with the 4 bytes before them. */
+  async function read(
+    name: LogName,
+    { position, maxBytes, isKept }: { position: number; maxBytes: number; isKept: boolean },
+  ): Promise<{ readonly log: StoredLog; readonly own: Buffer } | "missing" | "deleted"> {
+    const { base, text, key } = logPlace(link.keys, name);
+    const args = [base, text, clock(), position, maxBytes, isKept ? 1 : 0];
+    const reply = await link.callFunction(READ_LOG, [key], args);
+    // See the header of `read_log` in `library/logs.lua`.
+    const [verdict, fields, own] = reply as readonly [number, (Buffer | null)[], Buffer | null];
+    const absence = ABSENCES.get(verdict as 1);
+    if (absence !== undefined) return absence;
+    return { log: decodeStoredLog(fields), own: own ?? NOTHING };
+  }
+
+  async function frames(
+    name: LogName,
+    { from, maxBytes }: { readonly from: LogOffset | undefined; readonly maxBytes: number },
+    isKept = false,
+  ): ReturnType<LogReads["frames"]> {
+    const size = Math.max(Math.min(maxBytes, MAX_READ_BYTES), MIN_READ_BYTES);
+    const position = from?.position ?? 0;
+    const result = await read(name, { position, maxBytes: from === undefined ? 0 : size, isKept });
+    if (typeof result === "string") return result;
+    const { log, own } = result;
+    const { tail } = log.head;
+    if (from === undefined || from.position > tail.position) return { log, frames: undefined };
+    if (from.position === tail.position) {
+      const frames = from.check === tail.check ? { bytes: NOTHING, next: tail } : undefined;
+      return { log, frames };
+    }
+    if (from.position < log.start.position)
+      return { log, frames: await inherited(log, from, maxBytes) };
+    if (!isAfterCheck(log, from, own)) return { log, frames: undefined };
+    const lead = Math.min(from.position - log.start.position, CHECK_BYTES);
+    const bytes = own.subarray(lead);
+    const whole = bytes.subarray(0, wholeFrames(bytes));
+    if (whole.length > 0) return { log, frames: { bytes: whole, next: after(from, whole) } };
+    const firstSize = frameSize(bytes, 0) ?? 0;
+    if (firstSize <= bytes.length) return { log, frames: undefined };
+    const larger = await read(name, { position, maxBytes: firstSize, isKept });
+    if (typeof larger === "string") return larger;
+    if (!isAfterCheck(larger.log, from, larger.own)) return { log: larger.log, frames: undefined };
+    const frame = larger.own.subarray(lead);
+    return { log: larger.log, frames: { bytes: frame, next: after(from, frame) } };
+  }
+
+  /** Reads inherited frames, up to the offset at which the own frames of the fork begin. */
+  async function inherited(
+    { reference, start }: StoredLog,
+    from: LogOffset,
+    maxBytes: number,
+  ): Promise<LogFrames | undefined> {
+    if (reference === undefined) return undefined;
+    const result = await frames(namesIn(reference).source, { from, maxBytes }, true);
+    if (typeof result === "string" || result.frames === undefined) return undefined;
+    const bytes = result.frames.bytes.subarray(0, start.position - from.position);
+    return { bytes, next: after(from, bytes) };
+  }
+
+  return {
+    async stored(name, isKept = false) {
+      const result = await read(name, { position: 0, maxBytes: 0, isKept });
+      return typeof result === "string" ? result : result.log;
+    },
+    frames,
+  };
+}
+
+/** Returns true if an offset is one of the log's: the bytes before it are its check. */
+function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boolean {
+  if (from.position === start.position) return from.check === start.check;
+  const isInside = from.position - start.position >= CHECK_BYTES && own.length >= CHECK_BYTES;
+  return isInside && own.readUInt32LE(0) === from.check;
+}
+
+function after(from: LogOffset, bytes: Buffer): LogOffset {
+  const position = from.position + bytes.length;
+  if (position === 0) return LOG_START;
+  if (bytes.length === 0) return from;
+  return { position, check: bytes.readUInt32LE(bytes.length - CHECK_BYTES) };
+}
+
+/** Returns the first frame in `bytes`, and the offset after it. */
+export function firstFrame({ bytes }: LogFrames, from: LogOffset) {
+  for (const frame of framesIn(bytes)) return { frame, next: after(from, frame.bytes) };
+  return undefined;
+}

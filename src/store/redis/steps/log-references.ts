@@ -1,0 +1,84 @@
+// References of forks to their sources. The source may be in another slot. So a fork takes its
+// reference first and is then created, and a fork that is removed leaves its reference in the key
+// `logReleases` of its bucket until the source has released it. A sweep completes what a node began.
+
+import { LOG_CONFIRM, LOG_RELEASE, LOG_RELEASED, type Operations } from "../operations.ts";
+import type { RedisStorePorts } from "../ports.ts";
+import { logPlace, namesIn } from "./log-head.ts";
+import type { LogReads } from "./log-reads.ts";
+import { ALL_BUCKETS, bucketsWithWork } from "./sweep-buckets.ts";
+
+/** Age at which a reference without a fork is released. */
+const REFERENCE_MS = 60_000;
+const PAGE = 64;
+
+interface LogReferences {
+  confirm(reference: string): Promise<void>;
+  /** Releases a reference, and removes a source that is no longer needed. "" does nothing. */
+  release(reference: string): Promise<void>;
+  /** Releases what removed forks and interrupted creations have left. */
+  sweep(isStopped: () => boolean): Promise<void>;
+}
+
+export function createLogReferences(
+  { link, clock }: Pick<RedisStorePorts, "link" | "clock">,
+  { operations, reads }: { readonly operations: Operations; readonly reads: LogReads },
+): LogReferences {
+  const { keys } = link;
+
+  async function confirm(reference: string): Promise<void> {
+    const place = logPlace(keys, namesIn(reference).source);
+    await operations.run(place, { code: LOG_CONFIRM, texts: [place.base, reference] });
+  }
+
+  async function release(reference: string): Promise<void> {
+    for (let next = reference; next !== ""; ) {
+      const { source, fork } = namesIn(next);
+      const at = logPlace(keys, source);
+      const reply = await operations.run(at, {
+        code: LOG_RELEASE,
+        texts: [at.base, at.text, next],
+      });
+      const forkPlace = logPlace(keys, fork);
+      await operations.run(forkPlace, { code: LOG_RELEASED, texts: [forkPlace.base, next] });
+      next = String((reply as readonly unknown[])[1]);
+    }
+  }
+
+  async function releaseRemoved(bucket: number, isStopped: () => boolean): Promise<void> {
+    const members = await link.call("srandmember", keys.bucket("logReleases", bucket), PAGE);
+    for (const reference of (members as readonly Buffer[]).map(String))
+      if (!isStopped()) await release(reference);
+  }
+
+  async function judgeUnconfirmed(bucket: number, isStopped: () => boolean): Promise<void> {
+    const range = ["-inf", clock() - REFERENCE_MS, "LIMIT", 0, PAGE];
+    const members = await link.call(
+      "zrangebyscore",
+      keys.bucket("logReferences", bucket),
+      ...range,
+    );
+    for (const reference of (members as readonly Buffer[]).map(String)) {
+      if (isStopped()) return;
+      const fork = await reads.stored(namesIn(reference).fork, true);
+      const isUsed = typeof fork !== "string" && fork.reference === reference;
+      await (isUsed ? confirm(reference) : release(reference));
+    }
+  }
+
+  return {
+    confirm,
+    release,
+    async sweep(isStopped) {
+      const due: readonly [string, string] = ["-inf", `${clock() - REFERENCE_MS}`];
+      const [unconfirmed, removed] = link.isCluster
+        ? [ALL_BUCKETS, ALL_BUCKETS]
+        : await Promise.all([
+            bucketsWithWork(link, "logReferences", [due]),
+            bucketsWithWork(link, "logReleases"),
+          ]);
+      for (const bucket of removed) await releaseRemoved(bucket, isStopped);
+      for (const bucket of unconfirmed) await judgeUnconfirmed(bucket, isStopped);
+    },
+  };
+}

@@ -1,0 +1,308 @@
+// Logs on Redis beyond the contract: several nodes, lost writes, lost libraries, and forks whose
+// creation or removal was interrupted.
+
+import { createServer, type Socket, connect as tcp } from "node:net";
+import t, { type Test } from "tap";
+import type { RedisLink } from "../../../src/redis/link.ts";
+import { LIBRARY } from "../../../src/store/redis/operations.ts";
+import {
+  appended,
+  appendOf,
+  appendsOf,
+  created,
+  draftOf,
+  forkOf,
+  free,
+  producerOf,
+  read,
+} from "../../contract/log-fixture.ts";
+import { codeOf } from "../../contract/store-fixture.ts";
+import { startRedis } from "../../support/redis.ts";
+import { newPrefix, startLogNode } from "./log-driver.ts";
+
+const redis = await startRedis(t);
+
+/** Returns the keys of logs that exist under the prefix of the link. */
+async function logKeys({ keys: { prefix } }: RedisLink): Promise<readonly string[]> {
+  const keys = await redis.client().keys(`${prefix}:*`);
+  return keys.map((key) => key.slice(prefix.length)).filter((key) => /\}:log/.test(key));
+}
+
+t.test("an append through one node reaches the readers of another node", async (t) => {
+  const prefix = newPrefix();
+  const a = await startLogNode(t, redis.url, { prefix });
+  const b = await startLogNode(t, redis.url, { prefix });
+  const { tail, incarnation } = await created(
+    a.store.createLog(free("a/b"), draftOf({ records: [Buffer.from("first")] })),
+  );
+  const { tail: next } = await appended(a.store.appendLog(free("a/b"), appendOf(["second"])));
+  await a.store.appendLog(free("a/b"), appendOf(["x".repeat(5000)], { close: "closed" }));
+  await b.untilPublished();
+  const [small, large] = b.events;
+  t.match(small, { kind: "log", name: free("a/b"), incarnation, change: "appended" });
+  t.same([small?.from, small?.tail, small?.closed], [tail, next, undefined]);
+  const { pieces } = await read(b.store, free("a/b"), tail, 1);
+  t.same(small?.frame, pieces[0], "the event has the frame that a read returns");
+  t.same([large?.from, large?.closed, large?.frame], [next, "closed", undefined]);
+  t.same(await appendsOf(b.store, free("a/b")), [["first"], ["second"], ["x".repeat(5000)]]);
+  await b.store.deleteLog(free("a/b"));
+  await a.untilPublished();
+  t.match(a.events.at(-1), { change: "deleted", name: free("a/b") });
+});
+
+t.test("nodes read equal bytes of a log that both write", async (t) => {
+  const prefix = newPrefix();
+  const nodes = [
+    await startLogNode(t, redis.url, { prefix }),
+    await startLogNode(t, redis.url, { prefix }),
+  ] as const;
+  await nodes[0].store.createLog(free("both"), draftOf());
+  const appends = Array.from({ length: 60 }, (_, at) =>
+    nodes[at % 2 === 0 ? 0 : 1].store.appendLog(free("both"), appendOf([`${at}`, "."])),
+  );
+  await Promise.all(appends);
+  const [first, second] = await Promise.all(nodes.map(({ store }) => read(store, free("both"))));
+  t.same(first?.pieces, second?.pieces);
+  const texts = (await appendsOf(nodes[0].store, free("both"))).map(([text]) => Number(text));
+  t.same(
+    [...texts].sort((a, b) => a - b),
+    Array.from({ length: 60 }, (_, at) => at),
+  );
+  for (const parity of [0, 1]) {
+    const own = texts.filter((text) => text % 2 === parity);
+    t.same(
+      own,
+      [...own].sort((a, b) => a - b),
+      "the appends of a node keep their order",
+    );
+  }
+});
+
+t.test("an offset of a write that Redis lost is lost, whatever is written later", async (t) => {
+  const server = await startRedis(t, ["--appendonly", "no"]);
+  const prefix = newPrefix();
+  const before = await startLogNode(t, server.url, { prefix });
+  await created(before.store.createLog(free("l"), draftOf({ records: [Buffer.from("kept")] })));
+  await server.client().save();
+  const { tail: kept } = await read(before.store, free("l")).then(({ head }) => head);
+  const { tail: lost } = await appended(before.store.appendLog(free("l"), appendOf(["gone"])));
+  await before.close();
+  await server.stop("SIGKILL");
+  await server.restart();
+  const { store } = await startLogNode(t, server.url, { prefix });
+  t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
+  const { tail: other } = await appended(store.appendLog(free("l"), appendOf(["anew"])));
+  t.equal(other.position, lost.position, "the other record has the same length");
+  t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
+  await store.appendLog(free("l"), appendOf(["more"]));
+  t.match(await store.readLog(free("l"), { from: lost, maxBytes: 100 }), { verdict: "lost" });
+  t.same(await appendsOf(store, free("l"), kept), [["anew"], ["more"]]);
+});
+
+t.test("a library that Redis lost is loaded again, and the call succeeds", async (t) => {
+  const { store } = await startLogNode(t, redis.url);
+  await store.createLog(free("f"), draftOf());
+  await redis.client().call("FUNCTION", "FLUSH");
+  await Promise.all(["a", "b", "c"].map((text) => store.appendLog(free("f"), appendOf([text]))));
+  await redis.client().call("FUNCTION", "DELETE", LIBRARY.name);
+  t.same(await appendsOf(store, free("f")), [["a"], ["b"], ["c"]]);
+});
+
+t.test("libraries of two versions work side by side", async (t) => {
+  const { store } = await startLogNode(t, redis.url);
+  await store.createLog(free("v"), draftOf());
+  const other = LIBRARY.text.replaceAll(LIBRARY.name, "jindou_00000000");
+  await redis.client().call("FUNCTION", "LOAD", other);
+  await appended(store.appendLog(free("v"), appendOf(["a"])));
+  const libraries = (await redis.client().call("FUNCTION", "LIST")) as readonly string[][];
+  const names = libraries.map(([, name]) => name).sort();
+  t.same(names, ["jindou_00000000", LIBRARY.name].sort());
+});
+
+t.test("a promoted replica that lacks the library gets it with the first call", async (t) => {
+  const primary = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
+  const replica = await startRedis(t);
+  const proxy = await startSwitch(t, primary.port);
+  const prefix = newPrefix();
+  const { store, link } = await startLogNode(t, proxy.url, { prefix });
+  await replica.client().replicaof("127.0.0.1", primary.port);
+  while (!(await replica.client().info("replication")).includes("master_link_status:up"))
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  while ((await replica.client().exists(`${prefix}:{all}:format`)) === 0)
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  await replica.client().replicaof("NO", "ONE");
+  await replica.client().call("FUNCTION", "FLUSH"); // as if it had not been in sync
+  await store.createLog(free("old"), draftOf());
+  const lost = new Promise<void>((resolve) => link.onChange((isUp) => isUp || resolve()));
+  proxy.switchTo(replica.port);
+  await lost;
+  while (!link.isUp) await new Promise((resolve) => setTimeout(resolve, 10));
+  await created(store.createLog(free("new"), draftOf()));
+  await appended(store.appendLog(free("new"), appendOf(["a"], producerOf(0))));
+  t.same(await store.logHead(free("old")), "missing");
+});
+
+t.test("an append whose key has another type fails, and the next append succeeds", async (t) => {
+  const { store, link } = await startLogNode(t, redis.url);
+  await store.createLog(free("e"), draftOf());
+  const { prefix } = link.keys;
+  const [frames] = (await redis.client().keys(`${prefix}:*logHead:/e`)).map((key) =>
+    key.replace("logHead", "logFrames"),
+  );
+  await redis.client().sadd(frames ?? "", "x");
+  const failure = await store.appendLog(free("e"), appendOf(["a"])).catch((error) => error);
+  t.match(failure, { code: "internal" });
+  t.match(String(failure.cause?.message), /WRONGTYPE/);
+  await redis.client().del(frames ?? "");
+  await appended(store.appendLog(free("e"), appendOf(["b"])));
+  t.same(await appendsOf(store, free("e")), [["b"]]);
+});
+
+t.test("an append that fails does not affect others of the same call", async (t) => {
+  const { store, link } = await startLogNode(t, redis.url);
+  for (const path of ["x", "y"]) await store.createLog(free(path), draftOf());
+  const { prefix } = link.keys;
+  const [head = ""] = await redis.client().keys(`${prefix}:*logHead:/x`);
+  await redis.client().del(head);
+  await redis.client().set(head, "not a hash");
+  const results = await Promise.allSettled(
+    ["x", "y", "x", "y"].map((path) => store.appendLog(free(path), appendOf(["a"]))),
+  );
+  t.same(
+    results.map(({ status }) => status),
+    ["rejected", "fulfilled", "rejected", "fulfilled"],
+  );
+  t.same(await appendsOf(store, free("y")), [["a"], ["a"]]);
+});
+
+t.test("a reference whose fork was never created is released after a minute", async (t) => {
+  const { store, link, time } = await startLogNode(t, redis.url);
+  const source = free("source");
+  await store.createLog(source, draftOf());
+  // Another fork's own reference stays.
+  await created(store.createLog(free("fork"), draftOf({ origin: forkOf("source") })));
+  const [forks = ""] = await redis.client().keys(`${link.keys.prefix}:*logForks:/source`);
+  const [bucket = ""] = forks.split("logForks");
+  const reference = JSON.stringify(["/source", "/never", "0123456789abcdef"]);
+  await redis.client().sadd(forks, reference);
+  await redis.client().zadd(`${bucket}logReferences`, time.nowMs, reference);
+  await store.sweep();
+  t.equal(await redis.client().scard(forks), 2, "a young reference is kept");
+  time.nowMs += 61_000;
+  await store.sweep();
+  t.equal(await redis.client().scard(forks), 1);
+  await store.deleteLog(source);
+  t.equal(await store.deleteLog(free("fork")), "done");
+  t.same(await logKeys(link), []);
+});
+
+t.test("a fork whose node died during its removal releases its source later", async (t) => {
+  const { store, link } = await startLogNode(t, redis.url);
+  await store.createLog(free("s"), draftOf({ records: [Buffer.from("a")] }));
+  await created(store.createLog(free("t"), draftOf({ origin: forkOf("s") })));
+  const [forks = ""] = await redis.client().keys(`${link.keys.prefix}:*logForks:/s`);
+  const [reference = ""] = await redis.client().smembers(forks);
+  const [head = ""] = await redis.client().keys(`${link.keys.prefix}:*logHead:/t`);
+  await redis.client().del(head);
+  await redis.client().sadd(head.replace("logHead:/t", "logReleases"), reference);
+  t.equal(await store.deleteLog(free("s")), "done");
+  t.equal(await store.logHead(free("s")), "deleted");
+  await store.sweep();
+  t.same(await logKeys(link), []);
+});
+
+t.test("a log that is removed leaves no key, however it is removed", async (t) => {
+  const { store, link, time } = await startLogNode(t, redis.url);
+  const fill = (path: string) =>
+    store.appendLog(free(path), appendOf(["a"], { ...producerOf(0), order: "1" }));
+  await store.createLog(free("deleted"), draftOf());
+  await store.createLog(free("expired"), draftOf({ ttlS: 10 }));
+  await store.createLog(free("dated"), draftOf({ expiresAtMs: time.nowMs + 5000 }));
+  for (const path of ["deleted", "expired", "dated"]) await fill(path);
+  for (const [path, source] of [
+    ["child", "deleted"],
+    ["grandchild", "child"],
+    ["heir", "expired"],
+  ] as const)
+    await created(
+      store.createLog(
+        free(path),
+        draftOf({ origin: forkOf(source), expiresAtMs: time.nowMs + 1e9 }),
+      ),
+    );
+  await store.deleteLog(free("deleted"));
+  await store.deleteLog(free("child"));
+  time.nowMs += 60_000;
+  await store.sweep();
+  t.same(await appendsOf(store, free("grandchild")), [["a"]], "a fork keeps its frames");
+  t.same(await appendsOf(store, free("heir")), [["a"]]);
+  for (const path of ["grandchild", "heir"]) t.equal(await store.deleteLog(free(path)), "done");
+  await store.sweep();
+  t.same(await logKeys(link), []);
+});
+
+t.test("a closed log takes little more memory than its frames", async (t) => {
+  const { store, link } = await startLogNode(t, redis.url);
+  await store.createLog(free("big"), draftOf());
+  for (let n = 0; n < 33; n++) await store.appendLog(free("big"), appendOf(["x".repeat(4000)]));
+  const [frames = ""] = await redis.client().keys(`${link.keys.prefix}:*logFrames:/big`);
+  const memory = async () => Number(await redis.client().call("MEMORY", "USAGE", frames));
+  const open = await memory();
+  await store.appendLog(free("big"), appendOf([], { close: "closed" }));
+  const size = await redis.client().strlen(frames);
+  const closed = await memory();
+  t.ok(closed < open, `${open} bytes before, ${closed} after`);
+  t.ok(closed < size * 1.3, `${closed} bytes for ${size}`);
+  t.equal((await appendsOf(store, free("big"))).length, 33);
+});
+
+t.test("an append that reaches Redis after its deadline changes nothing", async (t) => {
+  const server = await startRedis(t);
+  const { store } = await startLogNode(t, server.url, { timeoutMs: 500 });
+  await store.createLog(free("late"), draftOf());
+  server.signal("SIGSTOP");
+  t.equal(await codeOf(store.appendLog(free("late"), appendOf(["a"]))), "unavailable");
+  server.signal("SIGCONT");
+  while ((await codeOf(store.logHead(free("late")).then(() => {}))) !== undefined)
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  t.same(await appendsOf(store, free("late")), []);
+});
+
+t.test("calls after the close are rejected", async (t) => {
+  const { store, close } = await startLogNode(t, redis.url);
+  await close();
+  t.equal(await codeOf(store.logHead(free("x"))), "unavailable");
+  t.equal(await codeOf(store.appendLog(free("x"), appendOf(["a"]))), "unavailable");
+});
+
+/** Starts a TCP proxy whose target can be switched, which closes its connections. */
+async function startSwitch(t: Pick<Test, "teardown">, port: number) {
+  let target = port;
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const redisSocket = tcp(target, "127.0.0.1");
+    for (const socket of [client, redisSocket]) {
+      sockets.add(socket);
+      socket.on("close", () => sockets.delete(socket));
+      socket.on("error", () => socket.destroy());
+    }
+    client.pipe(redisSocket).pipe(client);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("The proxy has no port");
+  const drop = () => {
+    for (const socket of sockets) socket.destroy();
+  };
+  t.teardown(() => {
+    drop();
+    server.close();
+  });
+  return {
+    url: `redis://127.0.0.1:${address.port}`,
+    switchTo(other: number) {
+      target = other;
+      drop();
+    },
+  };
+}

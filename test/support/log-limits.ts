@@ -1,0 +1,6 @@
+// The limits of logs for stores in tests.
+
+export const LOG_LIMITS = {
+  ...{ maxBytes: 16_777_216, maxRecords: 100_000, maxProducers: 64 },
+  maxActiveBytes: 268_435_456,
+};
