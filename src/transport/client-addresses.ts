@@ -8,6 +8,7 @@ import type { DriverResponse } from "./driver.ts";
 import { type WriteReply, writeReplyAlone, writeReplyAndClose } from "./http-reply.ts";
 
 export const FORWARDED_FOR = "x-forwarded-for";
+export const FORWARDED_PROTO = "x-forwarded-proto";
 
 const BRACKETED = /^\[([^\]]*)\](?::\d{1,5})?$/;
 const IPV4_PORT = /^([\d.]+):\d{1,5}$/;
@@ -37,6 +38,14 @@ export class ClientAddresses {
   /** Returns the client of a connection. `proxied` is the address in its PROXY header, or `""`. */
   ofConnection(peer: string, proxied: string): string {
     return this.isProxy(peer) ? this.#client(peer, [proxied]) : peer;
+  }
+
+  /** Returns true if the peer is a trusted proxy that reports a request over HTTPS. */
+  isSecure(res: DriverResponse, forwardedProto: string): boolean {
+    return (
+      forwardedProto.trim().toLowerCase() === "https" &&
+      this.isProxy(addressText(res.getRemoteAddress()))
+    );
   }
 
   isProxy(address: string): boolean {

@@ -43,6 +43,8 @@ export interface DriverServer {
   get(pattern: string, handler: DriverHandler): unknown;
   head(pattern: string, handler: DriverHandler): unknown;
   post(pattern: string, handler: DriverHandler): unknown;
+  put(pattern: string, handler: DriverHandler): unknown;
+  delete(pattern: string, handler: DriverHandler): unknown;
   any(pattern: string, handler: DriverHandler): unknown;
   /** Serves upgrade requests of every path. */
   serveSockets<Data>(behaviour: SocketBehaviour<Data>): void;

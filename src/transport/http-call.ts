@@ -2,7 +2,12 @@
 
 import { networkOf } from "../lib/network.ts";
 import { addressText, networkText } from "./address.ts";
-import { type ClientAddresses, FORWARDED_FOR, hasProxyHeader } from "./client-addresses.ts";
+import {
+  type ClientAddresses,
+  FORWARDED_FOR,
+  FORWARDED_PROTO,
+  hasProxyHeader,
+} from "./client-addresses.ts";
 import type { Driver, DriverResponse } from "./driver.ts";
 import type { AnnouncedBody, HeadCheck, HeaderSelection } from "./http-head.ts";
 import {
@@ -39,6 +44,7 @@ interface CallTarget {
   readonly limits: SocketLimits;
   readonly addresses: ClientAddresses | undefined;
   readonly driver: Driver;
+  readonly isTls: boolean;
 }
 
 type Outcome = HttpReply | HttpStream;
@@ -57,6 +63,9 @@ export class HttpCall implements HttpRequest {
   #stream: StreamBody | undefined;
   readonly #addresses: ClientAddresses | undefined;
   #forwardedFor = "";
+  #forwardedProto = "";
+  readonly #isTls: boolean;
+  #onAborted: (() => void) | undefined;
   #remoteAddress: string | undefined;
   /**
    * `due` or `deferred` if the connection sent a PROXY header. The reply is then written in a later
@@ -84,9 +93,11 @@ export class HttpCall implements HttpRequest {
     this.#addresses = target.addresses;
     this.#keepAlive = target.driver.keepAlive;
     this.#res = res;
+    this.#isTls = target.isTls;
     this.#isLast = target.head.isLast;
     if (target.addresses !== undefined) {
       this.#forwardedFor = target.head.value(FORWARDED_FOR);
+      this.#forwardedProto = target.head.value(FORWARDED_PROTO);
       if (hasProxyHeader(res)) this.#isolation = "due";
     }
     this.#isReported = target.driver.reportsFirstRequests;
@@ -102,6 +113,13 @@ export class HttpCall implements HttpRequest {
     return this.#remoteAddress;
   }
 
+  get scheme(): "http" | "https" {
+    if (this.#isTls) return "https";
+    const isSecure =
+      this.#res !== undefined && this.#addresses?.isSecure(this.#res, this.#forwardedProto);
+    return isSecure ? "https" : "http";
+  }
+
   get isProxied(): boolean {
     return this.#res !== undefined && hasProxyHeader(this.#res);
   }
@@ -111,6 +129,11 @@ export class HttpCall implements HttpRequest {
     clearTimeout(this.#refusal?.timer);
     this.release();
     this.#stream?.aborted();
+    this.#onAborted?.();
+  }
+
+  onAborted(step: () => void): void {
+    this.#onAborted = step;
   }
 
   /** Records the end of the body. Must be called in the driver's callback of the last byte. */

@@ -4,7 +4,12 @@
 // per second, or sends its next request while an asynchronous reply is pending.
 
 import { networkText } from "./address.ts";
-import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
+import {
+  type ClientAddresses,
+  FORWARDED_FOR,
+  FORWARDED_PROTO,
+  refusalWriter,
+} from "./client-addresses.ts";
 import type {
   Driver,
   DriverHandler,
@@ -39,6 +44,7 @@ interface HttpContext {
   /** `undefined` if no proxy is trusted. */
   readonly addresses: ClientAddresses | undefined;
   readonly driver: Driver;
+  readonly isTls: boolean;
 }
 
 const NO_PARAMS: readonly string[] = [];
@@ -50,7 +56,7 @@ export function serveHttp(
 ): void {
   const { driver, onError, limits, bodies, addresses } = shared;
   const names = [
-    ...(addresses === undefined ? [] : [FORWARDED_FOR]),
+    ...(addresses === undefined ? [] : [FORWARDED_FOR, FORWARDED_PROTO]),
     ...endpoint.headers,
     ...endpoint.routes.flatMap(({ headers = [] }) => headers),
   ];
@@ -62,6 +68,7 @@ export function serveHttp(
     bodies,
     addresses,
     driver,
+    isTls: shared.tls !== undefined,
     allowed: createAllowedMethods(endpoint.routes),
     turnEnd: new TurnEnd(),
     head,
@@ -71,8 +78,14 @@ export function serveHttp(
     if (route.method === "GET") {
       server.get(route.path, serveGet(route, "GET", context));
       server.head(route.path, serveGet(route, "HEAD", context));
-    } else server.post(route.path, servePost(route, context));
+    } else register(server, route, serveWithBody(route, context));
   server.any("/*", (res, req) => serveOther(res, req, context));
+}
+
+function register(server: DriverServer, { method, path }: HttpRoute, handler: DriverHandler): void {
+  if (method === "PUT") server.put(path, handler);
+  else if (method === "DELETE") server.delete(path, handler);
+  else server.post(path, handler);
 }
 
 const SOCKETS_ONLY: HttpReply = {
@@ -105,7 +118,7 @@ function serveGet(route: HttpRoute, method: "GET" | "HEAD", context: HttpContext
   };
 }
 
-function servePost(route: HttpRoute, context: HttpContext): DriverHandler {
+function serveWithBody(route: HttpRoute, context: HttpContext): DriverHandler {
   const open = callOpener(route, context);
   const { endpoint, head } = context;
   const steps = stepsOf(route, endpoint);
@@ -116,16 +129,16 @@ function servePost(route: HttpRoute, context: HttpContext): DriverHandler {
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, context);
     const isTooLarge = head.bodyBytes > steps.maxBodyBytes;
-    const post = new PostCall(call, steps, { context, announced });
-    res.onAborted(() => post.aborted());
+    const bodyCall = new BodyCall(call, steps, { context, announced });
+    res.onAborted(() => bodyCall.aborted());
     // Without a data handler, uWebSockets.js would let a refused caller send data without a limit.
     // For a large body, `refuse` ends the call without one.
-    if (announced !== "large") post.collect(res);
+    if (announced !== "large") bodyCall.collect(res);
     const verdict = call.admit(steps.admit);
-    if (verdict !== undefined && !(verdict instanceof Promise)) return post.refuse(verdict);
-    if (isTooLarge) return post.refuse(endpoint.tooLarge(call));
-    if (announced === "large") post.collect(res);
-    post.start(verdict);
+    if (verdict !== undefined && !(verdict instanceof Promise)) return bodyCall.refuse(verdict);
+    if (isTooLarge) return bodyCall.refuse(endpoint.tooLarge(call));
+    if (announced === "large") bodyCall.collect(res);
+    bodyCall.start(verdict);
   };
 }
 
@@ -148,7 +161,7 @@ function stepsOf(route: HttpRoute, endpoint: HttpEndpoint): Steps {
   };
 }
 
-class PostCall implements BodyOwner {
+class BodyCall implements BodyOwner {
   readonly #call: HttpCall;
   readonly #steps: Steps;
   readonly #context: HttpContext;
@@ -243,7 +256,7 @@ class PostCall implements BodyOwner {
  */
 function callOpener(
   { method, path, headers = [] }: Pick<HttpRequest, "method" | "path"> & Pick<HttpRoute, "headers">,
-  { endpoint, onError, turnEnd, head, limits, addresses, driver }: HttpContext,
+  { endpoint, onError, turnEnd, head, limits, addresses, driver, isTls }: HttpContext,
 ): (res: DriverResponse, req: DriverRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const target = {
@@ -257,7 +270,10 @@ function callOpener(
     limits,
     addresses,
     driver,
+    isTls,
   };
+  if (path.endsWith("/*"))
+    return (res, req) => new HttpCall(res, { ...target, path: req.getUrl() });
   if (paramCount === 0) return (res) => new HttpCall(res, target);
   return (res, req) => {
     const params = readParams(req, paramCount);
@@ -266,9 +282,9 @@ function callOpener(
   };
 }
 
-/** A path without `:name` segments is known, so the library is not asked for it. */
+/** A path without variable segments is known, so the library is not asked for it. */
 function pathReader(pattern: string): (req: DriverRequest) => string {
-  return countParams(pattern) === 0 ? () => pattern : (req) => req.getUrl();
+  return /[:*]/.test(pattern) ? (req) => req.getUrl() : () => pattern;
 }
 
 function readParams(req: DriverRequest, count: number): readonly string[] | undefined {
@@ -282,7 +298,8 @@ function readParams(req: DriverRequest, count: number): readonly string[] | unde
 }
 
 function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContext): void {
-  const { endpoint, allowed, onError, turnEnd, limits, addresses, driver, head, headers } = context;
+  const { endpoint, allowed, onError, turnEnd, limits, addresses, driver, head, headers, isTls } =
+    context;
   const path = req.getUrl();
   if (refuseInvalid(res, req, path, context)) return;
   const method = req.getCaseSensitiveMethod();
@@ -297,6 +314,7 @@ function serveOther(res: DriverResponse, req: DriverRequest, context: HttpContex
     limits,
     addresses,
     driver,
+    isTls,
   };
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
@@ -350,9 +368,13 @@ function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {
 }
 
 function isMatch(pattern: readonly string[], segments: readonly string[]) {
-  if (pattern.length !== segments.length) return false;
-  return pattern.every((expected, i) =>
-    expected.startsWith(":") ? segments[i] !== "" : expected === segments[i],
+  const isPrefix = pattern.at(-1) === "*";
+  if (isPrefix ? segments.length < pattern.length : segments.length !== pattern.length)
+    return false;
+  return pattern.every(
+    (expected, i) =>
+      expected === "*" ||
+      (expected.startsWith(":") ? segments[i] !== "" : expected === segments[i]),
   );
 }
 

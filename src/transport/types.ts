@@ -5,7 +5,7 @@ import type { Driver, HeadProblem, TlsFiles } from "./driver.ts";
 import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
-/** One HTTP call. Only `remoteAddress` and `isProxied` must be read before an `await`. */
+/** One HTTP call. Only the address, `scheme` and `isProxied` must be read before an `await`. */
 export interface HttpRequest {
   readonly method: string;
   readonly path: string;
@@ -15,6 +15,8 @@ export interface HttpRequest {
    * `await`: after the end of the call, the first read returns `""`.
    */
   readonly remoteAddress: string;
+  /** Scheme of the URL that the client used, also behind a trusted proxy that reports it. */
+  readonly scheme: "http" | "https";
   /** True if the connection sent a header of the PROXY protocol. Must be read like the address. */
   readonly isProxied: boolean;
   /** Headers named by the endpoint and the route that the request has and that are not empty. */
@@ -23,6 +25,8 @@ export interface HttpRequest {
   readonly params: readonly string[];
   /** The whole body, empty for GET. The handler owns it. */
   readonly body: Uint8Array;
+  /** Calls `step` if the peer disconnects before the end of the reply. Only the last call counts. */
+  onAborted(step: () => void): void;
 }
 
 export interface HttpReply {
@@ -63,7 +67,8 @@ export interface HttpBody {
 
 export interface HttpRoute {
   /** A GET route also serves HEAD. `handle` may then omit the body, and no stream is opened. */
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "PUT" | "DELETE";
+  /** A last segment `*` matches one or more segments. The handler reads them from the path. */
   readonly path: string;
   readonly headers?: readonly string[];
   /** True if the route needs no credential. The connection is closed with the reply. */

@@ -270,9 +270,11 @@ t.test(
         query: "",
         remoteAddress: "",
         isProxied: false,
+        scheme: "http",
         headers: { authorization },
         params: [],
         body: new Uint8Array(),
+        onAborted() {},
       });
     t.equal(read("Bearer abc"), "abc");
     t.equal(read("bEARER   abc "), "abc");

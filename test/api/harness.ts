@@ -400,6 +400,8 @@ function toRequest(endpoint: HttpEndpoint, target: string, call: Call): HttpRequ
     query,
     remoteAddress: call.remoteAddress ?? "127.0.0.1",
     isProxied: false,
+    scheme: "http",
+    onAborted: () => undefined,
     headers: Object.fromEntries(
       headers.flatMap((name) => (values[name] ? [[name, values[name]]] : [])),
     ),

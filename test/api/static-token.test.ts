@@ -9,8 +9,8 @@ const ATTEMPTS = 3;
 const MAX_WAITING = 8;
 
 const from = (remoteAddress: string): HttpRequest => ({
-  ...{ method: "GET", path: "/", query: "", remoteAddress, isProxied: false },
-  ...{ headers: {}, params: [], body: new Uint8Array() },
+  ...{ method: "GET", path: "/", query: "", remoteAddress, isProxied: false, scheme: "http" },
+  ...{ headers: {}, params: [], body: new Uint8Array(), onAborted() {} },
 });
 const GUESSER = from("192.0.2.1");
 const OTHER = from("192.0.2.2");

@@ -247,7 +247,8 @@ t.test(
     const { endpoint } = api;
     const request = (path: string) => ({
       ...{ method: "OPTIONS", path, query: "", remoteAddress: "", isProxied: false },
-      ...{ headers: {}, params: [], body: new Uint8Array() },
+      ...{ headers: {}, params: [], body: new Uint8Array(), scheme: "http" as const },
+      onAborted() {},
     });
     const stream = endpoint.wrongMethod(request("/stream/2/g1/answer"), "GET");
     t.equal(stream.status, 204);

@@ -38,6 +38,11 @@ const routes: readonly HttpRoute[] = [
   },
   {
     method: "GET",
+    path: "/scheme",
+    handle: ({ scheme }) => text(`<${scheme}>`),
+  },
+  {
+    method: "GET",
     path: "/stream",
     handle: ({ remoteAddress }) => ({
       ...{ status: 200, headers: {}, filler: "\n" },
@@ -107,6 +112,20 @@ t.test(
     }
   },
 );
+
+t.test("X-Forwarded-Proto is used only if a trusted proxy sends it", async (t) => {
+  const schemeOf = async (trusted: readonly string[], header: string) => {
+    const { port } = await serve(t, trusted);
+    const client = new RawClient(t, port);
+    client.write(`GET /scheme HTTP/1.1\r\nhost: x\r\n${header}\r\n`);
+    await until(() => />/.test(client.text));
+    return /<(.*)>/.exec(client.text)?.[1];
+  };
+  t.equal(await schemeOf(TRUSTED, "X-Forwarded-Proto: https\r\n"), "https");
+  t.equal(await schemeOf(TRUSTED, "X-Forwarded-Proto: http\r\n"), "http");
+  t.equal(await schemeOf(TRUSTED, ""), "http");
+  t.equal(await schemeOf([], "X-Forwarded-Proto: https\r\n"), "http");
+});
 
 t.test(
   "X-Forwarded-For does not change the address of a loopback peer if no proxy is trusted",

@@ -1,6 +1,6 @@
 // HTTP calls over real sockets: routes, bodies and replies.
 
-import type { HttpReply, HttpRequest } from "../../src/transport/types.ts";
+import type { HttpReply, HttpRequest, HttpRoute } from "../../src/transport/types.ts";
 import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import { HOST, IS_PORTABLE, RawClient, text, until } from "./support.ts";
@@ -87,6 +87,48 @@ t.test(
     t.match(await call("/user//device/0"), { status: 404 });
   },
 );
+
+t.test(
+  "routes for PUT and DELETE get the body, and a pattern with a last * matches all longer paths",
+  async (t) => {
+    const handle = ({ method, path, body }: HttpRequest) =>
+      text(`${method} ${path} <${Buffer.from(body)}>`);
+    const route = (method: HttpRoute["method"]) => ({ method, path: "/files/*", handle });
+    const { call } = await serve(t, [route("GET"), route("PUT"), route("DELETE")]);
+    const put = { method: "PUT", body: "new" };
+    t.equal((await call("/files/a", put)).body, "PUT /files/a <new>");
+    t.equal((await call("/files/a/b%2Fc", put)).body, "PUT /files/a/b%2Fc <new>");
+    t.equal((await call("/files/a", { method: "PUT" })).body, "PUT /files/a <>");
+    t.equal((await call("/files/a/", { method: "DELETE" })).body, "DELETE /files/a/ <>");
+    t.equal((await call("/files/a?b=c")).body, "GET /files/a <>");
+    t.equal((await call("/files", put)).status, 404);
+    const post = await call("/files/a/b", { method: "POST", body: "x" });
+    t.equal(post.status, 405);
+    t.equal(post.headers.get("allow"), "DELETE, GET, HEAD, PUT");
+  },
+);
+
+t.test("a handler is notified if its peer disconnects before the reply", async (t) => {
+  let isWaiting = false;
+  let isAborted = false;
+  const wait = async (request: HttpRequest): Promise<HttpReply> => {
+    isWaiting = true;
+    await new Promise<void>((resolve) => {
+      request.onAborted(() => {
+        isAborted = true;
+        resolve();
+      });
+    });
+    return text("late");
+  };
+  const { port } = await serve(t, [get("/wait", wait)]);
+  const client = new RawClient(t, port);
+  client.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n");
+  await until(() => isWaiting);
+  client.socket.destroy();
+  await until(() => isAborted);
+  t.pass("the handler was notified");
+});
 
 t.test("an unknown path is answered with 404 for every method", async (t) => {
   const { call } = await serve(t, [get("/a", () => text("a"))]);

@@ -111,6 +111,14 @@ export class PortableServer implements DriverServer {
     this.#routes.add("POST", pattern, handler);
   }
 
+  put(pattern: string, handler: DriverHandler): void {
+    this.#routes.add("PUT", pattern, handler);
+  }
+
+  delete(pattern: string, handler: DriverHandler): void {
+    this.#routes.add("DELETE", pattern, handler);
+  }
+
   any(_pattern: string, handler: DriverHandler): void {
     this.#routes.setFallback(handler);
   }

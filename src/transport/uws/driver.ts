@@ -119,6 +119,14 @@ class UwsServer implements DriverServer {
     this.#app.post(pattern, handler);
   }
 
+  put(pattern: string, handler: DriverHandler): void {
+    this.#app.put(pattern, handler);
+  }
+
+  delete(pattern: string, handler: DriverHandler): void {
+    this.#app.del(pattern, handler);
+  }
+
   any(pattern: string, handler: DriverHandler): void {
     this.#app.any(pattern, handler);
   }
