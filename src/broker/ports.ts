@@ -755,6 +755,23 @@ export interface SystemAccountStore {
   changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;
 }
 
+/** Key that signs URLs of streams. */
+export interface SigningKey {
+  /** 1 for the first key. The key with the highest number signs. */
+  readonly number: number;
+  readonly secret: Uint8Array;
+  readonly createdAtMs: number;
+}
+
+export interface SigningKeyStore {
+  /** Returns the keys in ascending order of their numbers. */
+  signingKeys(): Promise<readonly SigningKey[]>;
+  /** Atomically stores the key unless one with its number is stored. Returns the stored key. */
+  putSigningKeyOnce(key: SigningKey): Promise<SigningKey>;
+  /** Removes a key. Has no effect if it is not stored. */
+  removeSigningKey(number: number): Promise<void>;
+}
+
 export interface Store
   extends UserStore,
     SessionStore,
@@ -764,6 +781,7 @@ export interface Store
     InboxStore,
     ConversationStore,
     SystemAccountStore,
+    SigningKeyStore,
     ManagerStore {
   /**
    * Opens or creates the data. Rejects data of a newer format. An abort of `signal` ends a start

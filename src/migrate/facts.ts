@@ -65,6 +65,7 @@ const COUNTED_KINDS = {
   devices: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
   systemUids: ["scard", "system accounts"],
+  signingKeys: ["hlen", "signing keys"],
   tokens: ["exists", "access tokens"],
   info: ["hexists", "channels", "info"],
   permanent: ["scard", "subscribers"],

@@ -21,10 +21,12 @@ import {
 } from "../store/embedded/steps/channel-tables.ts";
 import { commandOf, expiryOf, readState, senderOf } from "../store/embedded/steps/inbox-rows.ts";
 import { ownerOf } from "../store/embedded/steps/managers.ts";
+import { signingKeyOf } from "../store/embedded/steps/signing-keys.ts";
 import { BAN } from "../store/embedded/steps/users.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
 import * as managers from "../store/redis/steps/managers.ts";
+import { encodeSigningKey, signingKeysKey } from "../store/redis/steps/signing-keys.ts";
 import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
 import { BAN_FIELD, encodeDevice } from "../store/redis/steps/users.ts";
 import {
@@ -110,6 +112,14 @@ function userTables(
       return {
         facts: [fact("SADD", key, [uid])],
         ...{ counts: ["systemUids"], sizes: [["systemUids", key]] },
+      };
+    }),
+    table<number, Stored>(["user", "signingKeys"], tables.signingKeys, (row) => {
+      const key = signingKeysKey(keys);
+      const signingKey = signingKeyOf(row.key, row.value);
+      return {
+        facts: [fact("HSET", key, [`${signingKey.number}`, encodeSigningKey(signingKey)])],
+        ...{ counts: ["signingKeys"], sizes: [["signingKeys", key]] },
       };
     }),
     table<string, Stored>(["user", "tokens"], tables.tokens, ({ key: hash, value }) => {

@@ -85,6 +85,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
     limits(t, createFixture),
   );
   t.test(`${driver.name}: system accounts are stored`, (t) => systemAccounts(t, createFixture));
+  t.test(`${driver.name}: signing keys are stored`, (t) => signingKeys(t, createFixture));
   t.test(`${driver.name}: passwords and access tokens of managers are stored`, (t) =>
     managers(t, createFixture),
   );
@@ -231,6 +232,28 @@ async function systemAccounts(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await uids(), ["a b", "help", "名"].sort());
     await fixture.store.changeSystemUids("remove", await uids());
     t.same(await uids(), []);
+  });
+}
+
+async function signingKeys(t: Test, createFixture: FixtureFactory): Promise<void> {
+  t.test("of several signing keys with the same number, only the first is stored", async (t) => {
+    const fixture = await createFixture(t);
+    const keyOf = (number: number, byte: number) => ({
+      ...{ number, secret: new Uint8Array(32).fill(byte), createdAtMs: 1000 + byte },
+    });
+    const put = (number: number, byte: number) =>
+      fixture.store.putSigningKeyOnce(keyOf(number, byte));
+    t.same(await fixture.store.signingKeys(), []);
+    const [first, second] = await Promise.all([put(1, 7), put(1, 10)]);
+    t.same(first, second, "both callers get the stored key");
+    for (let number = 2; number <= 10; number++) await put(number, number);
+    await fixture.reopen();
+    const stored = await fixture.store.signingKeys();
+    t.same(stored[0], first);
+    t.same(stored.slice(1), Array.from({ length: 9 }, (_, at) => keyOf(at + 2, at + 2)));
+    await fixture.store.removeSigningKey(1);
+    await fixture.store.removeSigningKey(1);
+    t.same((await fixture.store.signingKeys()).map(({ number }) => number)[0], 2);
   });
 }
 

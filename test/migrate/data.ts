@@ -95,6 +95,8 @@ async function people(store: Store): Promise<void> {
   await store.putBan(ODD, true);
   await store.putPasswordOnce("admin", { passwordHash: "scrypt$1$2$3$a$b" });
   await store.changeSystemUids("add", [DAVE, ODD]);
+  for (const number of [1, 2])
+    await store.putSigningKeyOnce({ number, secret: hashOf(`key ${number}`), createdAtMs: number });
   const until = Date.UTC(2040, 0, 2);
   await store.putAccessToken(hashOf("access"), "admin", until);
 }
@@ -227,6 +229,7 @@ export async function picture(store: Store): Promise<unknown> {
     logs: await Promise.all(keysOf().map((key) => logPicture(store, key))),
     admin: await store.putPasswordOnce("admin", { passwordHash: "another" }),
     systemUids: [...(await store.systemUids())].sort(),
+    signingKeys: await store.signingKeys(),
     token: await store.accessTokenOwner(hashOf("access")),
   };
 }

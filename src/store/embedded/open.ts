@@ -50,6 +50,7 @@ import { StreamEnds } from "./steps/stream-ends.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
+import { createSigningKeys } from "./steps/signing-keys.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
 import {
   createDeviceTable,
@@ -324,6 +325,7 @@ async function openOwned(
   const joinState = createJoinState({ ...shared, sessions, channels, history, inbox, live });
   const managers = createManagers(shared);
   const systemAccounts = createSystemAccounts(tables);
+  const signingKeys = createSigningKeys(tables);
   const conversations = new Conversations({ ...shared, history });
 
   const checkpoint = new Checkpoint({
@@ -359,6 +361,7 @@ async function openOwned(
     channels,
     managers,
     systemAccounts,
+    signingKeys,
     appends,
     history,
     streams,

@@ -93,6 +93,11 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "removeAccessToken",
     ]),
     ...whileRunning(lifecycle, (store) => store.systemAccounts, ["systemUids", "changeSystemUids"]),
+    ...whileRunning(lifecycle, (store) => store.signingKeys, [
+      "signingKeys",
+      "putSigningKeyOnce",
+      "removeSigningKey",
+    ]),
     ...whileRunning(lifecycle, (store) => store.inbox, [
       "appendCommand",
       "readInbox",

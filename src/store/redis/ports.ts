@@ -117,6 +117,7 @@
 //   managers        HASH     see `managers.ts`                     if a password is stored
 //   tokens:<hash>   STRING   see `managers.ts`                     until the token expires
 //   systemUids      SET      uids of system accounts               if there are any
+//   signingKeys     HASH     number: key (`signing-keys.ts`)       if a URL was ever signed
 
 import type { LogLimits } from "../../broker/log-ports.ts";
 import type { Clock } from "../../broker/ports.ts";

@@ -19,6 +19,7 @@ import { createRedisMessages } from "./steps/messages.ts";
 import { Sweep } from "./steps/retention.ts";
 import { createRedisSessions } from "./steps/sessions.ts";
 import { createRedisStreams } from "./steps/streams.ts";
+import { createRedisSigningKeys } from "./steps/signing-keys.ts";
 import { createRedisSystemAccounts } from "./steps/system-accounts.ts";
 import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
@@ -89,6 +90,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...channels,
       ...createRedisManagers(ports),
       ...createRedisSystemAccounts(ports),
+      ...createRedisSigningKeys(ports),
       ...messages,
       ...createRedisStreams(ports),
       ...logs,

@@ -12,10 +12,10 @@ import { DiskSpace, type Purpose } from "./disk-space.ts";
 const FENCE = "owner";
 export const MAX_TABLES = 48;
 
-export type Table<Value, Key extends Buffer | string | string[] | (string | number)[]> = LmdbTable<
+export type Table<
   Value,
-  Key
->;
+  Key extends Buffer | string | number | string[] | (string | number)[],
+> = LmdbTable<Value, Key>;
 export type BinaryTable = LmdbTable<Buffer, Buffer>;
 export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, followed by its fields. */

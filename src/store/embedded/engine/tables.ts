@@ -11,7 +11,7 @@ import {
 } from "./database.ts";
 
 /** Newest data format that this build reads, and the format that it writes. */
-export const DATA_FORMAT = 8;
+export const DATA_FORMAT = 9;
 
 /** Maximum lengths in UTF-16 units. A label is a uid, a channel id or another short text. */
 export const MAX_KEY_UNITS = 603;
@@ -43,6 +43,8 @@ export interface Tables extends Database {
   readonly managers: Table<Stored, string>;
   /** uid of a system account → only a version. */
   readonly systemUids: Table<Stored, string>;
+  /** number of a signing key → secret and time of its creation. */
+  readonly signingKeys: Table<Stored, number>;
   /** token hash in hex → username and expiry time. */
   readonly tokens: Table<Stored, string>;
   /** channel key → number of the channel, and seq, `counted` and id of its newest message. */
@@ -109,6 +111,7 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       logins: env.openDB({ name: "logins" }),
       managers: env.openDB({ name: "managers" }),
       systemUids: env.openDB({ name: "systemUids" }),
+      signingKeys: env.openDB({ name: "signingKeys" }),
       tokens: env.openDB({ name: "tokens" }),
       heads: env.openDB({ name: "heads" }),
       log: binary("log"),
