@@ -250,7 +250,10 @@ async function signingKeys(t: Test, createFixture: FixtureFactory): Promise<void
     await fixture.reopen();
     const stored = await fixture.store.signingKeys();
     t.same(stored[0], first);
-    t.same(stored.slice(1), Array.from({ length: 9 }, (_, at) => keyOf(at + 2, at + 2)));
+    t.same(
+      stored.slice(1),
+      Array.from({ length: 9 }, (_, at) => keyOf(at + 2, at + 2)),
+    );
     await fixture.store.removeSigningKey(1);
     await fixture.store.removeSigningKey(1);
     t.same((await fixture.store.signingKeys()).map(({ number }) => number)[0], 2);

@@ -46,11 +46,11 @@ import { createManagers } from "./steps/managers.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
 import { Sweep, TrimQueue } from "./steps/retention.ts";
 import { createSessions, type EmbeddedSessions } from "./steps/sessions.ts";
+import { createSigningKeys } from "./steps/signing-keys.ts";
 import { StreamEnds } from "./steps/stream-ends.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
-import { createSigningKeys } from "./steps/signing-keys.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
 import {
   createDeviceTable,
