@@ -120,6 +120,7 @@ const SECTIONS: readonly Section[] = [
       },
       counts("Accepted connections", "connectionsOpened"),
       counts("Connections ended by the server", "connectionsEnded", "reason"),
+      counts("JWTs refused", "tokensRefused", "reason"),
       counts("Connections refused", "socketsRefused", "reason"),
       counts("Silent connections closed", "socketsDisplaced"),
       counts("Frames received", "framesReceived"),

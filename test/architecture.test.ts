@@ -41,6 +41,7 @@ const PURE_NODE = ["node:crypto", "node:zlib", "node:net", "node:buffer"];
 const WIRED = [
   ...COMMON,
   "api/",
+  "auth/",
   "broker/",
   "client/",
   "cluster/",
@@ -83,6 +84,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
     local: [...COMMON, "transport/"],
     packages: ["uWebSockets.js"],
     node: "any",
+  },
+  // Verifies tokens that other programs sign. The only importer of `jose`.
+  "auth/": {
+    local: [...COMMON, ...DOMAIN, "broker/credentials.ts"],
+    packages: ["jose", "typebox"],
+    node: [...PURE_NODE, "node:fs/promises"],
   },
   "gateway/": {
     local: [...COMMON, "broker/", "protocol/", "transport/types.ts"],
@@ -155,6 +162,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
     local: [
       ...COMMON,
       "api/options.ts",
+      "auth/options.ts",
       "broker/options.ts",
       "cluster/options.ts",
       "compat/wukongim/options.ts",

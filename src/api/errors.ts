@@ -21,6 +21,7 @@ export const HTTP_STATUS = {
   unsupported_version: 400,
   malformed_frame: 400,
   unauthorized: 401,
+  token_expired: 401,
   bad_credentials: 401,
   forbidden: 403,
   banned: 403,

@@ -105,10 +105,10 @@ export const authOptions = Type.Object(
       description:
         "When control-plane calls need a credential. `auto`: if `api.listen` is not a loopback address or `api.token` is set. `required`: always.",
     }),
-    clients: Type.Enum(["token", "none"], {
+    clients: Type.Enum(["token", "jwt", "token+jwt", "none"], {
       default: "token",
       description:
-        "How clients authenticate. `token`: with a token registered through `POST /user/token`. `none`: not at all; a client connects as any user it names. The process then starts only if `client.listen` is a loopback address or `client.allowedOrigins` is set.",
+        "How clients authenticate (docs/auth.md). `token`: with a token registered through `POST /user/token`. `jwt`: with a JWT that your own issuer signs (the settings that begin with auth.jwt). `token+jwt`: with either; a token in the form of a JWT is verified as a JWT. `none`: not at all; a client connects as any user it names. The process then starts only if `client.listen` is a loopback address or `client.allowedOrigins` is set.",
     }),
     tokenTtlS: Type.Integer({
       default: 86_400,

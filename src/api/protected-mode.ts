@@ -38,11 +38,11 @@ export function refusalToStart(facts: {
 /** Returns why clients must not connect without authentication, `undefined` if they may. */
 export function refusalOfOpenClients(facts: {
   readonly listensBeyondLoopback: boolean;
-  readonly authClients: "token" | "none";
+  readonly authClients: string;
   readonly allowedOrigins: readonly string[];
 }): string | undefined {
   const { listensBeyondLoopback, authClients, allowedOrigins } = facts;
-  if (authClients === "token" || !listensBeyondLoopback || allowedOrigins.length > 0)
+  if (authClients !== "none" || !listensBeyondLoopback || allowedOrigins.length > 0)
     return undefined;
   return (
     "auth.clients is none, so any web page that a person opens in this network could connect as any user. " +

@@ -2,8 +2,12 @@
 // request is parsed twice: to authorize the call, and to reply to it.
 
 import { type Static, Type } from "typebox";
-import { type ChannelRef, type DeviceFlag, GROUP_CHANNEL } from "../broker/model.ts";
-import { hashToken } from "../broker/tokens.ts";
+import {
+  type ChannelRef,
+  type DeviceFlag,
+  GROUP_CHANNEL,
+  MAX_TOKEN_LENGTH,
+} from "../broker/model.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { queryReader, type Reader, type ReadResult } from "./body.ts";
 import { errorReply } from "./errors.ts";
@@ -33,7 +37,7 @@ export const streamQuery = Type.Object({
   ),
   token: Type.Optional(
     Type.String({
-      maxLength: 4096,
+      maxLength: MAX_TOKEN_LENGTH,
       description:
         "Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token, or in x-token* in the form of RFC 8187",
     }),
@@ -61,7 +65,7 @@ export interface StreamRequest {
 export interface Viewer {
   readonly uid: string;
   readonly flag: DeviceFlag;
-  readonly tokenHash: Uint8Array;
+  readonly token: string;
 }
 
 /** Headers that may also be sent with `*` in the form of RFC 8187, which takes precedence. */
@@ -137,10 +141,7 @@ function toRequest(
       clientMsgNo: query.client_msg_no,
       fromIndex: query.from ?? 0,
       follows: acceptsEvents(headers.accept ?? ""),
-      viewer:
-        isViewer && uid !== undefined
-          ? { uid, flag, tokenHash: hashToken(token ?? "") }
-          : undefined,
+      viewer: isViewer && uid !== undefined ? { uid, flag, token: token ?? "" } : undefined,
     },
   };
 }

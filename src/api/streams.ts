@@ -80,7 +80,14 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
         "Events start, content, tool and end, from the requested index until the end of the stream. The id of an event is the index of the next event",
       nothing: "Following: the stream has ended, and it has no events from the requested index on",
     },
-    errors: ["bad_id", "stream_unknown", "not_in_channel", "banned", "rate_limited"],
+    errors: [
+      "bad_id",
+      "stream_unknown",
+      "not_in_channel",
+      "token_expired",
+      "banned",
+      "rate_limited",
+    ],
     run(request, guard) {
       const result = read(request);
       if ("refusal" in result) return result.refusal;

@@ -1,7 +1,7 @@
 // Calls about users: device tokens, devices and their logout, online status, and system accounts.
 
 import { type Static, Type } from "typebox";
-import { DEVICE_FLAGS } from "../broker/model.ts";
+import { DEVICE_FLAGS, MAX_TOKEN_LENGTH } from "../broker/model.ts";
 import { MAX_SYSTEM_UIDS } from "../broker/ports.ts";
 import type { SystemAccounts } from "../broker/system-accounts.ts";
 import type { Users } from "../broker/users.ts";
@@ -26,7 +26,7 @@ export const userBodies = {
       uid: id("User id"),
       token: Type.String({
         minLength: 1,
-        maxLength: 4096,
+        maxLength: MAX_TOKEN_LENGTH,
         pattern: WELL_FORMED_PATTERN,
         description: "Token with which the user's client will connect",
       }),

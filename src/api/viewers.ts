@@ -1,6 +1,7 @@
 // Decides who may read a stream: a viewer, who is a user of the channel with the token of one of
 // their devices, or a caller whom the guard authorizes.
 
+import type { Credentials } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { ChannelStore, UserStore } from "../broker/ports.ts";
@@ -16,7 +17,7 @@ export interface Viewers {
   /** Returns whether pages of `origin` may act for a viewer. "" means that there is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Throws `unauthorized`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` without
+   * Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`, `unavailable`, or `rate_limited` without
    * budget or after too many wrong tokens from `address`. Later checks of an open feed pass no
    * `address`.
    */
@@ -37,21 +38,22 @@ interface ReadBudget {
 
 interface ViewerPorts {
   readonly store: Pick<UserStore, "device" | "isBanned"> & Pick<ChannelStore, "groupFacts">;
-  /** Whether the token is checked. `none` means that any token is accepted. */
-  readonly clientAuth: "token" | "none";
+  readonly credentials: Credentials;
   readonly allowsOrigin: (origin: string) => boolean;
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly budget: ReadBudget;
 }
 
 export function createViewers(ports: ViewerPorts): Viewers {
-  const { store, clientAuth, allowsOrigin, tokens, budget } = ports;
+  const { store, credentials, allowsOrigin, tokens, budget } = ports;
 
-  async function authenticate({ uid, flag, tokenHash }: Viewer): Promise<void> {
+  async function authenticate(viewer: Viewer): Promise<void> {
+    const { uid, flag } = viewer;
     if (uid !== SYSTEM_UID) {
-      if (clientAuth === "none") return;
+      const proof = await credentials.prove(viewer);
+      if (proof.kind !== "token") return;
       const device = await store.device(uid, flag);
-      if (device !== undefined && hashesEqual(device.tokenHash, tokenHash)) return;
+      if (device !== undefined && hashesEqual(device.tokenHash, proof.tokenHash)) return;
     }
     throw new BrokerError("unauthorized", {
       message: "uid, device_flag and token do not match",

@@ -27,6 +27,7 @@ export const ERRORS = {
     retry: false,
   },
   unauthorized: { message: "A valid credential is required", retry: false },
+  token_expired: { message: "The token has expired", retry: false },
   banned: { message: "The account is banned", retry: false },
   bad_credentials: {
     message: "Invalid username or password",
@@ -178,6 +179,7 @@ export const CLOSE_REASONS = {
   rate_limited: { code: 4100, message: "Too many frames, bytes or logins" },
   auth_timeout: { code: 4101, message: "No connect frame in time" },
   unavailable: { code: 4102, message: "The node cannot serve sessions now" },
+  token_expired: { code: 4103, message: "The token has expired" },
   kicked: {
     code: 4200,
     message: "Another main device logged in, or a backend ended the session",

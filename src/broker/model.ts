@@ -21,6 +21,8 @@ export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 export const SYSTEM_UID = "____system";
 
 export const MAX_ID_LENGTH = 128;
+/** Maximum number of characters of a client's token, which may be a JWT. */
+export const MAX_TOKEN_LENGTH = 4096;
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it must match control characters
 const FORBIDDEN_IN_IDS = /[@#&\u0000-\u001f\u007f-\u009f]/;
@@ -320,6 +322,9 @@ export interface Device {
   readonly tokenHash: Uint8Array;
 }
 
+/** Tag of sessions with a JWT, which a new registered token does not end. */
+export const JWT_TAG = "jwt";
+
 export interface SessionRecord {
   readonly sessionId: string;
   readonly nodeId: string;
@@ -328,7 +333,10 @@ export interface SessionRecord {
   readonly level: DeviceLevel;
   /** Chosen by the client. Unless "", a later session of this uid, flag and id ends this one. */
   readonly deviceId: string;
-  /** Identifies the token, so that a new token ends only older sessions. "" without a token. */
+  /**
+   * Identifies the token, so that a new token ends only older sessions. "" without a token, and
+   * `JWT_TAG` with a JWT.
+   */
   readonly tokenTag: string;
 }
 

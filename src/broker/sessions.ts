@@ -1,6 +1,7 @@
 // Opens the session of a CONNECT. The store decides whether the session is entered and which other
 // sessions it ends. The hub closes the sockets of the ended sessions.
 
+import { type Claims, type Credentials, MISMATCH, type Proof } from "./credentials.ts";
 import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
 import {
@@ -8,13 +9,14 @@ import {
   type DeviceFlag,
   type DeviceLevel,
   isId,
+  JWT_TAG,
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
 import type { UserStore } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 import { claimIn } from "./session-names.ts";
-import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
+import { hashesEqual, tokenTag } from "./tokens.ts";
 
 export interface Login {
   readonly sessionId: string;
@@ -37,6 +39,8 @@ export type OpenResult =
       readonly order: number;
       readonly groups: readonly string[];
       readonly newestId: number;
+      /** Unix milliseconds at which the credential expires. `undefined` if it does not expire. */
+      readonly expiresAtMs?: number | undefined;
     }
   | {
       /** The session cannot be continued, and the client must not reconnect by itself. */
@@ -48,10 +52,22 @@ export interface Sessions {
   /**
    * Opens a session. A login of a main device ends the user's other main sessions of that flag as
    * `kicked`. Every login ends earlier sessions of the same device as `replaced` [decisions: Kick
-   * rule, resume is no login]. Throws `unauthorized`, `banned`, `reserved_uid`, `bad_id` or
-   * `unavailable`.
+   * rule, resume is no login]. Throws `unauthorized`, `token_expired`, `banned`, `reserved_uid`,
+   * `bad_id` or `unavailable`.
    */
   open(login: Login): Promise<OpenResult>;
+  /**
+   * Replaces the JWT of an open session by a later one of the same uid, device flag and level, and
+   * returns the Unix milliseconds at which it expires. A refresh is not a login: it ends no session
+   * and keeps the order of logins. Throws `bad_request` if the session was not opened with a JWT,
+   * and also `unauthorized`, `token_expired` or `unavailable`. The session then keeps its token.
+   */
+  refresh(session: OpenSession, token: string): Promise<number>;
+}
+
+interface OpenSession {
+  readonly record: SessionRecord;
+  readonly expiresAtMs: number | undefined;
 }
 
 /** A login with a valid token of the user that is registered for another device flag. */
@@ -72,14 +88,14 @@ const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFla
 
 export function createSessions(
   directory: Pick<SessionDirectory, "login">,
-  clientAuth: "token" | "none",
+  credentials: Credentials,
   wrongFlags?: WrongFlagPorts,
 ): Sessions {
   async function unauthorized(
     { uid, flag }: Login,
     tokenHash: Uint8Array | undefined,
   ): Promise<BrokerError> {
-    const message = "uid, device flag and token do not match";
+    const message = MISMATCH;
     if (wrongFlags === undefined || tokenHash === undefined)
       return new BrokerError("unauthorized", { message });
     const { store, isNamedToClient, report } = wrongFlags;
@@ -97,23 +113,26 @@ export function createSessions(
 
   return {
     async open(login) {
-      const { token, level, continues } = login;
+      const { level, continues } = login;
       assertUserUid(login.uid);
       if (login.deviceId !== "" && !isId(login.deviceId))
         throw new BrokerError("bad_id", {
           message:
             "deviceId must have at most 128 characters, no control characters and none of @ # &",
         });
-      const tokenHash = clientAuth === "token" ? hashToken(token) : undefined;
+      const proving = credentials.prove(login);
+      const proof = proving instanceof Promise ? await proving : proving;
+      const tokenHash = proof.kind === "token" ? proof.tokenHash : undefined;
+      const claims = proof.kind === "jwt" ? proof.claims : undefined;
       // Written field by field: V8 stores an object made by spreading in a slower and larger form.
       const requested: SessionRecord = {
         sessionId: login.sessionId,
         nodeId: login.nodeId,
         uid: login.uid,
         flag: login.flag,
-        level: level ?? SECONDARY_DEVICE,
-        deviceId: login.deviceId,
-        tokenTag: tokenHash === undefined ? "" : tokenTag(tokenHash),
+        level: claims?.level ?? level ?? SECONDARY_DEVICE,
+        deviceId: claims?.deviceId || login.deviceId,
+        tokenTag: tagOf(proof),
       };
       const claim = claimIn(continues);
       const result = await directory.login(requested, { claim, tokenHash });
@@ -125,11 +144,39 @@ export function createSessions(
           return { kind: "ended", reason: result.reason };
         case "entered": {
           const { session, order, groups, newestId } = result;
-          return { kind: "open", record: session, order, groups, newestId };
+          const expiresAtMs = claims?.expiresAtMs;
+          return { kind: "open", record: session, order, groups, newestId, expiresAtMs };
         }
       }
     },
+
+    async refresh({ record, expiresAtMs }, token) {
+      if (expiresAtMs === undefined)
+        throw new BrokerError("bad_request", {
+          message: "The session was not opened with a JWT, so its token cannot be refreshed",
+        });
+      const { uid, flag } = record;
+      const proof = await credentials.prove({ uid, flag, token });
+      if (proof.kind !== "jwt" || !continuesWith(record, proof.claims))
+        throw new BrokerError("unauthorized", {
+          message: "The token is not for the uid, device flag and device level of the session",
+        });
+      if (proof.claims.expiresAtMs < expiresAtMs)
+        throw new BrokerError("unauthorized", {
+          message: "The token expires earlier than the token that it would replace",
+        });
+      return proof.claims.expiresAtMs;
+    },
   };
+}
+
+function tagOf(proof: Proof): string {
+  if (proof.kind === "none") return "";
+  return proof.kind === "jwt" ? JWT_TAG : tokenTag(proof.tokenHash);
+}
+
+function continuesWith({ level, deviceId }: SessionRecord, claims: Claims): boolean {
+  return claims.level === level && (claims.deviceId === "" || claims.deviceId === deviceId);
 }
 
 function nameOf(flag: DeviceFlag): string {

@@ -8,6 +8,7 @@ import {
   type Device,
   type DeviceFlag,
   type DeviceLevel,
+  JWT_TAG,
   MAIN_DEVICE,
   type Presence,
   SECONDARY_DEVICE,
@@ -84,6 +85,7 @@ export function createUsers(ports: {
           (session) =>
             session.flag === flag &&
             session.level === MAIN_DEVICE &&
+            session.tokenTag !== JWT_TAG &&
             session.tokenTag !== tag &&
             !(isEqual && session.tokenTag === ""), // "" means that it has no token
         );

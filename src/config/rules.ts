@@ -32,6 +32,7 @@ export function inconsistencies(config: Config): readonly string[] {
     ...sharedListener(config),
     ...unprotected(config),
     ...openClients(config),
+    ...jwt(config.auth),
     ...sizes(config),
     ...redis(config.redis),
     ...migration(config),
@@ -137,6 +138,37 @@ function openClients({ auth, client }: Config): readonly string[] {
     allowedOrigins: client.allowedOrigins,
   });
   return refusal === undefined ? [] : [refusal];
+}
+
+const JWT_FILES = ["secretFile", "publicKeyFile"] as const;
+
+function jwt({ clients, jwt: settings }: Config["auth"]): readonly string[] {
+  const { algorithms, previousSecretFile, secretFile } = settings;
+  const sources = JWT_FILES.filter((name) => settings[name] !== "");
+  if (clients === "token" || clients === "none")
+    return sources.map(
+      (name) => `auth.jwt.${name} has no effect unless auth.clients is jwt or token+jwt.`,
+    );
+  const problems: string[] = [];
+  if (algorithms.length === 0)
+    problems.push(
+      "auth.jwt.algorithms is empty. Set it to the algorithms with which your issuer signs, for example RS256.",
+    );
+  if (sources.length !== 1)
+    problems.push(
+      `auth.jwt needs exactly one source of keys, but has ${sources.join(" and ") || "none"}. Set ${JWT_FILES.join(" or ")}.`,
+    );
+  // A public key is not secret. As the key of an HS algorithm, anybody could sign with it.
+  for (const algorithm of algorithms)
+    if (sources.length === 1 && algorithm.startsWith("HS") !== (secretFile !== ""))
+      problems.push(
+        algorithm.startsWith("HS")
+          ? `auth.jwt.algorithms contains ${algorithm}, which needs auth.jwt.secretFile instead of a public key.`
+          : `auth.jwt.algorithms contains ${algorithm}, which needs a public key instead of auth.jwt.secretFile.`,
+      );
+  if (previousSecretFile !== "" && secretFile === "")
+    problems.push("auth.jwt.previousSecretFile has no effect without auth.jwt.secretFile.");
+  return problems;
 }
 
 function isEqual(a: Config["api"]["tls"], b: Config["api"]["tls"]): boolean {

@@ -3,6 +3,7 @@
 
 import { type Static, Type } from "typebox";
 import { adminOptions, apiOptions, authOptions, managersOptions } from "../api/options.ts";
+import { jwtOptions } from "../auth/options.ts";
 import {
   commandsOptions,
   contentOptions,
@@ -76,7 +77,10 @@ const configSchema = Type.Object(
       { ...apiOptions.properties, ...apiProperties },
       { additionalProperties: false },
     ),
-    auth: authOptions,
+    auth: Type.Object(
+      { ...authOptions.properties, jwt: jwtOptions },
+      { additionalProperties: false },
+    ),
     admin: adminOptions,
     managers: managersOptions,
     client: clientOptions,

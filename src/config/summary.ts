@@ -75,10 +75,15 @@ export function demoAddress(config: Config, apiPort: number): string | undefined
   return needsCredential(config) ? undefined : `${url("http", config.api, apiPort)}/demo/`;
 }
 
+const CLIENT_ACCESS = {
+  token: "token from POST /user/token",
+  jwt: "JWT of your issuer",
+  "token+jwt": "token from POST /user/token, or JWT of your issuer",
+  none: "no authentication: a client connects as any user it names",
+} as const satisfies Record<Config["auth"]["clients"], string>;
+
 function clientAccess({ auth }: Config): string {
-  return auth.clients === "token"
-    ? "token from POST /user/token"
-    : "no authentication: a client connects as any user it names";
+  return CLIENT_ACCESS[auth.clients];
 }
 
 /** A setting for the operator. `value` is absent if it is secret. */

@@ -256,6 +256,7 @@ export class Client implements ConnectionHandler {
       const wasSlow = code === CLOSE_REASONS.slow_reader.code;
       this.#session.disconnected(wasSlow ? "slow_reader" : "goodbye");
       this.#metrics().ended(this.#session.ended ?? "goodbye");
+      this.#context.opening.expiry.stop(this.#session);
       this.#context.opening.hub.leave(this.#session);
     }
     void this.#leaveDirectory(cause);
@@ -377,7 +378,7 @@ export class Client implements ConnectionHandler {
       );
       this.#context.loginDeadlines.delete(this);
       if (opened.kind === "ended") return this.end(opened.reason);
-      const { record, order, groups, newestId } = opened;
+      const { record, order, groups, newestId, expiresAtMs } = opened;
       this.#record = record;
       this.#greeting = undefined;
       this.#rate.join(rates.enter(record.uid, now()));
@@ -389,6 +390,7 @@ export class Client implements ConnectionHandler {
       this.#connection.authenticated(record.uid);
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
+      if (expiresAtMs !== undefined) opening.expiry.start(session, expiresAtMs);
       this.#status = "open";
       const connectedMs = opening.clock();
       const canResume = !wire.codec.acknowledges;

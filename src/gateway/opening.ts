@@ -29,6 +29,7 @@ import type {
 import type { Connection } from "../transport/types.ts";
 import { PERSONAL_CHANNELS } from "./backlog.ts";
 import type { CatchUps } from "./catch-up.ts";
+import type { CredentialExpiry } from "./expiry.ts";
 import type { Groups } from "./groups.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxPorts, pullInbox } from "./inbox.ts";
@@ -57,7 +58,7 @@ export interface OpeningContext extends LivePorts {
   readonly cluster: LivePorts["cluster"] & Pick<Cluster, "barrier">;
   readonly hub: Hub;
   readonly groups: Groups;
-  readonly sessions: Sessions;
+  readonly sessions: Pick<Sessions, "open">;
   readonly directory: Pick<SessionDirectory, "recheck" | "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
@@ -67,6 +68,7 @@ export interface OpeningContext extends LivePorts {
   /** Maximum number of sessions of one user on this node. 0 means no limit. */
   readonly maxSessionsPerUser: number;
   readonly tokens: Pick<TokenGate, "attempt">;
+  readonly expiry: Pick<CredentialExpiry, "start" | "stop">;
   /** Runs a step when a slot is free, so that connects do not all access the store at once. */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
@@ -363,6 +365,8 @@ export function refusalReason(error: unknown): CloseReason {
     case "bad_id":
     case "bad_request":
       return "auth_failed";
+    case "token_expired":
+      return "token_expired";
     case "banned":
       return "banned";
     case "rate_limited":

@@ -116,6 +116,8 @@ export class Session {
   /** True after the login was accepted and the node had room for one more session of the user. */
   isAdmitted = false;
   hasConnack = false;
+  /** Unix milliseconds at which the JWT expires. Set by `CredentialExpiry`. */
+  expiresAtMs: number | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */
   hasJoined = false;
   /** Backlog of the personal channels, `undefined` if the session is live in them. */

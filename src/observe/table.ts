@@ -100,6 +100,11 @@ export const METRICS = {
     "Connections closed by the server, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in)",
     ["reason"],
   ),
+  tokensRefused: counter(
+    "tokens_refused_total",
+    "JWTs of clients that were refused, by reason (for example expired, signature, key: no known key fits, audience). The log has the details at level debug",
+    ["reason"],
+  ),
   framesReceived: counter("frames_received_total", "Frames received from clients"),
   bytesReceived: counter(
     "frames_received_bytes_total",

@@ -19,8 +19,6 @@ import type {
 /** Number with which a client identifies a request, repeated in the reply. 0 means none. */
 export type Ref = number;
 
-/** Maximum length of a token, which may be a signed document. */
-export const MAX_TOKEN_LENGTH = 4096;
 /** Maximum number of characters of a session id, which contains the id of a node. */
 export const MAX_SESSION_LENGTH = 256;
 export const MAX_CONVERSATIONS = 500;

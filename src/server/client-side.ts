@@ -11,6 +11,7 @@ import { CatchUps, type ReadLimits } from "../gateway/catch-up.ts";
 import type { ClientContext } from "../gateway/client.ts";
 import { ClosedSessions, endMessage } from "../gateway/closed-sessions.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
+import { CredentialExpiry } from "../gateway/expiry.ts";
 import { FanOutTurns } from "../gateway/fan-out-turns.ts";
 import { FrameTurns } from "../gateway/frame-turns.ts";
 import { Groups } from "../gateway/groups.ts";
@@ -160,10 +161,23 @@ interface NodeClients extends ClientContext {
 }
 
 function clientContext(node: Node, delivery: Delivery): NodeClients {
-  const { config, drivers, store, cluster, directory, metrics } = node;
+  const { config, credentials, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
   const openings = new Semaphore(MAX_OPENINGS);
+  const sessions = createSessions(directory, credentials, {
+    store,
+    isNamedToClient: !requiresCredential(config),
+    report: wrongFlagLog(node),
+  });
+  const expiry = new CredentialExpiry({
+    sessions,
+    tokens: node.tokens,
+    directory,
+    clock: drivers.clock,
+    toleranceS: auth.jwt.clockToleranceS,
+    legacyGraceS: auth.jwt.legacyGraceS,
+  });
   let sessionCount = 0;
   return {
     clients: new Set(),
@@ -177,11 +191,8 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
       store,
       cluster,
       directory,
-      sessions: createSessions(directory, auth.clients, {
-        store,
-        isNamedToClient: !requiresCredential(config),
-        report: wrongFlagLog(node),
-      }),
+      sessions,
+      expiry,
       tokens: node.tokens,
       nodeId: cluster.nodeId,
       clock: drivers.clock,

@@ -205,14 +205,14 @@ function apiLog({ logger, drivers }: Node): ApiLog {
   };
 }
 
-function viewersOf({ store, config, tokens, rates }: Node): Viewers {
+function viewersOf({ store, config, credentials, tokens, rates }: Node): Viewers {
   const { allowedOrigins } = config.client;
   const { maxStreamBytes } = config.streams;
   return createViewers({
     store,
     tokens,
     budget: createReadBudget(rates, maxStreamBytes, () => performance.now()),
-    clientAuth: config.auth.clients,
+    credentials,
     allowsOrigin: (origin) => isOriginAllowed(origin, allowedOrigins),
   });
 }

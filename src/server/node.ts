@@ -6,6 +6,7 @@ import { ChannelActivity } from "../broker/channel-activity.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
+import { type Credentials, createCredentials, type JwtVerifier } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
 import { createMessages, type Messages } from "../broker/messages.ts";
@@ -54,6 +55,7 @@ export interface Node extends ServerDeps {
   readonly directory: SessionDirectory;
   readonly throttle: Throttle;
   readonly systemAccounts: SystemAccounts;
+  readonly credentials: Credentials;
   /** Limits attempts to guess the tokens of clients, on sockets and on `/stream`. */
   readonly tokens: TokenGate;
   /** Work budgets of users, for their frames and their requests to `/stream`. */
@@ -154,6 +156,10 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     throttle,
     systemAccounts,
     activity,
+    credentials: createCredentials(
+      config.auth.clients,
+      await createJwtVerifier(config, { logger, metrics }),
+    ),
     messages,
     clientEvents,
     streams,
@@ -184,6 +190,22 @@ async function createDrivers(ports: DriverPorts): Promise<Drivers> {
   }
   const { createRedisDrivers } = await import("./redis-drivers.ts");
   return createRedisDrivers(ports);
+}
+
+async function createJwtVerifier(
+  { auth }: Config,
+  { logger, metrics }: { readonly logger: Logger; readonly metrics: Metrics },
+): Promise<JwtVerifier | undefined> {
+  if (auth.clients === "token" || auth.clients === "none") return undefined;
+  const log = roomLogger(logger, "auth");
+  const { createJwt } = await import("../auth/jwt.ts");
+  return createJwt(auth.jwt, {
+    clock: Date.now,
+    onRefused(reason, detail) {
+      metrics.families.tokensRefused.of(reason).add();
+      log.debug({ reason, detail }, "Refused a JWT");
+    },
+  });
 }
 
 async function createMigration(

@@ -13,11 +13,12 @@ import { reasonOf } from "./start-error.ts";
 const STORE_PATH = "store.path (JINDOU_STORE_PATH)";
 
 export async function fileProblems(config: Config): Promise<readonly string[]> {
-  const { redis, store, protocol } = config;
+  const { auth, redis, store, protocol } = config;
   const problems = await Promise.all([
     tlsProblem("api.tls (JINDOU_API_TLS_…)", config.api.tls),
     tlsProblem("client.tls (JINDOU_CLIENT_TLS_…)", config.client.tls),
     tlsProblem("protocol.wkproto.tls (JINDOU_PROTOCOL_WKPROTO_TLS_…)", protocol.wkproto.tls),
+    auth.clients === "token" || auth.clients === "none" ? undefined : keyProblem(auth.jwt),
     redis.caFile === ""
       ? undefined
       : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () => readFile(redis.caFile)),
@@ -85,6 +86,14 @@ async function tlsProblem(
       caFile: caFile || undefined,
       passphrase: passphrase || undefined,
     }),
+  );
+}
+
+async function keyProblem(settings: Config["auth"]["jwt"]): Promise<string | undefined> {
+  const { readKeys } = await import("../auth/jwt.ts");
+  return readKeys(settings).then(
+    () => undefined,
+    (error: unknown) => `${reasonOf(error)}.`,
   );
 }
 

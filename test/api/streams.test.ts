@@ -2,6 +2,7 @@
 // stream-feed.test.ts tests how a stream is followed.
 
 import { createViewers } from "../../src/api/viewers.ts";
+import { createCredentials } from "../../src/broker/credentials.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../src/broker/model.ts";
 import { hashToken } from "../../src/broker/tokens.ts";
@@ -131,7 +132,7 @@ const viewers = createViewers({
       ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
     }),
   },
-  clientAuth: "token",
+  credentials: createCredentials("token"),
   allowsOrigin: (origin) => origin !== "https://evil.example",
   tokens: { attempt: (_bearer, check) => check() },
   budget: UNLIMITED,
@@ -228,7 +229,7 @@ t.test(
           ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
         }),
       },
-      clientAuth: "none",
+      credentials: createCredentials("none"),
       allowsOrigin: () => true,
       tokens: { attempt: (_bearer, check) => check() },
       budget: UNLIMITED,

@@ -187,6 +187,8 @@ export const DECISION_ROWS = [
 
 /** Rows of issues 2 to 4 that are in neither document. */
 export const ISSUE_ROWS = [
+  // Authentication of clients
+  "JWT",
   // HTTP control plane
   "subscriber_add",
   "channel/info",

@@ -17,6 +17,7 @@ export const SUITES = {
     "format-rules",
     "formats",
     "guessing",
+    "jwt",
     "trusted-proxies",
     "limits",
     "listeners",

@@ -7,6 +7,7 @@ import type { Test } from "tap";
 import { WebSocket } from "ws";
 import { launchBrowser, openPage } from "../client/browser.ts";
 import { DRIVER } from "../support/driver.ts";
+import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { t } from "../support/suite.ts";
 import { eventually, person, startWorld, untilReceived, type World } from "./world.ts";
 import type * as Agent from "./wukongim-agent.ts";
@@ -80,6 +81,9 @@ function clearableTimers() {
 
 const world = await startWorld(t, {
   JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
+  JINDOU_AUTH_CLIENTS: "token+jwt",
+  JINDOU_AUTH_JWT_ALGORITHMS: "HS256",
+  JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
 });
 
 async function start(
@@ -250,3 +254,21 @@ t.test(
   options,
   everywhere(assertTalks),
 );
+
+t.test("the SDK logs in with a JWT, and a wrong one is refused [issue: JWT]", async (t) => {
+  const uid = world.name("ann");
+  const app = await inNode(t);
+  const token = await mint(HMAC_KEY, { sub: uid, device_flag: 1 });
+  const connect = {
+    ...{ addr: `ws://127.0.0.1:${world.clientPort}`, token },
+    heartbeatInterval: HEARTBEAT_MS,
+  };
+  await app.call("start", { ...connect, uid });
+  await untilLogged(app, isConnected);
+  t.same(await world.status(uid), { uid, online: 1, device_flag: 1 });
+  const refused = await inNode(t);
+  const other = world.name("ben");
+  await refused.call("start", { ...connect, uid: other });
+  await untilLogged(refused, ({ statuses }) => statuses.includes(FAILED));
+  t.equal((await world.status(other)).online, 0);
+});

@@ -31,6 +31,7 @@ const RANGES: Readonly<Record<CloseReason, "at once" | "later" | "never">> = {
   rate_limited: "later",
   auth_timeout: "later",
   unavailable: "later",
+  token_expired: "later",
   kicked: "never",
   auth_failed: "never",
   replaced: "never",

@@ -4,6 +4,7 @@
 import type { Test } from "tap";
 import { type Channels, createChannels } from "../../src/broker/channels.ts";
 import { type Conversations, createConversations } from "../../src/broker/conversations.ts";
+import { createCredentials } from "../../src/broker/credentials.ts";
 import { shareInterest } from "../../src/broker/interest.ts";
 import { createMessages, type Messages } from "../../src/broker/messages.ts";
 import type { ChannelInfo, ChannelRef } from "../../src/broker/model.ts";
@@ -91,8 +92,8 @@ export async function startNode(t: Test, over: Partial<EmbeddedOptions> = {}): P
     clock,
     users: createUsers(ports),
     channels: createChannels(ports),
-    sessions: createSessions(directory, "token"),
-    openSessions: createSessions(directory, "none"),
+    sessions: createSessions(directory, createCredentials("token")),
+    openSessions: createSessions(directory, createCredentials("none")),
     messages: createMessages(store, {
       maxPayloadBytes: MAX_PAYLOAD_BYTES,
       historyLimit: HISTORY_LIMIT,

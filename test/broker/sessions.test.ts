@@ -1,5 +1,6 @@
 // Tests which sessions may be opened, and which other sessions they end.
 
+import { createCredentials } from "../../src/broker/credentials.ts";
 import {
   type DeviceLevel,
   MAIN_DEVICE,
@@ -163,7 +164,7 @@ t.test("a session does not open if its token changes during the login", async (t
         return directory.login(session, terms);
       },
     },
-    "token",
+    createCredentials("token"),
   );
   await t.rejects(sessions.open(login()), { code: "unauthorized" });
   t.same(await sessionsOf(store, "alice"), []);

@@ -118,6 +118,7 @@ const DISCONNECT_REASONS = {
   rate_limited: 0,
   auth_timeout: 0,
   unavailable: 0,
+  token_expired: 0,
   kicked: KICKED_REASON,
   auth_failed: 0,
   token_changed: KICKED_REASON,

@@ -35,6 +35,7 @@ const BY_CODE = {
   too_large: REASONS.payloadDecode,
   reserved_uid: REASONS.authFailed,
   unauthorized: REASONS.authFailed,
+  token_expired: REASONS.authFailed,
   banned: REASONS.banned,
   bad_credentials: REASONS.authFailed,
   forbidden: REASONS.notAllowedToSend,

@@ -8,6 +8,7 @@ import {
   historyRange,
   MAIN_DEVICE,
   MAX_CLIENT_EVENT_TYPE,
+  MAX_TOKEN_LENGTH,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
 import {
@@ -15,7 +16,6 @@ import {
   MAX_CONVERSATIONS,
   MAX_MEMBERS,
   MAX_SESSION_LENGTH,
-  MAX_TOKEN_LENGTH,
   type Operation,
   type ResumePoint,
 } from "../protocol.ts";

@@ -12,6 +12,7 @@ import {
   MAIN_DEVICE,
   MAX_CLIENT_EVENT_BYTES,
   MAX_CLIENT_EVENT_TYPE,
+  MAX_TOKEN_LENGTH,
   PERSON_CHANNEL,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
@@ -22,7 +23,6 @@ import {
   MAX_CONVERSATIONS,
   MAX_MEMBERS,
   MAX_SESSION_LENGTH,
-  MAX_TOKEN_LENGTH,
   type Operation,
   type Ref,
   type RequestLimits,

@@ -6,6 +6,7 @@ import type { CloseReason } from "../../../broker/errors.ts";
 import {
   type Device,
   type DeviceLevel,
+  JWT_TAG,
   MAIN_DEVICE,
   type SessionRecord,
 } from "../../../broker/model.ts";
@@ -236,7 +237,8 @@ function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,
 ): CloseReason | undefined {
-  if (tokenTag === "" || device === undefined) return undefined; // no token to compare
+  // There is no token to compare.
+  if (tokenTag === "" || tokenTag === JWT_TAG || device === undefined) return undefined;
   if (device.tokenHash.length === 0) return "logged_out";
   const tag = Buffer.from(tokenTag, "base64url"); // the first bytes of the token's hash
   const isSame = tag.equals(device.tokenHash.subarray(0, tag.length));

@@ -7,6 +7,7 @@ import {
   type DeviceFlag,
   type DeviceLevel,
   firstMessageId,
+  JWT_TAG,
   type SessionRecord,
 } from "../../../broker/model.ts";
 import {
@@ -134,7 +135,8 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
 
 function confirmArgs({ session, since, order }: LoggedInSession): readonly Arg[] {
   const { uid, sessionId, tokenTag } = session;
-  const token = Buffer.from(tokenTag, "base64url"); // the beginning of the token's hash
+  // The beginning of the hash of a registered token.
+  const token = Buffer.from(tokenTag === JWT_TAG ? "" : tokenTag, "base64url");
   return [uid, sessionId, ...recordArgs(session), token, since, order];
 }
 

@@ -1,0 +1,140 @@
+// Judges the claims of a JWT whose signature is right. Pure functions: the caller passes the time,
+// because a token is judged again each time it is used.
+
+import type { Claims } from "../broker/credentials.ts";
+import { DEVICE_FLAGS, type DeviceFlag, type DeviceLevel, isId } from "../broker/model.ts";
+
+export interface ClaimRules {
+  /** Value that `iss` must have. "" means that it is not checked. */
+  readonly issuer: string;
+  /** Value that `aud` must have or contain. "" and "*" mean that it is not checked. */
+  readonly audience: string;
+  readonly clockToleranceS: number;
+  readonly maxAgeS: number;
+  readonly requireExp: boolean;
+  readonly deviceLevelDefault: number;
+  /** Names of the claims. */
+  readonly claims: {
+    readonly uid: string;
+    readonly deviceFlag: string;
+    readonly deviceLevel: string;
+    readonly deviceId: string;
+  };
+}
+
+export type Payload = Readonly<Record<string, unknown>>;
+
+/** Why a token is refused, as the metric `jindou_tokens_refused_total` reports it. */
+export type RefusalReason =
+  | "malformed"
+  | "algorithm"
+  | "key"
+  | "signature"
+  | "expired"
+  | "not_yet_valid"
+  | "lifetime"
+  | "issuer"
+  | "audience"
+  | "claims";
+
+/** A refused token. `message` is for the log of the operator and never contains the token. */
+export class TokenRefusal extends Error {
+  readonly reason: RefusalReason;
+
+  constructor(reason: RefusalReason, message: string) {
+    super(message);
+    this.name = "TokenRefusal";
+    this.reason = reason;
+  }
+}
+
+/** Maximum length of a claim in a message. */
+const MAX_SHOWN = 64;
+
+/**
+ * Returns the claims that the broker uses. Throws `TokenRefusal`, with the reason `expired` only if
+ * nothing else is wrong.
+ */
+export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): Claims {
+  const { issuer, audience, claims: names } = rules;
+  if (issuer !== "" && payload.iss !== issuer)
+    throw new TokenRefusal("issuer", `iss is ${shown(payload.iss)}, not auth.jwt.issuer`);
+  if (audience !== "" && audience !== "*" && !audiencesOf(payload.aud).includes(audience))
+    throw new TokenRefusal("audience", `aud is ${shown(payload.aud)}, without auth.jwt.audience`);
+  const uid = payload[names.uid];
+  if (typeof uid !== "string" || !isId(uid))
+    throw new TokenRefusal(
+      "claims",
+      `${names.uid} is ${shown(uid)}, which is not a uid. Set auth.jwt.claims.uid to a claim that is a string of 1 to 128 characters without control characters and without @ # &`,
+    );
+  const claims = {
+    uid,
+    flag: integerAmong(payload, names.deviceFlag, DEVICE_FLAGS),
+    level: (integerAmong(payload, names.deviceLevel, [0, 1]) ??
+      rules.deviceLevelDefault) as DeviceLevel, // the schema of the setting allows 0 and 1
+    deviceId: deviceIdOf(payload, names.deviceId),
+  };
+  return { ...claims, expiresAtMs: judgeTimes(payload, rules, nowS) * 1000 };
+}
+
+/** Returns the Unix time in seconds at which the token expires. */
+function judgeTimes(payload: Payload, rules: ClaimRules, nowS: number): number {
+  const { clockToleranceS, maxAgeS, requireExp } = rules;
+  const exp = timeOf(payload, "exp");
+  const nbf = timeOf(payload, "nbf");
+  const iat = timeOf(payload, "iat");
+  if (exp === undefined && (requireExp || iat === undefined))
+    throw new TokenRefusal("lifetime", requireExp ? "exp is missing" : "exp and iat are missing");
+  const endS = exp ?? (iat ?? 0) + maxAgeS;
+  const startS = iat ?? nowS + clockToleranceS;
+  if (endS - startS > maxAgeS)
+    throw new TokenRefusal(
+      "lifetime",
+      `the token is valid for ${Math.ceil(endS - startS)} seconds, which is more than auth.jwt.maxAgeS`,
+    );
+  const earliestS = Math.max(nbf ?? 0, iat ?? 0);
+  if (earliestS > nowS + clockToleranceS)
+    throw new TokenRefusal(
+      "not_yet_valid",
+      `nbf or iat is ${Math.ceil(earliestS - nowS)} seconds in the future. Compare the clocks of this machine and of the issuer`,
+    );
+  if (endS + clockToleranceS <= nowS)
+    throw new TokenRefusal("expired", `exp was ${Math.floor(nowS - endS)} seconds ago`);
+  return endS;
+}
+
+function audiencesOf(aud: unknown): readonly unknown[] {
+  return Array.isArray(aud) ? aud : [aud];
+}
+
+function timeOf(payload: Payload, name: "exp" | "nbf" | "iat"): number | undefined {
+  const value = payload[name];
+  if (value === undefined) return undefined;
+  if (typeof value === "number" && Number.isFinite(value)) return value;
+  throw new TokenRefusal("claims", `${name} is ${shown(value)}, not a number of seconds`);
+}
+
+function integerAmong<const T extends DeviceFlag | DeviceLevel>(
+  payload: Payload,
+  name: string,
+  allowed: readonly T[],
+): T | undefined {
+  const value = payload[name];
+  if (value === undefined || value === null) return undefined;
+  const match = allowed.find((each) => each === value);
+  if (match !== undefined) return match;
+  throw new TokenRefusal("claims", `${name} is ${shown(value)}, not one of ${allowed.join(", ")}`);
+}
+
+function deviceIdOf(payload: Payload, name: string): string {
+  const value = payload[name];
+  if (value === undefined || value === null) return "";
+  if (typeof value === "string" && isId(value)) return value;
+  throw new TokenRefusal("claims", `${name} is ${shown(value)}, which is not a device id`);
+}
+
+/** Returns the value of a claim as JSON, without its end if it is long. */
+function shown(value: unknown): string {
+  const text = JSON.stringify(value) ?? "missing";
+  return text.length <= MAX_SHOWN ? text : `${text.slice(0, MAX_SHOWN)}…`;
+}

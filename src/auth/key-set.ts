@@ -1,0 +1,72 @@
+// The keys under which signatures are verified at one time, and the tokens whose signature was
+// right under them. A changed key means a new set, so that no token outlives its key.
+
+import { createPublicKey, type KeyObject } from "node:crypto";
+import type { CryptoKey, JWTHeaderParameters } from "jose";
+import { BoundedMap } from "../lib/bounded-map.ts";
+import type { Payload } from "./claims.ts";
+
+type Key = CryptoKey | KeyObject;
+type Header = Pick<JWTHeaderParameters, "alg" | "kid">;
+
+/** Maximum number of tokens whose signature is remembered, each with a few hundred bytes. */
+const MAX_VERIFIED = 50_000;
+
+export class KeySet {
+  /** Payloads of tokens whose signature was right, by the SHA-256 hash of the token. */
+  readonly verified = new BoundedMap<string, Payload>(MAX_VERIFIED);
+  /** Returns the keys that may have signed a token with this header, best first. */
+  readonly keysFor: (header: Header) => Promise<readonly Key[]>;
+
+  constructor(keysFor: KeySet["keysFor"]) {
+    this.keysFor = keysFor;
+  }
+}
+
+const MIN_SECRET_BYTES = 32;
+/** Secrets of samples on well-known pages, which are long enough but not secret. */
+const SAMPLE_SECRETS = [
+  "a-string-secret-at-least-256-bits-long",
+  "a-valid-string-secret-that-is-at-least-384-bits-long",
+  "a-valid-string-secret-that-is-at-least-512-bits-long-which-is-very-long",
+];
+
+/** Returns why a secret must not be used, `undefined` if it may be. */
+export function secretFault(secret: Uint8Array): string | undefined {
+  if (secret.length < MIN_SECRET_BYTES)
+    return `it has ${secret.length} bytes, but needs at least ${MIN_SECRET_BYTES}. Create one with openssl rand -base64 48`;
+  const isSample = SAMPLE_SECRETS.includes(Buffer.from(secret).toString());
+  if (isSample || new Set(secret).size < 8)
+    return "it is easy to guess. Create one with openssl rand -base64 48";
+  return undefined;
+}
+
+export function secretKeys(secrets: readonly Uint8Array[]): KeySet {
+  const byAlgorithm = new Map<string, Promise<readonly Key[]>>();
+  return new KeySet(({ alg }) => {
+    const keys = byAlgorithm.get(alg) ?? Promise.all(secrets.map((key) => hmacKey(key, alg)));
+    byAlgorithm.set(alg, keys);
+    return keys;
+  });
+}
+
+async function hmacKey(secret: Uint8Array, alg: string): Promise<CryptoKey> {
+  const algorithm = { name: "HMAC", hash: `SHA-${alg.slice(2)}` };
+  return crypto.subtle.importKey("raw", secret, algorithm, false, ["verify"]);
+}
+
+/** Throws if the text is not a public key or a certificate. */
+export function publicKeys(pem: string): KeySet {
+  if (pem.includes("PRIVATE KEY"))
+    throw new Error("it contains a private key. Write only the public key into it");
+  const key = publicKeyOf(pem);
+  return new KeySet(async () => [key]);
+}
+
+function publicKeyOf(pem: string): KeyObject {
+  try {
+    return createPublicKey(pem);
+  } catch {
+    throw new Error("it does not contain a public key or a certificate in PEM form");
+  }
+}

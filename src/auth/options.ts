@@ -1,0 +1,126 @@
+// Schema of the configuration section `auth.jwt`.
+
+import { Type } from "typebox";
+
+/** Signature algorithms that can be allowed [RFC 7518, RFC 8037, RFC 9864]. */
+export const ALGORITHMS = [
+  "HS256",
+  "HS384",
+  "HS512",
+  "RS256",
+  "RS384",
+  "RS512",
+  "PS256",
+  "PS384",
+  "PS512",
+  "ES256",
+  "ES384",
+  "ES512",
+  "EdDSA",
+  "Ed25519",
+] as const;
+
+const CLOSED = { additionalProperties: false };
+
+const claimName = (name: string, meaning: string) =>
+  Type.String({
+    default: name,
+    minLength: 1,
+    maxLength: 128,
+    description: `Name of the claim with ${meaning}`,
+  });
+
+export const jwtOptions = Type.Object(
+  {
+    algorithms: Type.Array(Type.Enum([...ALGORITHMS]), {
+      default: [],
+      description:
+        "Signature algorithms that are accepted: `HS256`, `HS384`, `HS512`, `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `ES512`, `EdDSA` or `Ed25519`. Must be set if clients authenticate with JWTs; name only those that your issuer uses. The HS algorithms need `auth.jwt.secretFile`, and all others a public key.",
+    }),
+    secretFile: Type.String({
+      default: "",
+      unit: "path",
+      description:
+        "File with the secret of the HS algorithms, at least 32 bytes. The bytes of the file are the secret, without a line break at the end.",
+    }),
+    previousSecretFile: Type.String({
+      default: "",
+      unit: "path",
+      description:
+        "File with the secret that `auth.jwt.secretFile` replaces. Tokens signed with either secret are accepted, so that the secret can be changed without ending sessions.",
+    }),
+    publicKeyFile: Type.String({
+      default: "",
+      unit: "path",
+      description:
+        "PEM file with the public key, or the certificate, of the issuer, for all algorithms but the HS algorithms.",
+    }),
+    issuer: Type.String({
+      default: "",
+      maxLength: 512,
+      description:
+        "Value that the claim `iss` must have. An empty value means that `iss` is not checked.",
+    }),
+    audience: Type.String({
+      default: "",
+      maxLength: 512,
+      description:
+        "Value that the claim `aud` must have, or contain if it is a list. An empty value or `*` means that `aud` is not checked.",
+    }),
+    clockToleranceS: Type.Integer({
+      default: 30,
+      minimum: 0,
+      maximum: 60,
+      unit: "seconds",
+      description:
+        "Maximum difference between the clocks of the issuer and this node. A token is accepted for this time before `nbf` and after `exp`, and a session whose token has expired is closed this time after `exp`.",
+    }),
+    maxAgeS: Type.Integer({
+      default: 86_400,
+      minimum: 60,
+      maximum: 31_536_000,
+      unit: "seconds",
+      description:
+        "Maximum lifetime of a token, from `iat` (or now, if it has none) to `exp`. Tokens with a longer lifetime are rejected. Short lifetimes, 5 to 15 minutes, limit what a stolen token can do.",
+    }),
+    requireExp: Type.Boolean({
+      default: true,
+      description:
+        "Whether tokens without `exp` are rejected. Otherwise such a token must have `iat`, and expires `auth.jwt.maxAgeS` after it.",
+    }),
+    legacyGraceS: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 86_400,
+      unit: "seconds",
+      description:
+        "Additional time until the sessions of WKProto clients, which cannot refresh their token, are closed after the token has expired. Clients of WuKongIM's JSON-RPC have the same time.",
+    }),
+    deviceLevelDefault: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 1,
+      unit: "device level",
+      description: "Device level of tokens without the claim of the device level.",
+    }),
+    claims: Type.Object(
+      {
+        uid: claimName(
+          "sub",
+          "the uid, a string. CONNECT must name the same uid. If the `sub` of your provider is not a valid uid, for example an email address, let it add a claim that is.",
+        ),
+        deviceFlag: claimName(
+          "device_flag",
+          "the device flag (0, 1 or 2). If a token has it, CONNECT must name the same device flag.",
+        ),
+        deviceLevel: claimName("device_level", "the device level (0 or 1)."),
+        deviceId: claimName(
+          "device_id",
+          "the device id. If a token has it, it replaces the device id in CONNECT.",
+        ),
+      },
+      CLOSED,
+    ),
+  },
+  CLOSED,
+);

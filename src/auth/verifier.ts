@@ -1,0 +1,121 @@
+// Verifies JWTs of clients. The signature of a token is verified once for each set of keys, because
+// that costs more than the rest of a login; its claims and times are judged each time. State: what
+// the current set of keys remembers.
+
+import { hash } from "node:crypto";
+import { compactVerify, decodeProtectedHeader, errors } from "jose";
+import type { JwtVerifier } from "../broker/credentials.ts";
+import { BrokerError } from "../broker/errors.ts";
+import { MAX_TOKEN_LENGTH } from "../broker/model.ts";
+import {
+  type ClaimRules,
+  judgeClaims,
+  type Payload,
+  type RefusalReason,
+  TokenRefusal,
+} from "./claims.ts";
+import type { KeySet } from "./key-set.ts";
+
+interface VerifierPorts {
+  readonly keys: {
+    /** Keys that are valid now. Throws `unavailable` if there are none yet. */
+    current(): KeySet;
+  };
+  readonly rules: ClaimRules & { readonly algorithms: readonly string[] };
+  /** Returns the current time in Unix milliseconds. */
+  readonly clock: () => number;
+  /** Called for each refused token. `detail` does not contain the token. */
+  onRefused(reason: RefusalReason, detail: string): void;
+}
+
+type Header = ReturnType<typeof decodeProtectedHeader>;
+
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts): JwtVerifier {
+  const algorithms = [...rules.algorithms];
+
+  async function payloadOf(token: string, set: KeySet): Promise<Payload> {
+    const header = headerOf(token);
+    const { alg } = header;
+    if (alg === undefined || !algorithms.includes(alg))
+      throw new TokenRefusal("algorithm", "alg is not in auth.jwt.algorithms");
+    // No extension is supported. With `b64`, the payload would not be a JWT [RFC 7797, section 7].
+    if (header.crit !== undefined) throw new TokenRefusal("malformed", "the header has crit");
+    let failure: unknown = new TokenRefusal("key", "no key fits the header of the token");
+    for (const key of await set.keysFor({ ...header, alg }))
+      try {
+        const { payload } = await compactVerify(token, key, { algorithms });
+        return parsePayload(payload);
+      } catch (error) {
+        failure = error;
+      }
+    throw failure;
+  }
+
+  /** Verifies the signature, again if the keys have changed meanwhile. */
+  async function verifySignature(token: string, digest: string): Promise<Payload> {
+    for (;;) {
+      const set = keys.current();
+      const payload = await payloadOf(token, set);
+      if (keys.current() !== set) continue;
+      set.verified.set(digest, payload);
+      return payload;
+    }
+  }
+
+  function judge(payload: Payload) {
+    return judgeClaims(payload, rules, clock() / 1000);
+  }
+
+  function refusalOf(cause: unknown): BrokerError {
+    if (cause instanceof BrokerError) return cause;
+    const { reason, message } = cause instanceof TokenRefusal ? cause : toRefusal(cause);
+    onRefused(reason, message);
+    return new BrokerError(reason === "expired" ? "token_expired" : "unauthorized");
+  }
+
+  return {
+    async verify(token) {
+      try {
+        if (token.length > MAX_TOKEN_LENGTH)
+          throw new TokenRefusal("malformed", `has more than ${MAX_TOKEN_LENGTH} characters`);
+        const digest = hash("sha256", token, "base64url");
+        const payload = keys.current().verified.get(digest);
+        return judge(payload ?? (await verifySignature(token, digest)));
+      } catch (error) {
+        throw refusalOf(error);
+      }
+    },
+  };
+}
+
+function headerOf(token: string): Header {
+  if (token.split(".", 4).length !== 3)
+    throw new TokenRefusal("malformed", "the token does not have three parts");
+  try {
+    return decodeProtectedHeader(token);
+  } catch {
+    throw new TokenRefusal("malformed", "the header of the token cannot be read");
+  }
+}
+
+function parsePayload(bytes: Uint8Array): Payload {
+  try {
+    const payload: unknown = JSON.parse(decoder.decode(bytes));
+    if (typeof payload === "object" && payload !== null && !Array.isArray(payload))
+      return payload as Payload; // an object of JSON
+  } catch {
+    // handled below
+  }
+  throw new TokenRefusal("malformed", "the payload of the token is not a JSON object");
+}
+
+/** Converts an error of `jose`, or of the cryptography below it, whose message has no secrets. */
+function toRefusal(cause: unknown): TokenRefusal {
+  if (cause instanceof errors.JWSSignatureVerificationFailed)
+    return new TokenRefusal("signature", "the signature is wrong");
+  if (cause instanceof errors.JWSInvalid)
+    return new TokenRefusal("malformed", "the token is not a signed token in compact form");
+  return new TokenRefusal("key", "the key does not fit the algorithm of the token");
+}

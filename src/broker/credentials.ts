@@ -1,0 +1,89 @@
+// Checks the part of a client's credential that needs no store: the form of a token, and the claims
+// of a JWT. The store compares registered tokens. Keeps no state.
+
+import type { MaybePromise } from "../lib/maybe-promise.ts";
+import { BrokerError } from "./errors.ts";
+import { type DeviceFlag, type DeviceLevel, SYSTEM_UID } from "./model.ts";
+import { hashToken } from "./tokens.ts";
+
+/** How clients authenticate [config: auth.clients]. */
+type ClientAuth = "token" | "jwt" | "token+jwt" | "none";
+
+/** Claims of a valid JWT. */
+export interface Claims {
+  readonly uid: string;
+  /** Device flag, `undefined` if the token is valid for every device of the user. */
+  readonly flag: DeviceFlag | undefined;
+  readonly level: DeviceLevel;
+  /** Device id that replaces the id in CONNECT, "" if the token has none. */
+  readonly deviceId: string;
+  /** Unix milliseconds at which the token expires. It is accepted for the tolerance longer. */
+  readonly expiresAtMs: number;
+}
+
+export interface JwtVerifier {
+  /**
+   * Returns the claims of a token if its signature and claims are right now. Throws `unauthorized`,
+   * `token_expired` if only its time is over, or `unavailable` if its key is not known yet.
+   */
+  verify(token: string): MaybePromise<Claims>;
+}
+
+interface Bearer {
+  readonly uid: string;
+  readonly flag: DeviceFlag;
+  readonly token: string;
+}
+
+/** What a credential proves before the store is asked. */
+export type Proof =
+  | { readonly kind: "none" }
+  | {
+      /** The store must compare the hash with that of the registered token. */
+      readonly kind: "token";
+      readonly tokenHash: Uint8Array;
+    }
+  | { readonly kind: "jwt"; readonly claims: Claims };
+
+export interface Credentials {
+  /**
+   * Returns what the token proves for this uid and device flag. Rejects with the errors of
+   * `JwtVerifier`, also if the claims name another uid or device flag.
+   */
+  prove(bearer: Bearer): MaybePromise<Proof>;
+}
+
+const NO_PROOF: Proof = { kind: "none" };
+export const MISMATCH = "uid, device flag and token do not match";
+
+/** `jwt` is needed unless `mode` is `token` or `none`. */
+export function createCredentials(mode: ClientAuth, jwt?: JwtVerifier): Credentials {
+  async function proveJwt({ uid, flag, token }: Bearer): Promise<Proof> {
+    if (jwt === undefined) throw new BrokerError("internal");
+    const claims = await jwt.verify(token);
+    if (claims.uid !== uid || uid === SYSTEM_UID || (claims.flag ?? flag) !== flag)
+      throw new BrokerError("unauthorized", { message: MISMATCH });
+    return { kind: "jwt", claims };
+  }
+
+  return {
+    prove(bearer) {
+      const { token } = bearer;
+      if (mode === "none") return NO_PROOF;
+      if (mode === "jwt" || (mode === "token+jwt" && isJwt(token))) return proveJwt(bearer);
+      return { kind: "token", tokenHash: hashToken(token) };
+    },
+  };
+}
+
+/** Returns true if the token has the form of a JWT: three parts, the first of which is a header. */
+function isJwt(token: string): boolean {
+  const parts = token.split(".", 4);
+  if (parts.length !== 3) return false;
+  try {
+    const header: unknown = JSON.parse(Buffer.from(parts[0] ?? "", "base64url").toString());
+    return typeof (header as { readonly alg?: unknown } | null)?.alg === "string";
+  } catch {
+    return false;
+  }
+}

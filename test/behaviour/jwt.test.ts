@@ -1,0 +1,187 @@
+// Clients that log in with a JWT, at every door: all wire formats and /stream.
+
+import { HMAC_KEY, keyFile, mint, SECRET, type TokenOptions } from "../support/mint.ts";
+import { t } from "../support/suite.ts";
+import { TCP_LISTENER } from "../support/wkproto-client.ts";
+import { closeCode } from "./formats/format.ts";
+import { FORMATS } from "./formats/formats.ts";
+import { joinFormat, refusalOf } from "./formats/join.ts";
+import { codeOf, endingOf, group, person, startWorld, wire } from "./world.ts";
+
+const AUTH_FAILED = 2;
+const MAX_TOKEN_LENGTH = 4096;
+const EXPIRED = 4103;
+const ISSUER = { iss: "https://id.example/", aud: "chat" };
+
+const SETTINGS = {
+  ...TCP_LISTENER,
+  JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
+  JINDOU_AUTH_JWT_ALGORITHMS: "HS256",
+  JINDOU_AUTH_JWT_ISSUER: ISSUER.iss,
+  JINDOU_AUTH_JWT_AUDIENCE: ISSUER.aud,
+  JINDOU_AUTH_JWT_CLOCK_TOLERANCE_S: "0",
+  JINDOU_AUTH_TOKEN_ATTEMPTS: "1000000",
+};
+const world = await startWorld(t, { ...SETTINGS, JINDOU_AUTH_CLIENTS: "token+jwt" });
+
+const tokenOf = (uid: string, claims: object = {}, options: TokenOptions = {}) =>
+  mint(HMAC_KEY, { ...ISSUER, sub: uid, ...claims }, options);
+
+for (const format of FORMATS) {
+  t.test(
+    `a client of ${format.name} logs in with a JWT, and a wrong one is refused [issue: JWT]`,
+    async (t) => {
+      const uid = world.name("alice");
+      const client = await joinFormat(t, world, format, uid, { token: await tokenOf(uid) });
+      t.ok((await client.send(person(uid), "to myself")) > 0);
+      const other = world.name("bob");
+      const refusals = [
+        await tokenOf(other),
+        await tokenOf(uid, { aud: "mail" }),
+        await tokenOf(uid, { device_flag: 2 }),
+        await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 }),
+        `${await tokenOf(uid)}x`,
+        `token-${uid}`,
+        "",
+      ];
+      for (const token of refusals) {
+        const refusal = await refusalOf(joinFormat(t, world, format, uid, { token }));
+        t.equal(refusal.reason, AUTH_FAILED);
+      }
+      await client.ping();
+      t.equal((await world.status(uid)).online, 1, "the first session is not affected");
+    },
+  );
+
+  t.test(
+    `a session of ${format.name} is closed with ${EXPIRED} when its JWT has expired [issue: JWT]`,
+    async (t) => {
+      const uid = world.name("alice");
+      const token = await tokenOf(uid, {}, { expiresInS: 2 });
+      const client = await joinFormat(t, world, format, uid, { token });
+      await client.ping();
+      t.equal((await client.closed).code, closeCode(format, EXPIRED));
+      t.notOk(client.isKicked(), "the client may reconnect");
+      await world.offline(uid);
+      const next = await joinFormat(t, world, format, uid, { token: await tokenOf(uid) });
+      await next.ping();
+    },
+  );
+
+  t.test(`${format.name} takes a JWT of ${MAX_TOKEN_LENGTH} characters [issue: JWT]`, async (t) => {
+    const uid = world.name("alice");
+    const token = await longToken(uid, MAX_TOKEN_LENGTH);
+    const client = await joinFormat(t, world, format, uid, { token });
+    await client.ping();
+    const tooLong = `${token}x`;
+    await t.rejects(joinFormat(t, world, format, uid, { token: tooLong }), "one more is refused");
+  });
+}
+
+/** Returns a JWT with exactly this number of characters. */
+async function longToken(uid: string, length: number): Promise<string> {
+  const { length: base } = await tokenOf(uid, { padding: "" });
+  for (let size = Math.floor(((length - base) * 3) / 4) - 3; ; size++) {
+    const token = await tokenOf(uid, { padding: "x".repeat(size) });
+    if (token.length >= length) return token.slice(0, length);
+  }
+}
+
+t.test("a registered token is accepted beside a JWT, and ends no session of it", async (t) => {
+  const uid = world.name("alice");
+  const main = { device_flag: 1, device_level: 1 };
+  const byJwt = await world.connect(t, uid, { token: await tokenOf(uid, main), flag: 1 });
+  await world.register(uid, { flag: 0, level: 1 });
+  const registered = await world.connect(t, uid, { flag: 0 });
+  await world.register(uid, { flag: 1, level: 1, token: "first" });
+  await world.register(uid, { flag: 1, level: 1, token: "second" });
+  t.equal((await byJwt.ping()).kind, "pong", "another token was changed");
+  t.equal((await registered.ping()).kind, "pong");
+});
+
+t.test(
+  "the claims decide the uid, the device flag and the level [decisions: Which level counts]",
+  async (t) => {
+    const uid = world.name("alice");
+    const claims = { device_flag: 1, device_level: 1 };
+    const first = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
+    t.same(await world.status(uid), { uid, online: 1, device_flag: 1 });
+    const second = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
+    t.equal(await endingOf(first), "kicked 4200", "main devices end each other");
+    const secondary = { token: await tokenOf(uid), flag: 1 } as const;
+    const third = await world.connect(t, uid, { ...secondary, level: 1 });
+    t.equal((await second.ping()).kind, "pong", "the level in CONNECT does not count");
+    t.equal((await third.ping()).kind, "pong");
+    t.equal(await codeOf(world.connect(t, uid, { ...secondary, flag: 2 })), "ok");
+    const otherFlag = { token: await tokenOf(uid, claims), flag: 0 } as const;
+    t.equal(await codeOf(world.connect(t, uid, otherFlag)), "unauthorized");
+    const system = await tokenOf("____system");
+    t.equal(await codeOf(world.connect(t, "____system", { token: system })), "reserved_uid");
+  },
+);
+
+t.test(
+  "a login with the device id of a token replaces the earlier session of that device",
+  async (t) => {
+    const uid = world.name("alice");
+    const token = await tokenOf(uid, { device_id: "phone" });
+    const first = await world.connect(t, uid, { token, deviceId: "anything" });
+    await world.connect(t, uid, { token, deviceId: "something" });
+    t.equal(await endingOf(first), "silent 4202");
+  },
+);
+
+t.test("a client learns that its token has expired only if the signature is right", async (t) => {
+  const uid = world.name("alice");
+  const expired = await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 });
+  t.equal(await codeOf(world.connect(t, uid, { token: expired })), "token_expired");
+  t.equal(
+    await codeOf(world.connect(t, uid, { token: `${expired.slice(0, -4)}AAAA` })),
+    "unauthorized",
+  );
+});
+
+t.test("/stream accepts the JWT of a viewer [issue: JWT]", async (t) => {
+  const uid = world.name("alice");
+  const channel = group(world.name("group"));
+  await world.ok("/channel", { ...wire(channel), subscribers: [uid] });
+  await world.ok("/event", {
+    ...{ client_msg_no: "s1", ...wire(channel), from_uid: uid },
+    event: { type: "___TextMessageStart" },
+  });
+  const url = `http://127.0.0.1:${world.clientPort}/stream/2/${channel.id}/s1?uid=${uid}`;
+  const read = async (token: string, rest = "") => {
+    const response = await fetch(`${url}&token=${token}${rest}`);
+    const { code = "ok" } = (await response.json()) as { code?: string };
+    return `${response.status} ${code}`;
+  };
+  t.equal(await read(await tokenOf(uid)), "200 ok");
+  t.equal(await read(await tokenOf(world.name("bob"))), "401 unauthorized");
+  t.equal(await read(await tokenOf(uid, { device_flag: 2 })), "401 unauthorized");
+  t.equal(await read(await tokenOf(uid, { device_flag: 2 }), "&device_flag=2"), "200 ok");
+  const expired = await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 });
+  t.equal(await read(expired), "401 token_expired");
+  const inHeader = await fetch(url, { headers: { "x-token": await tokenOf(uid) } });
+  t.equal(inHeader.status, 200);
+  t.equal(await read(await longToken(uid, 3000)), "200 ok", "a long token in the query");
+});
+
+t.test("a wrong JWT counts as a guess, and an expired one does not", async (t) => {
+  const { clientPort } = world;
+  const guarded = await startWorld(t, {
+    ...SETTINGS,
+    JINDOU_AUTH_CLIENTS: "jwt",
+    JINDOU_AUTH_TOKEN_ATTEMPTS: "3",
+  });
+  t.not(guarded.clientPort, clientPort);
+  const uid = "alice";
+  const expired = await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 });
+  for (let attempt = 0; attempt < 10; attempt++)
+    t.equal(await codeOf(guarded.connect(t, uid, { token: expired })), "token_expired");
+  await guarded.register(uid);
+  t.equal(await codeOf(guarded.connect(t, uid)), "unauthorized", "no registered token");
+  await guarded.connect(t, uid, { token: await tokenOf(uid) });
+  const metrics = (await guarded.call("/metrics")).body as string;
+  t.match(metrics, /jindou_tokens_refused_total\{[^}]*reason="expired"[^}]*\} 10/);
+  t.match(metrics, /jindou_tokens_refused_total\{[^}]*reason="malformed"[^}]*\} 1/);
+});

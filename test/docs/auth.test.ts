@@ -1,0 +1,34 @@
+// Tests of docs/auth.md: its commands run in a shell and print what the page says. Only the ports
+// differ.
+
+import { symlink } from "node:fs/promises";
+import { join } from "node:path";
+import t from "tap";
+import { tempFolder } from "../support/broker.ts";
+import { freePort } from "../support/redis.ts";
+import { blocks, ROOT, readPage } from "./pages.ts";
+import { openTerminal } from "./terminal.ts";
+
+const PAGE = readPage("docs/auth.md");
+const LONG = { timeout: 900_000 };
+
+t.test("the commands of docs/auth.md do what the page says", LONG, async (t) => {
+  const folder = await tempFolder(t);
+  for (const name of ["dist", "node_modules"]) await symlink(join(ROOT, name), join(folder, name));
+  const shell = openTerminal(t, folder);
+  const [api, client] = [await freePort(), await freePort()];
+  const results = new Map<string, string>();
+  for (const { language, text } of blocks(PAGE)) {
+    if (language !== "sh") continue;
+    const block = text.replace(":5001", `:${api}`).replace(":5200", `:${client}`);
+    results.set(text, await shell.run(block));
+  }
+  const outputOf = (part: string) =>
+    [...results].filter(([text]) => text.includes(part)).map(([, output]) => output);
+  t.match(outputOf("/user/token"), [/\{"status":"ok"\}$/]);
+  t.match(outputOf("watch alice"), [
+    /Connected to ws:\S+ as alice/,
+    /unauthorized|do not match|refused/i,
+    /Connected to ws:\S+ as alice/,
+  ]);
+});
