@@ -4,7 +4,7 @@
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
-import type { LogEvent } from "./log-ports.ts";
+import type { LogEvent, LogStore } from "./log-ports.ts";
 import type {
   ChannelEvent,
   ChannelFlags,
@@ -778,6 +778,7 @@ export interface Store
     ChannelStore,
     MessageStore,
     StreamStore,
+    LogStore,
     InboxStore,
     ConversationStore,
     SystemAccountStore,

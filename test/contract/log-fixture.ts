@@ -33,12 +33,16 @@ export interface LogFixture {
   readonly store: LogStore;
   /** Events that the store published, in their order. */
   readonly events: readonly LogEvent[];
+  /** Returns the time of the store's clock. */
+  now(): number;
   /** Moves the store's clock forward. */
   advance(ms: number): void;
   /** Closes the store and starts a new one in the same location. */
   reopen(): Promise<void>;
-  /** Removes everything that is due for removal. */
+  /** Writes everything to the database and removes everything that is due for removal. */
   sweep(): Promise<unknown>;
+  /** Returns the rows or keys that the store has for logs, described for a person. */
+  leftovers(): Promise<readonly string[]>;
 }
 
 export interface LogDriver {

@@ -2,5 +2,5 @@
 
 export const LOG_LIMITS = {
   ...{ maxBytes: 16_777_216, maxRecords: 100_000, maxProducers: 64 },
-  maxActiveBytes: 268_435_456,
+  ...{ maxOpen: 100_000, maxActiveBytes: 268_435_456 },
 };

@@ -4,6 +4,7 @@
 
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
+import type { LogLimits } from "../../broker/log-ports.ts";
 import { MAX_MESSAGE_ID } from "../../broker/model.ts";
 import type { Clock, Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
@@ -42,11 +43,14 @@ import { History } from "./steps/history.ts";
 import { Inbox } from "./steps/inbox.ts";
 import { createJoinState } from "./steps/join-state.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
+import { createLogs } from "./steps/logs.ts";
 import { createManagers } from "./steps/managers.ts";
+import { OpenLogs } from "./steps/open-logs.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
 import { Sweep, TrimQueue } from "./steps/retention.ts";
 import { createSessions, type EmbeddedSessions } from "./steps/sessions.ts";
 import { createSigningKeys } from "./steps/signing-keys.ts";
+import { StoredLogs } from "./steps/stored-logs.ts";
 import { StreamEnds } from "./steps/stream-ends.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
@@ -72,6 +76,8 @@ export interface EmbeddedOptions {
   readonly maxActiveStreamBytes: number;
   readonly maxInbox: number;
   readonly inboxTtlS: number;
+  /** Only tests, benchmarks and the migration omit it: logs then have no limits. */
+  readonly logs?: LogLimits;
   /** True if banned accounts cannot log in. */
   readonly judgesBans?: boolean;
   readonly publisher: Publisher;
@@ -107,6 +113,10 @@ const CHECKPOINT_MS = 200;
 const MAX_MEMTABLE_RECORDS = 500_000;
 /** Equal to the default of `maxMemtableBytes`, so that usually one or two segments exist. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
+const NO_LOG_LIMITS: LogLimits = {
+  ...{ maxBytes: Infinity, maxRecords: Infinity, maxProducers: Infinity },
+  ...{ maxOpen: Infinity, maxActiveBytes: Infinity },
+};
 
 /**
  * Opens the data folder. Throws `internal` if the data cannot be read, `unavailable` if the folder
@@ -253,7 +263,10 @@ async function openOwned(
     clock,
   });
   live.load();
-  const ports = { tables, owner, memtable, live, storeId };
+  const storedLogs = new StoredLogs(tables);
+  const logLimits = options.logs ?? NO_LOG_LIMITS;
+  const logs = new OpenLogs(storedLogs, memtable, logLimits);
+  const ports = { tables, owner, memtable, live, logs, storeId };
   const { wal, lastMessageId } = openWal(options, ports);
 
   const logRows = new LogRows(tables);
@@ -281,6 +294,9 @@ async function openOwned(
     logRows,
     memtable,
     live,
+    logs,
+    storedLogs,
+    frame,
     streamRows,
     streamEnds: new StreamEnds(live, streamRows),
     channelTables,
@@ -302,13 +318,17 @@ async function openOwned(
   });
   const streams = createStreams({
     ...shared,
-    frame,
     maxStreamBytes: options.maxStreamBytes,
   });
   const inbox = new Inbox({
     ...shared,
     maxInbox: options.maxInbox,
     inboxTtlMs: options.inboxTtlS * 1000,
+  });
+  const logCalls = createLogs({
+    ...shared,
+    limits: logLimits,
+    producerIdleMs: options.dedupeWindowS * 1000,
   });
   const logins = createNewestLogins(tables, clock);
   const devices = createDeviceTable(tables, options.judgesBans ?? false);
@@ -336,6 +356,7 @@ async function openOwned(
   const sweep = new Sweep({
     ...shared,
     inbox,
+    logCalls,
     sweepLogins: createLoginSweep(tables),
     intervalMs: options.sweepIntervalMs,
   });
@@ -366,6 +387,8 @@ async function openOwned(
     history,
     streams,
     live,
+    logs,
+    logCalls,
     inbox,
     conversations,
     memtable,
@@ -418,6 +441,7 @@ function openWal(
     readonly owner: FolderLock;
     readonly memtable: Memtable;
     readonly live: LiveStreams;
+    readonly logs: OpenLogs;
     readonly storeId: string;
   },
 ): { readonly wal: Wal; readonly lastMessageId: number } {

@@ -24,6 +24,10 @@ export interface EmbeddedStats {
   readonly activeStreams: number;
   /** Approximate size of the streams in memory, which may include ended ones. */
   readonly activeStreamBytes: number;
+  /** Number of logs whose heads are in memory. */
+  readonly openLogs: number;
+  /** Number of bytes of changes of logs that are not in the database. */
+  readonly activeLogBytes: number;
 }
 
 export interface EmbeddedStore extends Store {
@@ -110,6 +114,13 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "streamEnds",
       "personalStreamEnds",
     ]),
+    ...whileRunning(lifecycle, (store) => store.logCalls, [
+      "createLog",
+      "appendLog",
+      "logHead",
+      "readLog",
+      "deleteLog",
+    ]),
     ...whileRunning(lifecycle, (store) => store.conversations, [
       "newestConversations",
       "readConversations",
@@ -182,6 +193,8 @@ const NO_STATS: EmbeddedStats = {
   inboxDropped: 0,
   activeStreams: 0,
   activeStreamBytes: 0,
+  openLogs: 0,
+  activeLogBytes: 0,
 };
 
 function statsOf({
@@ -192,6 +205,7 @@ function statsOf({
   appends,
   inbox,
   live,
+  logs,
 }: OpenStore): EmbeddedStats {
   const { appended, duplicates } = appends.counts;
   return {
@@ -206,5 +220,7 @@ function statsOf({
     inboxDropped: inbox.counts.dropped,
     activeStreams: live.countActive(),
     activeStreamBytes: live.memory,
+    openLogs: logs.count,
+    activeLogBytes: logs.bytes,
   };
 }

@@ -78,6 +78,13 @@ export async function startLogNode(
   return { store, link, events, time, untilPublished: () => topics.barrier(), close };
 }
 
+/** Returns the keys of logs that exist under the prefix of the link. */
+export async function logKeys(link: RedisLink): Promise<readonly string[]> {
+  const { prefix } = link.keys;
+  const keys = (await link.call("keys", `${prefix}:*`)) as readonly (string | Buffer)[];
+  return keys.map((key) => `${key}`.slice(prefix.length)).filter((key) => /\}:log/.test(key));
+}
+
 /** Creates the driver for the suites of logs on the server or Cluster at `url`. */
 export function redisLogDriver(name: string, url: string): LogDriver {
   return {
@@ -95,6 +102,7 @@ export function redisLogDriver(name: string, url: string): LogDriver {
         get events() {
           return [...events, ...node.events];
         },
+        now: () => time.nowMs,
         advance(ms) {
           time.nowMs += ms;
         },
@@ -104,6 +112,7 @@ export function redisLogDriver(name: string, url: string): LogDriver {
           node = await startLogNode(t, url, options);
         },
         sweep: () => node.store.sweep(),
+        leftovers: () => logKeys(node.link),
       };
     },
   };

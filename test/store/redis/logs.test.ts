@@ -3,7 +3,6 @@
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import t, { type Test } from "tap";
-import type { RedisLink } from "../../../src/redis/link.ts";
 import { LIBRARY } from "../../../src/store/redis/operations.ts";
 import {
   appended,
@@ -18,15 +17,9 @@ import {
 } from "../../contract/log-fixture.ts";
 import { codeOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
-import { newPrefix, startLogNode } from "./log-driver.ts";
+import { logKeys, newPrefix, startLogNode } from "./log-driver.ts";
 
 const redis = await startRedis(t);
-
-/** Returns the keys of logs that exist under the prefix of the link. */
-async function logKeys({ keys: { prefix } }: RedisLink): Promise<readonly string[]> {
-  const keys = await redis.client().keys(`${prefix}:*`);
-  return keys.map((key) => key.slice(prefix.length)).filter((key) => /\}:log/.test(key));
-}
 
 t.test("an append through one node reaches the readers of another node", async (t) => {
   const prefix = newPrefix();

@@ -25,6 +25,9 @@ export interface FlushPorts {
   readonly live: {
     startFlush(): StreamFlush;
   };
+  readonly logs: {
+    startFlush(): LogFlush;
+  };
   readonly trimQueue: {
     addIfGrown(flushed: ChannelFlush): void;
   };
@@ -35,24 +38,43 @@ interface StreamFlush {
   finish(): void;
 }
 
+interface LogFlush {
+  frames(): Generator<void>;
+  heads(): Generator<void>;
+  finish(): void;
+}
+
 interface Flush {
   readonly channels: ChannelFlush[];
   readonly streams: StreamFlush;
+  readonly logs: LogFlush;
 }
 
-/** Returns the committed records and events to write, also those of a failed checkpoint. */
-export function startFlush({ memtable, live }: Pick<FlushPorts, "memtable" | "live">): Flush {
-  return { channels: memtable.startFlush(), streams: live.startFlush() };
+/**
+ * Returns the committed records, events and changes of logs to write, also those of a failed
+ * checkpoint.
+ */
+export function startFlush({
+  memtable,
+  live,
+  logs,
+}: Pick<FlushPorts, "memtable" | "live" | "logs">): Flush {
+  return {
+    channels: memtable.startFlush(),
+    streams: live.startFlush(),
+    logs: logs.startFlush(),
+  };
 }
 
-/** Drops the written records and events from memory. Must be called after the commit. */
+/** Drops what was written from memory. Must be called after the commit. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
-  { channels, streams }: Flush,
+  { channels, streams, logs }: Flush,
 ): Generator<void> {
   for (const channel of channels) trimQueue.addIfGrown(channel);
   yield* memtable.finishFlush(channels);
   streams.finish();
+  logs.finish();
 }
 
 /**
@@ -87,7 +109,11 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
  * phase. A checkpoint after a failed one may put the same rows again, or longer rows with the same
  * key.
  */
-function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean): Generator<void> {
+function* putMessages(
+  ports: FlushPorts,
+  { channels, logs }: Flush,
+  isFirst: boolean,
+): Generator<void> {
   const { logRows } = ports;
   for (const { channel, log } of channels) {
     const { number } = channel;
@@ -106,6 +132,7 @@ function* putMessages(ports: FlushPorts, { channels }: Flush, isFirst: boolean):
       yield;
     }
   }
+  yield* logs.frames();
 }
 
 const NO_SEQS: ReadonlySet<number> = new Set();
@@ -141,7 +168,7 @@ function isAlone({ bytes, start }: MemtableRecord): boolean {
 
 function* putReferences(
   { dedupe, conversationRows }: FlushPorts,
-  { channels, streams }: Flush,
+  { channels, streams, logs }: Flush,
   isFirst: boolean,
 ): Generator<void> {
   for (const flushed of channels) {
@@ -153,6 +180,7 @@ function* putReferences(
     yield* conversationRows.putOwnSeqs(number, flushed.log, isFirst);
   }
   yield* streams.puts();
+  yield* logs.heads();
 }
 
 /** Yields the records by message id, so that the newest use of a `clientMsgNo` is kept. */

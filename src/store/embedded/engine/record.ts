@@ -1,7 +1,8 @@
 // Encodes and decodes a record of a message: its value in the WAL and in the table `log`. Pure.
 //
-// Layout of versions 1 to 3, little-endian. A stream event (kind STREAM_RECORD) has another layout
-// after the first two bytes (see stream-record.ts).
+// Layout of versions 1 to 3, little-endian. A stream event (kind STREAM_RECORD) and a change of a log
+// (kind LOG_RECORD) have other layouts after the first two bytes (see stream-record.ts and
+// log-state.ts).
 //
 //   offset   field         type     present
 //        0   version       u8       always
@@ -47,11 +48,13 @@ export const DEDUPE_RECORD = 2;
 /** Kind of a record that reserves ids: no id up to its `messageId` may be assigned again. */
 export const ID_RESERVATION_RECORD = 3;
 export const STREAM_RECORD = 4;
+export const LOG_RECORD = 5;
 type RecordKind =
   | typeof MESSAGE_RECORD
   | typeof DEDUPE_RECORD
   | typeof ID_RESERVATION_RECORD
-  | typeof STREAM_RECORD;
+  | typeof STREAM_RECORD
+  | typeof LOG_RECORD;
 
 const FIXED_BYTES = 40;
 const OLD_FIXED_BYTES = 32;

@@ -1,5 +1,5 @@
-// Loads the records of the WAL into memory after a restart: messages into the memtable, and events
-// of streams into `live`.
+// Loads the records of the WAL into memory after a restart: messages into the memtable, events of
+// streams into `live`, and changes of logs into `logs`.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
@@ -8,6 +8,7 @@ import type { Memtable, MemtableChannel } from "./memtable.ts";
 import {
   decodeRecord,
   ID_RESERVATION_RECORD,
+  LOG_RECORD,
   MESSAGE_RECORD,
   recordKind,
   STREAM_RECORD,
@@ -21,6 +22,7 @@ interface ReplayPorts {
     replayMessage(channel: MemtableChannel, message: Message): void;
     replayEvent(record: Buffer): void;
   };
+  readonly logs: { replay(record: Buffer): void };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
   readonly boot: string;
 }
@@ -32,13 +34,15 @@ interface ReplayResult extends Recovery {
 export function replay(
   folder: string,
   position: StoredPosition,
-  { memtable, live, owner, boot }: ReplayPorts,
+  { memtable, live, logs, owner, boot }: ReplayPorts,
 ): ReplayResult {
   let lastMessageId = 0;
   const recovery = recover(folder, position, {
     boot,
     record(bytes) {
-      if (recordKind(bytes) === STREAM_RECORD) live.replayEvent(bytes);
+      const kind = recordKind(bytes);
+      if (kind === STREAM_RECORD) live.replayEvent(bytes);
+      else if (kind === LOG_RECORD) logs.replay(bytes);
       else replayMessage(bytes);
     },
     assertOwned: () => owner.assertHeldNow(),

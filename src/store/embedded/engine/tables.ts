@@ -67,6 +67,16 @@ export interface Tables extends Database {
    * uid of each user.
    */
   readonly streamEnds: Table<Stored, (string | number)[]>;
+  /** hash of the name of a log → number of the log. */
+  readonly logNames: Table<Stored, Buffer>;
+  /** number of a log → name and state. If the log is closed and small, also its frames. */
+  readonly logHeads: Table<Stored, Buffer>;
+  /** number of a log, position → the frames from there on (see steps/stored-logs.ts). */
+  readonly logFrames: BinaryTable;
+  /** number of a log, producer id → newest request of the producer. */
+  readonly logProducers: Table<Stored, Buffer>;
+  /** time at which a log expires, number of the log → only a version. */
+  readonly logExpiry: BinaryTable;
   /** expiry time, channel number, seq → only a version. */
   readonly expiry: BinaryTable;
   /** channel number, sender, clientMsgNo → the first message. One table per generation. */
@@ -121,6 +131,11 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       streamTraces: keyed("streamTraces"),
       streamNames: keyed("streamNames"),
       streamEnds: env.openDB({ name: "streamEnds" }),
+      logNames: keyed("logNames"),
+      logHeads: keyed("logHeads"),
+      logFrames: binary("logFrames"),
+      logProducers: keyed("logProducers"),
+      logExpiry: binary("logExpiry"),
       expiry: binary("expiry"),
       dedupe: [binary("dedupe0"), binary("dedupe1")],
       positions: env.openDB({ name: "positions" }),

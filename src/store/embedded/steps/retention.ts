@@ -1,5 +1,5 @@
-// Removes expired messages, messages beyond the history limits, and expired commands, tokens and
-// logins, together with the rows that refer to them. A row of the log is removed once its newest
+// Removes expired messages, messages beyond the history limits, and expired commands, logs, tokens
+// and logins, together with the rows that refer to them. A row of the log is removed once its newest
 // message is older than the retention time. If only some messages of a row are beyond the limit on
 // their number, the row is shortened.
 
@@ -19,6 +19,7 @@ import { isStreamRecord, peekTimes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { Inbox } from "./inbox.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import type { EmbeddedLogs } from "./logs.ts";
 import { isTokenValid } from "./managers.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
@@ -35,6 +36,7 @@ interface SweepPorts {
   readonly streamRows: StreamRows;
   readonly trimQueue: TrimQueue;
   readonly inbox: Pick<Inbox, "sweep">;
+  readonly logCalls: Pick<EmbeddedLogs, "sweep">;
   readonly sweepLogins: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
   /** `Infinity` means that messages are never removed by age. */
@@ -97,6 +99,7 @@ export class Sweep {
     const isClosed = () => this.#isClosed;
     removed += await trimAll(this.#ports, nowMs, isClosed);
     await this.#ports.inbox.sweep(nowMs, isClosed);
+    await this.#ports.logCalls.sweep(nowMs, isClosed);
     await this.#removeTokens(nowMs);
     await this.#ports.sweepLogins(nowMs);
     return removed;

@@ -1,0 +1,213 @@
+// The queued step of a call that changes logs. It assigns changes in memory and in the frame of the
+// batch. Once they are durable, it makes them visible and publishes them. If the write fails, it
+// rolls them back.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import { type LogName, type OpenFrame, sealFrame } from "../../../broker/log-frame.ts";
+import { type LogEvent, MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";
+import type { ClusterEvent } from "../../../broker/ports.ts";
+import type { Frame } from "../engine/frame.ts";
+import type { QueuedStep } from "./append.ts";
+import {
+  type AppendRecord,
+  encodeState,
+  type LogProducerChange,
+  type LogState,
+  maxAppendBytes,
+  maxStateBytes,
+  type ProducerState,
+  stateAfter,
+  tailOf,
+  writeAppendRecord,
+  writeStateRecord,
+} from "./log-state.ts";
+import { frameOf, OpenLog, type OpenLogs, producerState } from "./open-logs.ts";
+import type { StoredLogs } from "./stored-logs.ts";
+
+export interface LogCallPorts {
+  readonly logs: OpenLogs;
+  readonly storedLogs: StoredLogs;
+  readonly frame: Frame;
+}
+
+/** Decides a call. To refuse it, throws a BrokerError before anything is assigned. */
+export type LogDecision<Result> = (changes: LogChanges) => Result;
+
+export class LogCall<Result> implements QueuedStep {
+  readonly #ports: LogCallPorts;
+  readonly #decide: LogDecision<Result>;
+  readonly #resolve: (result: Result) => void;
+  readonly reject: (error: BrokerError) => void;
+  #changes: LogChanges | undefined;
+  #result: { readonly value: Result } | undefined;
+
+  constructor(
+    ports: LogCallPorts,
+    decide: LogDecision<Result>,
+    callbacks: {
+      readonly resolve: (result: Result) => void;
+      readonly reject: (error: BrokerError) => void;
+    },
+  ) {
+    this.#ports = ports;
+    this.#decide = decide;
+    this.#resolve = callbacks.resolve;
+    this.reject = callbacks.reject;
+  }
+
+  assign(nowMs: number): void {
+    this.#changes = new LogChanges(this.#ports, nowMs);
+    try {
+      this.#result = { value: this.#decide(this.#changes) };
+    } catch (error) {
+      if (!(error instanceof BrokerError)) throw error;
+      this.reject(error);
+    }
+  }
+
+  commit(publish: (event: ClusterEvent) => void): void {
+    this.#changes?.commit(publish);
+    if (this.#result !== undefined) this.#resolve(this.#result.value);
+  }
+
+  rollBack(): void {
+    this.#changes?.rollBack();
+  }
+}
+
+const NO_FRAME = new Uint8Array(0);
+
+interface AssignedProducer {
+  readonly id: string;
+  readonly before: ProducerState | undefined;
+}
+
+interface AssignedChange {
+  readonly log: OpenLog;
+  /** `undefined` if the change created the log. */
+  readonly before: LogState | undefined;
+  readonly after: LogState;
+  readonly frame: Buffer | undefined;
+  readonly producers: readonly AssignedProducer[];
+  /** Only of a change that created the log: the log that had the name before. */
+  readonly previous: OpenLog | undefined;
+}
+
+export class LogChanges {
+  readonly #ports: LogCallPorts;
+  readonly nowMs: number;
+  readonly #changes: AssignedChange[] = [];
+
+  constructor(ports: LogCallPorts, nowMs: number) {
+    this.#ports = ports;
+    this.nowMs = nowMs;
+  }
+
+  create(name: LogName, state: LogState): OpenLog {
+    const { logs, storedLogs } = this.#ports;
+    const number = storedLogs.nextNumber();
+    const log = new OpenLog(number, name, { assigned: state, stored: undefined });
+    this.#writeState(log, state);
+    const previous = logs.add(log);
+    const nothing = { before: undefined, frame: undefined, producers: [] };
+    this.#changes.push({ log, after: state, previous, ...nothing });
+    return log;
+  }
+
+  /** Changes fields of a log's state. */
+  change(log: OpenLog, fields: Partial<LogState>): void {
+    const before = log.assigned;
+    const after = { ...before, ...fields, version: before.version + 1 };
+    this.#writeState(log, after);
+    log.assigned = after;
+    const nothing = { frame: undefined, producers: [], previous: undefined };
+    this.#changes.push({ log, before, after, ...nothing });
+  }
+
+  /** Appends a frame, closes the log, or both. */
+  append(
+    log: OpenLog,
+    open: OpenFrame | undefined,
+    { producer, order, close }: Pick<AppendRecord, "producer" | "order" | "close">,
+  ): void {
+    const { logs, frame: batch } = this.#ports;
+    const before = log.assigned;
+    const { records: first, check: checkBefore, version } = before;
+    if (open !== undefined) sealFrame(open, { first, checkBefore });
+    const append = { timeMs: this.nowMs, producer, order, close, frame: open?.bytes ?? NO_FRAME };
+    const start = batch.reserve(maxAppendBytes(append));
+    const { bytes } = batch;
+    const record = { ...append, number: log.number, version: version + 1 };
+    const { frameAt, end } = writeAppendRecord(bytes, start, record);
+    batch.add(end);
+    logs.retain(log, end - start);
+    const frame = frameAt === end ? undefined : frameOf(bytes.subarray(frameAt, end));
+    const after = stateAfter(before, frame, append);
+    log.assigned = after;
+    const producers = producer === undefined ? [] : this.#assignProducer(log, producer);
+    const written = { frame: frame?.bytes, producers, previous: undefined };
+    this.#changes.push({ log, before, after, ...written });
+  }
+
+  #assignProducer(log: OpenLog, change: LogProducerChange): readonly AssignedProducer[] {
+    const { logs } = this.#ports;
+    const { id, forgotten } = change;
+    const before = logs.assignProducer(log, id, producerState(change));
+    if (forgotten === undefined) return [{ id, before }];
+    const dropped = logs.assignProducer(log, forgotten, undefined);
+    return [
+      { id, before },
+      { id: forgotten, before: dropped },
+    ];
+  }
+
+  #writeState(log: OpenLog, state: LogState): void {
+    const { logs, frame } = this.#ports;
+    const fields = encodeState(log.name, state);
+    const start = frame.reserve(maxStateBytes(fields));
+    const { number } = log;
+    const end = writeStateRecord(frame.bytes, start, { number, version: state.version, fields });
+    frame.add(end);
+    logs.retain(log, end - start);
+  }
+
+  commit(publish: (event: ClusterEvent) => void): void {
+    const { logs } = this.#ports;
+    for (const { log, before, after, frame, producers } of this.#changes) {
+      if (frame !== undefined && before !== undefined) {
+        const { position, check: checkBefore } = before;
+        log.pending.push({ position, checkBefore, bytes: frame });
+      }
+      for (const { id } of producers) logs.commitProducer(log, id);
+      log.shown = after;
+      log.committed++;
+    }
+    for (const change of this.#changes) {
+      const event = eventOf(change);
+      if (event !== undefined) publish(event);
+    }
+  }
+
+  rollBack(): void {
+    const { logs } = this.#ports;
+    for (const { log, before, producers, previous } of this.#changes.toReversed()) {
+      for (const { id, before: state } of producers) logs.assignProducer(log, id, state);
+      logs.release(log);
+      if (before === undefined) logs.remove(log, previous);
+      else log.assigned = before;
+    }
+  }
+}
+
+/** Returns the event of a change that readers see: an append, a close or a deletion. */
+function eventOf({ log, before, after, frame }: AssignedChange): LogEvent | undefined {
+  if (before === undefined) return undefined; // nobody can read the log yet
+  const isDeleted = after.status !== "live" && before.status === "live";
+  if (!isDeleted && frame === undefined && before.closed === after.closed) return undefined;
+  const isSmall = frame !== undefined && frame.length <= MAX_LOG_EVENT_BYTES;
+  const { incarnation, closed } = after;
+  return {
+    ...{ kind: "log", name: log.name, incarnation, change: isDeleted ? "deleted" : "appended" },
+    ...{ from: tailOf(before), tail: tailOf(after), closed, frame: isSmall ? frame : undefined },
+  };
+}

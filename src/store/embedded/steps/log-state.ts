@@ -1,0 +1,370 @@
+// The state of a log without its frames: what a change makes of it, when it expires, and how it is
+// stored. Also the records that logs have in the WAL. Pure.
+//
+// A WAL record of a log. Numbers are little-endian.
+//
+//   version     u8       PLAIN_VERSION
+//   kind        u8       LOG_RECORD
+//   change      u8       STATE or APPEND
+//   flags       u8       HAS_PRODUCER, HAS_ORDER, FORGETS; the upper 4 bits are the number of the
+//                        ending in ENDINGS if the append closes the log
+//   number      f64      number of the log
+//   version     f64      version of the state after the change
+//
+//   STATE: the whole state, which replaces the one before it
+//   fields      bytes    JSON list of `toFields`, to the end of the record
+//
+//   APPEND: a frame that follows the frames before it, the end of the log, or both
+//   timeMs      f64      time of the append
+//   producer    string   id of the producer, if HAS_PRODUCER is set
+//   epoch       f64      if HAS_PRODUCER is set
+//   producerNo  f64      if HAS_PRODUCER is set
+//   forgotten   string   id of the producer that was forgotten, if FORGETS is set
+//   order       string   if HAS_ORDER is set
+//   frame       bytes    to the end of the record; empty if the log is only closed
+//
+// A string is the number of its bytes (u16), followed by the bytes in UTF-8.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import {
+  type LogFrame,
+  type LogName,
+  type LogOffset,
+  logNameOf,
+  logNameText,
+  recordCount,
+} from "../../../broker/log-frame.ts";
+import type { LogEnding, LogHead } from "../../../broker/log-ports.ts";
+import { assertVersion, LOG_RECORD, PLAIN_VERSION } from "../engine/record.ts";
+
+/**
+ * Whether a log exists.
+ *
+ *     live     it can be read and appended to, unless it has expired
+ *     deleted  only its forks can be read
+ *     removed  nothing of it is left
+ */
+type LogStatus = "live" | "deleted" | "removed";
+
+/** The log from which a fork inherits its first frames. */
+export interface ForkPoint {
+  readonly number: number;
+  readonly source: LogName;
+  /** Offset and size that the fork was created with (see `LogOrigin`). */
+  readonly offset: LogOffset;
+  readonly subOffset: number;
+  /** Position at which the fork's own frames begin, and the check of the frame before them. */
+  readonly start: number;
+  readonly startCheck: number;
+}
+
+/** A value is never changed: a change of the log is a new value. */
+export interface LogState {
+  /** Number of changes of the log so far. The replay skips changes that the database has. */
+  readonly version: number;
+  readonly status: LogStatus;
+  readonly incarnation: number;
+  readonly contentType: string;
+  readonly ttlS: number | undefined;
+  readonly expiresAtMs: number | undefined;
+  /** Time of the last use that is stored, in Unix milliseconds. */
+  readonly usedMs: number;
+  readonly position: number;
+  /** Check of the last frame. The incarnation if there is none. */
+  readonly check: number;
+  readonly records: number;
+  readonly closed: LogEnding | undefined;
+  /** `order` of the last append that had one. */
+  readonly order: string | undefined;
+  readonly origin: ForkPoint | undefined;
+  /** Number of logs that are forks of this one. */
+  readonly forks: number;
+}
+
+/** The newest request of a producer. */
+export interface ProducerState {
+  readonly epoch: number;
+  readonly number: number;
+  readonly seenMs: number;
+}
+
+/** Number of times to live after the stored use at which a log expires. */
+const EXPIRY_WINDOWS = 1.25;
+/** Part of the time to live after which a use is stored. */
+const STORED_USE = 0.25;
+
+export function tailOf({ position, check }: LogState): LogOffset {
+  return { position, check: position === 0 ? 0 : check };
+}
+
+/** Returns the position at which the log's own frames begin. */
+export function startOf({ origin }: LogState): number {
+  return origin?.start ?? 0;
+}
+
+/** Returns the check before the log's own frames. */
+export function startCheckOf({ origin, incarnation }: LogState): number {
+  return origin?.startCheck ?? incarnation;
+}
+
+/** Returns the time at which the log expires, `undefined` if it does not. */
+export function dueMs({ ttlS, expiresAtMs, usedMs }: LogState): number | undefined {
+  if (ttlS === undefined) return expiresAtMs;
+  return Math.min(usedMs + EXPIRY_WINDOWS * 1000 * ttlS, Number.MAX_SAFE_INTEGER);
+}
+
+export function isExpired(state: LogState, nowMs: number): boolean {
+  const due = dueMs(state);
+  return due !== undefined && due <= nowMs;
+}
+
+/** Returns true if a use of the log now must be stored. */
+export function mustStoreUse({ ttlS, usedMs }: LogState, nowMs: number): boolean {
+  return ttlS !== undefined && nowMs - usedMs > STORED_USE * 1000 * ttlS;
+}
+
+export function headOf(state: LogState): LogHead {
+  const { incarnation, contentType, records, closed, ttlS, expiresAtMs } = state;
+  return { incarnation, contentType, tail: tailOf(state), records, closed, ttlS, expiresAtMs };
+}
+
+/** Returns the state after an append or a close. The frame has its place in the log. */
+export function stateAfter(
+  state: LogState,
+  frame: LogFrame | undefined,
+  { timeMs, order, close }: Pick<AppendRecord, "timeMs" | "order" | "close">,
+): LogState {
+  return {
+    ...state,
+    version: state.version + 1,
+    usedMs: timeMs,
+    position: state.position + (frame?.bytes.length ?? 0),
+    check: frame?.check ?? state.check,
+    records: frame === undefined ? state.records : frame.first + recordCount(frame),
+    order: order ?? state.order,
+    closed: close ?? state.closed,
+  };
+}
+
+// --- Stored states -------------------------------------------------------------------------------
+
+const STATUSES: readonly LogStatus[] = ["live", "deleted", "removed"];
+const ENDINGS: readonly (LogEnding | undefined)[] = [
+  undefined,
+  ...(["closed", "stopped", "cancelled", "interrupted"] as const),
+];
+
+/** Returns the fields of the state and the name, as they are stored. */
+export function toFields(name: LogName, state: LogState): readonly unknown[] {
+  const { status, closed, origin, ttlS, expiresAtMs, order } = state;
+  return [
+    ...[logNameText(name), state.version, STATUSES.indexOf(status), state.incarnation],
+    state.contentType,
+    ...[ttlS ?? null, expiresAtMs ?? null, state.usedMs, state.position, state.check],
+    ...[state.records, ENDINGS.indexOf(closed), order ?? null, state.forks],
+    origin === undefined
+      ? null
+      : [
+          ...[origin.number, logNameText(origin.source), origin.offset.position],
+          ...[origin.offset.check, origin.subOffset, origin.start, origin.startCheck],
+        ],
+  ];
+}
+
+/** Decodes what `toFields` returned. */
+export function ofFields(fields: readonly unknown[]): {
+  readonly name: LogName;
+  readonly state: LogState;
+} {
+  const [name, version, status, incarnation, contentType, ttlS, ...others] = fields;
+  const [expiresAtMs, usedMs, position, check, records, closed, order, forks, origin] = others;
+  return {
+    name: logNameOf(String(name)),
+    state: {
+      version: Number(version),
+      status: STATUSES[Number(status)] ?? "removed",
+      incarnation: Number(incarnation),
+      contentType: String(contentType),
+      ttlS: numberOrNone(ttlS),
+      expiresAtMs: numberOrNone(expiresAtMs),
+      usedMs: Number(usedMs),
+      position: Number(position),
+      check: Number(check),
+      records: Number(records),
+      closed: ENDINGS[Number(closed)],
+      order: order === null ? undefined : String(order),
+      forks: Number(forks),
+      origin: Array.isArray(origin) ? forkPointOf(origin) : undefined,
+    },
+  };
+}
+
+function forkPointOf(fields: readonly unknown[]): ForkPoint {
+  const [number, source, position, check, subOffset, start, startCheck] = fields;
+  return {
+    number: Number(number),
+    source: logNameOf(String(source)),
+    offset: { position: Number(position), check: Number(check) },
+    subOffset: Number(subOffset),
+    start: Number(start),
+    startCheck: Number(startCheck),
+  };
+}
+
+function numberOrNone(field: unknown): number | undefined {
+  return field === null ? undefined : Number(field);
+}
+
+// --- Records of the WAL --------------------------------------------------------------------------
+
+const STATE = 1;
+const APPEND = 2;
+const HAS_PRODUCER = 1;
+const HAS_ORDER = 2;
+const FORGETS = 4;
+const ENDING_SHIFT = 4;
+const NUMBER_AT = 4;
+const VERSION_AT = 12;
+const HEADER_BYTES = 20;
+const NUMBER_BYTES = 8;
+const LENGTH_BYTES = 2;
+
+export interface LogProducerChange extends ProducerState {
+  readonly id: string;
+  /** Id of the producer that was forgotten in favour of this one. */
+  readonly forgotten: string | undefined;
+}
+
+export interface AppendRecord {
+  readonly timeMs: number;
+  readonly producer: LogProducerChange | undefined;
+  readonly order: string | undefined;
+  /** Closes the log after the frame. */
+  readonly close: LogEnding | undefined;
+  /** Empty if the log is only closed. */
+  readonly frame: Uint8Array;
+}
+
+interface RecordPlace {
+  /** Number of the log. */
+  readonly number: number;
+  /** Version of the state after the change. */
+  readonly version: number;
+}
+
+type LogRecord = RecordPlace &
+  (
+    | { readonly kind: "state"; readonly name: LogName; readonly state: LogState }
+    | ({ readonly kind: "append" } & AppendRecord)
+  );
+
+export function encodeState(name: LogName, state: LogState): Buffer {
+  return Buffer.from(JSON.stringify(toFields(name, state)));
+}
+
+export function maxStateBytes(fields: Buffer): number {
+  return HEADER_BYTES + fields.length;
+}
+
+/** Writes a STATE record and returns its end. The target must have `maxStateBytes`. */
+export function writeStateRecord(
+  target: Buffer,
+  at: number,
+  record: RecordPlace & { readonly fields: Buffer },
+): number {
+  const start = writeHeader(target, at, { change: STATE, flags: 0 }, record);
+  target.set(record.fields, start);
+  return start + record.fields.length;
+}
+
+export function maxAppendBytes({ producer, order, frame }: AppendRecord): number {
+  const units = (producer?.id.length ?? 0) + (producer?.forgotten?.length ?? 0);
+  const texts = 3 * (units + (order?.length ?? 0)) + 3 * LENGTH_BYTES;
+  return HEADER_BYTES + 3 * NUMBER_BYTES + texts + frame.length;
+}
+
+/** Writes an APPEND record and returns its end. The target must have `maxAppendBytes`. */
+export function writeAppendRecord(
+  target: Buffer,
+  at: number,
+  record: AppendRecord & RecordPlace,
+): { readonly frameAt: number; readonly end: number } {
+  const { timeMs, producer, order, close, frame } = record;
+  const flags =
+    (ENDINGS.indexOf(close) << ENDING_SHIFT) |
+    (producer === undefined ? 0 : HAS_PRODUCER) |
+    (order === undefined ? 0 : HAS_ORDER) |
+    (producer?.forgotten === undefined ? 0 : FORGETS);
+  let end = writeHeader(target, at, { change: APPEND, flags }, record);
+  end = target.writeDoubleLE(timeMs, end);
+  if (producer !== undefined) {
+    end = writeString(target, end, producer.id);
+    end = target.writeDoubleLE(producer.epoch, end);
+    end = target.writeDoubleLE(producer.number, end);
+    if (producer.forgotten !== undefined) end = writeString(target, end, producer.forgotten);
+  }
+  if (order !== undefined) end = writeString(target, end, order);
+  target.set(frame, end);
+  return { frameAt: end, end: end + frame.length };
+}
+
+/** Decodes a record. The frame of an append is a part of `bytes`. */
+export function decodeLogRecord(bytes: Buffer): LogRecord {
+  assertVersion(bytes[0]);
+  const number = bytes.readDoubleLE(NUMBER_AT);
+  const version = bytes.readDoubleLE(VERSION_AT);
+  const change = bytes[2];
+  if (change === STATE) {
+    // The fields were written by `encodeState`.
+    const fields = JSON.parse(bytes.toString("utf8", HEADER_BYTES)) as readonly unknown[];
+    return { kind: "state", number, version, ...ofFields(fields) };
+  }
+  if (change !== APPEND)
+    throw new BrokerError("internal", {
+      message: `The WAL contains the unknown change ${change} of a log. Start the newer build that wrote it.`,
+    });
+  const flags = bytes[3] ?? 0;
+  let at = HEADER_BYTES;
+  const nextNumber = () => {
+    at += NUMBER_BYTES;
+    return bytes.readDoubleLE(at - NUMBER_BYTES);
+  };
+  const nextText = () => {
+    const start = at + LENGTH_BYTES;
+    at = start + bytes.readUInt16LE(at);
+    return bytes.toString("utf8", start, at);
+  };
+  const timeMs = nextNumber();
+  let producer: LogProducerChange | undefined;
+  if (flags & HAS_PRODUCER) {
+    const id = nextText();
+    const epoch = nextNumber();
+    const producerNumber = nextNumber();
+    const forgotten = flags & FORGETS ? nextText() : undefined;
+    producer = { id, epoch, number: producerNumber, seenMs: timeMs, forgotten };
+  }
+  const order = flags & HAS_ORDER ? nextText() : undefined;
+  const close = ENDINGS[flags >>> ENDING_SHIFT];
+  const frame = bytes.subarray(at);
+  return { kind: "append", number, version, timeMs, producer, order, close, frame };
+}
+
+function writeHeader(
+  target: Buffer,
+  at: number,
+  { change, flags }: { readonly change: number; readonly flags: number },
+  { number, version }: RecordPlace,
+): number {
+  target[at] = PLAIN_VERSION;
+  target[at + 1] = LOG_RECORD;
+  target[at + 2] = change;
+  target[at + 3] = flags;
+  target.writeDoubleLE(number, at + NUMBER_AT);
+  return target.writeDoubleLE(version, at + VERSION_AT);
+}
+
+function writeString(target: Buffer, at: number, text: string): number {
+  const size = target.write(text, at + LENGTH_BYTES);
+  target.writeUInt16LE(size, at);
+  return at + LENGTH_BYTES + size;
+}

@@ -1,0 +1,429 @@
+// Implements the port of logs: how an append, a close, a fork, a deletion and the passing of time
+// change a log. A call is decided when it reaches the front of the queue. Decisions are based on
+// assigned changes, reads on committed ones.
+
+import { randomBytes } from "node:crypto";
+import { BrokerError } from "../../../broker/errors.ts";
+import {
+  cutRecords,
+  framesIn,
+  isJsonLog,
+  isWholeCut,
+  type LogName,
+  type LogOffset,
+  mediaTypeOf,
+  type OpenFrame,
+  openFrame,
+  recordCount,
+} from "../../../broker/log-frame.ts";
+import type {
+  LogAppend,
+  LogAppendResult,
+  LogCreation,
+  LogDraft,
+  LogLimits,
+  LogProducer,
+  LogStore,
+} from "../../../broker/log-ports.ts";
+import type { Clock } from "../../../broker/ports.ts";
+import type { Appends } from "./append.ts";
+import { LogCall, type LogCallPorts, type LogChanges, type LogDecision } from "./log-changes.ts";
+import {
+  type ForkPoint,
+  headOf,
+  isExpired,
+  type LogProducerChange,
+  type LogState,
+  mustStoreUse,
+  tailOf,
+} from "./log-state.ts";
+import type { OpenLog } from "./open-logs.ts";
+
+const SWEEP_PAGE = 200;
+
+interface LogPorts extends LogCallPorts {
+  readonly appends: Pick<Appends, "enqueue" | "lackOfRoom">;
+  readonly clock: Clock;
+  readonly limits: LogLimits;
+  /** Silence after which a producer may be forgotten in favour of a new one. */
+  readonly producerIdleMs: number;
+}
+
+export interface EmbeddedLogs extends LogStore {
+  /** Removes expired logs. */
+  sweep(nowMs: number, isClosed: () => boolean): Promise<void>;
+}
+
+export function createLogs(ports: LogPorts): EmbeddedLogs {
+  const { appends, logs, storedLogs, clock } = ports;
+  const rules = new LogRules(ports);
+
+  function call<Result>(decide: LogDecision<Result>, bytes: number): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      appends.enqueue(new LogCall(ports, decide, { resolve, reject }), bytes);
+    });
+  }
+
+  function assertRoom(bytes: number): void {
+    if (appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
+    if (logs.bytes + bytes > ports.limits.maxActiveBytes) throw new BrokerError("overloaded");
+  }
+
+  /** Returns the committed state of a log that exists, or why there is none. */
+  function shownOf(log: OpenLog | undefined, nowMs: number): LogState | "missing" | "deleted" {
+    return log?.shown === undefined ? "missing" : existing(log.shown, nowMs);
+  }
+
+  return {
+    async createLog(name, draft) {
+      const bytes = sizeOf(draft.records);
+      assertRoom(bytes);
+      return call((changes) => rules.create(name, draft, changes), bytes);
+    },
+
+    async appendLog(name, append) {
+      const bytes = sizeOf(append.records);
+      assertRoom(bytes);
+      return call((changes) => rules.append(name, append, changes), bytes);
+    },
+
+    async logHead(name) {
+      const state = shownOf(logs.find(name), clock());
+      return typeof state === "string" ? state : headOf(state);
+    },
+
+    async readLog(name, { from, maxBytes }) {
+      const state = shownOf(logs.find(name), clock());
+      if (typeof state === "string") return { verdict: state };
+      if (mustStoreUse(state, clock())) await call((changes) => rules.use(name, changes), 0);
+      const log = logs.find(name);
+      const current = shownOf(log, clock());
+      if (log === undefined || typeof current === "string")
+        return { verdict: typeof current === "string" ? current : "missing" };
+      const head = headOf(current);
+      const start = from ?? head.tail;
+      const frames = logs.read(log, start, maxBytes);
+      return frames === undefined
+        ? { verdict: "lost" }
+        : { verdict: "read", head, start, ...frames };
+    },
+
+    async deleteLog(name) {
+      return call((changes) => rules.delete(name, changes), 0);
+    },
+
+    async sweep(nowMs, isClosed) {
+      let page = storedLogs.due(nowMs, undefined, SWEEP_PAGE);
+      while (page.length > 0 && !isClosed()) {
+        await Promise.all(
+          page.map(({ number }) => call((changes) => rules.expire(number, changes), 0)),
+        );
+        page = storedLogs.due(nowMs, page.at(-1)?.key, SWEEP_PAGE);
+      }
+    },
+  };
+}
+
+class LogRules {
+  readonly #ports: LogPorts;
+
+  constructor(ports: LogPorts) {
+    this.#ports = ports;
+  }
+
+  create(name: LogName, draft: LogDraft, changes: LogChanges): LogCreation {
+    const { nowMs } = changes;
+    const former = this.#ports.logs.find(name);
+    if (former !== undefined) {
+      const state = existing(former.assigned, nowMs);
+      if (state === "deleted") return { verdict: "deleted" };
+      if (state !== "missing")
+        return isSame(state, draft)
+          ? { verdict: "exists", head: headOf(state) }
+          : { verdict: "conflict" };
+    }
+    const base = this.#baseOf(draft, nowMs);
+    if ("verdict" in base) return base;
+    const frames = [base.cut, draft.records.length > 0 ? openFrame(draft.records) : undefined];
+    const limit = this.#limitOf(base.state, frames);
+    if (limit !== undefined) return { verdict: "full", limit };
+    if (former !== undefined && former.assigned.status !== "removed") this.#remove(former, changes);
+    const { source } = base;
+    if (source !== undefined) changes.change(source, { forks: source.assigned.forks + 1 });
+    const log = changes.create(name, base.state);
+    for (const frame of frames) if (frame !== undefined) changes.append(log, frame, NO_TERMS);
+    return { verdict: "created", head: headOf(log.assigned) };
+  }
+
+  append(name: LogName, append: LogAppend, changes: LogChanges): LogAppendResult {
+    const { nowMs } = changes;
+    const log = this.#ports.logs.find(name);
+    if (log === undefined) return { verdict: "missing" };
+    const state = existing(log.assigned, nowMs);
+    if (typeof state === "string") return { verdict: state };
+    const { producer, records, order, close } = append;
+    const newest = producer && this.#ports.logs.producer(log, producer.id);
+    const isRepeated =
+      newest !== undefined && newest.epoch === producer?.epoch && producer.number <= newest.number;
+    if (state.closed !== undefined) {
+      const closesAgain = producer === undefined && records.length === 0;
+      if (!isRepeated && !closesAgain)
+        return { verdict: "closed", tail: tailOf(state), closed: state.closed };
+      return this.#repeated(log, newest, changes);
+    }
+    if (append.contentType !== undefined && !isSameType(append.contentType, state.contentType))
+      return { verdict: "other_type" };
+    if (isRepeated) return this.#repeated(log, newest, changes);
+    const refusal = producer && producerRefusal(producer, newest);
+    if (refusal !== undefined) return refusal;
+    if (order !== undefined && !isLater(order, state.order)) return { verdict: "out_of_order" };
+    const frame = records.length > 0 ? openFrame(records) : undefined;
+    const limit = this.#limitOf(state, [frame]);
+    if (limit !== undefined) return { verdict: "full", limit };
+    const change = producer && this.#producerChange(log, producer, nowMs);
+    if (change === "full") return { verdict: "full", limit: "producers" };
+    changes.append(log, frame, { producer: change, order, close });
+    return {
+      verdict: "appended",
+      tail: tailOf(log.assigned),
+      closed: log.assigned.closed,
+      producer: producer && { epoch: producer.epoch, number: producer.number },
+    };
+  }
+
+  /** Records a read, so that the log does not expire. */
+  use(name: LogName, changes: LogChanges): void {
+    const log = this.#ports.logs.find(name);
+    if (log === undefined || typeof existing(log.assigned, changes.nowMs) === "string") return;
+    this.#use(log, changes);
+  }
+
+  delete(name: LogName, changes: LogChanges): "done" | "missing" | "deleted" {
+    const log = this.#ports.logs.find(name);
+    if (log === undefined) return "missing";
+    const state = existing(log.assigned, changes.nowMs);
+    if (typeof state === "string") return state;
+    this.#drop(log, changes);
+    return "done";
+  }
+
+  /** Removes the log if it has expired. */
+  expire(number: number, changes: LogChanges): void {
+    const log = this.#ports.logs.byNumber(number);
+    if (log === undefined || log.assigned.status !== "live") return;
+    if (isExpired(log.assigned, changes.nowMs)) this.#drop(log, changes);
+  }
+
+  /** Removes the log. Keeps its frames while it has forks. */
+  #drop(log: OpenLog, changes: LogChanges): void {
+    if (log.assigned.forks > 0) changes.change(log, { status: "deleted" });
+    else this.#remove(log, changes);
+  }
+
+  #repeated(
+    log: OpenLog,
+    newest: Pick<LogProducer, "epoch" | "number"> | undefined,
+    changes: LogChanges,
+  ): LogAppendResult {
+    this.#use(log, changes);
+    const { assigned } = log;
+    const producer = newest && { epoch: newest.epoch, number: newest.number };
+    return { verdict: "repeated", tail: tailOf(assigned), closed: assigned.closed, producer };
+  }
+
+  #use(log: OpenLog, changes: LogChanges): void {
+    if (mustStoreUse(log.assigned, changes.nowMs)) changes.change(log, { usedMs: changes.nowMs });
+  }
+
+  /** Removes a log without forks, and the deleted logs whose last fork it was. */
+  #remove(log: OpenLog, changes: LogChanges): void {
+    const { origin } = log.assigned;
+    changes.change(log, { status: "removed" });
+    if (origin === undefined) return;
+    const source = this.#ports.logs.byNumber(origin.number);
+    if (source === undefined) return;
+    const forks = source.assigned.forks - 1;
+    changes.change(source, { forks });
+    if (forks === 0 && source.assigned.status === "deleted") this.#remove(source, changes);
+  }
+
+  /** Returns the state with which a log begins, or why it cannot be created. */
+  #baseOf(draft: LogDraft, nowMs: number): Base | Exclude<LogCreation, { readonly head: unknown }> {
+    const incarnation = randomBytes(4).readUInt32LE();
+    const begin = {
+      status: "live" as const,
+      ...{ version: 1, incarnation, usedMs: nowMs, order: undefined, forks: 0 },
+      closed: draft.closed,
+    };
+    const { origin, ttlS, expiresAtMs } = draft;
+    if (origin === undefined) {
+      const contentType = draft.contentType ?? "application/octet-stream";
+      const place = { position: 0, check: incarnation, records: 0, origin: undefined };
+      return {
+        ...{ source: undefined, cut: undefined },
+        state: { ...begin, ...place, contentType, ttlS, expiresAtMs },
+      };
+    }
+    const source = this.#ports.logs.find(origin.source);
+    const state = source === undefined ? "missing" : existing(source.assigned, nowMs);
+    if (source === undefined || state === "missing") return { verdict: "source_missing" };
+    if (state === "deleted") return { verdict: "source_deleted" };
+    const contentType = draft.contentType ?? state.contentType;
+    if (!isSameType(contentType, state.contentType)) return { verdict: "source_type" };
+    const point = this.#forkPoint(source, origin.offset, origin.subOffset);
+    if ("verdict" in point) return point;
+    const { offset, start, records, cut } = point;
+    const startCheck = start.position === 0 ? incarnation : start.check;
+    const forkPoint: ForkPoint = {
+      ...{ number: source.number, source: origin.source, offset, subOffset: origin.subOffset },
+      ...{ start: start.position, startCheck },
+    };
+    const isOwn = ttlS !== undefined || expiresAtMs !== undefined;
+    const expiry = isOwn ? { ttlS, expiresAtMs } : expiryOf(state);
+    const place = { position: start.position, check: startCheck, records, origin: forkPoint };
+    return { source, cut, state: { ...begin, ...place, contentType, ...expiry } };
+  }
+
+  #forkPoint(
+    source: OpenLog,
+    requested: LogOffset | undefined,
+    subOffset: number,
+  ): Fork | { readonly verdict: "bad_offset" | "bad_sub_offset" } {
+    const { logs } = this.#ports;
+    const { assigned } = source;
+    const tail = tailOf(assigned);
+    const offset = requested ?? tail;
+    if (offset.position === tail.position && offset.check === tail.check)
+      return subOffset > 0
+        ? { verdict: "bad_sub_offset" }
+        : { offset, start: offset, records: assigned.records, cut: undefined };
+    if (!logs.hasOffset(source, offset)) return { verdict: "bad_offset" };
+    const next = logs.frameAfter(source, offset);
+    const [frame] = next === undefined ? [] : framesIn(next);
+    if (frame === undefined) return { verdict: "bad_sub_offset" };
+    const { first: records } = frame;
+    if (subOffset === 0) return { offset, start: offset, records, cut: undefined };
+    const isJson = isJsonLog(assigned.contentType);
+    const part = cutRecords(frame, subOffset, isJson);
+    if (part === undefined) return { verdict: "bad_sub_offset" };
+    if (!isWholeCut(frame, subOffset, isJson))
+      return { offset, start: offset, records, cut: openFrame(part) };
+    const start = { position: offset.position + frame.bytes.length, check: frame.check };
+    return { offset, start, records: records + recordCount(frame), cut: undefined };
+  }
+
+  #limitOf(
+    { position, records }: LogState,
+    frames: readonly (OpenFrame | undefined)[],
+  ): "bytes" | "records" | undefined {
+    const { maxBytes, maxRecords } = this.#ports.limits;
+    let bytes = position;
+    let count = records;
+    for (const frame of frames) {
+      bytes += frame?.bytes.length ?? 0;
+      count += frame?.records ?? 0;
+    }
+    if (bytes > maxBytes) return "bytes";
+    return count > maxRecords ? "records" : undefined;
+  }
+
+  /** Returns "full" if the producer is new and no other one may be forgotten. */
+  #producerChange(
+    log: OpenLog,
+    { id, epoch, number }: LogProducer,
+    nowMs: number,
+  ): LogProducerChange | "full" {
+    const { logs, limits, producerIdleMs } = this.#ports;
+    const change = { id, epoch, number, seenMs: nowMs, forgotten: undefined };
+    if (logs.producer(log, id) !== undefined) return change;
+    const producers = [...logs.producers(log)];
+    if (producers.length < limits.maxProducers) return change;
+    const [oldest] = producers.toSorted(([, a], [, b]) => a.seenMs - b.seenMs);
+    if (oldest === undefined || nowMs - oldest[1].seenMs <= producerIdleMs) return "full";
+    return { ...change, forgotten: oldest[0] };
+  }
+}
+
+interface Base {
+  readonly state: LogState;
+  readonly source: OpenLog | undefined;
+  /** Frame of the part that the fork has of its source's next frame. */
+  readonly cut: OpenFrame | undefined;
+}
+
+interface Fork {
+  readonly offset: LogOffset;
+  readonly start: LogOffset;
+  readonly records: number;
+  readonly cut: OpenFrame | undefined;
+}
+
+const NO_TERMS = { producer: undefined, order: undefined, close: undefined };
+
+function existing(state: LogState, nowMs: number): LogState | "missing" | "deleted" {
+  if (state.status === "removed") return "missing";
+  if (state.status === "live" && !isExpired(state, nowMs)) return state;
+  return state.forks > 0 ? "deleted" : "missing";
+}
+
+/** Returns true if the draft describes the log as it was created. */
+function isSame(state: LogState, { contentType, ttlS, expiresAtMs, closed, origin }: LogDraft) {
+  const isSameOrigin =
+    origin === undefined || state.origin === undefined
+      ? origin === state.origin
+      : isSameFork(state.origin, origin);
+  const hasOwnExpiry = ttlS !== undefined || expiresAtMs !== undefined;
+  const isSameExpiry = state.ttlS === ttlS && state.expiresAtMs === expiresAtMs;
+  return (
+    (contentType === undefined || isSameType(contentType, state.contentType)) &&
+    (isSameExpiry || (origin !== undefined && !hasOwnExpiry)) &&
+    (state.closed === undefined) === (closed === undefined) &&
+    isSameOrigin
+  );
+}
+
+function isSameFork(
+  point: ForkPoint,
+  { source, offset, subOffset }: NonNullable<LogDraft["origin"]>,
+): boolean {
+  return (
+    isSameName(point.source, source) &&
+    point.subOffset === subOffset &&
+    (offset === undefined ||
+      (offset.position === point.offset.position && offset.check === point.offset.check))
+  );
+}
+
+function isSameName(a: LogName, b: LogName): boolean {
+  if (a.kind === "free") return b.kind === "free" && a.path === b.path;
+  return b.kind === "channel" && a.key === b.key && a.clientMsgNo === b.clientMsgNo;
+}
+
+function isSameType(a: string, b: string): boolean {
+  return a === b || mediaTypeOf(a) === mediaTypeOf(b);
+}
+
+function expiryOf({ ttlS, expiresAtMs }: LogState): Pick<LogState, "ttlS" | "expiresAtMs"> {
+  return { ttlS, expiresAtMs };
+}
+
+function producerRefusal(
+  { epoch, number }: LogProducer,
+  newest: Pick<LogProducer, "epoch" | "number"> | undefined,
+): LogAppendResult | undefined {
+  if (newest !== undefined && epoch < newest.epoch)
+    return { verdict: "stale_epoch", epoch: newest.epoch };
+  if (newest !== undefined && epoch > newest.epoch)
+    return number === 0 ? undefined : { verdict: "bad_start" };
+  const expected = newest === undefined ? 0 : newest.number + 1;
+  return number === expected ? undefined : { verdict: "gap", expected };
+}
+
+/** Compares the bytes of two orders. */
+function isLater(order: string, last: string | undefined): boolean {
+  return last === undefined || Buffer.compare(Buffer.from(order), Buffer.from(last)) > 0;
+}
+
+function sizeOf(records: readonly Uint8Array[]): number {
+  return records.reduce((sum, record) => sum + record.length, 0);
+}

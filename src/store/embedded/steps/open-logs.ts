@@ -1,0 +1,431 @@
+// The logs in memory: their heads, and the changes that are not in the database. Must never drop a
+// change before the database has it.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import type { LogFrame, LogName, LogOffset } from "../../../broker/log-frame.ts";
+import { frameSize, isSameOffset, LOG_START, logNameText } from "../../../broker/log-frame.ts";
+import type { Memtable } from "../engine/memtable.ts";
+import {
+  type AppendRecord,
+  decodeLogRecord,
+  type LogProducerChange,
+  type LogState,
+  type ProducerState,
+  startOf,
+  stateAfter,
+  tailOf,
+} from "./log-state.ts";
+import { type FrameRun, type LogFlush, lastCheck, type StoredLogs } from "./stored-logs.ts";
+
+/** Number of heads that are examined to find one that can be dropped. */
+const MAX_EXAMINED = 100;
+
+interface LogProducerEntry {
+  assigned: ProducerState | undefined;
+  shown: ProducerState | undefined;
+}
+
+interface PendingFrame {
+  readonly position: number;
+  readonly checkBefore: number;
+  readonly bytes: Buffer;
+}
+
+/** A log whose head is in memory. */
+export class OpenLog {
+  readonly number: number;
+  readonly name: LogName;
+  /** State after all changes, committed or not. */
+  assigned: LogState;
+  /** State after the committed changes, `undefined` if the log itself is uncommitted. */
+  shown: LogState | undefined;
+  /** State in the database, `undefined` if the log is not there yet. */
+  stored: LogState | undefined;
+  /** Committed frames that are not in the database. */
+  pending: PendingFrame[] = [];
+  /** Producers whose newest request is not in the database. */
+  producers: Map<string, LogProducerEntry> | undefined;
+  /** Sizes of the WAL records of this log that are not in the database, oldest first. */
+  records: number[] = [];
+  /** Number of `records` that are committed. */
+  committed = 0;
+
+  constructor(
+    number: number,
+    name: LogName,
+    states: { readonly assigned: LogState; readonly stored: LogState | undefined },
+  ) {
+    this.number = number;
+    this.name = name;
+    this.assigned = states.assigned;
+    this.shown = states.stored;
+    this.stored = states.stored;
+  }
+}
+
+/** Frames that a read returns, and the offset after them. */
+interface ReadFrames {
+  readonly pieces: readonly Buffer[];
+  readonly next: LogOffset;
+}
+
+export class OpenLogs {
+  readonly #rows: StoredLogs;
+  readonly #memtable: Pick<Memtable, "retain" | "release">;
+  readonly #maxOpen: number;
+  readonly #byName = new Map<string, OpenLog>();
+  /** Logs with changes that are not in the database, by their number. */
+  readonly #dirty = new Map<number, OpenLog>();
+  #bytes = 0;
+
+  constructor(
+    rows: StoredLogs,
+    memtable: Pick<Memtable, "retain" | "release">,
+    { maxOpen }: { readonly maxOpen: number },
+  ) {
+    this.#rows = rows;
+    this.#memtable = memtable;
+    this.#maxOpen = maxOpen;
+  }
+
+  get count(): number {
+    return this.#byName.size;
+  }
+
+  /** Number of bytes of WAL records of logs that are not in the database. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  find(name: LogName): OpenLog | undefined {
+    const text = logNameText(name);
+    const log = this.#byName.get(text);
+    if (log !== undefined) return log;
+    const number = this.#rows.find(text);
+    return number === undefined ? undefined : this.byNumber(number);
+  }
+
+  byNumber(number: number): OpenLog | undefined {
+    const dirty = this.#dirty.get(number);
+    if (dirty !== undefined) return dirty;
+    const row = this.#rows.load(number);
+    if (row === undefined) return undefined;
+    const text = logNameText(row.name);
+    const named = this.#byName.get(text);
+    if (named?.number === number) return named;
+    const log = new OpenLog(number, row.name, { assigned: row.state, stored: row.state });
+    if (named === undefined) this.#hold(text, log);
+    return log;
+  }
+
+  /** Adds a new log. Returns the log that had the name before. */
+  add(log: OpenLog): OpenLog | undefined {
+    const text = logNameText(log.name);
+    const previous = this.#byName.get(text);
+    this.#hold(text, log);
+    return previous;
+  }
+
+  /** Undoes `add`. */
+  remove(log: OpenLog, previous: OpenLog | undefined): void {
+    const text = logNameText(log.name);
+    if (previous === undefined) this.#byName.delete(text);
+    else this.#byName.set(text, previous);
+    this.#dirty.delete(log.number);
+  }
+
+  #hold(text: string, log: OpenLog): void {
+    this.#byName.set(text, log);
+    if (this.#byName.size > this.#maxOpen) this.#evict();
+  }
+
+  #evict(): void {
+    let examined = 0;
+    for (const [text, log] of this.#byName) {
+      if (this.#byName.size <= this.#maxOpen || examined++ >= MAX_EXAMINED) return;
+      if (this.#dirty.has(log.number)) {
+        // Moves the log to the end, so that the next call examines others.
+        this.#byName.delete(text);
+        this.#byName.set(text, log);
+      } else this.#byName.delete(text);
+    }
+  }
+
+  // --- Changes ---
+
+  /** Records a WAL record of the log. */
+  retain(log: OpenLog, bytes: number): void {
+    this.#dirty.set(log.number, log);
+    log.records.push(bytes);
+    this.#bytes += bytes;
+    this.#memtable.retain(bytes);
+  }
+
+  /** Undoes the newest `retain`. */
+  release(log: OpenLog): void {
+    const bytes = log.records.pop() ?? 0;
+    this.#bytes -= bytes;
+    this.#memtable.release(bytes);
+    if (log.records.length === 0) this.#dirty.delete(log.number);
+  }
+
+  producer(log: OpenLog, id: string): ProducerState | undefined {
+    const entry = log.producers?.get(id);
+    return entry === undefined ? this.#rows.producer(log.number, id) : entry.assigned;
+  }
+
+  /** Returns all producers of the log. */
+  producers(log: OpenLog): ReadonlyMap<string, ProducerState> {
+    const producers = new Map(this.#rows.producers(log.number));
+    for (const [id, { assigned }] of log.producers ?? []) {
+      if (assigned === undefined) producers.delete(id);
+      else producers.set(id, assigned);
+    }
+    return producers;
+  }
+
+  /** Sets the newest request of a producer and returns the one before. */
+  assignProducer(
+    log: OpenLog,
+    id: string,
+    state: ProducerState | undefined,
+  ): ProducerState | undefined {
+    log.producers ??= new Map();
+    const entry = log.producers.get(id);
+    if (entry === undefined) {
+      const stored = this.#rows.producer(log.number, id);
+      log.producers.set(id, { assigned: state, shown: stored });
+      return stored;
+    }
+    const before = entry.assigned;
+    entry.assigned = state;
+    return before;
+  }
+
+  // --- Reads ---
+
+  /** Returns true if the shown log has a frame that ends at this offset. */
+  hasOffset(log: OpenLog, offset: LogOffset): boolean {
+    return this.#runFrom(log, offset) !== undefined;
+  }
+
+  /** Returns the first frame after the offset, `undefined` if there is none. */
+  frameAfter(log: OpenLog, offset: LogOffset): Buffer | undefined {
+    const { pieces } = this.read(log, offset, 1) ?? { pieces: [] };
+    const [piece] = pieces;
+    return piece?.subarray(0, frameSize(piece, 0));
+  }
+
+  /**
+   * Returns frames from the offset on, `undefined` if the shown log has no such offset. Returns at
+   * least one frame unless the offset is the tail.
+   */
+  read(log: OpenLog, from: LogOffset, maxBytes: number): ReadFrames | undefined {
+    let run = this.#runFrom(log, from);
+    if (run === undefined) return undefined;
+    const pieces: Buffer[] = [];
+    let next = from;
+    let size = 0;
+    while (run.bytes.length > 0) {
+      const length = wholeFramesWithin(run.bytes, maxBytes - size, pieces.length === 0);
+      if (length === 0) break;
+      const piece = run.bytes.subarray(0, length);
+      pieces.push(piece);
+      size += length;
+      next = { position: next.position + length, check: lastCheck(piece) };
+      if (length < run.bytes.length) break;
+      const following = this.#runFrom(log, next);
+      if (following === undefined) break;
+      run = following;
+    }
+    return { pieces, next };
+  }
+
+  /**
+   * Returns frames that begin at the offset, without frames at the tail. Returns `undefined` if no
+   * frame of the shown log ends at the offset, which the check alone does not prove.
+   */
+  #runFrom(log: OpenLog, offset: LogOffset): FrameRun | undefined {
+    const { shown } = log;
+    if (shown === undefined || offset.position > shown.position) return undefined;
+    if (isSameOffset(offset, tailOf(shown))) return emptyRun(offset);
+    if (offset.position === shown.position) return undefined;
+    const run = this.#runAt(log, shown, offset.position);
+    return run === undefined ? undefined : runAfter(run, offset);
+  }
+
+  #runAt(log: OpenLog, shown: LogState, position: number): FrameRun | undefined {
+    const start = startOf(shown);
+    const { origin } = shown;
+    if (position < start && origin !== undefined) {
+      const source = this.byNumber(origin.number);
+      if (source?.shown === undefined) return undefined;
+      const run = this.#runAt(source, source.shown, position);
+      return run && { ...run, bytes: run.bytes.subarray(0, start - run.start) };
+    }
+    if (position < (log.stored?.position ?? start)) return this.#rows.runAt(log.number, position);
+    return pendingAt(log.pending, position);
+  }
+
+  // --- Checkpoint and recovery ---
+
+  startFlush() {
+    const flushes: (LogFlush & { readonly log: OpenLog; readonly records: number })[] = [];
+    for (const log of this.#dirty.values()) {
+      const { number, name, shown: state, stored, committed: records } = log;
+      if (state === undefined || records === 0) continue;
+      const frames = log.pending.map(({ bytes }) => bytes);
+      const producers = [...(log.producers ?? [])].map(([id, { shown }]) => [id, shown] as const);
+      flushes.push({ log, number, name, state, stored, frames, producers, records });
+    }
+    const rows = this.#rows;
+    return {
+      /** Puts frames and producers. Must be advanced inside `commit`, before `heads`. */
+      *frames(): Generator<void> {
+        for (const flush of flushes) yield* rows.putFrames(flush);
+      },
+      *heads(): Generator<void> {
+        // A removed log may have the name of a later one.
+        for (const flush of flushes)
+          if (flush.state.status === "removed") yield* rows.putHead(flush);
+        for (const flush of flushes)
+          if (flush.state.status !== "removed") yield* rows.putHead(flush);
+      },
+      finish: () => {
+        for (const flush of flushes) this.#finishFlush(flush.log, flush);
+      },
+    };
+  }
+
+  #finishFlush(log: OpenLog, flush: LogFlush & { readonly records: number }): void {
+    for (const bytes of log.records.splice(0, flush.records)) {
+      this.#bytes -= bytes;
+      this.#memtable.release(bytes);
+    }
+    log.committed -= flush.records;
+    log.pending = log.pending.slice(flush.frames.length);
+    log.stored = flush.state;
+    for (const [id, state] of flush.producers) {
+      const entry = log.producers?.get(id);
+      if (entry?.assigned === state) log.producers?.delete(id);
+    }
+    if (log.producers?.size === 0) log.producers = undefined;
+    if (log.records.length > 0) return;
+    this.#dirty.delete(log.number);
+    const text = logNameText(log.name);
+    if (flush.state.status === "removed" && this.#byName.get(text) === log)
+      this.#byName.delete(text);
+  }
+
+  /** Applies a record of the WAL, unless the database has the change already. */
+  replay(bytes: Buffer): void {
+    const record = decodeLogRecord(bytes);
+    const { number, version } = record;
+    this.#rows.reserveNumber(number);
+    const existing = this.byNumber(number);
+    if (existing !== undefined && version <= existing.assigned.version) return;
+    if (record.kind === "state" && version === 1) {
+      const { name, state } = record;
+      const log = new OpenLog(number, name, { assigned: state, stored: undefined });
+      this.add(log);
+      this.#show(log, state, bytes.length);
+      return;
+    }
+    if (existing === undefined) return; // the database has removed the log
+    if (version !== existing.assigned.version + 1) throw missingChange(number, version);
+    if (record.kind === "state") this.#show(existing, record.state, bytes.length);
+    else this.#replayAppend(existing, record, bytes.length);
+  }
+
+  #replayAppend(log: OpenLog, record: AppendRecord, bytes: number): void {
+    const frame = record.frame.length === 0 ? undefined : frameOf(record.frame);
+    const { producer } = record;
+    if (producer !== undefined) {
+      const { id, forgotten } = producer;
+      this.assignProducer(log, id, producerState(producer));
+      if (forgotten !== undefined) this.assignProducer(log, forgotten, undefined);
+      for (const changed of [id, forgotten]) this.commitProducer(log, changed);
+    }
+    const { position, check: checkBefore } = log.assigned;
+    if (frame !== undefined) log.pending.push({ position, checkBefore, bytes: frame.bytes });
+    this.#show(log, stateAfter(log.assigned, frame, record), bytes);
+  }
+
+  #show(log: OpenLog, state: LogState, bytes: number): void {
+    log.assigned = state;
+    log.shown = state;
+    this.retain(log, bytes);
+    log.committed++;
+  }
+
+  commitProducer(log: OpenLog, id: string | undefined): void {
+    const entry = id === undefined ? undefined : log.producers?.get(id);
+    if (entry !== undefined) entry.shown = entry.assigned;
+  }
+}
+
+export function producerState({ epoch, number, seenMs }: LogProducerChange): ProducerState {
+  return { epoch, number, seenMs };
+}
+
+/** Returns the frame that these bytes are. */
+export function frameOf(frame: Uint8Array): LogFrame {
+  const bytes = Buffer.from(frame.buffer, frame.byteOffset, frame.length);
+  const end = bytes.length;
+  return { bytes, first: bytes.readUInt32LE(end - 8), check: bytes.readUInt32LE(end - 4) };
+}
+
+function missingChange(number: number, version: number): BrokerError {
+  return new BrokerError("internal", {
+    message: `The WAL skips changes of the log with the number ${number} before change ${version}. Restore the data folder from a copy.`,
+  });
+}
+
+const NO_FRAMES = Buffer.alloc(0);
+
+function emptyRun({ position, check }: LogOffset): FrameRun {
+  return { start: position, checkBefore: check, bytes: NO_FRAMES };
+}
+
+/** Returns the run from the offset on, `undefined` if no frame of the run ends at the offset. */
+function runAfter(run: FrameRun, offset: LogOffset): FrameRun | undefined {
+  let { checkBefore } = run;
+  let at = 0;
+  const end = offset.position - run.start;
+  while (at < end) {
+    const size = frameSize(run.bytes, at);
+    if (size === undefined) return undefined;
+    at += size;
+    if (at > run.bytes.length) return undefined;
+    checkBefore = run.bytes.readUInt32LE(at - 4);
+  }
+  const check = offset.position === 0 ? LOG_START.check : checkBefore;
+  if (at !== end || check !== offset.check) return undefined;
+  return { start: offset.position, checkBefore, bytes: run.bytes.subarray(at) };
+}
+
+function pendingAt(pending: readonly PendingFrame[], position: number): FrameRun | undefined {
+  let low = 0;
+  let high = pending.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    const frame = pending[middle];
+    if (frame === undefined || frame.position > position) high = middle;
+    else low = middle + 1;
+  }
+  const frame = pending[low - 1];
+  return frame && { start: frame.position, checkBefore: frame.checkBefore, bytes: frame.bytes };
+}
+
+/** Returns the size of the first whole frames of the run that fit in `maxBytes`. */
+function wholeFramesWithin(run: Buffer, maxBytes: number, isFirst: boolean): number {
+  if (run.length <= maxBytes) return run.length;
+  let end = 0;
+  for (;;) {
+    const size = frameSize(run, end);
+    if (size === undefined || end + size > run.length) return end;
+    const fits = end + size <= maxBytes || (isFirst && end === 0);
+    if (!fits) return end;
+    end += size;
+  }
+}

@@ -1,0 +1,307 @@
+// Rows of logs in the database. A log has a number, which its rows contain in place of its name.
+// The number is never reused. Keeps only the counter of numbers.
+//
+// A row of the table `logFrames` has the number of the log and the position of its first frame as
+// its key. Rows of a log follow each other without gaps:
+//
+//   version   u8      FRAMES_VERSION
+//   check     u32     check before the first frame, little-endian
+//   frames    bytes   whole frames (see broker/log-frame.ts)
+//
+// A closed log whose own frames have at most MAX_INLINE_BYTES has no such rows. Its frames are in
+// its head.
+
+import { createHash } from "node:crypto";
+import { type LogName, logNameText } from "../../../broker/log-frame.ts";
+import { expiryKey, logKey, logKeyIn } from "../engine/channel-rows.ts";
+import { fieldsOf } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
+import {
+  dueMs,
+  type LogState,
+  ofFields,
+  type ProducerState,
+  startCheckOf,
+  startOf,
+  toFields,
+} from "./log-state.ts";
+
+const VERSION = 1;
+const FRAMES_VERSION = 1;
+const PREFIX_BYTES = 5;
+const NUMBER_BYTES = 6;
+const NEXT_NUMBER = "nextLogNumber";
+/** Size from which a row of frames is full. A larger frame has a row of its own. */
+const MAX_ROW_BYTES = 16 * 1024;
+const MAX_INLINE_BYTES = 4096;
+const PRESENT = Buffer.from([VERSION]);
+
+/** Frames that lie together. The bytes are not changed later. */
+export interface FrameRun {
+  /** Position of the first frame. */
+  readonly start: number;
+  /** Check before the first frame. */
+  readonly checkBefore: number;
+  readonly bytes: Buffer;
+}
+
+/** What a checkpoint writes of a log. */
+export interface LogFlush {
+  readonly number: number;
+  readonly name: LogName;
+  readonly state: LogState;
+  /** State in the database, `undefined` if the log is not there yet. */
+  readonly stored: LogState | undefined;
+  /** Frames that follow those in the database. */
+  readonly frames: readonly Buffer[];
+  /** Newest request of each producer that wrote, `undefined` if the producer was forgotten. */
+  readonly producers: readonly (readonly [id: string, state: ProducerState | undefined])[];
+}
+
+export class StoredLogs {
+  readonly #tables: Tables;
+  #next: number;
+
+  constructor(tables: Tables) {
+    this.#tables = tables;
+    const stored = tables.meta.get(NEXT_NUMBER);
+    this.#next = stored === undefined ? 1 : Number(fieldsOf(stored, VERSION)[0]);
+  }
+
+  nextNumber(): number {
+    return this.#next++;
+  }
+
+  /** Records that a log in the WAL has this number. */
+  reserveNumber(number: number): void {
+    this.#next = Math.max(this.#next, number + 1);
+  }
+
+  find(name: string): number | undefined {
+    const row = this.#tables.logNames.get(nameKey(name));
+    return row === undefined ? undefined : Number(fieldsOf(row, VERSION)[0]);
+  }
+
+  load(number: number): { readonly name: LogName; readonly state: LogState } | undefined {
+    const row = this.#tables.logHeads.get(numberKey(number));
+    return row === undefined ? undefined : ofFields(headFields(row));
+  }
+
+  producer(number: number, id: string): ProducerState | undefined {
+    const row = this.#tables.logProducers.get(producerKey(number, id));
+    return row === undefined ? undefined : producerOf(row);
+  }
+
+  *producers(number: number): Generator<readonly [id: string, state: ProducerState]> {
+    for (const { key, value } of this.#tables.logProducers.getRange(rangeOf(number)))
+      yield [key.toString("utf8", NUMBER_BYTES), producerOf(value)];
+  }
+
+  /** Returns the log's own stored frames around a position before the stored tail. */
+  runAt(number: number, position: number): FrameRun | undefined {
+    const { logFrames } = this.#tables;
+    const range = { start: logKey(number, position), end: numberKey(number) };
+    const [key] = logFrames.getKeys({ ...range, reverse: true, limit: 1 });
+    const value = key === undefined ? undefined : logFrames.get(key);
+    if (key === undefined || value === undefined) return this.#inlineRun(number);
+    return runOf(key, value);
+  }
+
+  #inlineRun(number: number): FrameRun | undefined {
+    const row = this.#tables.logHeads.get(numberKey(number));
+    if (row === undefined) return undefined;
+    const bytes = inlineFrames(row);
+    if (bytes === undefined) return undefined;
+    const { state } = ofFields(headFields(row));
+    return { start: startOf(state), checkBefore: startCheckOf(state), bytes };
+  }
+
+  /**
+   * Returns logs that expire at this time or earlier, from the key `after` on. The rows may be older
+   * than the state of the log.
+   */
+  due(
+    nowMs: number,
+    after: Buffer | undefined,
+    limit: number,
+  ): readonly { readonly number: number; readonly key: Buffer }[] {
+    const start = after === undefined ? {} : { start: after, exclusiveStart: true };
+    const end = expiryKey(nowMs + 1, Buffer.alloc(0));
+    const keys = this.#tables.logExpiry.getKeys({ ...start, end, limit });
+    return Array.from(keys, (key) => ({ number: logKeyIn(key).readUIntBE(0, NUMBER_BYTES), key }));
+  }
+
+  /**
+   * Puts the new frames and producers of a log. Must be advanced inside `commit`, before `putHead`.
+   * May be repeated with the same frames and more.
+   */
+  *putFrames({ number, state, stored, frames, producers }: LogFlush): Generator<void> {
+    if (state.status === "removed") return;
+    if (!isInline(state)) {
+      const start = stored?.position ?? startOf(state);
+      const checkBefore = stored?.check ?? startCheckOf(state);
+      for (const run of runsOf(frames, start, checkBefore)) {
+        void this.#tables.logFrames.put(logKey(number, run.start), rowOf(run));
+        yield;
+      }
+    }
+    for (const [id, producer] of producers) {
+      const key = producerKey(number, id);
+      if (producer === undefined) void this.#tables.logProducers.remove(key);
+      else void this.#tables.logProducers.put(key, producerFields(producer));
+      yield;
+    }
+  }
+
+  /** Puts the head of a log, or removes all rows of a removed log. Must be inside `commit`. */
+  *putHead(flush: LogFlush): Generator<void> {
+    const { number, name, state, stored } = flush;
+    const { meta, logNames, logHeads } = this.#tables;
+    this.#putExpiry(flush);
+    if (state.status === "removed") {
+      yield* this.#remove(number, name);
+      return;
+    }
+    if (stored === undefined) {
+      void meta.put(NEXT_NUMBER, [VERSION, this.#next]);
+      void logNames.put(nameKey(logNameText(name)), [VERSION, number]);
+    }
+    const fields = [VERSION, ...toFields(name, state)];
+    if (isInline(state)) {
+      const bytes = Buffer.concat([...this.#ownFrames(number), ...flush.frames]);
+      // Read before they are removed, in the same transaction.
+      for (const key of [...this.#tables.logFrames.getKeys(rangeOf(number))])
+        void this.#tables.logFrames.remove(key);
+      fields.push(bytes);
+    }
+    void logHeads.put(numberKey(number), fields);
+    yield;
+  }
+
+  #putExpiry({ number, state, stored }: LogFlush): void {
+    const { logExpiry } = this.#tables;
+    const before = stored === undefined ? undefined : dueMs(stored);
+    const due = state.status === "live" ? dueMs(state) : undefined;
+    if (before !== undefined && before !== due)
+      void logExpiry.remove(expiryKey(before, numberKey(number)));
+    if (due !== undefined) void logExpiry.put(expiryKey(due, numberKey(number)), PRESENT);
+  }
+
+  *#remove(number: number, name: LogName): Generator<void> {
+    const { logNames, logHeads, logFrames, logProducers } = this.#tables;
+    const key = nameKey(logNameText(name));
+    // The name may belong to a later log.
+    if (this.find(logNameText(name)) === number) void logNames.remove(key);
+    void logHeads.remove(numberKey(number));
+    yield;
+    for (const frames of [...logFrames.getKeys(rangeOf(number))]) {
+      void logFrames.remove(frames);
+      yield;
+    }
+    for (const producer of [...logProducers.getKeys(rangeOf(number))]) {
+      void logProducers.remove(producer);
+      yield;
+    }
+  }
+
+  /** Yields the frames of a small log that are in the database. */
+  *#ownFrames(number: number): Generator<Buffer> {
+    const row = this.#tables.logHeads.get(numberKey(number));
+    const inline = row === undefined ? undefined : inlineFrames(row);
+    if (inline !== undefined) {
+      yield inline;
+      return;
+    }
+    for (const { value } of this.#tables.logFrames.getRange(rangeOf(number)))
+      yield Buffer.from(value.subarray(PREFIX_BYTES));
+  }
+}
+
+/** Returns true if the own frames of the log are stored in its head. */
+function isInline(state: LogState): boolean {
+  return state.closed !== undefined && state.position - startOf(state) <= MAX_INLINE_BYTES;
+}
+
+/** Divides frames into rows. The division depends only on the frames and the first position. */
+function* runsOf(
+  frames: readonly Buffer[],
+  position: number,
+  checkBefore: number,
+): Generator<FrameRun> {
+  let start = position;
+  let check = checkBefore;
+  let run: Buffer[] = [];
+  let size = 0;
+  for (const [i, frame] of frames.entries()) {
+    run.push(frame);
+    size += frame.length;
+    const next = frames[i + 1];
+    if (next !== undefined && size + next.length <= MAX_ROW_BYTES) continue;
+    yield { start, checkBefore: check, bytes: Buffer.concat(run) };
+    start += size;
+    check = lastCheck(frame);
+    run = [];
+    size = 0;
+  }
+}
+
+/** Returns the check of the frame that ends with these bytes. */
+export function lastCheck(frames: Buffer): number {
+  return frames.readUInt32LE(frames.length - 4);
+}
+
+function rowOf({ checkBefore, bytes }: FrameRun): Buffer {
+  const row = Buffer.allocUnsafe(PREFIX_BYTES + bytes.length);
+  row[0] = FRAMES_VERSION;
+  row.writeUInt32LE(checkBefore, 1);
+  row.set(bytes, PREFIX_BYTES);
+  return row;
+}
+
+function runOf(key: Buffer, row: Buffer): FrameRun {
+  fieldsOf([row[0]], FRAMES_VERSION); // rejects rows of a newer build
+  return {
+    start: key.readUIntBE(NUMBER_BYTES, NUMBER_BYTES),
+    checkBefore: row.readUInt32LE(1),
+    bytes: row.subarray(PREFIX_BYTES),
+  };
+}
+
+function headFields(row: readonly unknown[]): readonly unknown[] {
+  return fieldsOf(row, VERSION);
+}
+
+function inlineFrames(row: readonly unknown[]): Buffer | undefined {
+  const last = headFields(row).at(-1);
+  if (!(last instanceof Uint8Array)) return undefined;
+  return Buffer.from(last.buffer, last.byteOffset, last.length);
+}
+
+function producerFields({ epoch, number, seenMs }: ProducerState): readonly unknown[] {
+  return [VERSION, epoch, number, seenMs];
+}
+
+function producerOf(row: readonly unknown[]): ProducerState {
+  const [epoch, number, seenMs] = fieldsOf(row, VERSION).map(Number);
+  return { epoch: epoch ?? 0, number: number ?? 0, seenMs: seenMs ?? 0 };
+}
+
+function numberKey(number: number): Buffer {
+  const key = Buffer.allocUnsafe(NUMBER_BYTES);
+  key.writeUIntBE(number, 0, NUMBER_BYTES);
+  return key;
+}
+
+function producerKey(number: number, id: string): Buffer {
+  return Buffer.concat([numberKey(number), Buffer.from(id)]);
+}
+
+/** Returns the range of all keys that begin with the number. */
+function rangeOf(number: number): { readonly start: Buffer; readonly end: Buffer } {
+  return { start: numberKey(number), end: numberKey(number + 1) };
+}
+
+/** A path can be longer than a key of LMDB. */
+function nameKey(name: string): Buffer {
+  return createHash("sha256").update(name).digest();
+}
