@@ -198,6 +198,11 @@ export const METRICS = {
     "streams_active_bytes",
     "Approximate memory used by the active streams, in bytes",
   ),
+  logsOpen: gauge("logs_open", "Logs whose heads the embedded store keeps in memory"),
+  logsActiveBytes: gauge(
+    "logs_active_bytes",
+    "Changes of logs that are not yet in the database of the embedded store, in bytes",
+  ),
   commandsDropped: counter(
     "commands_dropped_total",
     "Commands dropped from a full inbox before any device acknowledged them",

@@ -10,7 +10,7 @@ import { WallClock } from "./wall-clock.ts";
 export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   const { config, logger, about, onLost, newStore } = ports;
   const { families } = ports.metrics;
-  const { store: settings, streams, commands } = config;
+  const { store: settings, streams, logs, commands } = config;
   const cluster = new SingleNode(about.nodeId, about);
   const log = roomLogger(logger, "store");
   const clock = new WallClock({
@@ -27,6 +27,7 @@ export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     maxActiveStreamBytes: streams.maxActiveBytes,
     maxInbox: commands.maxInbox,
     inboxTtlS: commands.expireS,
+    logs,
     judgesBans: judgesBans(config),
     publisher: cluster,
     clock: clock.now,
@@ -53,6 +54,8 @@ export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   families.storeWalBytes.of().from(() => store.stats().walBytes);
   families.streamsActive.of().from(() => store.stats().activeStreams);
   families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
+  families.logsOpen.of().from(() => store.stats().openLogs);
+  families.logsActiveBytes.of().from(() => store.stats().activeLogBytes);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
   const throttle = new LocalThrottle(() => performance.now());
   const start = async (signal?: AbortSignal) => {
