@@ -35,7 +35,7 @@ const COMMON = {
  * platform must not be in this list.
  */
 const INTERNAL_NAMES =
-  "absent acked append bool broken callListener connectFrame connectNow deliver draft emit " +
+  "absent acked append bool broken callListener connectFrame connectNow deliver draft " +
   "expect failures finish handlerFailed hasCursor hasTokenFunction hold inboxSeqs isAnnounced " +
   "isBlocked isConnectSent isCounted isCurrent isFresh isOwn isReading isRunning isSending " +
   "isTouched isWanted nextRef notified onError onEvent onStream optionalText probe receive " +
@@ -187,14 +187,18 @@ function smallMap({ version, sources: paths, mappings }) {
   });
 }
 
-/** Empties the lines without code, so that the other lines keep their numbers. */
+/**
+ * Empties the lines without code, so that the other lines keep their numbers, and halves the
+ * indentation.
+ */
 function onlyCode(source) {
   const withoutLines = (text) => text.replaceAll(/[^\n]/g, "");
   return source
     .replaceAll(/^ *(\/\/|\/?\*).*$/gm, "")
     .replaceAll(/ +\/\/ .*$/gm, "")
     .replaceAll(/^import [^;]*;/gm, withoutLines)
-    .replaceAll(/^(export )?interface [\s\S]*?^}/gm, withoutLines);
+    .replaceAll(/^(export )?interface [\s\S]*?^}/gm, withoutLines)
+    .replaceAll(/^( +)\1/gm, "$1");
 }
 
 function buildTypes() {

@@ -149,11 +149,14 @@ export interface LiveStream extends AsyncIterable<string> {
   pieces(from?: "start" | "now"): AsyncIterableIterator<string>;
 }
 
-/** A custom event or a tool-call event of a producer. */
+/** A custom event or a tool-call event of a producer, or an event of another client. */
 export interface ReceivedEvent {
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** Key chosen by the producer. A tool-call event has the key of its stream. */
+  /**
+   * Key chosen by the producer. A tool-call event has the key of its stream. Empty if a client of
+   * `fromUid` sent the event.
+   */
   readonly clientMsgNo: string;
   readonly eventId: string;
   readonly type: string;
@@ -161,6 +164,13 @@ export interface ReceivedEvent {
   readonly timestampMs: number;
   /** Stream of a tool-call event, as it is known after the event. */
   readonly stream: Stream | undefined;
+}
+
+/** A user began or stopped typing in a channel. */
+export interface TypingChange {
+  readonly channel: ChannelRef;
+  readonly uid: string;
+  readonly isTyping: boolean;
 }
 
 /**
@@ -252,6 +262,11 @@ export interface ClientEvents {
   readonly sent: ReceivedMessage;
   readonly event: ReceivedEvent;
   /**
+   * Another user began or stopped typing: a `typing` event of the user came, or a message of the
+   * user, or no further event for 6 seconds.
+   */
+  readonly typing: TypingChange;
+  /**
    * An active stream in the user's channels, including one that started before this client
    * connected.
    */
@@ -309,6 +324,18 @@ export interface Client {
    * order. Rejects with an error such as `queue_full` or the server's refusal.
    */
   send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
+  /**
+   * Sends an event to the members of a channel who are online. It is not stored, and it is not sent
+   * again: the call rejects with `connection_lost` while the client is not online. `type` has 1 to
+   * 64 characters and does not begin with `___`; `data` has at most 4096 bytes.
+   */
+  emit(channel: ChannelRef, type: string, data?: string | undefined): Promise<void>;
+  /**
+   * Reports that the user is typing in the channel; may be called at each key press. Sends an event
+   * at most every 3 seconds. `isTyping` false reports that the user stopped. Does nothing while the
+   * client is not online.
+   */
+  typing(channel: ChannelRef, isTyping?: boolean | undefined): void;
   /** Returns messages of a channel's history: the newest 50 by default. */
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
   /** Follows a stream, active or ended. The client asks the server for one it does not know. */

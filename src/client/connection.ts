@@ -23,6 +23,7 @@ interface ReplyKinds {
   readonly members: "members";
   readonly commandack: "commandack";
   readonly watch: "watch";
+  readonly emit: "emit";
   readonly ping: "pong";
 }
 

@@ -17,6 +17,7 @@ export class Events {
     message: [],
     sent: [],
     event: [],
+    typing: [],
     stream: [],
     command: [],
     conversation: [],

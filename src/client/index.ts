@@ -23,6 +23,7 @@ import { Outbox } from "./outbox.ts";
 import { PresenceWatches } from "./presence.ts";
 import { Background, Calls } from "./requests.ts";
 import { Streams } from "./streams.ts";
+import { Typing } from "./typing.ts";
 import { Unreads } from "./unreads.ts";
 
 export type {
@@ -61,7 +62,7 @@ export function connect(options: ConnectOptions): Client {
   const settings = settingsFrom(options);
   const { uid, deviceId } = settings;
   const components = createComponents(settings);
-  const { events, calls, outbox, streams, channels, commands, presence } = components;
+  const { events, calls, outbox, streams, channels, commands, presence, typing } = components;
   const connector = createConnector(settings, components);
   const stopListening = onReturn((wasOffline) => connector.connectNow(wasOffline));
   events.on("status", (status) => {
@@ -82,11 +83,17 @@ export function connect(options: ConnectOptions): Client {
     ready: () => calls.connected(),
     send(channel, content, options) {
       try {
-        return outbox.send(draftOf(channel, content, options));
+        const sent = outbox.send(draftOf(channel, content, options));
+        typing.sent(channel);
+        return sent;
       } catch (error) {
         return Promise.reject(error);
       }
     },
+    async emit(channel, type, data = "") {
+      await calls.once({ kind: "emit", channel: checkedChannel(channel), type, data });
+    },
+    typing: (channel, isTyping = true) => typing.report(checkedChannel(channel), isTyping),
     ...createQueries(calls.call, components),
     stream: (target) => streams.open(target),
     watchPresence: (uids, handler) => presence.watch(uids, handler),
@@ -120,7 +127,10 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     call: calls.call,
     ask,
     onStream: (stream) => events.emit("stream", stream),
-    onEvent: (event) => events.emit("event", event),
+    onEvent(event) {
+      events.emit("event", event);
+      typing.received(event);
+    },
     callListener: (listener) => events.call(listener, undefined),
   });
   const receiver = createReceiver(uid, streams.startedBy);
@@ -131,6 +141,7 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     onError,
     deliver(delivered) {
       const message = receiver.message(delivered);
+      typing.ended(message.channel, message.fromUid);
       events.emit("message", message);
       unreads.message(message);
     },
@@ -143,6 +154,11 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     ask,
     isWanted: () => events.handlers("unread").length > 0,
     emit: (count) => events.emit("unread", count),
+  });
+  const typing = new Typing({
+    uid,
+    emit: (channel, type, data) => calls.once({ kind: "emit", channel, type, data }),
+    changed: (change) => events.emit("typing", change),
   });
   const commands = new Commands({
     ask,
@@ -166,13 +182,14 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     channels,
     commands,
     presence,
+    typing,
     unreads,
   };
 }
 
 function createConnector(settings: Settings, components: Components): Connector {
   const { events, calls, background, outbox } = components;
-  const { streams, channels, commands, presence, unreads } = components;
+  const { streams, channels, commands, presence, typing, unreads } = components;
   return new Connector({
     settings,
     resume: (limit) => channels.resume(limit),
@@ -180,6 +197,7 @@ function createConnector(settings: Settings, components: Components): Connector 
       background.opened(connection, connack.limits.maxFramesPerSecond);
       calls.opened(connection);
       outbox.opened(connection);
+      typing.opened();
       streams.opened();
       presence.opened();
       unreads.opened(connack);
@@ -192,6 +210,7 @@ function createConnector(settings: Settings, components: Components): Connector 
     },
     closed(error) {
       background.lost();
+      typing.close();
       for (const component of [events, channels, calls, outbox, streams, commands])
         component.close(error);
     },

@@ -61,6 +61,13 @@ export class Calls {
     }
   };
 
+  /** Sends a request on the current connection only. Rejects with `connection_lost` without one. */
+  readonly once: RequestFunction = async (request, seen) => {
+    if (this.#closed !== undefined) throw this.#closed;
+    if (this.#connection === undefined) throw new JindouError("connection_lost");
+    return this.#connection.request(request, seen);
+  };
+
   opened(connection: Connection): void {
     this.#connection = connection;
     this.#connected.resolve();

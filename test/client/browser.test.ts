@@ -12,6 +12,7 @@ const NAMES: readonly ScenarioName[] = [
   "talk",
   "follow",
   "account",
+  "typing",
   "kick",
   "restart",
   "restartStream",

@@ -33,6 +33,7 @@ export const SCENARIOS = {
   talk,
   follow,
   account,
+  typing,
   kick,
   restart,
   restartStream,
@@ -190,6 +191,67 @@ async function account(world: World): Promise<readonly Fact[]> {
         ["olga", false],
       ],
     ],
+  ];
+}
+
+/** Two users send each other events, and see when the other one is typing. */
+async function typing(world: World): Promise<readonly Fact[]> {
+  const tina = await login(world, "tina");
+  const theo = await login(world, "theo");
+  await createGroup(world, "pad", ["tina", "theo"]);
+  const pad = group("pad");
+  const events: unknown[] = [];
+  const changes: unknown[] = [];
+  theo.on("event", ({ channel, fromUid, clientMsgNo, type, data }) =>
+    events.push([channel.id, fromUid, clientMsgNo, type, data]),
+  );
+  theo.on("typing", ({ channel, uid, isTyping }) => changes.push([channel.id, uid, isTyping]));
+  const echoes: unknown[] = [];
+  for (const event of ["event", "typing"] as const) tina.on(event, (value) => echoes.push(value));
+
+  await tina.emit(pad, "cursor", '{"line":3}');
+  for (let key = 0; key < 5; key++) tina.typing(pad);
+  await until(() => changes.length === 1);
+  await tina.send(pad, "done");
+  await until(() => changes.length === 2);
+  tina.typing(pad);
+  await until(() => changes.length === 3);
+  tina.typing(pad, false);
+  await until(() => changes.length === 4);
+  tina.typing(person("theo"));
+  await until(() => changes.length === 5);
+  const refusals = [
+    await codeOf(tina.emit(group("elsewhere"), "typing")),
+    await codeOf(tina.emit(pad, "___TextMessageStart")),
+    await codeOf(tina.emit(pad, "x", "d".repeat(4097))),
+  ];
+  await Promise.all([tina.close(), theo.close()]);
+  refusals.push(await codeOf(tina.emit(pad, "late")));
+  return [
+    [
+      "events of the other client",
+      events,
+      [
+        ["pad", "tina", "", "cursor", '{"line":3}'],
+        ["pad", "tina", "", "typing", ""],
+        ["pad", "tina", "", "typing", ""],
+        ["pad", "tina", "", "typing", "stop"],
+        ["tina", "tina", "", "typing", ""],
+      ],
+    ],
+    [
+      "who is typing",
+      changes,
+      [
+        ["pad", "tina", true],
+        ["pad", "tina", false],
+        ["pad", "tina", true],
+        ["pad", "tina", false],
+        ["tina", "tina", true],
+      ],
+    ],
+    ["the sender gets no events of its own", echoes, []],
+    ["refused events", refusals, ["not_subscriber", "bad_request", "too_large", "closed"]],
   ];
 }
 
