@@ -177,7 +177,15 @@ const SECTIONS: readonly Section[] = [
     title: "Embedded store",
     panels: [
       counts("Stored messages", "storeAppends"),
-      gauge("Free space of the disk", "storeFreeBytes", "bytes"),
+      {
+        title: "Free space of the disk",
+        unit: "bytes",
+        lines: {
+          "{{instance}} free": current("storeFreeBytes"),
+          "{{instance}} size": current("storeDiskBytes"),
+        },
+        about: "storeFreeBytes",
+      },
       {
         title: "WAL and memtable",
         unit: "bytes",
@@ -233,6 +241,7 @@ const SECTIONS: readonly Section[] = [
         lines: {
           "{{instance}} resident": `process_resident_memory_bytes${NODES}`,
           "{{instance}} heap": `nodejs_heap_size_used_bytes${NODES}`,
+          "{{instance}} limit": current("memoryLimit"),
         },
       },
       {

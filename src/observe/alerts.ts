@@ -19,7 +19,7 @@ import {
 /** `critical` needs action at once, `warning` on the same day. `info` explains other alerts. */
 type Severity = "critical" | "warning" | "info";
 
-interface AlertRule {
+export interface AlertRule {
   readonly name: `Jindou${string}`;
   readonly severity: Severity;
   /**

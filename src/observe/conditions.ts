@@ -12,7 +12,7 @@ interface Selector {
 }
 
 /** A number that is computed from the metrics of one node, for each series of the metric. */
-type Figure =
+export type Figure =
   | ({ readonly kind: "value" | "absolute" } & Selector)
   /** Change per second, or in total, over the last minutes. `by` sums the series by these labels. */
   | ({

@@ -52,6 +52,11 @@ export const METRICS = {
 
   ready: gauge("ready", "1 if this node accepts work, as /readyz says, otherwise 0"),
 
+  memoryLimit: gauge(
+    "memory_limit_bytes",
+    "Memory that this process can use: the limit of its container or service, or the memory of the machine, in bytes",
+  ),
+
   logLinesDropped: counter(
     "log_lines_dropped_total",
     "Log lines dropped because the reader of standard output was too slow or hung",
@@ -228,6 +233,11 @@ export const METRICS = {
   storeFreeBytes: gauge(
     "store_free_bytes",
     "Free space of the disk that holds the data folder, in bytes. Before it is used up, writes are rejected with the code disk_full",
+  ),
+
+  storeDiskBytes: gauge(
+    "store_disk_bytes",
+    "Size of the disk that holds the data folder, in bytes",
   ),
 
   storeUnreadable: counter(

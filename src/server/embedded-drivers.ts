@@ -46,6 +46,7 @@ export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
   });
   families.clockInvalid.of().from(() => (clock.isInvalid ? 1 : 0));
   families.storeFreeBytes.of().from(() => store.stats().freeBytes);
+  families.storeDiskBytes.of().from(() => store.stats().diskBytes);
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
   families.storeAppends.of().from(() => store.stats().appends);
   families.storeCheckpoints.of().from(() => store.stats().checkpoints);

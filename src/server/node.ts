@@ -2,6 +2,7 @@
 // cases and metrics. State: the status of the node.
 
 import { randomBytes } from "node:crypto";
+import { totalmem } from "node:os";
 import { ChannelActivity } from "../broker/channel-activity.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
@@ -78,6 +79,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
   const nodeId = config.node.id || randomBytes(4).toString("hex");
   const metrics = createMetrics({ version: deps.version, nodeId });
   metrics.families.transport.of(deps.transport.name, deps.transport.library).set(1);
+  metrics.families.memoryLimit.of().set(memoryLimit());
   metrics.families.logLinesDropped.of().from(deps.droppedLogLines);
   const logger = deps.logger.child({ node: nodeId });
   const drivers = await createDrivers({
@@ -181,6 +183,11 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     status: "stopped",
   };
   return node;
+}
+
+function memoryLimit(): number {
+  const limit = process.constrainedMemory(); // 0 or a huge number if there is none
+  return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
 }
 
 async function createDrivers(ports: DriverPorts): Promise<Drivers> {

@@ -15,6 +15,7 @@ export interface EmbeddedStats {
   readonly memtableBytes: number;
   readonly walBytes: number;
   readonly freeBytes: number;
+  readonly diskBytes: number;
   readonly checkpoints: number;
   readonly appends: number;
   readonly duplicates: number;
@@ -186,6 +187,7 @@ const NO_STATS: EmbeddedStats = {
   memtableBytes: 0,
   walBytes: 0,
   freeBytes: 0,
+  diskBytes: 0,
   checkpoints: 0,
   appends: 0,
   duplicates: 0,
@@ -213,6 +215,7 @@ function statsOf({
     memtableBytes: memtable.bytes,
     walBytes: wal.bytes(),
     freeBytes: tables.space.freeBytes,
+    diskBytes: tables.space.diskBytes,
     checkpoints: checkpoint.count,
     appends: appended,
     duplicates: duplicates + inbox.counts.duplicates,

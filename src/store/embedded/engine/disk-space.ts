@@ -57,6 +57,7 @@ export class DiskSpace {
   #timer: NodeJS.Timeout | undefined;
   #fd: number | undefined;
   #freeBytes = 0;
+  #diskBytes = 0;
   #isTight = false;
   #roomBytes = 0;
   #wasFull = false;
@@ -73,6 +74,10 @@ export class DiskSpace {
 
   get freeBytes(): number {
     return this.#freeBytes;
+  }
+
+  get diskBytes(): number {
+    return this.#diskBytes;
   }
 
   /** True if so little of the disk is free that space is reserved in the data file. */
@@ -152,8 +157,9 @@ export class DiskSpace {
 
   async look(): Promise<void> {
     if (this.#users === undefined || this.#fd === undefined) return;
-    const { bavail, bsize } = statfsSync(this.#ports.folder);
+    const { bavail, blocks, bsize } = statfsSync(this.#ports.folder);
     this.#freeBytes = bavail * bsize;
+    this.#diskBytes = blocks * bsize;
     this.#isTight = this.#freeBytes < PLENTY_BYTES + 4 * this.#users.maxMemtableBytes;
     if (this.#isTight) {
       this.#checkProgress();
