@@ -2,7 +2,7 @@
 // chunk of text.
 
 import { type Static, Type } from "typebox";
-import type { StreamState } from "../broker/model.ts";
+import { PERSON_CHANNEL, type StreamState, SYSTEM_UID } from "../broker/model.ts";
 import type { EventInput, Streams } from "../broker/streams.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
@@ -87,6 +87,40 @@ export const eventQuery = Type.Object({
     }),
   ),
 });
+
+export const cancelBody = Type.Object(
+  {
+    client_msg_no: streamName,
+    channel_id: channelId,
+    channel_type: channelType,
+    uid: Type.Optional(
+      Type.String({
+        pattern: OPTIONAL_ID_PATTERN,
+        description:
+          "User who cancels. Required for a personal channel, where it is one of the two users. Empty or absent means the system",
+      }),
+    ),
+  },
+  {
+    title: "CancelRequest",
+    description: "Stream to cancel",
+    examples: [{ client_msg_no: "answer", ...LOBBY }],
+  },
+);
+
+export function createCancel(streams: Pick<Streams, "cancel">) {
+  return ({ uid = "", channel_id, channel_type, client_msg_no }: Static<typeof cancelBody>) => {
+    if (channel_type === PERSON_CHANNEL && uid === "")
+      return errorReply("bad_request", {
+        message: "uid is required for a personal channel",
+        details: [{ path: "uid", message: "is required" }],
+      });
+    const channel = { id: channel_id, type: channel_type };
+    return streams
+      .cancel(uid || SYSTEM_UID, channel, client_msg_no)
+      .then((state) => STREAM_REPLIES[state]);
+  };
+}
 
 const TYPE_EMPTY = {
   details: [{ path: "event.type", message: "is required" }],

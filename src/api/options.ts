@@ -63,6 +63,11 @@ export const apiOptions = Type.Object(
       description:
         "Proxies in front of this listener: networks in CIDR form (`10.0.0.0/8`, `fd00::/8`) or single addresses. If the peer of a connection is one of them, the client's address is the rightmost address in `X-Forwarded-For` that is not one of them, or the address in the header of the PROXY protocol, version 2. It is used for limits by address, for logs and in `/connz`. An empty list means that the client's address is always the address of the peer.",
     }),
+    console: Type.Enum(["on", "off"], {
+      default: "on",
+      description:
+        "Whether this address serves the operator's console at `/console/`. Its files contain no data of the broker; the console logs in and makes calls like any other client of the API.",
+    }),
     maxBodyBytes: Type.Integer({
       default: 1_048_576,
       minimum: 1024,

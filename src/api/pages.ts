@@ -22,6 +22,8 @@ interface PagesPorts {
   readonly readFile: (path: string) => Promise<Uint8Array>;
   /** `undefined` if the API needs a credential. The demo exists in protected mode only. */
   readonly demo: DemoSite | undefined;
+  /** True if the console is served. */
+  readonly hasConsole: boolean;
 }
 
 interface StaticFile {
@@ -36,6 +38,7 @@ const FOREVER = "public, max-age=31536000, immutable";
 
 const DEMO_NEEDS_PROTECTED_MODE =
   "The demo is served only while calls need no credential: api.listen is a loopback address, and neither api.token nor auth.api = required is set";
+const CONSOLE_IS_OFF = "The console is switched off; set api.console to on";
 const NOT_BUILT = "This file does not exist; run npm run build if the pages were never built";
 
 /** Headers of every file. The policy allows scripts, styles and calls of the page's own origin. */
@@ -49,13 +52,17 @@ function securityHeaders(connectSources = "'self'"): Readonly<Record<string, str
   };
 }
 
-/** Returns the path to which a browser is sent from `GET /`. */
-export function frontPage({ demo }: Pick<PagesPorts, "demo">): string {
-  return demo === undefined ? "/console/" : "/demo/";
+/** Returns the path to which a browser is sent from `GET /`, `undefined` if no page is served. */
+export function frontPage({
+  demo,
+  hasConsole,
+}: Pick<PagesPorts, "demo" | "hasConsole">): string | undefined {
+  if (demo !== undefined) return "/demo/";
+  return hasConsole ? "/console/" : undefined;
 }
 
 /** Returns the routes of the pages. A file is read when it is first requested. */
-export function pageRoutes({ readFile, demo }: PagesPorts): readonly HttpRoute[] {
+export function pageRoutes({ readFile, demo, hasConsole }: PagesPorts): readonly HttpRoute[] {
   const files = new Map<string, Promise<StaticFile>>();
 
   /** Rejects if there is no such file. */
@@ -91,8 +98,9 @@ export function pageRoutes({ readFile, demo }: PagesPorts): readonly HttpRoute[]
   function routesOf(page: PageName): readonly HttpRoute[] {
     const common = { method: "GET", headers: ["accept-encoding", "host"], isPublic: true } as const;
     const redirect = redirectTo(`/${page}/`, 308);
-    const isServed = page === "console" || demo !== undefined;
-    const refusal = edgeReply("not_found", {}, DEMO_NEEDS_PROTECTED_MODE);
+    const isServed = page === "console" ? hasConsole : demo !== undefined;
+    const reason = page === "console" ? CONSOLE_IS_OFF : DEMO_NEEDS_PROTECTED_MODE;
+    const refusal = edgeReply("not_found", {}, reason);
     const serve = (handle: (request: HttpRequest) => HttpReply | Promise<HttpReply>) =>
       isServed ? handle : () => refusal;
     return [

@@ -249,6 +249,25 @@ export const connzBody = Type.Object(
   },
 );
 
+export const readersBody = Type.Object(
+  {
+    readers: Type.Array(
+      Type.Object({
+        uid,
+        read_seq: count("Sequence number up to which the user has read the channel"),
+        has_read: flag("1: the user has read the message, or a later one"),
+      }),
+      { description: "Members of this page" },
+    ),
+    cursor: text("Cursor of the next page, empty on the last page"),
+  },
+  {
+    title: "Readers",
+    description: "Read positions of members, compared with a message",
+    examples: [{ readers: [{ uid: "alice", read_seq: 3, has_read: 1 }], cursor: "" }],
+  },
+);
+
 export const busiestBody = Type.Object(
   {
     node_id: text("Node that answers. The list has only what was sent through it"),

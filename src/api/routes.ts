@@ -22,11 +22,19 @@ import {
   createConnectionCalls,
   kickBody,
 } from "./connections.ts";
-import { createPostEvent, eventBody, eventQuery, refuseUntyped } from "./events.ts";
+import {
+  cancelBody,
+  createCancel,
+  createPostEvent,
+  eventBody,
+  eventQuery,
+  refuseUntyped,
+} from "./events.ts";
 import { createManagerCalls, loginBody } from "./managers.ts";
 import { createSendBatch, sendBatchBody } from "./message-batch.ts";
 import { MessagePages } from "./message-pages.ts";
 import { createHistory, createSend, historyQuery, sendBody } from "./messages.ts";
+import { createReaders, type ReadersPorts, readersQuery } from "./readers.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, DONE, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
 import { createExplainRefusal, SEND_REFUSALS } from "./send-refusals.ts";
@@ -34,7 +42,7 @@ import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
 import { createUserCalls, devicesQuery, type SystemUids, userBodies } from "./users.ts";
 
-interface ChannelRoutePorts extends BusiestPorts {
+interface ChannelRoutePorts extends BusiestPorts, ReadersPorts {
   readonly channels: Channels;
 }
 
@@ -46,7 +54,7 @@ export interface RoutePorts
   readonly users: Users;
   readonly systemAccounts: SystemUids;
   readonly messages: Messages;
-  readonly streams: Pick<Streams, "post" | "read">;
+  readonly streams: Pick<Streams, "post" | "read" | "cancel">;
   readonly managers: Managers;
   readonly cluster: NodeRegistry;
   readonly clock: Clock;
@@ -58,6 +66,7 @@ export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonl
     ...channelRoutes(ports, maxSubscribers),
     ...messageRoutes(ports, maxSubscribers),
     eventRoute(ports),
+    cancelRoute(ports),
     createStreamRoute(ports, "all"),
     ...managerRoutes(ports.managers),
     ...clusterRoutes(ports),
@@ -265,6 +274,16 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
     }),
     queryRoute({
       ...common,
+      path: "/channel/readers",
+      operation: "listReaders",
+      access: ["messages:write"],
+      summary: "Says which members of a channel have read a message, in pages of 100",
+      query: readersQuery,
+      success: { description: "One page", body: replies.readersBody },
+      handle: createReaders(ports),
+    }),
+    queryRoute({
+      ...common,
       path: "/channels/busiest",
       operation: "listBusiestChannels",
       access: ["system:read"],
@@ -413,6 +432,20 @@ function eventRoute({ streams, channels }: Pick<RoutePorts, "streams" | "channel
     forbidding: ["channel_not_found"],
     precheck: refuseUntyped,
     handle: createPostEvent(streams, createExplainRefusal(channels)),
+  });
+}
+
+function cancelRoute({ streams }: Pick<RoutePorts, "streams">): ApiRoute {
+  return postRoute({
+    path: "/stream/cancel",
+    operation: "cancelStream",
+    access: ["events:write"],
+    tag: "streams",
+    summary: "Cancels the active stream with this name. A stream that has ended does not change",
+    body: cancelBody,
+    success: { description: "State of the stream", body: replies.eventBody },
+    errors: ["bad_id", "stream_unknown", ...SEND_REFUSALS],
+    handle: createCancel(streams),
   });
 }
 

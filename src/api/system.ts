@@ -55,8 +55,8 @@ export interface SystemPorts {
   readonly migration: () => MigrationResult;
   /** Where clients connect, in words: an address, or a port and its setting. */
   readonly clientsConnectTo: string;
-  /** Path of the page to which a browser is sent from `GET /`. */
-  readonly frontPage: string;
+  /** Path of the page to which a browser is sent from `GET /`, `undefined` if there is none. */
+  readonly frontPage: string | undefined;
   readonly readiness: () => Promise<Readiness>;
   readonly metrics: MetricsPage;
 }
@@ -72,11 +72,12 @@ export function createSystemCalls(ports: SystemPorts) {
     }),
   );
   const index = { ...json, headers: { ...headers, vary: "accept" } };
-  const toFrontPage = redirectTo(ports.frontPage, 303);
+  const toFrontPage =
+    ports.frontPage === undefined ? undefined : redirectTo(ports.frontPage, 303);
   return {
     index(request: HttpRequest) {
       if (wantsWebSocket(request)) return notWebSocket(ports.clientsConnectTo);
-      return wantsHtml(request) ? toFrontPage : index;
+      return wantsHtml(request) ? (toFrontPage ?? index) : index;
     },
 
     healthz: () => OK_REPLY,

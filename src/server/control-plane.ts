@@ -82,6 +82,7 @@ export function createApi(
   const messages = measuredMessages(node.messages, metrics.api);
   const { channels, conversations } = node;
   const demo = demoSite(node.config, local.clientPort);
+  const hasConsole = config.api.console === "on";
   const inboxes = createInboxes(store);
   const streams = measuredStreams(node.streams, metrics.api);
   const wukongim = createWukongimHttp(
@@ -93,6 +94,7 @@ export function createApi(
     users,
     systemAccounts: node.systemAccounts,
     channels,
+    conversations,
     messages,
     streams,
     followers: node.followers,
@@ -114,7 +116,7 @@ export function createApi(
       sessions: directory.size,
     }),
     clientsConnectTo: clientsConnectTo(node.config),
-    frontPage: frontPage({ demo }),
+    frontPage: frontPage({ demo, hasConsole }),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
     metrics: {
@@ -136,7 +138,7 @@ export function createApi(
       version: node.version,
     },
   });
-  const pages = pageRoutes({ readFile: readBuiltPage, demo });
+  const pages = pageRoutes({ readFile: readBuiltPage, demo, hasConsole });
   return gatedHttp({ ...endpoint, routes: [...endpoint.routes, ...pages] }, node);
 }
 

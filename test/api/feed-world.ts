@@ -43,6 +43,7 @@ export async function startFeeds(t: Test, settings: FeedSettings = {}): Promise<
   const ports = {
     streams: {
       post: async () => ({ state: undefined }),
+      cancel: async () => "cancelled" as const,
       read: async (_view: unknown, clientMsgNo: string) => {
         const snapshot = await store.port.stream("", clientMsgNo);
         if (snapshot === undefined) throw new BrokerError("stream_unknown");

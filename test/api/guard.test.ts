@@ -159,6 +159,8 @@ const ALLOWED: readonly [target: string, usernames: readonly string[], body?: un
   ["POST /conn/kick", WRITERS, { uid: "u", conn_id: "n1-1" }],
   ["GET /connz", ALL_MANAGERS],
   ["GET /channels/busiest", ALL_MANAGERS],
+  [`GET /channel/readers?${LOBBY}&message_seq=1`, WRITERS],
+  ["POST /stream/cancel", WRITERS, { ...GROUP, client_msg_no: "s" }],
   ["GET /admin/config", ALL_MANAGERS],
   ["GET /varz", ALL_MANAGERS],
   ["GET /health", ALL_MANAGERS],

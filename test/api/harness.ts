@@ -253,6 +253,7 @@ function useCases(state: StubState): UseCases {
     streams: {
       post: record("post", () => ({ state: state.state })),
       read: record("read", () => state.stream.snapshot()),
+      cancel: record("cancel", () => "cancelled" as const),
     },
     followers: {
       follow: record("follow", () => ({ resume: nothing, stop: nothing })),
@@ -263,7 +264,7 @@ function useCases(state: StubState): UseCases {
       beginRead: () => nothing,
     },
     conversations: {
-      read: unused,
+      read: record("readConversation", () => IDLE),
       select: createConversations({
         store: {
           newestConversations: record("heads", () => {

@@ -66,6 +66,7 @@ const VALID: Readonly<Record<string, unknown>> = {
     from_uid: "a",
     event: { type: "t", data: "d", timestamp: 1, id: "e" },
   },
+  "POST /stream/cancel": { ...GROUP, client_msg_no: "s", uid: "a" },
   "POST /conversation/sync": {
     uid: "a",
     version: 1,

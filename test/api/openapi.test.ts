@@ -76,6 +76,8 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["GET /route", [200, 400, 401, 403, 429, 500, 503]],
   ["POST /route/batch", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
   ["POST /conn/kick", [200, 400, 401, 403, 413, 415, 429, 500, 503]],
+  ["GET /channel/readers", [200, 400, 401, 403, 429, 500, 503]],
+  ["POST /stream/cancel", [200, 400, 401, 403, 404, 413, 415, 429, 500, 503]],
   ["GET /channels/busiest", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /admin/config", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /connz", [200, 400, 401, 403, 429, 500, 503]],
@@ -212,7 +214,7 @@ t.test(
 
 /** First words of operation ids. */
 const VERBS =
-  /^(acknowledge|add|check|clear|create|delete|find|get|kick|list|log|login|logout|read|remove|send|set|sync|update)(?=[A-Z]|$)/;
+  /^(acknowledge|add|cancel|check|clear|create|delete|find|get|kick|list|log|login|logout|read|remove|send|set|sync|update)(?=[A-Z]|$)/;
 
 for (const dialect of ["jindou", "wukongim"] as const) {
   t.test(

@@ -170,3 +170,16 @@ t.test(
     t.match(await factsOf({ JINDOU_CLIENT_LISTEN: "[::1]:0" }), { url: /^ws:\/\/localhost:\d+$/ });
   },
 );
+
+t.test("with api.console off, the console is not served and a browser gets JSON", async (t) => {
+  const settings = { JINDOU_API_CONSOLE: "off", JINDOU_AUTH_API: "required" };
+  const broker = await startBroker(t, settings);
+  for (const path of ["/console", "/console/"]) {
+    const { status, bytes } = await send(broker, path);
+    t.equal(status, 404, path);
+    t.match(`${bytes}`, "api.console");
+  }
+  const { status, headers } = await send(broker, "/", { accept: "text/html" });
+  t.equal(status, 200);
+  t.match(headers["content-type"], "application/json");
+});

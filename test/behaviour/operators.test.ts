@@ -204,3 +204,51 @@ t.test(
     t.equal(other.status, 400, "another value has no effect");
   },
 );
+
+t.test(
+  "GET /channel/readers compares the read positions of the members with a message",
+  async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ann, ben]);
+    for (const text of ["a", "b"]) await world.send(ann, channel, text);
+    const conversation = { uid: ben, channel_id: channel.id, channel_type: 2 };
+    await world.ok("/conversations/clearUnread", conversation);
+    await world.send(ann, channel, "c");
+    const readers = async (seq: number, query = `channel_id=${channel.id}&channel_type=2`) =>
+      (await world.call(`/channel/readers?${query}&message_seq=${seq}`)).body;
+    const [annSeq] = (await readers(1)).readers.map((r: { read_seq: number }) => r.read_seq);
+    t.same(await readers(2), {
+      readers: [
+        { uid: ann, read_seq: annSeq, has_read: annSeq >= 2 ? 1 : 0 },
+        { uid: ben, read_seq: 2, has_read: 1 },
+      ],
+      cursor: "",
+    });
+    t.match((await readers(3)).readers[1], { uid: ben, has_read: 0 });
+    await world.send(ann, { id: ben, type: 1 }, "hello");
+    const personal = await readers(1, `channel_id=${ben}&channel_type=1&uid=${ann}`);
+    t.same(personal.readers.map(({ uid }: Closed) => uid).sort(), [ann, ben].sort());
+    const missing = await world.call(`/channel/readers?channel_id=${ben}&channel_type=1`);
+    t.equal(missing.status, 400, "message_seq is required");
+  },
+);
+
+t.test("POST /stream/cancel ends an active stream as cancelled, for its readers too", async (t) => {
+  const channel = await world.newGroup([world.name("ann")]);
+  const stream = { client_msg_no: "s", channel_id: channel.id, channel_type: 2 };
+  const post = (type: string, data = "") =>
+    world.ok("/event", { ...stream, event: { type, data } });
+  await post("___TextMessageStart");
+  await post("___TextMessageContent", "half");
+  const cancelled = { status: "ok", stream: { state: "cancelled" } };
+  t.same(await world.ok("/stream/cancel", stream), cancelled);
+  t.same(await world.ok("/stream/cancel", stream), cancelled, "a repetition changes nothing");
+  const { body } = await world.call(`/channel/messages?channel_id=${channel.id}&channel_type=2`);
+  t.match(body.messages[0].stream, { state: "cancelled", text: "half" });
+  t.equal(
+    await world.refusal("/stream/cancel", { ...stream, client_msg_no: "x" }),
+    "404 stream_unknown",
+  );
+  const personal = { ...stream, channel_type: 1 };
+  t.equal(await world.refusal("/stream/cancel", personal), "400 bad_request");
+});

@@ -23,6 +23,8 @@ const ENDPOINTS = [
   "POST /conn/kick",
   "GET /connz",
   "GET /channels/busiest",
+  "GET /channel/readers",
+  "POST /stream/cancel",
   "GET /admin/config",
   "POST /channel",
   "POST /channel/info",
