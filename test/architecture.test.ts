@@ -192,7 +192,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   // The web pages, which use the SDK as an app does, by the name of its package.
   "demo/": { local: [], packages: ["jindou-client", "preact", "preact/hooks"], node: [] },
-  "console/": { local: [], packages: ["preact", "preact/hooks", "uplot"], node: [] },
+  "console/": {
+    // The verdict is made from the conditions of the alerts.
+    local: ["observe/alerts.ts", "observe/conditions.ts"],
+    packages: ["preact", "preact/hooks", "uplot"],
+    node: [],
+  },
   "server.ts": {
     local: [...WIRED, "server/"],
     packages: [],

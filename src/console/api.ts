@@ -1,0 +1,194 @@
+// Calls the HTTP API that served this page, with the credential of the operator. State: the
+// credential, in memory and in the session storage of this tab, never in a cookie.
+
+/** Key of the session storage. */
+const STORED = "jindou.console";
+/** Calls until a balancer has sent one to the chosen node. */
+const MAX_ATTEMPTS = 12;
+
+interface Account {
+  readonly username: string;
+  readonly role: string;
+  readonly permissions: readonly string[];
+}
+
+interface Credential {
+  readonly token: string;
+  /** `undefined` for a token that the operator has pasted. */
+  readonly account: Account | undefined;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly text: string;
+  /** Parsed body, `undefined` if it is not JSON. */
+  readonly json: unknown;
+}
+
+export class ApiError extends Error {
+  readonly status: number;
+  readonly code: string;
+
+  constructor({ status, json }: Pick<Answer, "status" | "json">) {
+    const body = (json ?? {}) as { readonly error?: string; readonly code?: string };
+    super(body.error ?? `The node answered with status ${status}`);
+    this.status = status;
+    this.code = body.code ?? "";
+  }
+}
+
+export class Api {
+  #credential: Credential | undefined = readStored();
+  readonly #onSignedOut: () => void;
+
+  /** `onSignedOut` is called when the API no longer accepts the credential. */
+  constructor(onSignedOut: () => void) {
+    this.#onSignedOut = onSignedOut;
+  }
+
+  get account(): Account | undefined {
+    return this.#credential?.account;
+  }
+
+  get hasCredential(): boolean {
+    return this.#credential !== undefined;
+  }
+
+  /** Returns true if the account has one of the permissions, or if the API needs no credential. */
+  allows(...permissions: readonly string[]): boolean {
+    const granted = this.#credential?.account?.permissions;
+    return (
+      granted === undefined || granted.includes("*") || permissions.some((p) => granted.includes(p))
+    );
+  }
+
+  /** Returns true if the API accepts calls with the present credential, or without any. */
+  async isAdmitted(): Promise<boolean> {
+    const { status } = await this.#fetch("GET", "/varz", undefined);
+    if (status === 401) this.#set(undefined);
+    return status !== 401;
+  }
+
+  async logIn(username: string, password: string): Promise<void> {
+    this.#set(undefined);
+    const answer = await this.#fetch("POST", "/manager/login", { username, password });
+    if (answer.status !== 200) throw new ApiError(answer);
+    const { token, user } = answer.json as { readonly token: string; readonly user: Account };
+    this.#set({ token, account: user });
+  }
+
+  /** Uses a static token or an access token. Rejects if the API does not accept it. */
+  async useToken(token: string): Promise<void> {
+    this.#set({ token, account: undefined });
+    const answer = await this.#fetch("GET", "/varz", undefined);
+    if (answer.status !== 401) return;
+    this.#set(undefined);
+    throw new ApiError(answer);
+  }
+
+  async logOut(): Promise<void> {
+    if (this.account !== undefined)
+      await this.#fetch("POST", "/manager/logout", {}).catch(() => undefined);
+    this.#set(undefined);
+    this.#onSignedOut();
+  }
+
+  async get<Body>(path: string): Promise<Body> {
+    return this.#body(await this.send("GET", path, undefined));
+  }
+
+  async post<Body>(path: string, body: unknown): Promise<Body> {
+    return this.#body(await this.send("POST", path, body));
+  }
+
+  /** Returns the text of a reply that is not JSON. */
+  async text(path: string): Promise<string> {
+    const answer = await this.send("GET", path, undefined);
+    if (answer.status >= 400) throw new ApiError(answer);
+    return answer.text;
+  }
+
+  /**
+   * Returns the body of the chosen node. Behind a balancer another node may answer, so the call is
+   * repeated a few times. Returns the last body if the node does not answer, or if none was chosen.
+   */
+  async getFrom<Body extends { readonly node_id: string }>(
+    path: string,
+    nodeId: string | undefined,
+  ): Promise<Body> {
+    for (let attempt = 1; ; attempt += 1) {
+      const body = await this.get<Body>(path);
+      if (nodeId === undefined || body.node_id === nodeId || attempt === MAX_ATTEMPTS) return body;
+    }
+  }
+
+  /** Makes a call and returns the reply, whatever its status is. */
+  async send(method: string, path: string, body: unknown): Promise<Answer> {
+    const answer = await this.#fetch(method, path, body);
+    if (answer.status === 401) {
+      this.#set(undefined);
+      this.#onSignedOut();
+    }
+    return answer;
+  }
+
+  #body<Body>(answer: Answer): Body {
+    if (answer.status >= 400) throw new ApiError(answer);
+    return answer.json as Body; // the API's own schema describes it
+  }
+
+  async #fetch(method: string, path: string, body: unknown): Promise<Answer> {
+    const headers: Record<string, string> = { "jindou-dialect": "jindou" };
+    if (this.#credential !== undefined) headers.authorization = `Bearer ${this.#credential.token}`;
+    if (body !== undefined) headers["content-type"] = "application/json";
+    const response = await fetch(path, {
+      method,
+      headers,
+      credentials: "omit",
+      cache: "no-store",
+      ...(body === undefined
+        ? {}
+        : { body: typeof body === "string" ? body : JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    return { status: response.status, text, json: parse(text) };
+  }
+
+  #set(credential: Credential | undefined): void {
+    this.#credential = credential;
+    try {
+      if (credential === undefined) sessionStorage.removeItem(STORED);
+      else sessionStorage.setItem(STORED, JSON.stringify(credential));
+    } catch {
+      // Without session storage, the credential lasts until the page is loaded again.
+    }
+  }
+}
+
+function readStored(): Credential | undefined {
+  try {
+    return parse(sessionStorage.getItem(STORED) ?? "") as Credential | undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns the path with a query string of the parameters that are not empty. */
+export function withQuery(
+  path: string,
+  parameters: Readonly<Record<string, string | number | undefined>>,
+): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters))
+    if (value !== undefined && value !== "") query.set(name, String(value));
+  const text = query.toString();
+  return text === "" ? path : `${path}?${text}`;
+}

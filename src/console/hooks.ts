@@ -1,0 +1,115 @@
+// Hooks that load data for a page. A page that is hidden loads nothing.
+
+import { createContext } from "preact";
+import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks";
+import type { Api } from "./api.ts";
+
+const ApiContext = createContext<Api | undefined>(undefined);
+export const ApiProvider = ApiContext.Provider;
+
+export function useApi(): Api {
+  const api = useContext(ApiContext);
+  if (api === undefined) throw new Error("the component is outside of the ApiProvider");
+  return api;
+}
+
+export interface Loaded<Data> {
+  readonly data: Data | undefined;
+  readonly error: Error | undefined;
+  readonly isLoading: boolean;
+  reload(): void;
+}
+
+/**
+ * Loads data when `key` changes, and again each `everyMs` milliseconds while the page is visible; 0
+ * means only once. Keeps the last data while it loads, and drops replies that come too late.
+ */
+export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs = 0): Loaded<Data> {
+  const [state, setState] = useState<Omit<Loaded<Data>, "reload"> & { readonly key: string }>({
+    ...{ key, data: undefined, error: undefined, isLoading: true },
+  });
+  const turn = useRef(0);
+  const latest = useRef(load);
+  latest.current = load;
+
+  const run = useCallback(async () => {
+    turn.current += 1;
+    const own = turn.current;
+    setState((old) => ({ ...old, isLoading: true }));
+    try {
+      const data = await latest.current();
+      if (own === turn.current) setState({ key, data, error: undefined, isLoading: false });
+    } catch (error) {
+      if (own === turn.current)
+        setState((old) => ({
+          key,
+          data: old.key === key ? old.data : undefined,
+          error: error as Error,
+          isLoading: false,
+        }));
+    }
+  }, [key]);
+
+  useEffect(() => {
+    void run();
+    if (everyMs === 0) return;
+    const stop = whileVisible(() => void run(), everyMs);
+    return () => {
+      turn.current += 1;
+      stop();
+    };
+  }, [run, everyMs]);
+
+  const isCurrent = state.key === key;
+  return {
+    data: isCurrent ? state.data : undefined,
+    error: isCurrent ? state.error : undefined,
+    isLoading: state.isLoading || !isCurrent,
+    reload: () => void run(),
+  };
+}
+
+/** Calls `act` each `everyMs` milliseconds while the page is visible, and when it is shown again. */
+export function whileVisible(act: () => void, everyMs: number): () => void {
+  const tick = () => {
+    if (!document.hidden) act();
+  };
+  const timer = setInterval(tick, everyMs);
+  document.addEventListener("visibilitychange", tick);
+  return () => {
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", tick);
+  };
+}
+
+/** Returns the page and its parameters, which are the fragment of the address. */
+export function useRoute(): Route {
+  const [route, setRoute] = useState(readRoute);
+  useEffect(() => {
+    const change = () => setRoute(readRoute());
+    addEventListener("hashchange", change);
+    change(); // the address may have changed before the effect ran
+    return () => removeEventListener("hashchange", change);
+  }, []);
+  return route;
+}
+
+export interface Route {
+  readonly page: string;
+  readonly parameters: Readonly<Record<string, string>>;
+}
+
+function readRoute(): Route {
+  const [page = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { page: page || "overview", parameters: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+/** Returns the address of a page of the console. */
+export function linkTo(page: string, parameters: Readonly<Record<string, string>> = {}): string {
+  const query = new URLSearchParams(parameters).toString();
+  return `#/${page}${query === "" ? "" : `?${query}`}`;
+}
+
+export function goTo(page: string, parameters: Readonly<Record<string, string>> = {}): void {
+  location.hash = linkTo(page, parameters);
+}

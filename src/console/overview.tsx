@@ -1,0 +1,474 @@
+// Overview: is the node healthy, how far is it from its limits, and what happened in the last
+// minutes. Everything is computed from /metrics of one node.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Chart } from "./chart.tsx";
+import { clockTime, duration, megabytes, number, percent } from "./format.ts";
+import { type Loaded, linkTo, useApi, useLoaded, whileVisible } from "./hooks.ts";
+import {
+  MetricsHistory,
+  percentile,
+  ratesOf,
+  readMetrics,
+  type Sample,
+  sampleBefore,
+  sumOf,
+} from "./metrics.ts";
+import { Card, Empty, ErrorNote, Figure, PageHead, Scroll, UserLink } from "./parts.tsx";
+import type { ClosedPage, NodeRow } from "./replies.ts";
+import { type Verdict, verdictOn } from "./verdict.ts";
+
+const POLL_MS = 5000;
+const MINUTE_MS = 60_000;
+
+/** Calls until a balancer has sent one to the chosen node. */
+const MAX_ATTEMPTS = 12;
+
+interface Metrics {
+  readonly history: MetricsHistory;
+  readonly error: Error | undefined;
+  /** Node whose metrics are shown: the chosen one, or the first that answered. */
+  readonly node: string | undefined;
+  choose(node: string): void;
+}
+
+/**
+ * Reads the metrics while the console is open, also on its other pages. Behind a balancer the call
+ * is repeated until the node answers; the metrics of the others are kept as well.
+ */
+export function useMetrics(): Metrics {
+  const api = useApi();
+  const [history] = useState(() => new MetricsHistory());
+  const [state, setState] = useState<{ readonly error?: Error; readonly node?: string }>({});
+  const isReading = useRef(false);
+  const chosen = useRef<string | undefined>(undefined);
+  useEffect(() => {
+    const read = async () => {
+      if (isReading.current) return;
+      isReading.current = true;
+      try {
+        for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt += 1) {
+          const page = readMetrics(await api.text("/metrics"), Date.now());
+          history.add(page);
+          chosen.current ??= page.nodeId;
+          if (page.nodeId === chosen.current) break;
+        }
+        setState(chosen.current === undefined ? {} : { node: chosen.current });
+      } catch (error) {
+        setState((old) => ({ ...old, error: error as Error }));
+      }
+      isReading.current = false;
+    };
+    void read();
+    return whileVisible(() => void read(), POLL_MS);
+  }, [api, history]);
+  const choose = (node: string) => {
+    chosen.current = node;
+    setState({ node });
+  };
+  return { history, error: state.error, node: state.node, choose };
+}
+
+export function Overview({ metrics }: { readonly metrics: Metrics }) {
+  const { history, error, node, choose } = metrics;
+  const api = useApi();
+  const nodes = useLoaded("nodes", () => api.get<readonly NodeRow[]>("/cluster/nodes"), POLL_MS);
+  const ids = new Set([...(nodes.data ?? []).map(({ id }) => id), ...history.nodes]);
+  const samples = node === undefined ? [] : history.of(node);
+  const help = (name: string) => history.help.get(name) ?? "";
+  return (
+    <>
+      <PageHead title="Overview" json="/varz">
+        {ids.size > 1 && (
+          <label class="inline">
+            Node{" "}
+            <select
+              aria-label="Node"
+              value={node ?? ""}
+              onChange={(event) => choose(event.currentTarget.value)}
+            >
+              {[...ids].sort().map((id) => (
+                <option key={id}>{id}</option>
+              ))}
+            </select>
+          </label>
+        )}
+      </PageHead>
+      <ErrorNote error={error} />
+      {node !== undefined && samples.length > 0 && (
+        <>
+          <VerdictBanner
+            node={node}
+            verdict={verdictOn(node, samples)}
+            atMs={samples.at(-1)?.atMs ?? 0}
+          />
+          <Limits samples={samples} help={help} />
+          <Charts samples={samples} help={help} />
+        </>
+      )}
+      <div class="columns">
+        <Nodes nodes={nodes} />
+        <Troubles samples={samples} />
+      </div>
+    </>
+  );
+}
+
+function VerdictBanner(props: {
+  readonly node: string;
+  readonly verdict: Verdict;
+  readonly atMs: number;
+}) {
+  const { node, verdict, atMs } = props;
+  const { reasons, measuringMs } = verdict;
+  const level = levelOf(reasons);
+  const text = {
+    bad: `Node ${node} needs action now`,
+    warn: `Node ${node} works, but needs attention today`,
+    watch: `Node ${node} works. A figure has recently left its normal range`,
+    good: `Node ${node} is healthy`,
+  }[level];
+  return (
+    <section class={`verdict ${level}`} aria-live="polite">
+      <p class="verdict-text">
+        <span class="dot" aria-hidden="true" />
+        {text}
+      </p>
+      <p class="muted">
+        As of {clockTime(atMs)}.{" "}
+        {measuringMs > 0 &&
+          `Measuring: the conditions on longer windows can be judged in ${duration(Math.ceil(measuringMs / 1000))}.`}
+      </p>
+      {reasons.length > 0 && (
+        <ul class="reasons">
+          {reasons.map(({ name, severity, text: reason, isRecent }) => (
+            <li key={name}>
+              <span class={`badge ${severity}`}>{severity}</span> {reason}{" "}
+              <span class="muted">
+                ({isRecent && "for less time than the alert waits; "}
+                {name} in docs/operations.md)
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+/** Critical conditions count at once, because the page may have been opened because of them. */
+function levelOf(reasons: Verdict["reasons"]): "bad" | "warn" | "watch" | "good" {
+  if (reasons.some(({ severity }) => severity === "critical")) return "bad";
+  if (reasons.some(({ severity, isRecent }) => severity === "warning" && !isRecent)) return "warn";
+  return reasons.some(({ severity }) => severity === "warning") ? "watch" : "good";
+}
+
+interface PartProps {
+  readonly samples: readonly Sample[];
+  readonly help: (metric: string) => string;
+}
+
+function Limits({ samples, help }: PartProps) {
+  const last = samples.at(-1);
+  const value = (metric: string) => sumOf(last, metric);
+  const shareOf = (part: number | undefined, whole: number | undefined) =>
+    part === undefined || whole === undefined || whole <= 0 ? undefined : part / whole;
+  const sockets = value("jindou_sockets");
+  const socketsMax = value("jindou_sockets_max");
+  const descriptors = value("process_open_fds");
+  const descriptorsMax = value("process_max_fds");
+  const memory = value("process_resident_memory_bytes");
+  const memoryMax = value("jindou_memory_limit_bytes");
+  const free = value("jindou_store_free_bytes");
+  const disk = value("jindou_store_disk_bytes");
+  const cpu = ratesOf(samples.slice(-2), "process_cpu_seconds_total").at(-1);
+  const lag = value("nodejs_eventloop_lag_p99_seconds");
+  const redis = value("jindou_redis_up");
+  const startedAt = value("process_start_time_seconds");
+  const up = startedAt === undefined ? undefined : (last?.atMs ?? 0) / 1000 - startedAt;
+  const text = (figure: number | undefined, format = number) =>
+    figure === undefined ? undefined : format(figure);
+  const used = free === undefined || disk === undefined ? undefined : disk - free;
+  return (
+    <div class="figures">
+      <Figure
+        label="Sessions"
+        value={text(value("jindou_sessions"))}
+        help={help("jindou_sessions")}
+        note={devicesOf(last)}
+      />
+      <Figure
+        label="Sockets"
+        value={text(sockets)}
+        help={help("jindou_sockets")}
+        note={socketsMax === undefined ? undefined : `of ${number(socketsMax)}`}
+        share={shareOf(sockets, socketsMax)}
+      />
+      <Figure
+        label="Descriptors"
+        value={text(descriptors)}
+        help={help("process_open_fds")}
+        note={descriptorsMax === undefined ? undefined : `of ${number(descriptorsMax)}`}
+        share={shareOf(descriptors, descriptorsMax)}
+      />
+      <Figure
+        label="Memory"
+        value={text(memory, megabytes)}
+        help={help("process_resident_memory_bytes")}
+        note={memoryMax === undefined ? undefined : `of ${megabytes(memoryMax)}`}
+        share={shareOf(memory, memoryMax)}
+      />
+      {free !== undefined && (
+        <Figure
+          label="Disk, free"
+          value={megabytes(free)}
+          help={help("jindou_store_free_bytes")}
+          note={disk === undefined ? undefined : `of ${megabytes(disk)}`}
+          share={shareOf(used, disk)}
+        />
+      )}
+      {redis !== undefined && (
+        <Figure
+          label="Redis"
+          value={redis === 1 ? "up" : "down"}
+          help={help("jindou_redis_up")}
+          note={`${text(value("jindou_redis_commands_in_flight")) ?? "–"} commands in flight`}
+        />
+      )}
+      <Figure
+        label="CPU"
+        value={cpu === undefined || cpu === null ? undefined : percent(cpu)}
+        help={`${help("process_cpu_seconds_total")} Shown as a share of one core.`}
+        note="of one core"
+        share={cpu ?? undefined}
+      />
+      <Figure
+        label="Event loop, p99"
+        value={text(lag, duration)}
+        help={help("nodejs_eventloop_lag_p99_seconds")}
+        note="delay"
+      />
+      <Figure
+        label="Up for"
+        value={up === undefined ? undefined : duration(Math.max(0, Math.floor(up)))}
+        help={help("process_start_time_seconds")}
+        note={versionOf(last)}
+      />
+    </div>
+  );
+}
+
+function versionOf(sample: Sample | undefined): string {
+  const labels = sample?.series.get("jindou_build_info")?.[0]?.labels;
+  return `version ${labels?.version ?? "–"}, Node.js ${labels?.node_version ?? "–"}`;
+}
+
+function devicesOf(sample: Sample | undefined): string {
+  return ["app", "web", "desktop"]
+    .map(
+      (device) =>
+        `${number(sumOf(sample, "jindou_sessions", { device_flag: device }) ?? 0)} ${device}`,
+    )
+    .join(" · ");
+}
+
+const perSecond = (value: number) => `${number(value)}/s`;
+
+function Charts({ samples, help }: PartProps) {
+  const times = samples.map(({ atMs }) => atMs / 1000);
+  const values = (metric: string, where?: Readonly<Record<string, string>>) =>
+    samples.map((sample) => sumOf(sample, metric, where) ?? null);
+  const p99 = (source: string) =>
+    samples.map((_, index) => {
+      const until = samples.slice(0, index + 1);
+      const from = sampleBefore(until, MINUTE_MS) ?? samples[0];
+      return percentileOf(source, from, until.at(-1));
+    });
+  return (
+    <div class="charts">
+      <Chart
+        title="Messages"
+        help={`${help("jindou_messages_accepted_total")}. ${help("jindou_deliveries_total")}.`}
+        times={times}
+        format={perSecond}
+        lines={[
+          { label: "accepted", values: ratesOf(samples, "jindou_messages_accepted_total") },
+          { label: "delivered", values: ratesOf(samples, "jindou_deliveries_total") },
+        ]}
+      />
+      <Chart
+        title="Sessions"
+        help={help("jindou_sessions")}
+        times={times}
+        format={number}
+        lines={[{ label: "sessions", values: values("jindou_sessions") }]}
+      />
+      <Chart
+        title="Time until a message is durable, p99"
+        help={`${help("jindou_send_duration_seconds")}. 99th percentile of the last minute.`}
+        times={times}
+        format={duration}
+        lines={[
+          { label: "from sockets", values: p99("socket") },
+          { label: "over HTTP", values: p99("http") },
+        ]}
+      />
+      <Chart
+        title="HTTP requests"
+        help={help("jindou_http_requests_total")}
+        times={times}
+        format={perSecond}
+        lines={[{ label: "requests", values: ratesOf(samples, "jindou_http_requests_total") }]}
+      />
+      <Chart
+        title="Connections"
+        help={`${help("jindou_connections_opened_total")}. ${help("jindou_connections_ended_total")}.`}
+        times={times}
+        format={perSecond}
+        lines={[
+          { label: "opened", values: ratesOf(samples, "jindou_connections_opened_total") },
+          { label: "ended", values: ratesOf(samples, "jindou_connections_ended_total") },
+        ]}
+      />
+      <Chart
+        title="Events of streams"
+        help={`${help("jindou_event_deliveries_total")}. ${help("jindou_streams_active")}.`}
+        times={times}
+        format={number}
+        lines={[
+          {
+            label: "delivered per second",
+            values: ratesOf(samples, "jindou_event_deliveries_total"),
+          },
+          { label: "active streams", values: values("jindou_streams_active") },
+        ]}
+      />
+    </div>
+  );
+}
+
+/** Returns the 99th percentile of the durations of sends from one source. */
+function percentileOf(source: string, from: Sample | undefined, to: Sample | undefined) {
+  const only = (sample: Sample | undefined): Sample | undefined => {
+    const name = "jindou_send_duration_seconds_bucket";
+    const series = sample?.series.get(name)?.filter(({ labels }) => labels.source === source);
+    return sample && { ...sample, series: new Map([[name, series ?? []]]) };
+  };
+  return percentile(0.99, "jindou_send_duration_seconds", only(from), only(to)) ?? null;
+}
+
+function Nodes({ nodes }: { readonly nodes: Loaded<readonly NodeRow[]> }) {
+  const { data, error } = nodes;
+  return (
+    <Card
+      title="Nodes"
+      json="/cluster/nodes"
+      help="Nodes of the cluster that are alive. The load is the share of one core that the process used recently."
+    >
+      <ErrorNote error={error} />
+      <Scroll label="Nodes">
+        <table>
+          <thead>
+            <tr>
+              <th>Node</th>
+              <th>Version</th>
+              <th class="right">Sessions</th>
+              <th class="right">Load</th>
+              <th class="right">Up</th>
+              <th>State</th>
+            </tr>
+          </thead>
+          <tbody>
+            {data?.map((node) => (
+              <tr key={node.id}>
+                <td>{node.id}</td>
+                <td>{node.version}</td>
+                <td class="right">{number(node.sessions)}</td>
+                <td class="right">{percent(node.load)}</td>
+                <td class="right">{duration(node.uptime)}</td>
+                <td>
+                  <span class={`badge ${node.draining ? "warning" : "fine"}`}>
+                    {node.draining ? "draining" : "serving"}
+                  </span>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
+    </Card>
+  );
+}
+
+const TROUBLES: readonly (readonly [metric: string, label: string, text: string])[] = [
+  ["jindou_requests_refused_total", "code", "requests refused"],
+  ["jindou_connections_ended_total", "reason", "connections ended"],
+  ["jindou_sockets_refused_total", "reason", "sockets refused"],
+];
+
+/** Errors that were counted since the page was opened, and the newest refused connects. */
+function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
+  const api = useApi();
+  const path = "/connz?state=closed&limit=8";
+  const { data, error } = useLoaded("troubles", () => api.get<ClosedPage>(path), POLL_MS);
+  const counted = TROUBLES.flatMap(([metric, label, text]) =>
+    growthOf(samples, metric, label).map((g) => ({ ...g, text })),
+  );
+  return (
+    <Card
+      title="Newest errors"
+      json={path}
+      help="Refusals counted since this page was opened, and the clients that were disconnected or refused last, on the node that answers."
+    >
+      <ErrorNote error={error} />
+      {counted.length > 0 && (
+        <ul class="counts">
+          {counted.map(({ name, count, text }) => (
+            <li key={`${text} ${name}`}>
+              <strong>{number(count)}</strong> {text}: <code>{name}</code>
+            </li>
+          ))}
+        </ul>
+      )}
+      {data !== undefined && data.connections.length === 0 && counted.length === 0 && (
+        <Empty>Nothing was refused, and no client was disconnected.</Empty>
+      )}
+      {data !== undefined && data.connections.length > 0 && (
+        <ul class="events">
+          {data.connections.map((closed) => (
+            <li key={`${closed.id} ${closed.ended}`}>
+              <time class="muted">{clockTime(Date.parse(closed.ended))}</time>
+              <span>
+                {closed.uid === "" ? <em>unknown client</em> : <UserLink uid={closed.uid} />}{" "}
+                <span class={`badge ${closed.refused ? "warning" : "plain"}`}>
+                  {closed.refused ? (closed.error ?? closed.reason) : closed.reason}
+                </span>
+                <span class="muted"> {closed.ip}</span>
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+      <p class="more">
+        <a href={linkTo("sessions", { state: "closed" })}>
+          All closed sessions of the last 24 hours
+        </a>
+      </p>
+    </Card>
+  );
+}
+
+function growthOf(samples: readonly Sample[], metric: string, label: string) {
+  const [first] = samples;
+  const last = samples.at(-1);
+  const names = new Set(last?.series.get(metric)?.map(({ labels }) => labels[label] ?? ""));
+  return [...names]
+    .map((name) => {
+      const where = { [label]: name };
+      return {
+        name,
+        count: (sumOf(last, metric, where) ?? 0) - (sumOf(first, metric, where) ?? 0),
+      };
+    })
+    .filter(({ count, name }) => count > 0 && name !== "goodbye");
+}
