@@ -2,7 +2,7 @@
 // prints lines of JSON on its standard output.
 //
 // Usage: child.ts <folder> <mode> [<argument>], where mode and argument are one of
-//   send <channels>, stream <progress>, command, send-some <count>, starved <count>,
+//   send <channels>, stream <progress>, log <progress>, command, send-some <count>, starved <count>,
 //   obey <durability>, die <commits>, hold
 
 import fs from "node:fs";
@@ -10,6 +10,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { createInterface } from "node:readline";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { createEmbeddedStore } from "../../../src/store/embedded/store.ts";
+import { appendOf, free, draftOf as logDraftOf } from "../../contract/log-fixture.ts";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
@@ -207,6 +208,27 @@ async function stream(progress: readonly number[]): Promise<void> {
   await Promise.all(progress.map((count, worker) => runWorker(worker, count)));
 }
 
+/**
+ * Appends to one log per worker without end, several at a time. `progress` has the number of
+ * acknowledged appends of each worker. The first appends repeat those whose answer may be lost.
+ */
+async function log(progress: readonly number[]): Promise<void> {
+  const append = async (worker: number, count: number) => {
+    const producer = { id: "worker", epoch: 0, number: count };
+    const { verdict } = await store.appendLog(
+      free(`w${worker}`),
+      appendOf([`${count};`], { producer }),
+    );
+    await printAndFlush({ worker, count, verdict });
+  };
+  const runWorker = async (worker: number, from: number) => {
+    await store.createLog(free(`w${worker}`), logDraftOf());
+    for (let next = from; ; next += WINDOW)
+      await Promise.all(Array.from({ length: WINDOW }, (_, i) => append(worker, next + i)));
+  };
+  await Promise.all(progress.map((count, worker) => runWorker(worker, count)));
+}
+
 /** Sends messages of 10 KB one after the other. Prints each result. */
 async function sendSome(count: number): Promise<void> {
   const payload = new Uint8Array(10_000);
@@ -299,6 +321,7 @@ try {
   print({ started: process.pid });
   if (mode === "send") await send(Number(argument));
   if (mode === "stream") await stream(JSON.parse(argument) as number[]);
+  if (mode === "log") await log(JSON.parse(argument) as number[]);
   if (mode === "send-some") {
     await sendSome(Number(argument));
     process.stdin.once("data", async () => {

@@ -1,30 +1,21 @@
-// Runs the contract of logs against the embedded driver, with both kinds of durability.
+// Runs the contract of logs against the embedded driver.
 
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
 import type { LogEvent, LogLimits } from "../../../src/broker/log-ports.ts";
-import type { LogDriver, LogFixture } from "../../contract/log-fixture.ts";
+import type { LogFixture } from "../../contract/log-fixture.ts";
 import { logContract } from "../../contract/store-logs.ts";
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { t } from "../../support/suite.ts";
 import { storeIn, testFolder } from "./folder.ts";
 
-function driver(durability: "process" | "disk"): LogDriver {
-  return { name: durability, open: (t, limits) => openFixture(t, durability, limits) };
-}
-
-async function openFixture(
-  t: Test,
-  durability: "process" | "disk",
-  limits: Partial<LogLimits> = {},
-): Promise<LogFixture> {
+async function openFixture(t: Test, limits: Partial<LogLimits> = {}): Promise<LogFixture> {
   const folder = testFolder(t);
   const events: LogEvent[] = [];
   let nowMs = Date.UTC(2040, 0, 1);
   const create = () =>
     storeIn(folder, {
-      durability,
       logs: { ...LOG_LIMITS, ...limits },
       clock: () => nowMs,
       publisher: {
@@ -74,5 +65,4 @@ async function logRowsIn(folder: string): Promise<readonly string[]> {
   }
 }
 
-logContract(t, driver("process"));
-logContract(t, driver("disk"));
+logContract(t, { name: "embedded", open: openFixture });
