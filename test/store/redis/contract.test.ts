@@ -4,11 +4,14 @@
 import t from "tap";
 import { differential } from "../../contract/differential.ts";
 import { storeContract } from "../../contract/store.ts";
+import { logContract } from "../../contract/store-logs.ts";
 import { startRedis } from "../../support/redis.ts";
 import { embeddedDriver } from "../embedded/folder.ts";
 import { redisDriver } from "./contract-driver.ts";
+import { redisLogDriver } from "./log-driver.ts";
 
 const { url } = await startRedis(t);
 const driver = redisDriver("Redis", url);
 storeContract(t, driver);
+logContract(t, redisLogDriver("Redis", url));
 differential(t, embeddedDriver("embedded"), driver);

@@ -78,11 +78,14 @@ export async function startLogNode(
   return { store, link, events, time, untilPublished: () => topics.barrier(), close };
 }
 
-/** Returns the keys of logs that exist under the prefix of the link. */
+/** Returns the keys of logs on all servers, without the prefix. */
 export async function logKeys(link: RedisLink): Promise<readonly string[]> {
   const { prefix } = link.keys;
-  const keys = (await link.call("keys", `${prefix}:*`)) as readonly (string | Buffer)[];
-  return keys.map((key) => `${key}`.slice(prefix.length)).filter((key) => /\}:log/.test(key));
+  const keys = await Promise.all(link.primaries().map((server) => server.keys(`${prefix}:*`)));
+  return keys
+    .flat()
+    .map((key) => key.slice(prefix.length))
+    .filter((key) => /\}:log[A-Z]/.test(key));
 }
 
 /** Creates the driver for the suites of logs on the server or Cluster at `url`. */

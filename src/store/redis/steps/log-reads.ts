@@ -6,8 +6,10 @@ import {
   LOG_START,
   type LogName,
   type LogOffset,
+  nextCheck,
   wholeFrames,
 } from "../../../broker/log-frame.ts";
+import { crc32 } from "../../../lib/crc32.ts";
 import { READ_LOG } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { decodeStoredLog, logPlace, namesIn, type StoredLog } from "./log-head.ts";
@@ -17,6 +19,8 @@ const MAX_READ_BYTES = 65_536;
 /** Minimum bytes of one read: more than the size of the next frame, less than two frames. */
 const MIN_READ_BYTES = 16;
 const CHECK_BYTES = 4;
+/** Bytes at the end of a frame that its CRC does not cover. */
+const TRAILER_BYTES = 8;
 const NOTHING = Buffer.alloc(0);
 const ABSENCES = new Map([
   [1, "missing"],
@@ -82,14 +86,16 @@ export function createLogReads({ link, clock }: Pick<RedisStorePorts, "link" | "
     const lead = Math.min(from.position - log.start.position, CHECK_BYTES);
     const bytes = own.subarray(lead);
     const whole = bytes.subarray(0, wholeFrames(bytes));
-    if (whole.length > 0) return { log, frames: { bytes: whole, next: after(from, whole) } };
+    if (whole.length > 0) return { log, frames: framesAfter(log, from, whole) };
+    // The offset may be one inside a frame, where the bytes are not the size of a frame.
     const firstSize = frameSize(bytes, 0) ?? 0;
-    if (firstSize <= bytes.length) return { log, frames: undefined };
+    if (firstSize <= bytes.length || from.position + firstSize > tail.position)
+      return { log, frames: undefined };
     const larger = await read(name, { position, maxBytes: firstSize, isKept });
     if (typeof larger === "string") return larger;
-    if (!isAfterCheck(larger.log, from, larger.own)) return { log: larger.log, frames: undefined };
+    const isSame = isAfterCheck(larger.log, from, larger.own);
     const frame = larger.own.subarray(lead);
-    return { log: larger.log, frames: { bytes: frame, next: after(from, frame) } };
+    return { log: larger.log, frames: isSame ? framesAfter(larger.log, from, frame) : undefined };
   }
 
   /** Reads inherited frames, up to the offset at which the own frames of the fork begin. */
@@ -119,6 +125,20 @@ function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boole
   if (from.position === start.position) return from.check === start.check;
   const isInside = from.position - start.position >= CHECK_BYTES && own.length >= CHECK_BYTES;
   return isInside && own.readUInt32LE(0) === from.check;
+}
+
+/**
+ * Returns the frames that follow an offset. Returns `undefined` if the first one does not continue
+ * the check of the offset: the offset is inside a frame, whose bytes before it look like a check.
+ */
+function framesAfter({ start }: StoredLog, from: LogOffset, bytes: Buffer): LogFrames | undefined {
+  const frames = { bytes, next: after(from, bytes) };
+  if (from.position === start.position) return frames;
+  const size = frameSize(bytes, 0) ?? 0;
+  const before = from.check;
+  const crc = crc32(bytes.subarray(0, size - TRAILER_BYTES));
+  const isNext = nextCheck(before, crc) === bytes.readUInt32LE(size - CHECK_BYTES);
+  return isNext ? frames : undefined;
 }
 
 function after(from: LogOffset, bytes: Buffer): LogOffset {
