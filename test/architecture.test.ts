@@ -138,6 +138,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "store/event-ids.ts",
       "store/held-bytes.ts",
       "store/lifecycle.ts",
+      "store/imported.ts",
       "store/newest-channels.ts",
       "store/newest-ends.ts",
       "store/payload-hash.ts",

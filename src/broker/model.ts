@@ -104,7 +104,10 @@ export interface Passthrough {
 export interface Message {
   /** Unique in the cluster and below 2^53. Within a channel, later messages have higher ids. */
   readonly messageId: number;
-  /** Position in the channel, from 1 without gaps. 0 if the message is not stored. */
+  /**
+   * Position in the channel, from 1. 0 if the message is not stored. Only imported messages have
+   * gaps between them.
+   */
   readonly messageSeq: number;
   readonly key: ChannelKey;
   /** The channel as the sender named it. */
@@ -118,6 +121,8 @@ export interface Message {
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
+  /** Id that an imported message has on its old server, in digits. Below 2^64. */
+  readonly sourceId?: string | undefined;
   /**
    * The message of a stream has `{"type":1,"content":<the text so far>}`, unless its producer chose
    * another payload.

@@ -293,6 +293,8 @@ export interface MessageStore {
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the seq of the newest published message, 0 if there is none. */
   headSeq(key: ChannelKey): Promise<number>;
+  /** Returns the seq of the imported message with this label, `undefined` if there is none. */
+  seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined>;
 }
 
 export interface CommandDraft {
@@ -396,7 +398,7 @@ export interface ConversationSelection {
  * member.
  *
  * The read position starts at the seq that the group's newest message had when the user joined, or
- * at 0 in a personal channel. A `ConversationChange` sets it, forward or back, and each message
+ * at 0 in a personal channel, but not before the newest imported message. A `ConversationChange` sets it, forward or back, and each message
  * that the user sends moves it forward to that message. Leaving a group deletes the position.
  *
  * A message is visible if it has not expired, is within the history limits and was not deleted by
@@ -772,6 +774,94 @@ export interface SigningKeyStore {
   removeSigningKey(number: number): Promise<void>;
 }
 
+/**
+ * State of the import of a store. It only advances, except from `opening` to `none`.
+ *
+ *     none     no import was ever opened
+ *     opening  the nodes stop serving clients and other writing calls
+ *     open     lines are accepted
+ *     closing  the nodes finish the lines in progress and accept no further lines
+ *     closed   the import has ended; no other can be opened
+ */
+export type ImportPhase = "none" | "opening" | "open" | "closing" | "closed";
+
+export const LINE_KINDS = [
+  "user",
+  "token",
+  "channel",
+  "members",
+  "list",
+  "message",
+  "position",
+  "system_uid",
+] as const;
+export type LineKind = (typeof LINE_KINDS)[number];
+
+export interface ImportState {
+  readonly phase: ImportPhase;
+  /** Number of lines that were stored, by kind. A line that replaced an earlier one counts again. */
+  readonly stored: Readonly<Partial<Record<LineKind, number>>>;
+}
+
+/** A message of another server, with its seq and its time. */
+export interface ImportedMessage {
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  /** "" if the sender chose none. */
+  readonly clientMsgNo: string;
+  readonly messageSeq: number;
+  readonly sourceId: string;
+  readonly timestampMs: number;
+  readonly expireS: number;
+  readonly passthrough: Passthrough | undefined;
+  readonly payload: Uint8Array;
+}
+
+/**
+ * Result of importing a message.
+ *
+ *     stored     the message was stored
+ *     unchanged  the message had been stored before, or is beyond the history limits
+ *     conflict   its seq belongs to another message, or is lower than the newest one and unused
+ */
+export type ImportVerdict = "stored" | "unchanged" | "conflict";
+
+/** Import of the data of another server into a store that has no other data. */
+export interface ImportStore {
+  importState(): Promise<ImportState>;
+  /**
+   * Atomically changes the phase if it is one of `from`. Returns the phase before the call.
+   */
+  changeImportPhase(from: readonly ImportPhase[], to: ImportPhase): Promise<ImportPhase>;
+  /** Adds to the numbers of stored lines. */
+  countImported(lines: ImportState["stored"]): Promise<void>;
+  /**
+   * Returns what the store has: the name of a kind of data of users, channels or messages.
+   * Returns `undefined` if there is none. Sessions and accounts of managers do not count.
+   */
+  storedData(): Promise<string | undefined>;
+  /**
+   * Stores messages of one channel, whose seqs must ascend, and returns the result of each. A
+   * message keeps its seq and gets a new id. A time earlier than that of the message before it is
+   * replaced by that time. Each message has a red dot. Nothing is published. Retries of a message
+   * that is younger than the dedupe window are recognised.
+   */
+  importMessages(
+    key: ChannelKey,
+    messages: readonly ImportedMessage[],
+  ): Promise<readonly ImportVerdict[]>;
+  /**
+   * Sets a read position. It does not go beyond the newest message. Messages that the user sent are
+   * read. Returns false if the position was the same before. Without a position, all imported
+   * messages are read.
+   */
+  importPosition(
+    uid: string,
+    channel: ChannelRef,
+    position: { readonly readSeq: number; readonly deletedSeq: number },
+  ): Promise<boolean>;
+}
+
 export interface Store
   extends UserStore,
     SessionStore,
@@ -783,7 +873,8 @@ export interface Store
     ConversationStore,
     SystemAccountStore,
     SigningKeyStore,
-    ManagerStore {
+    ManagerStore,
+    ImportStore {
   /**
    * Opens or creates the data. Rejects data of a newer format. An abort of `signal` ends a start
    * that waits for a check of the data or for another process. The start then rejects.
@@ -922,6 +1013,8 @@ export interface NodeInfo {
   /** Recent CPU usage of the node's process, as a fraction of one core from 0 to 1. */
   readonly load: number;
   readonly isDraining: boolean;
+  /** Phase of the import that the node has adopted. */
+  readonly importPhase: ImportPhase;
 }
 
 export interface NodeRegistry {

@@ -1,6 +1,6 @@
 // The description that a node publishes about itself.
 
-import type { NodeInfo } from "../broker/ports.ts";
+import type { ImportPhase, NodeInfo } from "../broker/ports.ts";
 
 export interface NodeDetails {
   readonly nodeId: string;
@@ -10,6 +10,8 @@ export interface NodeDetails {
   readonly startedAtMs: number;
   readonly isDraining: () => boolean;
   readonly sessions: () => number;
+  /** Default: `none`. */
+  readonly importPhase?: () => ImportPhase;
 }
 
 const NEW_READING_WEIGHT = 0.3;
@@ -27,6 +29,7 @@ export function createNodeDescription(details: NodeDetails): () => NodeInfo {
     sessions: details.sessions(),
     load: load(),
     isDraining: details.isDraining(),
+    importPhase: details.importPhase?.() ?? "none",
   });
 }
 

@@ -75,6 +75,7 @@ const COUNTED_KINDS = {
   allowlist: ["scard", "allowlists"],
   joinSeqs: ["hlen", "memberships"],
   log: ["xlen", "messages"],
+  labels: ["zcard", "labels of imported messages"],
   own: ["hlen", "senders' newest seqs"],
   stream: ["exists", "streams"],
   activeStream: ["exists", "active streams"],
@@ -158,7 +159,10 @@ export class MoveTarget {
   }
 }
 
-const HEAD_FIELDS = ["seq", "pub", "red", "bare", "last", "info", "lists"] as const;
+const HEAD_FIELDS = [
+  ...["seq", "pub", "red", "bare", "last", "info", "lists"],
+  ...["imported", "importedAt"],
+] as const;
 
 export interface RowCount {
   readonly what: string;

@@ -9,6 +9,7 @@ import {
   expiresAtMs,
   type Message,
   type MessageHead,
+  messageTimeMs,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -66,6 +67,11 @@ export function messageFacts(
     const redDots = keys.channel("redDots", key);
     if (message.header.redDot) facts.push(fact("ZADD", redDots, [seq, `${seq}:${endMs}`]));
   }
+  const { sourceId } = message;
+  if (sourceId !== undefined) {
+    fields.push("t", `${message.timestampMs}`);
+    facts.push(fact("ZADD", keys.channel("labels", key), [seq, sourceId]));
+  }
   return [...facts, entryFact(isFirst, keys.channel("log", key), [id, fields])];
 }
 
@@ -95,16 +101,25 @@ export function headFacts(
   const head = link.keys.channel("head", key);
   const items = ["seq", `${seq}`, "pub", `${seq}`, "red", `${counted}`];
   if (edges === undefined) return [fact("HSET", head, [...items, "bare", "1"])];
-  const [oldestAtMs, { messageId, messageSeq, timestampMs: newestAtMs }] = edges;
+  const [oldestAtMs, { messageId, messageSeq }] = edges;
   const users = usersOf(key);
   return [
     fact("HSET", head, [...items, "last", `${messageSeq}-${messageId}`]),
     sweepFact(context, key, retentionMs > 0 ? oldestAtMs + retentionMs : "+inf"),
     ...users.map((uid) => {
       const peer = otherUser(users, uid);
-      return fact("ZADD", link.keys.user("peers", uid), [newestAtMs, peer]);
+      return fact("ZADD", link.keys.user("peers", uid), [messageTimeMs(messageId), peer]);
     }),
   ];
+}
+
+/** Returns the facts of the newest imported message of a channel. */
+export function importedFacts(
+  head: string,
+  { seq, timestampMs }: { readonly seq: number; readonly timestampMs: number },
+): readonly Fact[] {
+  if (seq === 0) return [];
+  return [fact("HSET", head, ["imported", `${seq}`, "importedAt", `${timestampMs}`])];
 }
 
 export function firstFacts(

@@ -9,7 +9,7 @@ import {
   type DeviceLevel,
   GROUP_CHANNEL,
 } from "../broker/model.ts";
-import { ChannelRows } from "../store/embedded/engine/channel-rows.ts";
+import { ChannelRows, numberIn } from "../store/embedded/engine/channel-rows.ts";
 import { fieldsOf, type Stored } from "../store/embedded/engine/database.ts";
 import { decodeRecord } from "../store/embedded/engine/record.ts";
 import * as folder from "../store/embedded/export.ts";
@@ -19,12 +19,14 @@ import {
   PERMANENT,
   TEMPORARY,
 } from "../store/embedded/steps/channel-tables.ts";
+import { importedHead, importStateIn } from "../store/embedded/steps/imports.ts";
 import { commandOf, expiryOf, readState, senderOf } from "../store/embedded/steps/inbox-rows.ts";
 import { ownerOf } from "../store/embedded/steps/managers.ts";
 import { signingKeyOf } from "../store/embedded/steps/signing-keys.ts";
 import { BAN } from "../store/embedded/steps/users.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import { encodeInfo, LIST_BITS, ownField, recordKey } from "../store/redis/steps/channel-record.ts";
+import { importKey } from "../store/redis/steps/imports.ts";
 import * as managers from "../store/redis/steps/managers.ts";
 import { encodeSigningKey, signingKeysKey } from "../store/redis/steps/signing-keys.ts";
 import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
@@ -37,7 +39,14 @@ import {
   type RowFacts,
   SPACE_MS,
 } from "./facts.ts";
-import { copyFacts, firstFacts, headFacts, messageFacts, streamFacts } from "./message-facts.ts";
+import {
+  copyFacts,
+  firstFacts,
+  headFacts,
+  importedFacts,
+  messageFacts,
+  streamFacts,
+} from "./message-facts.ts";
 import type { MOVE_STEPS } from "./record.ts";
 
 type MoveStep = (typeof MOVE_STEPS)[number];
@@ -299,6 +308,15 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       total: 0, // counted in the total of the table `heads`
     })),
     {
+      ...{ name: "import", step: "message", total: 1 },
+      *rows(at) {
+        const { phase, stored } = importStateIn(tables);
+        const items = ["phase", phase, ...Object.entries(stored).flat().map(String)];
+        const facts = phase === "none" ? [] : [fact("HSET", importKey(keys), items)];
+        if (at === "") yield { facts, at: "done" };
+      },
+    },
+    {
       ...{ name: "ids", step: "message", total: 1 },
       *rows(at) {
         const counters = idCounterKeys(link);
@@ -314,19 +332,21 @@ function logFacts(
   context: MoveContext,
   { key, value, before }: folder.Row<Buffer, Buffer>,
 ): RowFacts {
-  const number = folder.numberIn(key);
-  const isFirst = !before || folder.numberIn(before) !== number;
+  const number = numberIn(key);
+  const isFirst = !before || numberIn(before) !== number;
   const row = folder.messageOf(value);
   const stream = row.isStream ? source.stream(number, row.message) : undefined;
   const isStream = stream !== undefined;
   const facts = messageFacts(context, { ...row, isStream, isFirst });
-  if (stream === undefined) return { facts, counts: ["log"] };
+  const { sourceId } = row.message;
+  const labels: readonly CountedKind[] = sourceId === undefined ? [] : ["labels"];
+  if (stream === undefined) return { facts, counts: ["log", ...labels] };
   const { state, key: channel, clientMsgNo } = stream.snapshot;
   const active: readonly CountedKind[] = state === "active" ? ["activeStream"] : [];
   const name = context.link.keys.channel("stream", channel, clientMsgNo);
   return {
     facts: [...streamFacts(context, row.message, stream), ...facts],
-    counts: ["log", "stream", ...active],
+    counts: ["log", "stream", ...active, ...labels],
     sizes: [["stream", name]],
   };
 }
@@ -359,9 +379,12 @@ function* headRows(
       }
     doneAt = headAt;
     const edges = folder.edgesOf(tables, row.number);
-    const kinds = ["log", "positions", "activeStream"] as const;
+    const kinds = ["log", "labels", "positions", "activeStream"] as const;
     yield {
-      facts: headFacts(context, { ...row, key, edges }),
+      facts: [
+        ...headFacts(context, { ...row, key, edges }),
+        ...importedFacts(head, importedHead(tables, key)),
+      ],
       sizes: [["own", head], ...kinds.map((kind) => [kind, keys.channel(kind, key)] as const)],
       at: doneAt,
     };

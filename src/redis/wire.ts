@@ -147,6 +147,7 @@ type RecordedMessage = Pick<
   | "streamNo"
   | "tagKey"
   | "passthrough"
+  | "sourceId"
   | "payload"
 >;
 
@@ -158,7 +159,7 @@ interface MessageExtra {
 }
 
 export function encodeRecord(message: RecordedMessage, timestampMs: number): Buffer {
-  const { channel, header, streamNo, tagKey, passthrough, payload } = message;
+  const { channel, header, streamNo, tagKey, passthrough, sourceId, payload } = message;
   const fields = [
     WIRE_VERSION,
     channel.type,
@@ -174,7 +175,9 @@ export function encodeRecord(message: RecordedMessage, timestampMs: number): Buf
     tagKey ?? null,
     Buffer.from(payload.buffer, payload.byteOffset, payload.length),
   ];
-  if (passthrough !== undefined) fields.push(passthrough.setting, passthrough.topic);
+  if (passthrough !== undefined || sourceId !== undefined)
+    fields.push(passthrough?.setting ?? null, passthrough?.topic ?? null);
+  if (sourceId !== undefined) fields.push(sourceId);
   return packr.pack(fields);
 }
 
@@ -213,6 +216,7 @@ export function decodeRecord(
     streamNo: label(fields[8]),
     tagKey: label(fields[9]),
     passthrough: passthroughOf(fields),
+    ...(fields.length < 14 ? {} : { sourceId: text(fields[13]) }),
     payload:
       place.payload !== undefined && isEmptyStreamPayload(payload)
         ? place.payload
@@ -222,7 +226,7 @@ export function decodeRecord(
 }
 
 function passthroughOf(fields: readonly unknown[]): Passthrough | undefined {
-  if (fields.length < 13) return undefined;
+  if (fields.length < 13 || fields[11] === null) return undefined;
   return { setting: uint(fields[11]), topic: text(fields[12]) };
 }
 

@@ -110,6 +110,7 @@ export const IDLE_NODE: NodeInfo = {
   sessions: 0,
   load: 0,
   isDraining: false,
+  importPhase: "none" as const,
 };
 
 /**

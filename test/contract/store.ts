@@ -15,6 +15,7 @@ import {
   StoreFixture,
 } from "./store-fixture.ts";
 import { history, time } from "./store-history.ts";
+import { imports, importTimes } from "./store-imports.ts";
 import { commandOf, inbox, inboxTime } from "./store-inbox.ts";
 import { joins } from "./store-joins.ts";
 import { limits, limitsOfStreams } from "./store-limits.ts";
@@ -84,6 +85,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: channels and inboxes stay within their limits`, (t) =>
     limits(t, createFixture),
   );
+  t.test(`${driver.name}: imported messages are stored with their seqs`, (t) =>
+    imports(t, createFixture),
+  );
   t.test(`${driver.name}: system accounts are stored`, (t) => systemAccounts(t, createFixture));
   t.test(`${driver.name}: signing keys are stored`, (t) => signingKeys(t, createFixture));
   t.test(`${driver.name}: passwords and access tokens of managers are stored`, (t) =>
@@ -92,6 +96,9 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   if (!driver.supportsClock) return;
   t.test(`${driver.name}: messages, dedupe records and access tokens expire`, (t) =>
     time(t, createFixture),
+  );
+  t.test(`${driver.name}: imported messages expire, and their retries are recognised`, (t) =>
+    importTimes(t, createFixture),
   );
   t.test(`${driver.name}: streams are removed with the messages of their channel`, (t) =>
     limitsOfStreams(t, createFixture),

@@ -9,7 +9,7 @@ import { enterMove } from "../../src/migrate/record.ts";
 import { moveTables } from "../../src/migrate/tables.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { openMoveSource } from "../../src/store/embedded/export.ts";
-import { codeOf, draftOf } from "../contract/store-fixture.ts";
+import { ALL, codeOf, draftOf, group } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis, startRedisCluster } from "../support/redis.ts";
 import { commandDraft, fill, numbered, picture, streamDraft } from "./data.ts";
@@ -240,4 +240,44 @@ t.test("the copy of a table resumes after any watermark with the remaining rows"
       if (row.at !== "" && allRows[at - 1]?.at !== row.at)
         t.same([...rows(row.at)], allRows.slice(at + 1), `the rows of ${name} after ${row.at}`);
   }
+});
+
+t.test("imported messages, their labels and the state of the import are migrated", async (t) => {
+  const from = testFolder(t);
+  const clock = () => Date.UTC(2040, 0, 1);
+  const store = await openStore(t, from, { clock });
+  const channel = { id: "g", type: 2 } as const;
+  const imported = (seq: number) => ({
+    ...{ channel, fromUid: "alice", clientMsgNo: `no-${seq}`, messageSeq: seq, expireS: 0 },
+    ...{ sourceId: String(2n ** 64n - BigInt(seq)), timestampMs: clock() - 3 * DAY_MS + seq },
+    ...{ passthrough: undefined, payload: new Uint8Array([seq]) },
+  });
+  const messages = [imported(2), imported(50), imported(51)];
+  await store.createChannel(group("g"), ["alice", "bob", "carol"]);
+  await store.importMessages("2:g", messages);
+  await store.importPosition("bob", channel, { readSeq: 2, deletedSeq: 0 });
+  await store.changeImportPhase(["none"], "closed");
+  await store.countImported({ message: 3 });
+  await store.append(draftOf());
+  const read = async (
+    other: Pick<typeof store, "readMessages" | "conversation" | "importState">,
+  ) => ({
+    messages: await other.readMessages("2:g", ALL),
+    bob: await other.conversation("bob", channel),
+    carol: await other.conversation("carol", channel),
+    state: await other.importState(),
+  });
+  const before = await read(store);
+  t.match(before, { bob: { unread: 3 }, carol: { unread: 1 }, state: { phase: "closed" } });
+  await store.close();
+
+  const redis = redisSettings((await startRedis(t)).url);
+  const migration = mover({ from, redis, clock });
+  await migration.run();
+  t.match(migration.state, { status: "completed", tryCount: 1 });
+  const moved = await redisStore(t, redis, clock);
+  t.same(await read(moved), before);
+  t.equal(await moved.seqOfSource("2:g", messages[1]?.sourceId ?? ""), 50);
+  t.same(await moved.importMessages("2:g", messages), ["unchanged", "unchanged", "unchanged"]);
+  t.match(await moved.append(draftOf()), { messageSeq: 53 });
 });

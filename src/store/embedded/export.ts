@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { Message, MessageHead, StreamSnapshot } from "../../broker/model.ts";
-import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
+import { ChannelRows, logKey, numberIn, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
 import { assertKinds, assertUsable, DATABASE_FOLDER, hasDatabase } from "./engine/data-folder.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/database.ts";
@@ -246,10 +246,6 @@ function numberKey(number: number): Buffer {
   const key = Buffer.alloc(NUMBER_BYTES);
   key.writeUIntBE(number, 0, NUMBER_BYTES);
   return key;
-}
-
-export function numberIn(key: Buffer): number {
-  return key.readUIntBE(0, NUMBER_BYTES);
 }
 
 export interface SourceMessage {

@@ -40,6 +40,7 @@ import { ConversationRows, lastChangeId } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
 import { History } from "./steps/history.ts";
+import { Imports } from "./steps/imports.ts";
 import { Inbox } from "./steps/inbox.ts";
 import { createJoinState } from "./steps/join-state.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
@@ -346,7 +347,8 @@ async function openOwned(
   const managers = createManagers(shared);
   const systemAccounts = createSystemAccounts(tables);
   const signingKeys = createSigningKeys(tables);
-  const conversations = new Conversations({ ...shared, history });
+  const imports = new Imports({ ...shared, maxChannelMessages: options.maxChannelMessages });
+  const conversations = new Conversations({ ...shared, history, imports });
 
   const checkpoint = new Checkpoint({
     ...shared,
@@ -391,6 +393,7 @@ async function openOwned(
     logCalls,
     inbox,
     conversations,
+    imports,
     memtable,
     wal,
     owner,

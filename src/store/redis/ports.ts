@@ -18,6 +18,8 @@
 //     newest        integer  id of the newest message, stored or   if the channel's users are in
 //                            not                                   other slots
 //     bare          1                                              if a sweep emptied the log
+//     imported      integer  seq of the newest imported message    if messages were imported
+//     importedAt    time     of that message                       if messages were imported
 //     info          integer  record of the channel, see            if it was created
 //                            `lua/channel_record.lua`
 //     lists         bits     lists that are not empty, see         if a list is not empty
@@ -29,6 +31,9 @@
 //     r             bytes    record of the message                 always
 //     s             string   clientMsgNo of the stream             if the message is a stream's
 //     x             time     when the message expires              if it expires
+//     t             time     when the message was sent             if it was imported
+//   labels          ZSET     labels of imported messages, scored   if it is not empty
+//                            by seq
 //   expiry          ZSET     ID in the log, scored by the time     if messages expire
 //                            when the message expires
 //   redDots         ZSET     <seq>:<expiry time>, scored by seq,   if red-dot messages expire
@@ -118,6 +123,9 @@
 //   tokens:<hash>   STRING   see `managers.ts`                     until the token expires
 //   systemUids      SET      uids of system accounts               if there are any
 //   signingKeys     HASH     number: key (`signing-keys.ts`)       if a URL was ever signed
+//   import          HASH                                           if an import was ever opened
+//     phase         text     see `ImportPhase`                     always
+//     <line kind>   integer  number of stored lines                if lines were stored
 
 import type { LogLimits } from "../../broker/log-ports.ts";
 import type { Clock } from "../../broker/ports.ts";

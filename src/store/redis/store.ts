@@ -11,6 +11,7 @@ import { createChannelFeed } from "./feed.ts";
 import type { RedisStorePorts } from "./ports.ts";
 import { createRedisChannels } from "./steps/channels.ts";
 import { createRedisConversations } from "./steps/conversations.ts";
+import { createRedisImports } from "./steps/imports.ts";
 import { createRedisInbox } from "./steps/inbox.ts";
 import { createRedisJoinState } from "./steps/join-state.ts";
 import { createRedisLogs } from "./steps/logs.ts";
@@ -91,6 +92,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisManagers(ports),
       ...createRedisSystemAccounts(ports),
       ...createRedisSigningKeys(ports),
+      ...createRedisImports(ports),
       ...messages,
       ...createRedisStreams(ports),
       ...logs,

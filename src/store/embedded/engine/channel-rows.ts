@@ -58,6 +58,13 @@ export class ChannelRows {
     this.#storedNext = next;
   }
 
+  /** Puts the counter. Must be called in the transaction of the first row with a new number. */
+  putCounter(): void {
+    if (this.#next === this.#storedNext) return;
+    void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, this.#next]);
+    this.#storedNext = this.#next;
+  }
+
   put(key: ChannelKey, row: ChannelRow): void {
     const { number, head, counted, newestId } = row;
     void this.#tables.heads.put(key, [ROW_VERSION, number, head, counted, newestId]);
@@ -69,6 +76,10 @@ export function logKey(number: number, seq: number): Buffer {
   key.writeUIntBE(number, 0, NUMBER_BYTES);
   key.writeUIntBE(seq, NUMBER_BYTES, NUMBER_BYTES);
   return key;
+}
+
+export function numberIn(key: Buffer): number {
+  return key.readUIntBE(0, NUMBER_BYTES);
 }
 
 export function seqIn(key: Buffer): number {

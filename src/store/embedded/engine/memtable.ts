@@ -147,6 +147,17 @@ export class Memtable {
     return this.#channels.get(key);
   }
 
+  /** Updates a channel without records after its rows in the database were changed. */
+  refresh(key: ChannelKey, { number, head, counted, newestId }: ChannelRow): void {
+    const channel = this.#channels.get(key);
+    if (channel !== undefined)
+      Object.assign(channel, {
+        ...{ number, head, assigned: head, counted, headCounted: counted, newestId },
+      });
+    const newest = this.#newest.get(key);
+    if (newest !== undefined) Object.assign(newest, { id: newestId, seq: head });
+  }
+
   newestOf(key: ChannelKey, row: () => ChannelRow | undefined): NewestMessage {
     const existing = this.#newest.get(key);
     if (existing !== undefined) return existing;

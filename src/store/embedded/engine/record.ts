@@ -1,6 +1,6 @@
 // Encodes and decodes a record of a message: its value in the WAL and in the table `log`. Pure.
 //
-// Layout of versions 1 to 3, little-endian. A stream event (kind STREAM_RECORD) and a change of a log
+// Layout of versions 1 to 4, little-endian. A stream event (kind STREAM_RECORD) and a change of a log
 // (kind LOG_RECORD) have other layouts after the first two bytes (see stream-record.ts and
 // log-state.ts).
 //
@@ -20,8 +20,10 @@
 //            clientMsgNo   string   always
 //            streamNo      string   if the flag HAS_STREAM is set
 //            tagKey        string   if the flag HAS_TAG is set
-//            setting       u8       in version 3, whose flag HAS_PASSTHROUGH is always set
-//            topic         string   in version 3
+//            setting       u8       if the flag HAS_PASSTHROUGH is set, always in version 3
+//            topic         string   if the flag HAS_PASSTHROUGH is set
+//            sourceId      u64      in version 4, whose flag HAS_SOURCE is always set: the message
+//                                   was imported
 //            payload       bytes    always; up to the end of the record. A DEDUPE_RECORD has the
 //                                   hash of the payload instead (see store/payload-hash.ts)
 //
@@ -38,7 +40,8 @@ import {
 } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
-const RECORD_VERSION = 3;
+const RECORD_VERSION = 4;
+const PASSTHROUGH_VERSION = 3;
 /** Version of records without a `passthrough`. Builds that do not know version 3 can read them. */
 export const PLAIN_VERSION = 2;
 
@@ -71,6 +74,8 @@ const HAS_STREAM = 4;
 const HAS_TAG = 8;
 const IS_STREAM = 16;
 const HAS_PASSTHROUGH = 32;
+const HAS_SOURCE = 64;
+const SOURCE_BYTES = 8;
 
 export interface StoredRecord {
   readonly kind: RecordKind;
@@ -86,7 +91,10 @@ export interface StoredRecord {
 }
 
 export interface RecordTimes {
-  /** Time in the message id, from which the age is computed. It never decreases in a channel. */
+  /**
+   * Time from which the age is computed: that in the message id, or `timestampMs` of an imported
+   * message. It never decreases in a channel.
+   */
   readonly acceptedMs: number;
   readonly timestampMs: number;
   /** `Infinity` if the message does not expire. */
@@ -107,14 +115,14 @@ export function maxRecordBytes(message: Message): number {
     (message.streamNo?.length ?? 0) +
     (message.tagKey?.length ?? 0) +
     (message.passthrough?.topic.length ?? 0);
-  return FIXED_BYTES + 15 + units * 3 + message.payload.length;
+  return FIXED_BYTES + 15 + SOURCE_BYTES + units * 3 + message.payload.length;
 }
 
 /** Encodes a record at `at` and returns its end. The target must have room for `maxRecordBytes`. */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream } = record;
-  const { streamNo, tagKey, passthrough, payload } = message;
-  target[at] = passthrough === undefined ? PLAIN_VERSION : RECORD_VERSION;
+  const { streamNo, tagKey, passthrough, sourceId, payload } = message;
+  target[at] = versionOf(message);
   target[at + 1] = kind;
   target[at + 2] =
     (message.header.redDot ? RED_DOT : 0) |
@@ -122,7 +130,8 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
     (streamNo === undefined ? 0 : HAS_STREAM) |
     (tagKey === undefined ? 0 : HAS_TAG) |
     (isStream ? IS_STREAM : 0) |
-    (passthrough === undefined ? 0 : HAS_PASSTHROUGH);
+    (passthrough === undefined ? 0 : HAS_PASSTHROUGH) |
+    (sourceId === undefined ? 0 : HAS_SOURCE);
   target[at + 3] = message.channel.type;
   target.writeUInt32LE(message.expireS, at + EXPIRE_AT);
   target.writeDoubleLE(message.timestampMs, at + TIMESTAMP_AT);
@@ -139,8 +148,14 @@ export function encodeRecord(target: Buffer, at: number, record: StoredRecord): 
     target[end] = passthrough.setting;
     end = writeString(target, end + 1, passthrough.topic);
   }
+  if (sourceId !== undefined) end = target.writeBigUInt64LE(BigInt(sourceId), end);
   target.set(payload, end);
   return end + payload.length;
+}
+
+function versionOf({ passthrough, sourceId }: Message): number {
+  if (sourceId !== undefined) return RECORD_VERSION;
+  return passthrough === undefined ? PLAIN_VERSION : PASSTHROUGH_VERSION;
 }
 
 /** Decodes a record of any kind except STREAM_RECORD. Keeps no reference to `data`. */
@@ -157,6 +172,10 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
   const passthrough = (): Passthrough => {
     const setting = bytes[at++] ?? 0;
     return { setting, topic: next() };
+  };
+  const source = (): string => {
+    at += SOURCE_BYTES;
+    return String(bytes.readBigUInt64LE(at - SOURCE_BYTES));
   };
   const key = next();
   const channel = { id: next(), type: bytes[3] as ChannelType };
@@ -177,6 +196,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
     streamNo: flags & HAS_STREAM ? next() : undefined,
     tagKey: flags & HAS_TAG ? next() : undefined,
     passthrough: flags & HAS_PASSTHROUGH ? passthrough() : undefined,
+    ...(flags & HAS_SOURCE ? { sourceId: source() } : {}),
     payload: new Uint8Array(bytes.subarray(at)),
     stream: undefined,
   };
@@ -219,7 +239,7 @@ export function payloadAt(bytes: Buffer, at: number): number {
     start += 1; // setting
     skipText();
   }
-  return start;
+  return flags & HAS_SOURCE ? start + SOURCE_BYTES : start;
 }
 
 export function peekCounted(
@@ -246,6 +266,12 @@ export function recordKind(data: Uint8Array): RecordKind {
 export function isStreamRecord(data: Uint8Array, at = 0): boolean {
   assertVersion(data[at]);
   return hasFlag(data, at, IS_STREAM);
+}
+
+/** Returns the label of an imported message, `undefined` for any other message. */
+export function peekSourceId(bytes: Buffer, at = 0): bigint | undefined {
+  if (!hasFlag(bytes, at, HAS_SOURCE)) return undefined;
+  return bytes.readBigUInt64LE(payloadAt(bytes, at) - SOURCE_BYTES);
 }
 
 export function isDeduped(data: Uint8Array, at: number): boolean {
@@ -280,7 +306,9 @@ export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
   assertVersion(bytes[at]);
   const timestampMs = bytes.readDoubleLE(at + TIMESTAMP_AT);
   const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
-  const acceptedMs = messageTimeMs(bytes.readDoubleLE(at + ID_AT));
+  const acceptedMs = hasFlag(bytes, at, HAS_SOURCE)
+    ? timestampMs
+    : messageTimeMs(bytes.readDoubleLE(at + ID_AT));
   return { acceptedMs, timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
 }
 

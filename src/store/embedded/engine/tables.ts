@@ -95,6 +95,10 @@ export interface Tables extends Database {
   readonly commandCopies: BinaryTable;
   /** expiry time, message id → number of inboxes with the command. No row means all copies. */
   readonly commandLeft: BinaryTable;
+  /** channel key → seq and time of the newest imported message. */
+  readonly imported: Table<Stored, string>;
+  /** channel number, label of an imported message → seq of the message. */
+  readonly labels: BinaryTable;
   /** uid, inboxSeq → sender, and expiry time and message id of the command. */
   readonly inbox: BinaryTable;
   /** uid → last inboxSeq and number of copies. */
@@ -145,6 +149,8 @@ export function openTables(folder: string, options: DatabaseOptions = {}): Table
       commands: binary("commands"),
       commandCopies: binary("commandCopies"),
       commandLeft: binary("commandLeft"),
+      imported: env.openDB({ name: "imported" }),
+      labels: binary("labels"),
       inbox: binary("inbox"),
       inboxes: binary("inboxes"),
       inboxSenders: binary("inboxSenders"),

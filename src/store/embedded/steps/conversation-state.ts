@@ -41,6 +41,7 @@ type ReadMarks = Pick<ConversationState, "readSeq" | "deletedSeq">;
 export interface ConversationStatePorts extends ChannelStatesPorts {
   readonly tables: PositionTable;
   readonly history: History;
+  readonly imports: { importedSeq(key: ChannelKey): number };
   readonly clock: Clock;
   readonly retentionMs: number;
 }
@@ -99,7 +100,8 @@ export class ConversationStates {
     const position = readPosition(this.#ports.tables, uid, key);
     const own = this.#channels.ownSeq(channel, uid);
     if (position === undefined) {
-      const readSeq = Math.min(head, Math.max(joinSeq, own));
+      const importedSeq = this.#ports.imports.importedSeq(key);
+      const readSeq = Math.min(head, Math.max(joinSeq, own, importedSeq));
       return { channel, position, readSeq, deletedSeq: 0 };
     }
     const { deletedSeq, headAtChange } = position;

@@ -16,6 +16,7 @@ import type {
   ConversationSelection,
   ConversationSlice,
   ConversationStore,
+  ImportStore,
 } from "../../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
@@ -29,6 +30,7 @@ import {
   positionsOf,
   putLastChangeId,
   putPosition,
+  readPosition,
 } from "./conversation-rows.ts";
 import {
   type ConversationRef,
@@ -47,26 +49,24 @@ interface ConversationPorts extends ConversationStatePorts {
   };
 }
 
-export class Conversations implements ConversationStore {
+export class Conversations implements ConversationStore, Pick<ImportStore, "importPosition"> {
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
   readonly #userChannels: UserChannels;
   /** Shared by all lists, so that one of them continues in each turn of the event loop. */
   readonly #turns = new Turns();
-  #lastChangeId: number;
 
   constructor(ports: ConversationPorts) {
     this.#ports = ports;
     this.#states = new ConversationStates(ports);
     this.#userChannels = new UserChannels(ports, this.#turns);
-    this.#lastChangeId = lastChangeId(ports.tables);
   }
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
     const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
     // Read before the channels, so that a change after the read has no earlier time.
     const newestChangeMs = messageTimeMs(
-      Math.max(this.#ports.appends.newestId, this.#lastChangeId),
+      Math.max(this.#ports.appends.newestId, lastChangeId(this.#ports.tables)),
     );
     const channels = await this.#userChannels.of(uid);
     const slice = new TimeSlice(undefined, this.#turns);
@@ -163,6 +163,32 @@ export class Conversations implements ConversationStore {
     }
   }
 
+  async importPosition(
+    ...[uid, channel, { readSeq, deletedSeq }]: Parameters<ImportStore["importPosition"]>
+  ): Promise<boolean> {
+    const { tables, history } = this.#ports;
+    const key = channelKey(channel, uid);
+    try {
+      return await transact(tables, () => {
+        const head = history.headSeq(key);
+        const before = readPosition(tables, uid, key);
+        const position = {
+          readSeq: Math.min(readSeq, head),
+          deletedSeq: Math.min(deletedSeq, head),
+          // Lower than the seq of every message that the user sent.
+          headAtChange: 0,
+          changedAtMs: 0,
+        };
+        const isSame =
+          before?.readSeq === position.readSeq && before.deletedSeq === position.deletedSeq;
+        if (!isSame) putPosition(tables, { uid, key }, position);
+        return !isSame;
+      });
+    } finally {
+      this.#userChannels.forgetRead(uid);
+    }
+  }
+
   #view(uid: string, channel: ChannelRef): Conversation | undefined {
     const ref = this.#refTo(uid, channel);
     return ref && this.#states.view(ref);
@@ -181,7 +207,6 @@ export class Conversations implements ConversationStore {
     // or message.
     const changeId = ids.next(clock());
     putLastChangeId(tables, changeId);
-    this.#lastChangeId = changeId;
     const changedAtMs = messageTimeMs(changeId);
     const position = { readSeq, deletedSeq, headAtChange: head, changedAtMs };
     putPosition(tables, ref, position);

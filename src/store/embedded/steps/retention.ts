@@ -11,12 +11,22 @@ import {
   expiryKey,
   logKey,
   logKeyIn,
+  numberIn,
+  seqIn,
 } from "../engine/channel-rows.ts";
 import { commit } from "../engine/database.ts";
-import { type LogRow, type LogRows, MAX_SEQ, recordAt, recordsFrom } from "../engine/log-rows.ts";
+import {
+  type LogRow,
+  type LogRows,
+  MAX_SEQ,
+  recordAt,
+  recordsFrom,
+  rowOf,
+} from "../engine/log-rows.ts";
 import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
 import { isStreamRecord, peekTimes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
+import { removeLabels } from "./imports.ts";
 import type { Inbox } from "./inbox.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import type { EmbeddedLogs } from "./logs.ts";
@@ -114,8 +124,12 @@ export class Sweep {
         tables,
         () => {
           for (const key of keys) {
-            void tables.log.remove(logKeyIn(key));
-            void tables.expiring.remove(logKeyIn(key));
+            const logged = logKeyIn(key);
+            const value = tables.log.get(logged);
+            if (value !== undefined)
+              removeLabels(tables, numberIn(logged), rowOf(seqIn(logged), value));
+            void tables.log.remove(logged);
+            void tables.expiring.remove(logged);
             void tables.expiry.remove(key);
           }
         },
@@ -212,6 +226,7 @@ function removeRow(
   { row, keptFrom }: RowCut,
 ): void {
   logRows.remove(number, row);
+  removeLabels(tables, number, { ...row, last: keptFrom - 1 });
   if (keptFrom <= row.last) logRows.put(number, keptFrom, recordsFrom(row, keptFrom));
   const { expiresAtMs } = peekTimes(recordAt(row, row.first));
   if (isStream(row)) streamRows.remove(number, row.value);

@@ -19,7 +19,7 @@ local function last_if_listed(head, base, key)
   local position = redis.call('HGET', base .. 'positions:' .. key, UID)
   -- A quick test, because most conversations of most users are read.
   if position and ONLY_UNREAD and tonumber(string.match(position, '^%d+')) >= tonumber(redis.call('HGET', head, 'seq') or '0') then return '0' end
-  local fields = redis.call('HMGET', head, 'last', 'info', '@' .. UID)
+  local fields = redis.call('HMGET', head, 'last', 'info', '@' .. UID, 'imported')
   local last, is_large, own_seq = fields[1], fields[2] and bit.band(bits_of(fields[2]), LARGE) ~= 0, tonumber(fields[3] or '0')
   if not last then return '0' end
   local seq, id = string.match(last, '^(%d+)-(%d+)$')
@@ -28,6 +28,7 @@ local function last_if_listed(head, base, key)
   if position and not is_large then read, deleted, changed = marks_of(position, own_seq) end
   if deleted >= seq or math.max(message_ms(tonumber(id)), changed) < SINCE then return '0' end
   if not ONLY_UNREAD then return last end
+  if not position then read = math.max(read, tonumber(fields[4] or '0')) end
   if not position and read < seq and string.byte(key) == GROUP then
     read = tonumber(redis.call('HGET', base .. 'joinSeqs:' .. key, UID) or '0')
   end

@@ -25,7 +25,7 @@ local function entry_of(raw_entry)
   return entry
 end
 
-local function is_past(entry) return RETENTION > 0 and NOW >= message_ms(entry.id) + RETENTION end
+local function is_past(entry) return RETENTION > 0 and NOW >= entry_ms(entry) + RETENTION end
 
 local function is_shown(entry)
   return not is_past(entry) and (not entry.expires or NOW < entry.expires)
@@ -57,7 +57,7 @@ end
 --   deleted  seq through which the user has deleted
 --   changed  Unix ms of the user's last change, 0 if there was none
 local function user_position()
-  local head = redis.call('HMGET', HEAD, 'seq', 'red', 'info', '@' .. UID)
+  local head = redis.call('HMGET', HEAD, 'seq', 'red', 'info', '@' .. UID, 'imported')
   local state = { head = tonumber(head[1] or '0'), red = tonumber(head[2] or '0'), large = false, deleted = 0, changed = 0 }
   if JOIN_SEQS then
     local bits = bits_of(head[3])
@@ -73,7 +73,7 @@ local function user_position()
     state.read, state.deleted, state.changed = marks_of(position, own_seq)
   else
     local join_seq = JOIN_SEQS and own_seq < state.head and tonumber(redis.call('HGET', JOIN_SEQS, UID) or '0') or 0
-    state.read = math.min(state.head, math.max(join_seq, own_seq))
+    state.read = math.min(state.head, math.max(join_seq, own_seq, tonumber(head[5] or '0')))
   end
   return state
 end

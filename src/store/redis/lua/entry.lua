@@ -6,6 +6,7 @@
 --   counted   number of messages through this seq that have a red dot and do not expire
 --   stream    clientMsgNo of the stream, nil if the message does not belong to a stream
 --   expires   Unix ms, nil if the message does not expire
+--   time      Unix ms at which the message was sent, nil if it was not imported
 local function log_entry(raw_entry)
   local fields = {}
   for at = 1, #raw_entry[2], 2 do fields[raw_entry[2][at]] = raw_entry[2][at + 1] end
@@ -18,8 +19,12 @@ local function log_entry(raw_entry)
     counted = tonumber(fields.c or seq),
     stream = fields.s,
     expires = tonumber(fields.x),
+    time = tonumber(fields.t),
   }
 end
+
+-- Returns the Unix ms from which the age of a message is computed.
+local function entry_ms(entry) return entry.time or message_ms(entry.id) end
 
 -- Returns the clientMsgNo, the Unix ms of acceptance and the flags of a message. If the record is
 -- unreadable, returns '', the time in the message id, and 0.

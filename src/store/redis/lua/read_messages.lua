@@ -35,7 +35,7 @@ end
 
 local function is_shown(entry)
   if entry.expires and now >= entry.expires then return false end
-  return retention == 0 or now < message_ms(entry.id) + retention
+  return retention == 0 or now < entry_ms(entry) + retention
 end
 
 local function content_bytes(entry)

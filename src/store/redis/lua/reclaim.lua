@@ -6,6 +6,7 @@
 --        3  expiry
 --        4  redDots
 --        5  due
+--        6  labels
 -- ARGV   1  now              Unix ms
 --        2  retention        ms, 0 means no limit
 --        3  channel key
@@ -21,18 +22,22 @@ local now, retention, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARG
 local max_messages, removed = tonumber(ARGV[5]), 0
 local trim_seq = max_messages > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - max_messages or 0
 
+local has_labels = redis.call('EXISTS', KEYS[6]) == 1
+
 local function remove(entry_id, expires)
   removed = removed + redis.call('XDEL', KEYS[2], entry_id)
+  local seq = string.match(entry_id, '^%d+')
+  if has_labels then redis.call('ZREMRANGEBYSCORE', KEYS[6], seq, seq) end
   if not expires then return end
   redis.call('ZREM', KEYS[3], entry_id)
-  redis.call('ZREM', KEYS[4], string.match(entry_id, '^%d+') .. ':' .. int(expires))
+  redis.call('ZREM', KEYS[4], seq .. ':' .. int(expires))
 end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, count)
 for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
 local function is_removable(entry)
-  return entry.seq <= trim_seq or retention > 0 and now >= message_ms(entry.id) + retention
+  return entry.seq <= trim_seq or retention > 0 and now >= entry_ms(entry) + retention
 end
 
 local retry_ms = nil
@@ -64,7 +69,7 @@ if retry_ms then
 elseif entry.seq <= trim_seq then
   due = now
 elseif retention > 0 then
-  due = math.min(due, message_ms(entry.id) + retention)
+  due = math.min(due, entry_ms(entry) + retention)
 end
 local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
 if first[1] then due = math.min(due, tonumber(first[2])) end

@@ -24,7 +24,7 @@ interface MessagePorts extends RedisStorePorts, Pick<ChannelStore, "personFacts"
   readonly commands: Pick<Commands, "settle">;
 }
 
-interface RedisMessages extends MessageStore {
+interface RedisMessages extends Omit<MessageStore, "seqOfSource"> {
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }
 

@@ -150,12 +150,13 @@ export class Sweep {
 
   async #reclaim(key: string, due: string, nowMs: number): Promise<number> {
     const { link, limits } = this.#ports;
-    const names = ["head", "log", "expiry", "redDots"].map((part) => link.keys.channel(part, key));
+    const keyOf = (part: string) => link.keys.channel(part, key);
+    const names = ["head", "log", "expiry", "redDots"].map(keyOf);
     const { retentionS, maxChannelMessages: maxMessages } = limits;
     const nextVisitMs = maxMessages > 0 ? nowMs + MAX_VISIT_INTERVAL_MS : 0;
     const removed = await link.run(
       RECLAIM,
-      [...names, due],
+      [...names, due, keyOf("labels")],
       [nowMs, retentionS * 1000, key, MESSAGES_PER_CALL, maxMessages, nextVisitMs],
     );
     return Number(removed);

@@ -1,0 +1,48 @@
+// Compares imported messages with stored ones, for both stores. Pure.
+
+import { clientMsgNoOf, type Message } from "../broker/model.ts";
+import type { ImportedMessage } from "../broker/ports.ts";
+
+/** Header of every imported message. WuKongIM counts every message as unread. */
+export const IMPORTED_HEADER = { noPersist: false, redDot: true } as const;
+
+/**
+ * Returns true if `stored` is the imported message. `beforeMs` is the time of the message before
+ * it, which replaces an earlier time.
+ */
+export function isSameMessage(
+  stored: Message,
+  imported: ImportedMessage,
+  beforeMs: number,
+): boolean {
+  const clientMsgNo = imported.clientMsgNo || clientMsgNoOf(stored.messageId);
+  return (
+    stored.sourceId === imported.sourceId &&
+    stored.fromUid === imported.fromUid &&
+    stored.channel.id === imported.channel.id &&
+    stored.clientMsgNo === clientMsgNo &&
+    stored.timestampMs === Math.max(imported.timestampMs, beforeMs) &&
+    stored.expireS === imported.expireS &&
+    (stored.passthrough?.setting ?? 0) === (imported.passthrough?.setting ?? 0) &&
+    (stored.passthrough?.topic ?? "") === (imported.passthrough?.topic ?? "") &&
+    Buffer.compare(stored.payload, imported.payload) === 0
+  );
+}
+
+/** History limits of a store. 0 means no limit. */
+interface HistoryLimits {
+  readonly retentionMs: number;
+  readonly maxChannelMessages: number;
+}
+
+/** Returns true if a sweep may have removed the message. */
+export function mayBeRemoved(
+  { messageSeq, timestampMs, expireS }: ImportedMessage,
+  headSeq: number,
+  { retentionMs, maxChannelMessages }: HistoryLimits,
+  nowMs: number,
+): boolean {
+  if (expireS > 0 && timestampMs + expireS * 1000 <= nowMs) return true;
+  if (retentionMs > 0 && timestampMs + retentionMs <= nowMs) return true;
+  return maxChannelMessages > 0 && messageSeq <= headSeq - maxChannelMessages;
+}

@@ -1,0 +1,264 @@
+// Stores imported messages with their seqs, and the phase of the import, which all nodes share.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import { bucketOf } from "../../../broker/log-frame.ts";
+import { type ChannelKey, channelKey, messageTimeMs } from "../../../broker/model.ts";
+import type {
+  ImportedMessage,
+  ImportPhase,
+  ImportState,
+  ImportStore,
+  ImportVerdict,
+  LineKind,
+  MessageStore,
+} from "../../../broker/ports.ts";
+import { LINE_KINDS } from "../../../broker/ports.ts";
+import { type Keys, usersOf } from "../../../redis/keys.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
+import { decodeRecord, encodeRecord } from "../../../redis/wire.ts";
+import { IMPORTED_HEADER, isSameMessage, mayBeRemoved } from "../../imported.ts";
+import { payloadHash } from "../../payload-hash.ts";
+import { lua, type RedisStorePorts } from "../ports.ts";
+import { areUsersApart, dedupeKey, idCounterOf, otherUser } from "./channel-names.ts";
+
+const PHASE = loadScript(lua("import_phase"));
+const POSITION = loadScript(lua("import_position"));
+const MESSAGES = loadScript(lua("import_messages"));
+
+/** Maximum number of messages in one script: the number of ids that a counter reserves at once. */
+const MESSAGES_PER_CALL = 64;
+/** Added to the time to live of a dedupe record, because clocks differ. */
+const SPACE_MS = 60_000;
+const SCAN_COUNT = 1000;
+/** Number of attempts while another caller imports messages of the same channel. */
+const ATTEMPTS = 5;
+
+const DATA_KEYS =
+  /^[^:]*:(?:\{c\d+\}:(head|log|permanent|temporary|denylist|allowlist|positions):|\{u:.*\}:(devices|groups|peers|inboxSeq)$|\{all\}:(systemUids)$)/s;
+const DATA_NAMES: Readonly<Record<string, string>> = {
+  head: "channels or messages",
+  log: "messages",
+  permanent: "channel members",
+  temporary: "channel members",
+  denylist: "channel lists",
+  allowlist: "channel lists",
+  positions: "read positions",
+  devices: "tokens of users",
+  groups: "channel members",
+  peers: "messages",
+  inboxSeq: "commands",
+  systemUids: "system accounts",
+};
+
+type LogEntry = readonly [id: Buffer, fields: readonly Buffer[]];
+
+export const importKey = (keys: Keys): string => keys.shared("import");
+
+export function createRedisImports(
+  ports: RedisStorePorts,
+): ImportStore & Pick<MessageStore, "seqOfSource"> {
+  const { link, clock, limits, waitForReplicas } = ports;
+  const { keys } = link;
+  const stateKey = importKey(keys);
+
+  /** Returns the result for each message, `undefined` if another caller changed the channel. */
+  async function importSome(
+    key: ChannelKey,
+    messages: readonly ImportedMessage[],
+  ): Promise<readonly ImportVerdict[] | undefined> {
+    const headKey = keys.channel("head", key);
+    const head = await link.call("hmget", headKey, "seq", "importedAt");
+    const [headSeq, newestMs] = (head as readonly unknown[]).map(Number); // null becomes 0
+    const state = { headSeq: headSeq ?? 0, newestMs: newestMs ?? 0 };
+    const earlier = messages.filter(({ messageSeq }) => messageSeq <= state.headSeq);
+    const compared = await compare(key, earlier, state.headSeq);
+    const fresh = messages.slice(earlier.length);
+    const newestId = await store(key, fresh, state);
+    if (newestId === undefined) return undefined;
+    if (state.headSeq > 0 || fresh.length > 0) await addPeers(key, newestId);
+    return [...compared, ...fresh.map(() => "stored" as const)];
+  }
+
+  async function compare(
+    key: ChannelKey,
+    messages: readonly ImportedMessage[],
+    headSeq: number,
+  ): Promise<readonly ImportVerdict[]> {
+    const [first] = messages;
+    const last = messages.at(-1);
+    if (first === undefined || last === undefined) return [];
+    const log = keys.channel("log", key);
+    const before = first.messageSeq - 1;
+    const [entries, earlier] = await Promise.all([
+      link.call("xrange", log, first.messageSeq, last.messageSeq),
+      link.call("xrevrange", log, before, "-", "COUNT", 1),
+    ]);
+    const stored = new Map((entries as readonly LogEntry[]).map((entry) => [seqOf(entry), entry]));
+    const [entryBefore] = earlier as readonly LogEntry[];
+    let beforeMs = entryBefore === undefined ? 0 : messageOf(entryBefore).timestampMs;
+    const history = {
+      retentionMs: limits.retentionS * 1000,
+      maxChannelMessages: limits.maxChannelMessages,
+    };
+    return messages.map((message) => {
+      const entry = stored.get(message.messageSeq);
+      const isSame =
+        entry === undefined
+          ? mayBeRemoved(message, headSeq, history, clock())
+          : isSameMessage(messageOf(entry), message, beforeMs);
+      beforeMs = Math.max(beforeMs, message.timestampMs);
+      return isSame ? "unchanged" : "conflict";
+    });
+  }
+
+  /** Returns the id of the newest message, 0 if there is none to store. */
+  async function store(
+    key: ChannelKey,
+    messages: readonly ImportedMessage[],
+    { headSeq, newestMs }: { readonly headSeq: number; readonly newestMs: number },
+  ): Promise<number | undefined> {
+    const [first] = messages;
+    if (first === undefined) return 0;
+    const nowMs = clock();
+    const windowMs = limits.dedupeWindowS * 1000;
+    const { retentionS, maxChannelMessages } = limits;
+    const ids = idCounterOf(link, bucketOf(key));
+    let timestampMs = newestMs;
+    const items = messages.flatMap((message): Arg[] => {
+      timestampMs = Math.max(timestampMs, message.timestampMs);
+      const { messageSeq, fromUid, clientMsgNo, sourceId, expireS, payload } = message;
+      const record = encodeRecord(
+        { ...message, header: IMPORTED_HEADER, streamNo: undefined, tagKey: undefined },
+        timestampMs,
+      );
+      const leftMs = timestampMs + windowMs - nowMs;
+      const isDeduped = clientMsgNo !== "" && leftMs > 0;
+      const expires = expireS === 0 ? "" : timestampMs + expireS * 1000;
+      const dedupe = isDeduped
+        ? [dedupeKey(keys, { key, fromUid, clientMsgNo }), payloadHash(payload), leftMs + SPACE_MS]
+        : ["", "", 0];
+      return [messageSeq, timestampMs, fromUid, record, sourceId, expires, ...dedupe];
+    });
+    const endsMs = messages.flatMap(({ expireS, timestampMs: sentMs }) =>
+      expireS === 0 ? [] : Math.max(sentMs, newestMs) + expireS * 1000,
+    );
+    const dueMs = Math.min(
+      ...endsMs,
+      retentionS > 0 ? Math.max(first.timestampMs, newestMs) + retentionS * 1000 : Infinity,
+      maxChannelMessages > 0 ? nowMs : Infinity,
+    );
+    const channelKeys = ["head", "log", "labels"].map((part) => keys.channel(part, key));
+    const reply = await link.run(
+      MESSAGES,
+      [
+        ...channelKeys,
+        keys.bucket("due", bucketOf(key)),
+        ...["expiry", "redDots"].map((part) => keys.channel(part, key)),
+        ids.key,
+      ],
+      [
+        ...[nowMs, ids.bucket, headSeq, key, dueMs === Infinity ? "+inf" : dueMs],
+        areUsersApart(link, key) ? 1 : 0,
+        ...items,
+      ],
+    );
+    return reply === null ? undefined : Number(reply);
+  }
+
+  /**
+   * Lists a personal channel for both users, also after a call that was interrupted before it did.
+   */
+  async function addPeers(key: ChannelKey, newestId: number): Promise<void> {
+    const users = usersOf(key);
+    const timeMs = newestId === 0 ? 0 : messageTimeMs(newestId);
+    await Promise.all(
+      users.map(async (uid) => {
+        const peers = keys.user("peers", uid);
+        await link.write("zadd", peers, "GT", timeMs, otherUser(users, uid));
+        await waitForReplicas(peers);
+      }),
+    );
+  }
+
+  return {
+    async importState(): Promise<ImportState> {
+      const names = ["phase", ...LINE_KINDS];
+      const reply = await link.call("hmget", stateKey, ...names);
+      const [phase, ...counts] = (reply as readonly (Buffer | null)[]).map((value) =>
+        value === null ? undefined : String(value),
+      );
+      const stored: Partial<Record<LineKind, number>> = {};
+      for (const [at, kind] of LINE_KINDS.entries())
+        if (counts[at] !== undefined) stored[kind] = Number(counts[at]);
+      return { phase: (phase ?? "none") as ImportPhase, stored }; // written by `import_phase.lua`
+    },
+
+    async changeImportPhase(from, to) {
+      const before = await link.run(PHASE, [stateKey], [to, ...from]);
+      await waitForReplicas(stateKey);
+      return String(before) as ImportPhase; // see `import_phase.lua`
+    },
+
+    async countImported(lines) {
+      for (const [kind, count] of Object.entries(lines))
+        await link.write("hincrby", stateKey, kind, count);
+    },
+
+    async storedData() {
+      const pattern = `${keys.prefix}:*`;
+      for (const server of link.primaries()) {
+        let cursor = "0";
+        do {
+          const args = [cursor, "MATCH", pattern, "COUNT", SCAN_COUNT] as const;
+          const [next, page] = await server.scan(...args);
+          cursor = next;
+          for (const key of page) {
+            const part = DATA_KEYS.exec(key)
+              ?.slice(1)
+              .find((name) => name !== undefined);
+            if (part !== undefined) return DATA_NAMES[part];
+          }
+        } while (cursor !== "0");
+      }
+      return undefined;
+    },
+
+    async importMessages(key, messages) {
+      const verdicts: ImportVerdict[] = [];
+      for (let at = 0; at < messages.length; at += MESSAGES_PER_CALL) {
+        const some = messages.slice(at, at + MESSAGES_PER_CALL);
+        let results: readonly ImportVerdict[] | undefined;
+        for (let attempt = 0; results === undefined; attempt++) {
+          if (attempt === ATTEMPTS) throw new BrokerError("overloaded");
+          results = await importSome(key, some);
+        }
+        verdicts.push(...results);
+      }
+      await waitForReplicas(keys.channel("head", key));
+      return verdicts;
+    },
+
+    async importPosition(uid, channel, { readSeq, deletedSeq }) {
+      const key = channelKey(channel, uid);
+      const names = ["head", "positions"].map((part) => keys.channel(part, key));
+      const reply = await link.run(POSITION, names, [uid, readSeq, deletedSeq]);
+      await waitForReplicas(keys.channel("head", key));
+      return reply === 1;
+    },
+
+    async seqOfSource(key, sourceId) {
+      const score = await link.call("zscore", keys.channel("labels", key), sourceId);
+      return score === null ? undefined : Number(score);
+    },
+  };
+}
+
+function seqOf([id]: LogEntry): number {
+  return Number(String(id).split("-")[0]);
+}
+
+function messageOf([id, fields]: LogEntry) {
+  const [messageSeq, messageId] = String(id).split("-").map(Number) as [number, number];
+  const at = fields.findIndex((name, index) => index % 2 === 0 && String(name) === "r");
+  return decodeRecord(fields[at + 1] ?? Buffer.alloc(0), { messageId, messageSeq });
+}
