@@ -77,6 +77,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await waitForStore(node, waitPorts);
     await whileStoreOpens(node, waitPorts, (signal) => node.store.start(signal));
     await join();
+    await node.imports.start();
     await node.systemAccounts.start();
     // Until the node is ready, the listeners reject calls with 503.
     const ports = earlyPorts ?? (await listen());
@@ -171,6 +172,7 @@ async function stop(node: Node, gateway: Gateway, listeners: readonly Listener[]
   node.followers.close();
   await node.streams.close();
   await node.systemAccounts.close();
+  await node.imports.close();
   await node.store.close();
   await pause(LAST_REPLIES_MS);
   for (const listener of listeners) listener.close();

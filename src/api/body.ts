@@ -4,6 +4,7 @@
 import { type Static, type TSchema, Type } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
 import type { ErrorDetail } from "../broker/errors.ts";
+import { withLongIntegersAsStrings } from "../lib/long-numbers.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { edgeReply, errorReply, unsupportedEncoding } from "./errors.ts";
 import {
@@ -29,7 +30,11 @@ export type BodyCheck = (body: unknown) => HttpReply | undefined;
 /** Decoder that skips a byte order mark, which editors and some HTTP clients write. */
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): Reader<Static<S>> {
+export function jsonReader<S extends TSchema>(
+  schema: S,
+  precheck?: BodyCheck,
+  hasLongIntegers = false,
+): Reader<Static<S>> {
   const validator = validatorOf(schema);
   const fields = fieldsOf(schema);
   const nullRule = nullRuleOf(schema);
@@ -40,15 +45,11 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
       return { refusal: unsupportedEncoding(encoding) };
     if (!isJson(request.headers["content-type"] ?? ""))
       return { refusal: edgeReply("unsupported_media_type") };
-    let text: string;
-    try {
-      text = utf8.decode(request.body);
-    } catch {
-      return refuse("The body is not valid UTF-8");
-    }
+    const text = textOf(request);
+    if (text === undefined) return refuse("The body is not valid UTF-8");
     let value: unknown;
     try {
-      value = JSON.parse(text);
+      value = JSON.parse(hasLongIntegers ? withLongIntegersAsStrings(text) : text);
     } catch (error) {
       return refuse(text.trim() === "" ? emptyBody : notJson(error));
     }
@@ -61,6 +62,15 @@ export function jsonReader<S extends TSchema>(schema: S, precheck?: BodyCheck): 
     const ignored = ignoredFields(fields, value);
     return ignored === undefined ? result : { ...result, ignored };
   };
+}
+
+/** Returns the body without a byte order mark, `undefined` if it is not valid UTF-8. */
+export function textOf({ body }: Pick<HttpRequest, "body">): string | undefined {
+  try {
+    return utf8.decode(body);
+  } catch {
+    return undefined;
+  }
 }
 
 interface NullRule {
@@ -193,19 +203,45 @@ function validatorOf(schema: TSchema): () => Validator {
   };
 }
 
+/** Error of a value, with the fields of an error reply. */
+interface Problem {
+  readonly code: "bad_id" | "bad_request";
+  readonly message: string;
+  readonly details: readonly ErrorDetail[];
+}
+
+/** Creates a check of parsed JSON, such as a line of a body. Optional fields may be `null`. */
+export function valueReader<S extends TSchema>(
+  schema: S,
+): (value: unknown) => { readonly value: Static<S> } | { readonly problem: Problem } {
+  const validator = validatorOf(schema);
+  const nullRule = nullRuleOf(schema);
+  return (parsed) => {
+    const value = withoutNulls(nullRule, parsed, false);
+    const problem = problemOf(schema, validator(), value);
+    return problem === undefined ? { value: value as Static<S> } : { problem }; // checked above
+  };
+}
+
 function validate<T>(schema: TSchema, validator: Validator, value: unknown): ReadResult<T> {
+  const problem = problemOf(schema, validator, value);
   // The cast is safe after Check. The validator's own type is too deep to pass through a generic.
-  if (validator.Check(value)) return { value: value as T };
+  if (problem === undefined) return { value: value as T };
+  const { code, ...options } = problem;
+  return { refusal: errorReply(code, options) };
+}
+
+function problemOf(schema: TSchema, validator: Validator, value: unknown): Problem | undefined {
+  if (validator.Check(value)) return undefined;
   const details = arrayOverLimit(schema, value) ?? explain(validator, value);
   const [first] = details;
   const isOnlyIds = details.every(
     ({ message }) => message === ID_MESSAGE || message === OPTIONAL_ID_MESSAGE,
   );
   return {
-    refusal: errorReply(isOnlyIds ? "bad_id" : "bad_request", {
-      message: `${first?.path || "The body"} ${first?.message ?? "is not valid"}`,
-      details,
-    }),
+    code: isOnlyIds ? "bad_id" : "bad_request",
+    message: `${first?.path || "The body"} ${first?.message ?? "is not valid"}`,
+    details,
   };
 }
 

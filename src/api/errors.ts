@@ -70,6 +70,18 @@ export const EDGE_ERRORS = {
     status: 415,
     message: "The body has a Content-Encoding, which is not supported; send it without compression",
   },
+  importing: {
+    status: 503,
+    message: "An import is open, so other calls that write are rejected until it is closed",
+  },
+  import_closed: {
+    status: 409,
+    message: "The import is closed, and a store has only one import",
+  },
+  import_refused: {
+    status: 409,
+    message: "The store is not empty. Open the import on a node with an empty store",
+  },
   not_websocket: {
     status: 400,
     message:

@@ -242,6 +242,7 @@ export function messageJson(message: Message, uid: string | undefined) {
   return {
     message_id: message.messageId,
     message_idstr: String(message.messageId),
+    ...(message.sourceId === undefined ? {} : { source_id: message.sourceId }),
     message_seq: message.messageSeq,
     client_msg_no: message.clientMsgNo,
     from_uid: message.fromUid,

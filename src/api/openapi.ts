@@ -195,7 +195,7 @@ function operation(route: ApiRoute, { requiresCredential }: ProductInfo, dialect
       : {
           requestBody: {
             required: true,
-            content: { "application/json": { schema: body } },
+            content: { [route.bodyType ?? "application/json"]: { schema: body } },
           },
         }),
     responses: responses(route, dialect),

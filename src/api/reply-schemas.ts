@@ -2,6 +2,7 @@
 // schema with a `title` is listed under that name in the components of the document.
 
 import { Type } from "typebox";
+import { LINE_KINDS } from "../broker/ports.ts";
 import { channelType, deviceFlag, deviceLevel, flag } from "./fields.ts";
 
 export const text = (description: string) => Type.String({ description });
@@ -44,6 +45,74 @@ export const errorBody = Type.Object(
 export const statusBody = Type.Object(
   { status: text("ok, or ready if the call asks whether the node is ready") },
   { title: "Status", description: "Reply to a call that succeeded", examples: [{ status: "ok" }] },
+);
+
+export const importBody = Type.Object(
+  {
+    state: Type.Enum(["none", "opening", "open", "closing", "closed"], {
+      type: "string",
+      description: "none if no import was ever opened",
+    }),
+    stored: Type.Object(
+      Object.fromEntries(
+        LINE_KINDS.map((kind) => [kind, Type.Optional(count(`Lines of the kind ${kind}`))]),
+      ),
+      { description: "Number of stored lines by kind. A line that replaced another counts again" },
+    ),
+    retention_s: count("Value of store.retentionS: older messages are not kept. 0 means no limit"),
+    max_channel_messages: count("Value of store.maxChannelMessages. 0 means no limit"),
+    channel: Type.Optional(
+      Type.Object(
+        {
+          head_seq: count("Sequence number of the newest message"),
+          through_seq: count(
+            "Last number that was compared, at most 10000 messages after the first",
+          ),
+          count: count("Number of messages in the range"),
+          checksum: text("SHA-256 over the messages in hexadecimal digits"),
+        },
+        { description: "Messages of the channel in the query" },
+      ),
+    ),
+  },
+  {
+    title: "Import",
+    description: "State of the import",
+    examples: [
+      {
+        state: "open",
+        stored: { token: 2, message: 1000 },
+        retention_s: 0,
+        max_channel_messages: 0,
+      },
+    ],
+  },
+);
+
+export const importedBody = Type.Object(
+  {
+    stored: count("Number of lines that changed the store"),
+    unchanged: count("Number of lines whose content the store already had"),
+    refused: Type.Array(
+      Type.Object({
+        line: count("Number of the line, from 1"),
+        code: text("Stable error code"),
+        message: text("Why the line was not stored"),
+      }),
+      { description: "Lines that were not stored. They do not affect other lines" },
+    ),
+  },
+  {
+    title: "Imported",
+    description: "Result of the lines of one call",
+    examples: [
+      {
+        stored: 2,
+        unchanged: 0,
+        refused: [{ line: 3, code: "bad_request", message: "The line is not valid JSON" }],
+      },
+    ],
+  },
 );
 
 export const channelBody = Type.Object(
@@ -518,6 +587,7 @@ export const message = Type.Object(
   {
     message_id: count("Id of the message, unique in the cluster"),
     message_idstr: text("The same id as a string"),
+    source_id: Type.Optional(text("Id of an imported message on its old server")),
     message_seq: count("Sequence number of the message in the channel"),
     client_msg_no: text("client_msg_no of the message"),
     from_uid: text("Sender"),

@@ -54,17 +54,21 @@ export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";
   readonly body: TSchema | undefined;
   readonly query: Type.TObject | undefined;
+  /** Content type of the body, whose lines have the schema `body`. Absent means JSON. */
+  readonly bodyType?: string;
   readonly run: (request: HttpRequest, guard: Guard, adapt?: Adapt) => Outcome;
 }
 
 export function postRoute<S extends TSchema>(
   row: RowDocs & {
     readonly body: S;
+    /** True if integers of 16 digits or more are read as strings, which keep all digits. */
+    readonly hasLongIntegers?: boolean;
     handle(body: Static<S>, request: HttpRequest): Outcome;
   },
 ): ApiRoute {
-  const { handle, ...docs } = row;
-  const run = runWith(jsonReader(row.body), handle);
+  const { handle, hasLongIntegers = false, ...docs } = row;
+  const run = runWith(jsonReader(row.body, undefined, hasLongIntegers), handle);
   return { ...docs, method: "POST", query: undefined, run };
 }
 
@@ -108,6 +112,18 @@ export function plainRoute(
 ): ApiRoute {
   const { handle, ...docs } = row;
   return { ...docs, body: undefined, query: undefined, run: handle };
+}
+
+/** Creates a row whose body is not JSON. The handler reads the body itself. */
+export function linesRoute(
+  row: RowDocs & {
+    readonly body: TSchema;
+    readonly bodyType: string;
+    handle(request: HttpRequest): Outcome;
+  },
+): ApiRoute {
+  const { handle, ...docs } = row;
+  return { ...docs, method: "POST", query: undefined, run: handle };
 }
 
 function runWith<T>(

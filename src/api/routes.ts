@@ -30,13 +30,29 @@ import {
   eventQuery,
   refuseUntyped,
 } from "./events.ts";
+import {
+  createImportCalls,
+  type ImportLimits,
+  type ImportUseCases,
+  importLine,
+  importQuery,
+  NDJSON,
+} from "./imports.ts";
 import { createManagerCalls, loginBody } from "./managers.ts";
 import { createSendBatch, sendBatchBody } from "./message-batch.ts";
 import { MessagePages } from "./message-pages.ts";
 import { createHistory, createSend, historyQuery, sendBody } from "./messages.ts";
 import { createReaders, type ReadersPorts, readersQuery } from "./readers.ts";
 import * as replies from "./reply-schemas.ts";
-import { type ApiRoute, DONE, plainRoute, postQueryRoute, postRoute, queryRoute } from "./route.ts";
+import {
+  type ApiRoute,
+  DONE,
+  linesRoute,
+  plainRoute,
+  postQueryRoute,
+  postRoute,
+  queryRoute,
+} from "./route.ts";
 import { createExplainRefusal, SEND_REFUSALS } from "./send-refusals.ts";
 import { createStreamRoute, type StreamRoutePorts } from "./streams.ts";
 import { createSystemCalls, type SystemPorts } from "./system.ts";
@@ -58,6 +74,8 @@ export interface RoutePorts
   readonly managers: Managers;
   readonly cluster: NodeRegistry;
   readonly clock: Clock;
+  readonly imports: ImportUseCases;
+  readonly importLimits: ImportLimits;
 }
 
 export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonly ApiRoute[] {
@@ -72,6 +90,7 @@ export function createRoutes(ports: RoutePorts, maxSubscribers: number): readonl
     ...clusterRoutes(ports),
     ...connectionRoutes(ports),
     ...systemRoutes(ports),
+    ...importRoutes(ports, maxSubscribers),
   ];
 }
 
@@ -541,6 +560,59 @@ function connectionRoutes(ports: ConnectionPorts): readonly ApiRoute[] {
       success: { description: "One page", body: replies.connzBody },
       errors: [],
       handle: connections.connz,
+    }),
+  ];
+}
+
+function importRoutes(
+  { imports, importLimits }: Pick<RoutePorts, "imports" | "importLimits">,
+  maxUids: number,
+): readonly ApiRoute[] {
+  const calls = createImportCalls(imports, importLimits, maxUids);
+  const common = {
+    access: ["system:write"],
+    tag: "system",
+    success: { description: "State of the import", body: replies.importBody },
+    errors: ["unavailable", "too_late"],
+  } as const;
+  return [
+    plainRoute({
+      ...common,
+      method: "POST",
+      path: "/admin/import/open",
+      operation: "openImport",
+      summary:
+        "Opens the import of another server's data into an empty store. Returns when no node serves clients",
+      edgeErrors: ["import_refused", "import_closed"],
+      handle: calls.open,
+    }),
+    linesRoute({
+      ...common,
+      path: "/admin/import",
+      operation: "importLines",
+      summary: "Stores lines of an open import. Returns when they are durable",
+      body: importLine(maxUids),
+      bodyType: NDJSON,
+      success: { description: "Result of the lines", body: replies.importedBody },
+      edgeErrors: ["import_closed"],
+      handle: calls.store,
+    }),
+    plainRoute({
+      ...common,
+      method: "POST",
+      path: "/admin/import/close",
+      operation: "closeImport",
+      summary: "Closes the import permanently. The nodes then serve clients",
+      edgeErrors: ["import_closed"],
+      handle: calls.close,
+    }),
+    queryRoute({
+      ...common,
+      path: "/admin/import",
+      operation: "getImport",
+      summary: "Returns the state of the import, and the checksum of messages of a channel",
+      query: importQuery,
+      handle: calls.state,
     }),
   ];
 }

@@ -14,6 +14,7 @@ export const PERMISSIONS = [
   "messages:write",
   "events:write",
   "system:read",
+  "system:write",
   "*",
 ] as const;
 export type Permission = (typeof PERMISSIONS)[number];

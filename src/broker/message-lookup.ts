@@ -1,5 +1,5 @@
-// Finds single messages of a channel by seq, id or clientMsgNo. There is no index of ids or
-// clientMsgNos. Ids grow with seqs, so an id is found by binary search. A clientMsgNo that the
+// Finds single messages of a channel by seq, id or clientMsgNo. Only the labels of imported messages
+// have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo that the
 // server created contains the id. Any other clientMsgNo is searched among the newest messages.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
@@ -7,7 +7,8 @@ import type { HistorySlice, MessageStore } from "./ports.ts";
 
 export interface MessageQuery {
   readonly seqs: readonly number[];
-  readonly ids: readonly number[];
+  /** Ids, or labels of imported messages, in digits. */
+  readonly ids: readonly string[];
   /** If several messages have the same clientMsgNo, only one of them is returned. */
   readonly clientMsgNos: readonly string[];
   /** Maximum number of payload bytes. A larger first message is returned nevertheless. */
@@ -19,7 +20,7 @@ export const MAX_SEARCHED_BYTES = 64 * 1024 * 1024;
 const PAGE = 500;
 const PAGE_BYTES = 8 * 1024 * 1024;
 
-type MessageReads = Pick<MessageStore, "headSeq" | "readMessages">;
+type MessageReads = Pick<MessageStore, "headSeq" | "readMessages" | "seqOfSource">;
 
 /** Returns the messages in seq order without duplicates. */
 export async function findMessages(
@@ -53,8 +54,12 @@ async function* lookups(
   }
   const headSeq = await store.headSeq(key);
   for (const id of new Set(ids)) {
-    const message = await byId(store, key, id, headSeq);
-    if (message !== undefined) yield message;
+    const number = Number(id);
+    const message = Number.isSafeInteger(number)
+      ? await byId(store, key, number, headSeq)
+      : undefined;
+    const labelled = message ?? (await bySource(store, key, id));
+    if (labelled !== undefined) yield labelled;
   }
   const names = new Set(clientMsgNos);
   for (const name of names) {
@@ -83,6 +88,15 @@ async function byId(
     else from = message.messageSeq + 1;
   }
   return undefined;
+}
+
+async function bySource(
+  store: MessageReads,
+  key: ChannelKey,
+  sourceId: string,
+): Promise<Message | undefined> {
+  const seq = await store.seqOfSource(key, sourceId);
+  return seq === undefined ? undefined : firstFrom(store, key, seq, seq);
 }
 
 async function firstFrom(

@@ -26,6 +26,8 @@ export interface Gateway {
    * A session with requests in progress ends after them, at the latest `REQUESTS_MS` later.
    */
   drain(spreadMs: number): Promise<void>;
+  /** Ends all sessions at once. Clients may connect again later. */
+  endAll(): Promise<void>;
 }
 
 /** Factor by which a frame may exceed `client.maxFrameBytes` and still be answered. */
@@ -83,6 +85,11 @@ export function createGateway(
       slowReader: CLOSE_REASONS.slow_reader,
       accept,
       open,
+    },
+
+    async endAll() {
+      for (const client of clients) client.end("unavailable");
+      while (clients.size > 0) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
     },
 
     async drain(spreadMs) {

@@ -129,6 +129,12 @@ export const METRICS = {
     "messages_duplicate_total",
     "Sends recognised as retries and answered with the earlier message of the same clientMsgNo",
   ),
+  importLines: counter(
+    "import_lines_total",
+    "Lines of an import, by result (stored, unchanged or refused)",
+    ["result"],
+  ),
+  importOpen: gauge("import_open", "1 while an import is open and this node serves no clients"),
   requestsRefused: counter(
     "requests_refused_total",
     "Requests from clients and backends rejected with an error, by code and source (socket or http)",

@@ -139,7 +139,9 @@ export function createNodeGateway(
   ];
   const context = clientContext(node, delivery);
   const gateway = createGateway(context, protocols, client);
-  const endpoint = gatedSockets(gateway.endpoint, () => hasData(node));
+  const isOpen = () => hasData(node) && !node.imports.isUnderway;
+  const endpoint = gatedSockets(gateway.endpoint, isOpen);
+  node.endClients = gateway.endAll;
   const facts = localFacts(node, delivery, context);
   return { ...gateway, endpoint, facts };
 }

@@ -118,6 +118,12 @@ export function createApi(
     clientsConnectTo: clientsConnectTo(node.config),
     frontPage: frontPage({ demo, hasConsole }),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
+    imports: node.imports,
+    importLimits: {
+      maxPayloadBytes: config.messages.maxPayloadBytes,
+      retentionS: config.store.retentionS,
+      maxChannelMessages: config.store.maxChannelMessages,
+    },
     readiness: () => readiness(node),
     metrics: {
       contentType: metrics.page.contentType,

@@ -2,7 +2,7 @@
 // it waits for its store, it serves only health checks. All other calls are rejected with 503, and
 // sockets are closed.
 
-import { errorReply } from "../api/errors.ts";
+import { edgeReply, errorReply } from "../api/errors.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import type {
   Connection,
@@ -15,23 +15,51 @@ import { hasData, type Node, WAITING } from "./node.ts";
 
 const ALWAYS: ReadonlySet<string> = new Set(["/healthz", "/readyz", "/health"]);
 const WHILE_STARTING: ReadonlySet<string> = new Set(["/metrics", "/migrate/result"]);
+/** Calls that change nothing, except for logins, and are served while an import is open. */
+const WHILE_IMPORTING: ReadonlySet<string> = new Set([
+  "/admin/import",
+  "/admin/import/open",
+  "/admin/import/close",
+  "/manager/login",
+  "/manager/logout",
+  "/user/onlinestatus",
+  "/channel/messagesync",
+  "/messages",
+  "/message",
+  "/message/sync",
+  "/message/eventsync",
+  "/conversation/sync",
+  "/conversation/channels",
+  "/conversation/syncByChannels",
+]);
+/** Calls with GET that serve clients. */
+const FOR_CLIENTS = /^\/(stream|route)\b/;
 const RETRY_AFTER_S = 5;
+const RETRY_LATER = { "retry-after": `${RETRY_AFTER_S}` };
 const REFUSAL = {
   message: "The node is starting. GET /migrate/result reports whether its data is being moved",
   retryAfterS: RETRY_AFTER_S,
 } as const;
 const WAITING_REFUSAL = { message: WAITING, retryAfterS: RETRY_AFTER_S } as const;
 
-export function gatedHttp(endpoint: HttpEndpoint, node: Pick<Node, "status">): HttpEndpoint {
+export function gatedHttp(
+  endpoint: HttpEndpoint,
+  node: Pick<Node, "status" | "imports">,
+): HttpEndpoint {
   const routes = endpoint.routes.map((route) => {
     if (ALWAYS.has(route.path)) return route;
     const isServed = () =>
       hasData(node) || (node.status === "starting" && WHILE_STARTING.has(route.path));
     const refusal = () => (node.status === "waiting" ? WAITING_REFUSAL : REFUSAL);
+    const isOnlyRead = route.method === "GET" && !FOR_CLIENTS.test(route.path);
+    const isImportCall = isOnlyRead || WHILE_IMPORTING.has(route.path);
     const gated: HttpRoute = {
       ...route,
-      admit: (request) =>
-        isServed() ? route.admit?.(request) : errorReply("unavailable", refusal()),
+      admit(request) {
+        if (!isServed()) return errorReply("unavailable", refusal());
+        if (node.imports.isUnderway && !isImportCall) return edgeReply("importing", RETRY_LATER);
+        return route.admit?.(request);
+      },
     };
     return gated;
   });

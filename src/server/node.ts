@@ -3,12 +3,14 @@
 
 import { randomBytes } from "node:crypto";
 import { totalmem } from "node:os";
+import { setTimeout as pause } from "node:timers/promises";
 import { ChannelActivity } from "../broker/channel-activity.ts";
 import { type Channels, createChannels } from "../broker/channels.ts";
 import { type ClientEvents, createClientEvents } from "../broker/client-events.ts";
 import { type Conversations, createConversations } from "../broker/conversations.ts";
 import { type Credentials, createCredentials, type JwtVerifier } from "../broker/credentials.ts";
 import { BrokerError } from "../broker/errors.ts";
+import { Imports, type LineResult } from "../broker/imports.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
 import { createMessages, type Messages } from "../broker/messages.ts";
 import type { Cluster, Store, Throttle } from "../broker/ports.ts";
@@ -26,6 +28,8 @@ import type { Driver } from "../transport/driver.ts";
 import type { DriverPorts, Drivers } from "./drivers.ts";
 
 const STORED_BURST_S = 10;
+
+const LOCAL_QUIET_MS = 200;
 
 const MAX_DEBT_S = 5;
 
@@ -70,6 +74,9 @@ export interface Node extends ServerDeps {
   readonly conversations: Conversations;
   readonly channels: Channels;
   readonly interest: Interest;
+  readonly imports: Imports;
+  /** Ends the sessions of all clients. The gateway sets it. */
+  endClients: () => Promise<void>;
   /** A node that is `waiting` cannot use its store yet. */
   status: "stopped" | "waiting" | "starting" | "ready" | "draining" | "closed";
 }
@@ -94,6 +101,7 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
       startedAtMs,
       isDraining: () => node.status === "draining",
       sessions: () => node.directory.size,
+      importPhase: () => node.imports.adopted,
     },
     onNewIncarnation: () => void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
     onLost: deps.onUnfit,
@@ -180,14 +188,36 @@ export async function createNode(config: Config, deps: ServerDeps): Promise<Node
     migration: await createMigration(config, logger, deps.onUnfit),
     conversations: createConversations({ store, publisher: cluster, clock, lookBackMs }),
     channels: createChannels({ store, publisher: cluster }),
+    imports: new Imports({
+      store,
+      cluster,
+      async quiesce() {
+        await node.endClients();
+        await pause(quietMs(config));
+      },
+      onError,
+      onLines: (results) => countLines(metrics, results),
+    }),
+    endClients: async () => {},
     status: "stopped",
   };
+  metrics.families.importOpen.of().from(() => (node.imports.isUnderway ? 1 : 0));
   return node;
 }
 
 function memoryLimit(): number {
   const limit = process.constrainedMemory(); // 0 or a huge number if there is none
   return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
+}
+
+/** Time after which no call that was in progress can still store something. */
+function quietMs({ redis }: Config): number {
+  return redis.url === "" ? LOCAL_QUIET_MS : redis.timeoutMs;
+}
+
+function countLines({ families }: Metrics, results: readonly LineResult[]): void {
+  for (const result of results)
+    families.importLines.of(typeof result === "string" ? result : "refused").add();
 }
 
 async function createDrivers(ports: DriverPorts): Promise<Drivers> {
@@ -257,6 +287,8 @@ export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting" && status !== "waiting";
 }
 
+const IMPORTING = "An import is open. Close it with POST /admin/import/close";
+
 /** The cause is not shown, because it may contain addresses of the network behind the node. */
 export const WAITING = "The node waits for its store. Its log has the reason";
 
@@ -265,6 +297,7 @@ export async function readiness(
 ): Promise<{ readonly ready: boolean; readonly reason: string }> {
   if (node.status === "waiting") return { ready: false, reason: WAITING };
   if (node.status !== "ready") return { ready: false, reason: `The node is ${node.status}` };
+  if (node.imports.isUnderway) return { ready: false, reason: IMPORTING };
   try {
     await node.store.ping();
     await node.cluster.ping();

@@ -149,9 +149,16 @@ const GROUP = { channel_id: "g", channel_type: 2 };
 const CONVERSATION = { uid: "u", ...GROUP };
 const ALL_MANAGERS = ["admin", "ops", "view"];
 const WRITERS = ["admin", "ops"];
+const ADMINS = ["admin"];
+const NDJSON = { "content-type": "application/x-ndjson" };
 const LOBBY = "channel_id=g&channel_type=2";
 /** Managers who may make each call, with a valid body. */
-const ALLOWED: readonly [target: string, usernames: readonly string[], body?: unknown][] = [
+const ALLOWED: readonly [
+  target: string,
+  usernames: readonly string[],
+  body?: unknown,
+  type?: Readonly<Record<string, string>>,
+][] = [
   ["POST /user/token", WRITERS, { uid: "u", token: "t", device_flag: 0 }],
   ["POST /user/device_quit", WRITERS, { uid: "u", device_flag: 0 }],
   ["POST /user/onlinestatus", ALL_MANAGERS, ["u"]],
@@ -162,6 +169,10 @@ const ALLOWED: readonly [target: string, usernames: readonly string[], body?: un
   [`GET /channel/readers?${LOBBY}&message_seq=1`, WRITERS],
   ["POST /stream/cancel", WRITERS, { ...GROUP, client_msg_no: "s" }],
   ["GET /admin/config", ALL_MANAGERS],
+  ["GET /admin/import", ADMINS],
+  ["POST /admin/import", ADMINS, '{"kind":"user","uid":"u"}', NDJSON],
+  ["POST /admin/import/open", ADMINS],
+  ["POST /admin/import/close", ADMINS],
   ["GET /varz", ALL_MANAGERS],
   ["GET /health", ALL_MANAGERS],
   ["GET /user/systemuids", ALL_MANAGERS],
@@ -239,8 +250,8 @@ t.test(
     for (const username of ALL_MANAGERS) {
       const password = username === "admin" ? "right" : "p";
       const headers = { authorization: await api.login(username, password) };
-      for (const [target, usernames, body] of ALLOWED) {
-        const { status } = await inject(api, target, { headers, body });
+      for (const [target, usernames, body, type] of ALLOWED) {
+        const { status } = await inject(api, target, { headers: { ...headers, ...type }, body });
         t.equal(
           status,
           usernames.includes(username) ? 200 : 403,

@@ -296,6 +296,17 @@ function useCases(state: StubState): UseCases {
         return conversation;
       }),
     },
+    imports: {
+      open: record("openImport", () => ({ kind: "done" }) as const),
+      finish: record("closeImport", () => ({ kind: "done" }) as const),
+      apply: async (lines) => {
+        await record("importLines", nothing)(lines);
+        return lines.map(() => "stored" as const);
+      },
+      range: record("importRange", () => ({ count: 0, throughSeq: 0, headSeq: 0, checksum: "" })),
+      state: record("importState", () => ({ phase: "open", stored: { token: 1 } }) as const),
+    },
+    importLimits: { maxPayloadBytes: 65_536, retentionS: 0, maxChannelMessages: 0 },
     *localSessions() {
       for (const connection of state.connections)
         yield { uid: connection.session.uid, connection: () => connection };

@@ -3,7 +3,7 @@
 // be reproduced.
 
 import { t } from "../support/suite.ts";
-import { LIST_CALLS, startApi, statusOf, type TestApi } from "./harness.ts";
+import { inject, LIST_CALLS, startApi, statusOf, type TestApi } from "./harness.ts";
 
 const SEED = 20_261_120;
 const CONVERSATION = { uid: "a", channel_id: "g", channel_type: 2 };
@@ -85,6 +85,13 @@ const VALID: Readonly<Record<string, unknown>> = {
   "POST /route/batch": ["a"],
   "POST /manager/login": { username: "admin", password: "right" },
 };
+/** Calls without a body, and the call whose body has lines. */
+const WITHOUT_JSON: ReadonlySet<string> = new Set([
+  "/manager/logout",
+  "/admin/import",
+  "/admin/import/open",
+  "/admin/import/close",
+]);
 const TARGETS = Object.keys(VALID);
 /** Calls whose body has the same schema as that of another call in `TARGETS`. */
 const DUPLICATE_SCHEMAS = new Set(
@@ -128,7 +135,7 @@ t.test(
   async (t) => {
     const api = await startApi();
     const posts = api.endpoint.routes
-      .filter(({ method, path }) => method === "POST" && path !== "/manager/logout")
+      .filter(({ method, path }) => method === "POST" && !WITHOUT_JSON.has(path))
       .map(({ path }) => `POST ${path}`);
     t.same(TARGETS.toSorted(), posts.sort());
     for (const target of TARGETS)
@@ -255,3 +262,34 @@ t.test(
     t.ok(statuses.has(400));
   },
 );
+
+const LINE = {
+  ...{ kind: "message", ...GROUP, from_uid: "a", message_seq: 1, message_id: "1" },
+  ...{ timestamp: 1, client_msg_no: "c", payload: "eyJ0eXBlIjoxfQ==" },
+};
+
+t.test("a hostile line of an import is refused, and does not affect other lines", async (t) => {
+  const api = await startApi();
+  const headers = { "content-type": "application/x-ndjson" };
+  const post = (body: string | Uint8Array) => inject(api, "POST /admin/import", { headers, body });
+  const line = JSON.stringify(LINE);
+  const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
+  const hostile = [
+    ...Array.from({ length: line.length - 1 }, (_, end) => line.slice(0, end + 1)),
+    ...["null", "0", "[]", "{}", deep, `{"kind":${deep}}`, '{"kind":"constructor"}'],
+    ...[null, [], {}, -1, 1.5, 1e300, "\ud800", "a@b", true].flatMap((value) =>
+      ["channel_id", "channel_type", "from_uid", "message_seq", "message_id", "payload"].map(
+        (field) => JSON.stringify({ ...LINE, [field]: value }),
+      ),
+    ),
+  ];
+  const { status, json } = await post([...hostile, line].join("\n"));
+  t.equal(status, 200);
+  t.equal(json.stored, 1, "the valid line is stored");
+  t.same(
+    json.refused.map(({ line: number }: { line: number }) => number),
+    hostile.map((_, at) => at + 1),
+  );
+  t.equal((await post(Buffer.from([0xff, 0xfe]))).status, 400);
+  t.equal((await post("")).status, 400);
+});

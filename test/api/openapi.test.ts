@@ -80,6 +80,10 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["POST /stream/cancel", [200, 400, 401, 403, 404, 413, 415, 429, 500, 503]],
   ["GET /channels/busiest", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /admin/config", [200, 400, 401, 403, 429, 500, 503]],
+  ["GET /admin/import", [200, 400, 401, 403, 429, 500, 503]],
+  ["POST /admin/import", [200, 400, 401, 403, 409, 413, 415, 429, 500, 503]],
+  ["POST /admin/import/open", [200, 400, 401, 403, 409, 413, 429, 500, 503]],
+  ["POST /admin/import/close", [200, 400, 401, 403, 409, 413, 429, 500, 503]],
   ["GET /connz", [200, 400, 401, 403, 429, 500, 503]],
   ["GET /", [200, 303, 400, 500]],
   ["GET /migrate/result", [200, 400, 401, 403, 429, 500, 503]],
@@ -214,7 +218,7 @@ t.test(
 
 /** First words of operation ids. */
 const VERBS =
-  /^(acknowledge|add|cancel|check|clear|create|delete|find|get|kick|list|log|login|logout|read|remove|send|set|sync|update)(?=[A-Z]|$)/;
+  /^(acknowledge|add|cancel|check|clear|create|delete|find|get|close|import|kick|list|log|login|logout|open|read|remove|send|set|sync|update)(?=[A-Z]|$)/;
 
 for (const dialect of ["jindou", "wukongim"] as const) {
   t.test(

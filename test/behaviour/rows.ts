@@ -182,6 +182,7 @@ export const DECISION_ROWS = [
   "Migration",
   "Paging of conversations",
   "A banned account",
+  "Imported messages",
   "Values that clients really send",
 ] as const;
 

@@ -17,6 +17,7 @@ export const SUITES = {
     "format-rules",
     "formats",
     "guessing",
+    "imports",
     "jwt",
     "trusted-proxies",
     "limits",

@@ -26,6 +26,10 @@ const ENDPOINTS = [
   "GET /channel/readers",
   "POST /stream/cancel",
   "GET /admin/config",
+  "GET /admin/import",
+  "POST /admin/import",
+  "POST /admin/import/open",
+  "POST /admin/import/close",
   "POST /channel",
   "POST /channel/info",
   "POST /channel/subscriber_add",
@@ -226,6 +230,7 @@ t.test(
     }
     for (const endpoint of ENDPOINTS) {
       const [method = "", path = ""] = endpoint.split(" ");
+      if (ENDPOINTS.filter((each) => each.endsWith(` ${path}`)).length > 1) continue; // has both
       const other = method === "POST" ? undefined : {};
       const response = await world.call(path, other);
       t.match(response, { status: 405, body: { code: "method_not_allowed" } });

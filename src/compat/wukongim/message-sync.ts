@@ -44,15 +44,23 @@ const loginUid = Type.Optional(
 );
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
+/** Matches an id of this server, or the label of an imported message. */
+const SOURCE_ID = /^[1-9]\d{0,19}$/;
+
 /** Impossible numbers are accepted, such as ids of another server. Nothing is found for them. */
 export const digits = (description: string) =>
   Type.Unsafe<number | string>({ type: ["number", "string"], description });
 
-export function possibleNumbers(values: readonly (number | string)[] = []): readonly number[] {
+function possibleNumbers(values: readonly (number | string)[] = []): readonly number[] {
   const numbers = values.map((value) =>
     typeof value === "string" && !/^\d{1,16}$/.test(value) ? Number.NaN : Number(value),
   );
   return numbers.filter((number) => Number.isSafeInteger(number) && number >= 0);
+}
+
+/** Digits of the ids among `values`. They may have up to 20 digits. */
+export function possibleIds(values: readonly (number | string)[] = []): readonly string[] {
+  return values.map(String).filter((value) => SOURCE_ID.test(value));
 }
 
 export const syncBodies = {
@@ -216,7 +224,7 @@ export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson:
       const view = viewOf(body);
       const query = {
         seqs: possibleNumbers(body.message_seqs),
-        ids: possibleNumbers(body.message_ids),
+        ids: possibleIds(body.message_ids),
         clientMsgNos: body.client_msg_nos ?? [],
         maxBytes: MAX_PAGE_BYTES,
       };
@@ -281,12 +289,13 @@ const FAILED = 2;
  */
 export type SyncedJson = (message: Message, hasText?: boolean) => ReturnType<typeof syncedJson>;
 
-export function syncedJsonWith(isEndDataError: boolean): SyncedJson {
-  return (message, hasText = true) => syncedJson(message, { isEndDataError, hasText });
+export function syncedJsonWith(isWukongim: boolean): SyncedJson {
+  return (message, hasText = true) => syncedJson(message, { isWukongim, hasText });
 }
 
 interface StreamView {
-  readonly isEndDataError: boolean;
+  /** True in the dialect: the data of an end says why the stream failed, and labels are ids. */
+  readonly isWukongim: boolean;
   readonly hasText: boolean;
 }
 
@@ -297,20 +306,39 @@ function syncedJson(message: Message, view: StreamView) {
     (topic ? SETTINGS.topic : 0) |
     (message.stream === undefined ? 0 : SETTINGS.stream);
   return {
-    ...json,
+    ...(view.isWukongim ? withLabel(json) : json),
     setting,
     ...(topic ? { topic } : {}),
     ...streamFields(message.stream, view),
   };
 }
 
-function streamFields(stream: StreamSnapshot | undefined, { isEndDataError, hasText }: StreamView) {
+type MessageJson = ReturnType<typeof messageJson>;
+
+/** Shows the label of an imported message as its id. `withNumericIds` removes the quotes later. */
+function withLabel({ source_id: label, ...json }: MessageJson): MessageJson {
+  if (label === undefined) return json;
+  // JavaScript cannot store all labels as numbers.
+  return { ...json, message_id: label as unknown as number, message_idstr: label };
+}
+
+const QUOTED_ID = /"message_id":"(\d{1,20})"/g;
+
+/**
+ * Returns JSON with the ids of all messages as numbers. Within a string, the quotes of the pattern
+ * would be escaped.
+ */
+export function withNumericIds(json: string): string {
+  return json.replace(QUOTED_ID, '"message_id":$1');
+}
+
+function streamFields(stream: StreamSnapshot | undefined, { isWukongim, hasText }: StreamView) {
   if (stream === undefined) return {};
   const { state, text, endData } = stream;
   const stream_data = Buffer.from(text).toString("base64");
   if (isMessageStream(stream))
     return { ...laneEnding(stream), stream_data, ...laneMeta(stream, hasText) };
-  const isFailed = isEndDataError && state === "closed" && endData;
+  const isFailed = isWukongim && state === "closed" && endData;
   return {
     ...(state === "active" ? {} : { end: 1 }),
     ...(isFailed ? { end_reason: FAILED, error: endData } : ENDINGS[state]),

@@ -12,7 +12,7 @@ import {
   digits,
   MAX_PAGE_BYTES,
   maxSeqQuery,
-  possibleNumbers,
+  possibleIds,
   type SyncedJson,
   viewOf,
 } from "./message-sync.ts";
@@ -59,7 +59,7 @@ export const singleMessageBody = Type.Object(
   },
 );
 
-type Names = { readonly ids?: readonly number[]; readonly clientMsgNos?: readonly string[] };
+type Names = { readonly ids?: readonly string[]; readonly clientMsgNos?: readonly string[] };
 
 export function createSingleMessageCalls(messages: Messages, toJson: SyncedJson) {
   const reply = (message: Message | undefined) =>
@@ -84,7 +84,7 @@ export function createSingleMessageCalls(messages: Messages, toJson: SyncedJson)
       if (!hasId && clientMsgNo === "") throw nothingNamed();
       return find(
         view,
-        hasId ? { ids: possibleNumbers([messageId]) } : { clientMsgNos: [clientMsgNo] },
+        hasId ? { ids: possibleIds([messageId]) } : { clientMsgNos: [clientMsgNo] },
       );
     },
 

@@ -2,7 +2,7 @@
 // clients, as WuKongIM's backends do. They exist in both dialects. Keeps no state.
 
 import { MessagePages } from "../../api/message-pages.ts";
-import { type ApiRoute, DONE, postRoute, queryRoute } from "../../api/route.ts";
+import { type ApiRoute, DONE, postRoute, queryRoute, type RouteReply } from "../../api/route.ts";
 import type { Conversations } from "../../broker/conversations.ts";
 import type { Inboxes } from "../../broker/inboxes.ts";
 import type { Messages } from "../../broker/messages.ts";
@@ -13,6 +13,7 @@ import {
   type SyncedJson,
   syncBodies,
   syncedJsonWith,
+  withNumericIds,
 } from "./message-sync.ts";
 import {
   createSingleMessageCalls,
@@ -27,14 +28,29 @@ export interface SyncPorts {
   readonly conversations: Conversations;
 }
 
-/** Creates the rows. `isEndDataError` is true if the data of an end says why the stream failed. */
-export function createSyncRoutes(ports: SyncPorts, isEndDataError: boolean): readonly ApiRoute[] {
-  const toSyncedJson = syncedJsonWith(isEndDataError);
-  return [
+/** Creates the rows. `isWukongim` is true for the rows of the dialect. */
+export function createSyncRoutes(ports: SyncPorts, isWukongim: boolean): readonly ApiRoute[] {
+  const toSyncedJson = syncedJsonWith(isWukongim);
+  const rows = [
     ...messageRoutes(ports, toSyncedJson),
     ...singleMessageRoutes(ports, toSyncedJson),
     ...conversationRoutes(ports, toSyncedJson),
   ];
+  return isWukongim ? rows.map(withLabelsAsNumbers) : rows;
+}
+
+function withLabelsAsNumbers(row: ApiRoute): ApiRoute {
+  const convert = (reply: RouteReply) =>
+    "opened" in reply || typeof reply.body !== "string"
+      ? reply
+      : { ...reply, body: withNumericIds(reply.body) };
+  return {
+    ...row,
+    run(request, guard, adapt) {
+      const outcome = row.run(request, guard, adapt);
+      return outcome instanceof Promise ? outcome.then(convert) : convert(outcome);
+    },
+  };
 }
 
 function singleMessageRoutes(
@@ -66,6 +82,7 @@ function singleMessageRoutes(
       operation: "getMessage",
       summary: "Returns the message with an id or a client_msg_no",
       body: singleMessageBody,
+      hasLongIntegers: true,
       handle: single.find,
     }),
     queryRoute({
@@ -106,6 +123,7 @@ function messageRoutes(
       operation: "findMessages",
       summary: "Returns single messages of a channel",
       body: syncBodies.find,
+      hasLongIntegers: true,
       success: page,
       handle: sync.find,
     }),

@@ -2,6 +2,7 @@
 // At most four calls run at once, and the number of rows per second is limited, because users are
 // connected to that server.
 
+import { withLongIntegersAsStrings } from "../../../lib/long-numbers.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { TokenBucket } from "../../../lib/token-bucket.ts";
 
@@ -9,8 +10,6 @@ const CALLS_AT_ONCE = 4;
 const TIMEOUT_MS = 30_000;
 const ATTEMPTS = 4;
 const RETRY_MS = 500;
-/** Matches strings, which stay as they are, and numbers that JavaScript may not store exactly. */
-const STRING_OR_LONG_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
 
 export interface SourceOptions {
   readonly url: URL;
@@ -92,7 +91,7 @@ export class Source {
     if (reply.status !== 200 || isFailure)
       throw new Failure(`it responds with the status ${reply.status}`, isFailure);
     try {
-      return JSON.parse(text.replaceAll(STRING_OR_LONG_NUMBER, quoted));
+      return JSON.parse(withLongIntegersAsStrings(text));
     } catch {
       throw new Failure("its response is not JSON", false);
     }
@@ -121,10 +120,6 @@ class Failure extends Error {
     super(message);
     this.mayPass = mayPass;
   }
-}
-
-function quoted(token: string): string {
-  return token.startsWith('"') ? token : `"${token}"`;
 }
 
 function reasonOf(error: unknown): string {

@@ -1,0 +1,416 @@
+// Calls that import the data of another server: opening and closing the import, its lines, and its
+// state. The lines are NDJSON, one JSON object per line.
+
+import { type Static, type TSchema, Type } from "typebox";
+import type { ImportLine, Imports, LineResult } from "../broker/imports.ts";
+import { channelKey, PERSON_CHANNEL } from "../broker/model.ts";
+import { LINE_KINDS, type LineKind } from "../broker/ports.ts";
+import { withLongIntegersAsStrings } from "../lib/long-numbers.ts";
+import type { HttpReply, HttpRequest } from "../transport/types.ts";
+import { textOf, valueReader } from "./body.ts";
+import { edgeReply, errorReply, unsupportedEncoding } from "./errors.ts";
+import {
+  channelId,
+  channelType,
+  deviceFlag,
+  deviceLevel,
+  flag,
+  id,
+  OPTIONAL_LABEL_PATTERN,
+  personUid,
+  uids,
+} from "./fields.ts";
+import { decodeBase64 } from "./messages.ts";
+import { jsonReply } from "./reply.ts";
+
+export const NDJSON = "application/x-ndjson";
+/** Maximum number of lines in one call. */
+const MAX_LINES = 20_000;
+const MAX_TOKEN_LENGTH = 4096;
+const MAX_SEQ = 2 ** 48 - 1;
+const MAX_TIME_S = 8_640_000_000_000;
+const MAX_EXPIRE_S = 0xffff_ffff;
+const SOURCE_ID = /^[1-9][0-9]{0,19}$/;
+const MAX_SOURCE_ID = 2n ** 64n - 1n;
+
+const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
+const reset = Type.Optional(
+  flag("0: the uids are added. 1 or absent: they replace the present ones"),
+);
+
+/** Schemas of the lines by their field `kind`. */
+function lineSchemas(maxUids: number) {
+  const channel = { channel_id: channelId, channel_type: channelType };
+  const kind = <Kind extends LineKind>(name: Kind) => Type.Literal(name);
+  return {
+    user: Type.Object({
+      kind: kind("user"),
+      uid: id("User id"),
+      ban: Type.Optional(flag("1: the account is banned, in the dialect wukongim")),
+    }),
+    token: Type.Object({
+      kind: kind("token"),
+      uid: id("User id"),
+      device_flag: deviceFlag("Kind of the device"),
+      device_level: Type.Optional(deviceLevel("Level of the device")),
+      token: Type.String({
+        maxLength: MAX_TOKEN_LENGTH,
+        description: "Token of the device; empty if it was logged out",
+      }),
+    }),
+    channel: Type.Object({
+      kind: kind("channel"),
+      ...channel,
+      ban: Type.Optional(flag("1: nobody may send to the channel")),
+      disband: Type.Optional(flag("1: the channel is disbanded")),
+      send_ban: Type.Optional(flag("1: no member may send")),
+      allow_stranger: Type.Optional(flag("1: strangers may send to the user")),
+      large: Type.Optional(flag("1: a super-large group")),
+    }),
+    members: Type.Object({
+      kind: kind("members"),
+      ...channel,
+      uids: uids("Permanent members", maxUids),
+      reset,
+    }),
+    list: Type.Object({
+      kind: kind("list"),
+      ...channel,
+      list: Type.Enum(["denylist", "allowlist"], {
+        type: "string",
+        description: "Name of the list",
+      }),
+      uids: uids("Users on the list", maxUids),
+      reset,
+    }),
+    message: Type.Object({
+      kind: kind("message"),
+      ...channel,
+      from_uid: id("Sender"),
+      message_seq: Type.Integer({
+        minimum: 1,
+        maximum: MAX_SEQ,
+        description: "Number in the channel",
+      }),
+      message_id: Type.Unsafe<string>({
+        type: ["string", "integer"],
+        description: "Id on the source, up to 20 digits",
+      }),
+      client_msg_no: Type.Optional(
+        Type.String({
+          pattern: OPTIONAL_LABEL_PATTERN,
+          description: "Number chosen by the sender",
+        }),
+      ),
+      timestamp: Type.Integer({
+        minimum: 0,
+        maximum: MAX_TIME_S,
+        description: "Time of the message in Unix seconds",
+      }),
+      expire: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: MAX_EXPIRE_S,
+          description: "Seconds after `timestamp` at which the message expires. 0 means never",
+        }),
+      ),
+      setting: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: 255,
+          description: "Bits that clients of WuKongIM set",
+        }),
+      ),
+      topic: Type.Optional(
+        Type.String({ pattern: OPTIONAL_LABEL_PATTERN, description: "Topic of WuKongIM" }),
+      ),
+      payload: Type.String({ description: "Content in standard base64" }),
+      stream_data: Type.Optional(
+        Type.String({
+          description:
+            "Text of a finished stream in standard base64. It becomes the field `content` of the payload",
+        }),
+      ),
+    }),
+    position: Type.Object({
+      kind: kind("position"),
+      uid: id("User id"),
+      ...channel,
+      read_seq: seq("Messages through this number are read"),
+      deleted_seq: Type.Optional(seq("Messages through this number are hidden from the user")),
+    }),
+    system_uid: Type.Object({ kind: kind("system_uid"), uid: id("System account") }),
+  } satisfies Record<LineKind, TSchema>;
+}
+
+type Lines = ReturnType<typeof lineSchemas>;
+
+/** Schema of one line, for the OpenAPI document. */
+export const importLine = (maxUids: number) =>
+  Type.Union(Object.values(lineSchemas(maxUids)), {
+    title: "ImportLine",
+    description: "One line of the body",
+    examples: [{ kind: "token", uid: "alice", device_flag: 0, device_level: 1, token: "secret" }],
+  });
+
+export const importQuery = Type.Object({
+  channel_id: Type.Optional(channelId),
+  channel_type: Type.Optional(channelType),
+  uid: Type.Optional(personUid),
+  from_seq: Type.Optional(seq("First number to compare. Absent means 1")),
+  to_seq: Type.Optional(seq("Last number to compare. Absent means the newest")),
+});
+
+export type ImportUseCases = Pick<Imports, "open" | "finish" | "apply" | "range" | "state">;
+
+export interface ImportLimits {
+  readonly maxPayloadBytes: number;
+  readonly retentionS: number;
+  readonly maxChannelMessages: number;
+}
+
+interface RefusedLine {
+  readonly line: number;
+  readonly code: string;
+  readonly message: string;
+}
+
+type Refusal = Exclude<LineResult, string>;
+
+export function createImportCalls(imports: ImportUseCases, limits: ImportLimits, maxUids: number) {
+  const schemas = lineSchemas(maxUids);
+  const readers = Object.fromEntries(
+    LINE_KINDS.map((kind) => [kind, valueReader<TSchema>(schemas[kind])]),
+  );
+
+  /** Returns the line, or why it cannot be stored. */
+  function lineOf(text: string): ImportLine | Refusal {
+    let parsed: unknown;
+    try {
+      parsed = JSON.parse(withLongIntegersAsStrings(text));
+    } catch {
+      return refusal("The line is not valid JSON");
+    }
+    const kind = Object(parsed).kind as unknown;
+    const read =
+      typeof kind === "string" && Object.hasOwn(readers, kind) ? readers[kind] : undefined;
+    if (read === undefined) return refusal(`kind must be one of ${LINE_KINDS.join(", ")}`);
+    const result = read(parsed);
+    if ("problem" in result) return result.problem;
+    return toLine(result.value as AnyLine, limits.maxPayloadBytes); // checked by the reader of its kind
+  }
+
+  return {
+    async open() {
+      const outcome = await imports.open();
+      if (outcome.kind === "refused")
+        return edgeReply(
+          "import_refused",
+          {},
+          `The store is not empty: it has ${outcome.what}. Open the import on a node with an empty store`,
+        );
+      return outcome.kind === "closed" ? edgeReply("import_closed") : stateReply();
+    },
+
+    async close() {
+      const outcome = await imports.finish();
+      return outcome.kind === "done" ? stateReply() : edgeReply("import_closed", {}, NEVER_OPENED);
+    },
+
+    async store(request: HttpRequest): Promise<HttpReply> {
+      const encoding = request.headers["content-encoding"] ?? "";
+      if (encoding !== "" && encoding.toLowerCase() !== "identity")
+        return unsupportedEncoding(encoding);
+      const type = request.headers["content-type"] ?? "";
+      if (type !== "" && type.split(";", 1)[0]?.trim().toLowerCase() !== NDJSON)
+        return edgeReply("unsupported_media_type", {}, NOT_NDJSON);
+      const text = textOf(request);
+      if (text === undefined) return badRequest("The body is not valid UTF-8");
+      const texts = text.split("\n");
+      if (texts.length > MAX_LINES + 1)
+        return badRequest(`The body has more than ${MAX_LINES} lines. Send it in several calls`);
+      const refused: RefusedLine[] = [];
+      const lines: ImportLine[] = [];
+      const numbers: number[] = [];
+      for (const [at, lineText] of texts.entries()) {
+        if (lineText.trim() === "") continue;
+        const line = lineOf(lineText);
+        if ("kind" in line) {
+          lines.push(line);
+          numbers.push(at + 1);
+        } else refused.push(refusedLine(at + 1, line));
+      }
+      if (lines.length + refused.length === 0) return badRequest("The body has no lines");
+      const results = await imports.apply(lines);
+      if (results === undefined) return edgeReply("import_closed");
+      let [stored, unchanged] = [0, 0];
+      for (const [at, result] of results.entries()) {
+        if (result === "stored") stored += 1;
+        else if (result === "unchanged") unchanged += 1;
+        else refused.push(refusedLine(numbers[at] ?? 0, result));
+      }
+      refused.sort((a, b) => a.line - b.line);
+      return jsonReply(JSON.stringify({ stored, unchanged, refused }));
+    },
+
+    async state(query: Static<typeof importQuery>) {
+      const { channel_id: channelName, channel_type: type } = query;
+      if (channelName === undefined && type === undefined) return stateReply();
+      if (channelName === undefined || type === undefined)
+        return badRequest("channel_id and channel_type must both be present, or both be absent");
+      const uid = query.uid ?? "";
+      if (type === PERSON_CHANNEL && uid === "")
+        return badRequest("uid is required for a personal channel");
+      const key = channelKey({ id: channelName, type }, uid);
+      const { from_seq: from = 1, to_seq: to = MAX_SEQ } = query;
+      const range = await imports.range(key, Math.max(1, from), to);
+      return stateReply({
+        head_seq: range.headSeq,
+        through_seq: range.throughSeq,
+        count: range.count,
+        checksum: range.checksum,
+      });
+    },
+  };
+
+  async function stateReply(channel?: object): Promise<HttpReply> {
+    const { phase, stored } = await imports.state();
+    return jsonReply(
+      JSON.stringify({
+        state: phase,
+        stored,
+        retention_s: limits.retentionS,
+        max_channel_messages: limits.maxChannelMessages,
+        ...(channel && { channel }),
+      }),
+    );
+  }
+}
+
+const NEVER_OPENED = "No import is open. Open one with POST /admin/import/open";
+const NOT_NDJSON = `The body must be sent with Content-Type: ${NDJSON}`;
+
+function badRequest(message: string): HttpReply {
+  return errorReply("bad_request", { message });
+}
+
+function refusal(message: string): Refusal {
+  return { code: "bad_request", message };
+}
+
+function refusedLine(line: number, { code, message }: Refusal): RefusedLine {
+  return { line, code, message };
+}
+
+type AnyLine = { readonly [Kind in LineKind]: Static<Lines[Kind]> }[LineKind];
+
+function toLine(line: AnyLine, maxPayloadBytes: number): ImportLine | Refusal {
+  switch (line.kind) {
+    case "user":
+      return {
+        kind: "user",
+        uid: line.uid,
+        isBanned: line.ban === undefined ? undefined : line.ban === 1,
+      };
+    case "token":
+      return {
+        kind: "token",
+        uid: line.uid,
+        flag: line.device_flag,
+        level: line.device_level ?? 0,
+        token: line.token,
+      };
+    case "channel":
+      return {
+        kind: "channel",
+        info: {
+          ...channelOf(line),
+          ban: line.ban === 1,
+          disband: line.disband === 1,
+          sendBan: line.send_ban === 1,
+          allowStranger: line.allow_stranger === 1,
+          large: line.large === 1,
+          clientEvents: false,
+        },
+      };
+    case "members":
+      return {
+        kind: "members",
+        channel: channelOf(line),
+        uids: line.uids,
+        reset: line.reset !== 0,
+      };
+    case "list":
+      return {
+        kind: "list",
+        channel: channelOf(line),
+        list: line.list,
+        uids: line.uids,
+        reset: line.reset !== 0,
+      };
+    case "message":
+      return toMessageLine(line, maxPayloadBytes);
+    case "position":
+      return {
+        kind: "position",
+        uid: line.uid,
+        channel: channelOf(line),
+        readSeq: line.read_seq,
+        deletedSeq: line.deleted_seq ?? 0,
+      };
+    case "system_uid":
+      return { kind: "system_uid", uid: line.uid };
+  }
+}
+
+function channelOf(line: { readonly channel_id: string; readonly channel_type: 1 | 2 }) {
+  return { id: line.channel_id, type: line.channel_type };
+}
+
+function toMessageLine(
+  line: Static<Lines["message"]>,
+  maxPayloadBytes: number,
+): ImportLine | Refusal {
+  const sourceId = String(line.message_id);
+  if (!SOURCE_ID.test(sourceId) || BigInt(sourceId) > MAX_SOURCE_ID)
+    return refusal("message_id must be an integer from 1 to 18446744073709551615");
+  const decoded = decodeBase64(line.payload);
+  if (decoded === undefined)
+    return { code: "bad_payload", message: "payload must be standard base64 with padding" };
+  const text = line.stream_data === undefined ? undefined : decodeBase64(line.stream_data);
+  if (line.stream_data !== undefined && text === undefined)
+    return { code: "bad_payload", message: "stream_data must be standard base64 with padding" };
+  const payload = text === undefined ? decoded : withText(decoded, text);
+  if (payload.length > maxPayloadBytes)
+    return { code: "too_large", message: `The payload has more than ${maxPayloadBytes} bytes` };
+  const { setting = 0, topic = "" } = line;
+  return {
+    kind: "message",
+    message: {
+      channel: channelOf(line),
+      fromUid: line.from_uid,
+      clientMsgNo: line.client_msg_no ?? "",
+      messageSeq: line.message_seq,
+      sourceId,
+      timestampMs: line.timestamp * 1000,
+      expireS: line.expire ?? 0,
+      passthrough: setting === 0 && topic === "" ? undefined : { setting, topic },
+      payload,
+    },
+  };
+}
+
+/** Returns the payload of a stream's message with the text of the stream as its content. */
+function withText(payload: Uint8Array, text: Uint8Array): Uint8Array {
+  const content = Buffer.from(text).toString();
+  return Buffer.from(JSON.stringify({ type: 1, ...fieldsOf(payload), content }));
+}
+
+function fieldsOf(payload: Uint8Array): object {
+  try {
+    const fields: unknown = JSON.parse(Buffer.from(payload).toString());
+    return typeof fields === "object" && fields !== null && !Array.isArray(fields) ? fields : {};
+  } catch {
+    return {};
+  }
+}

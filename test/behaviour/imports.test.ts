@@ -1,0 +1,261 @@
+// The import of another server's data over HTTP: its phases, its lines, and what users and backends
+// see after it was closed.
+
+import { connectNative } from "../support/native-client.ts";
+import { t } from "../support/suite.ts";
+import { codeOf, group, person, startWorld, TIMEOUT_MS, type World, wire } from "./world.ts";
+
+const G = group("g");
+const HOUR_S = 3600;
+const SENT_S = Math.floor(Date.now() / 1000) - 3 * 24 * HOUR_S;
+/** Id of WuKongIM that JavaScript cannot store as a number. */
+const LABEL = "9007199254740993";
+
+const base64 = (text: string) => Buffer.from(text).toString("base64");
+const NDJSON = { "content-type": "application/x-ndjson" };
+
+async function importText(world: World, body: string, headers: Record<string, string> = NDJSON) {
+  const url = `http://127.0.0.1:${world.apiPort}/admin/import`;
+  const response = await fetch(url, { method: "POST", headers, body });
+  // biome-ignore lint/suspicious/noExplicitAny: tests read any field of a body without a schema
+  const parsed: any = await response.json();
+  return { status: response.status, body: parsed };
+}
+
+async function importLines(world: World, lines: readonly object[]) {
+  return importText(world, lines.map((line) => JSON.stringify(line)).join("\n"));
+}
+
+const message = (seq: number, fields: object = {}) => ({
+  kind: "message",
+  ...wire(G),
+  from_uid: "ann",
+  message_seq: seq,
+  message_id: String(BigInt(LABEL) + BigInt(seq)),
+  client_msg_no: `no-${seq}`,
+  timestamp: SENT_S + seq,
+  payload: base64(`{"type":1,"content":"text ${seq}"}`),
+  ...fields,
+});
+
+const state = async (world: World) => (await world.call("/admin/import")).body.state;
+
+t.test(
+  "an import is a phase of the whole cluster: while it is open no client is served, and after it was closed no line is accepted [decisions: Imported messages]",
+  async (t) => {
+    const world = await startWorld(t, { JINDOU_AUTH_CLIENTS: "none" });
+    const early = await connectNative(t, {
+      port: world.clientPort,
+      uid: "early",
+      timeoutMs: TIMEOUT_MS,
+    });
+    t.equal(await state(world), "none");
+    t.match(await importLines(world, [message(1)]), {
+      status: 409,
+      body: { code: "import_closed" },
+    });
+    t.match(await world.call("/admin/import/close", {}), {
+      status: 409,
+      body: { code: "import_closed" },
+    });
+    t.match(await world.call("/admin/import/open", {}), { status: 200, body: { state: "open" } });
+    t.equal((await early.closed).code, 4102, "sessions end");
+    t.match(await world.call("/admin/import/open", {}), { status: 200, body: { state: "open" } });
+
+    for (let node = 0; node < 3; node++) {
+      t.match(await world.call("/readyz"), { status: 503 });
+      const send = { from_uid: "a", ...wire(G), payload: base64('{"type":1}') };
+      const refused = await world.call("/message/send", send);
+      t.match(refused, { status: 503, body: { code: "importing" } });
+      t.type(refused.headers.get("retry-after"), "string");
+      t.match(await world.call("/channel", wire(G)), { status: 503, body: { code: "importing" } });
+      t.match(await world.call("/user/onlinestatus", ["a"]), { status: 200 });
+      t.match(await world.call("/healthz"), { status: 200 });
+      const late = connectNative(t, { port: world.clientPort, uid: "late", timeoutMs: TIMEOUT_MS });
+      t.not(await codeOf(late).catch(() => "closed"), "ok");
+      t.match(await importLines(world, [message(node + 1)]), { status: 200, body: { stored: 1 } });
+    }
+    t.match((await world.call("/admin/import")).body, { state: "open", stored: { message: 3 } });
+
+    t.match(await world.call("/admin/import/close", {}), {
+      status: 200,
+      body: { state: "closed" },
+    });
+    t.match(await world.call("/admin/import/close", {}), {
+      status: 200,
+      body: { state: "closed" },
+    });
+    for (let node = 0; node < 3; node++) {
+      t.match(await world.call("/readyz"), { status: 200 });
+      const line = { kind: "token", uid: "ann", device_flag: 0, token: "old" };
+      t.match(await importLines(world, [line]), { status: 409, body: { code: "import_closed" } });
+    }
+    t.match(await world.call("/admin/import/open", {}), {
+      status: 409,
+      body: { code: "import_closed" },
+    });
+    t.same((await world.ok("/user/onlinestatus", ["ann"]))[0].online, 0);
+  },
+);
+
+t.test("an import is refused in a store that has data, and changes nothing", async (t) => {
+  const world = await startWorld(t);
+  await world.register("ann");
+  t.match(await world.call("/admin/import/open", {}), {
+    status: 409,
+    body: { code: "import_refused", error: /tokens of users/ },
+  });
+  t.equal(await state(world), "none");
+  t.match(await world.call("/readyz"), { status: 200 });
+});
+
+t.test(
+  "lines are stored, unchanged or refused, each by itself, and users find what was imported",
+  async (t) => {
+    const world = await startWorld(t);
+    await world.call("/admin/import/open", {});
+    const people = [
+      { kind: "token", uid: "ann", device_flag: 1, device_level: 1, token: "token-ann" },
+      { kind: "token", uid: "bob", device_flag: 0, token: "token-bob" },
+      { kind: "token", uid: "cid", device_flag: 0, token: "" },
+      { kind: "user", uid: "cid" },
+      { kind: "system_uid", uid: "bot" },
+      { kind: "channel", ...wire(G), large: 0 },
+      { kind: "members", ...wire(G), uids: ["ann", "bob"] },
+      { kind: "members", ...wire(G), uids: ["cid"], reset: 0 },
+      { kind: "list", ...wire(G), list: "denylist", uids: ["cid"] },
+    ];
+    t.same((await importLines(world, people)).body, { stored: 7, unchanged: 2, refused: [] });
+    t.same((await importLines(world, people)).body.stored, 2, "the first members line replaces");
+
+    const messages = [message(2), message(3), message(9)];
+    const bob = { ...message(1, { ...wire(person("bob")), client_msg_no: "p1" }) };
+    const positions = [{ kind: "position", uid: "bob", ...wire(G), read_seq: 2 }];
+    t.same((await importLines(world, [...messages, bob, ...positions])).body, {
+      ...{ stored: 5, unchanged: 0, refused: [] },
+    });
+    const wrong = [
+      message(9, { payload: base64('{"type":2}') }),
+      message(10, { payload: "no base64" }),
+      message(11, { message_id: 0 }),
+      message(12, { message_id: "18446744073709551616" }),
+      message(13, { from_uid: "a@b" }),
+      { kind: "members", ...wire(group("none")), uids: ["ann"] },
+      { kind: "plugin" },
+      { kind: "__proto__" },
+      message(14, { payload: base64(`{"type":1,"content":"${"x".repeat(70_000)}"}`) }),
+      message(15),
+    ];
+    const text = `${wrong.map((line) => JSON.stringify(line)).join("\n")}\n\nno json\n[]\nnull\n`;
+    const { body } = await importText(world, text);
+    t.match(body, { stored: 1, unchanged: 0 });
+    t.same(
+      body.refused.map(({ line, code }: { line: number; code: string }) => [line, code]),
+      [
+        [1, "import_conflict"],
+        [2, "bad_payload"],
+        [3, "bad_request"],
+        [4, "bad_request"],
+        [5, "bad_id"],
+        [6, "channel_not_found"],
+        [7, "bad_request"],
+        [8, "bad_request"],
+        [9, "too_large"],
+        [12, "bad_request"],
+        [13, "bad_request"],
+        [14, "bad_request"],
+      ],
+    );
+    t.match(await importText(world, "{}", { "content-type": "application/json" }), { status: 415 });
+    t.match(await importText(world, "\n \n"), { status: 400 });
+    t.match(await importText(world, "{}\n".repeat(20_001)), { status: 400 });
+    const stream = message(16, {
+      payload: base64('{"type":1,"content":""}'),
+      stream_data: base64("whole text"),
+    });
+    t.match((await importLines(world, [stream])).body, { stored: 1 });
+
+    const range = `channel_id=g&channel_type=2`;
+    t.match((await world.call(`/admin/import?${range}&to_seq=9`)).body.channel, {
+      ...{ head_seq: 16, through_seq: 9, count: 3, checksum: /^[0-9a-f]{64}$/ },
+    });
+    t.match(await world.call("/admin/import?channel_id=g"), { status: 400 });
+    await world.ok("/admin/import/close", {});
+
+    const history = (await world.call(`/channel/messages?${range}&after=0`)).body;
+    t.match(history, {
+      head_seq: 16,
+      messages: [
+        { message_seq: 2, source_id: "9007199254740995", timestamp: SENT_S + 2, from_uid: "ann" },
+        { message_seq: 3 },
+        { message_seq: 9, client_msg_no: "no-9" },
+        { message_seq: 15 },
+        { message_seq: 16, payload: base64('{"type":1,"content":"whole text"}') },
+      ],
+    });
+    const [first] = history.messages;
+    const find = (ids: readonly (string | number)[]) =>
+      world.ok("/messages", { ...wire(G), message_ids: ids });
+    t.match((await find([first.message_id])).messages, [{ message_seq: 2 }]);
+    t.match((await find(["9007199254740995", "9007199254741002"])).messages, [
+      { message_seq: 2, message_id: first.message_id, source_id: "9007199254740995" },
+      { message_seq: 9 },
+    ]);
+    t.same((await find(["1", "18446744073709551615"])).messages, []);
+    t.match(await world.ok("/message", { ...wire(G), message_id: "9007199254741002" }), {
+      message_seq: 9,
+    });
+
+    const client = await world.connect(t, "bob");
+    const { conversations } = await client.conversations();
+    t.match(
+      conversations.map(({ channel, unread, headSeq }) => [channel.id, unread, headSeq]).sort(),
+      [
+        ["ann", 0, 1],
+        ["g", 4, 16],
+      ],
+    );
+    t.match((await world.send("cid", G, "no")).body, { code: "denylisted" });
+    const sent = await world.send("ann", G, "new");
+    t.match(sent.body, { message_seq: 17 });
+    t.match(await world.connect(t, "ann", { flag: 1 }), {});
+  },
+);
+
+t.test("in the wukongim dialect an imported message has the id of its old server", async (t) => {
+  const world = await startWorld(t, { JINDOU_API_DIALECT: "wukongim" });
+  await world.call("/admin/import/open", {});
+  const recent = message(5, { timestamp: Math.floor(Date.now() / 1000) - 60 });
+  await importLines(world, [
+    { kind: "channel", ...wire(G) },
+    { kind: "members", ...wire(G), uids: ["ann", "bob"] },
+    message(4),
+    recent,
+  ]);
+  t.match(await world.call("/admin/import/close", {}), { status: 200 });
+  const post = async (path: string, body: string) => {
+    const url = `http://127.0.0.1:${world.apiPort}${path}`;
+    const headers = { "content-type": "application/json" };
+    const response = await fetch(url, { method: "POST", headers, body });
+    return response.text();
+  };
+  const [id, newId] = ["9007199254740997", "9007199254740998"];
+  const page = await post("/channel/messagesync", JSON.stringify({ ...wire(G), login_uid: "ann" }));
+  for (const label of [id, newId]) {
+    t.match(page, `"message_id":${label},`, "the number has all digits");
+    t.match(page, `"message_idstr":"${label}"`);
+  }
+  t.notMatch(page, "source_id");
+  const target = '"channel_id":"g","channel_type":2';
+  for (const written of [id, `"${id}"`]) {
+    t.match(await post("/messages", `{${target},"message_ids":[${written}]}`), `"message_seq":4`);
+    t.match(await post("/message", `{${target},"message_id":${written}}`), `"message_id":${id},`);
+  }
+  const list = await post("/conversation/sync", '{"uid":"bob","msg_count":5}');
+  t.match(JSON.parse(list), [{ unread: 0, last_msg_seq: 5, timestamp: recent.timestamp }]);
+  t.match(list, `"message_id":${newId},`);
+  const again = { ...wire(G), from_uid: "ann", client_msg_no: "no-5", payload: recent.payload };
+  t.match(await world.call("/message/send", again), { body: { data: { message_seq: 5 } } });
+  const next = await world.call("/message/send", { ...again, client_msg_no: "new" });
+  t.match(next, { body: { data: { message_seq: 6 } } });
+});
