@@ -23,6 +23,7 @@ import type {
   ConnectionLimits,
   Greeting,
   Ref,
+  Reply,
   ResumePoint,
   ResumeResult,
 } from "../protocol/protocol.ts";
@@ -68,7 +69,7 @@ export interface OpeningContext extends LivePorts {
   /** Maximum number of sessions of one user on this node. 0 means no limit. */
   readonly maxSessionsPerUser: number;
   readonly tokens: Pick<TokenGate, "attempt">;
-  readonly expiry: Pick<CredentialExpiry, "start" | "stop">;
+  readonly expiry: Pick<CredentialExpiry, "start" | "stop" | "expiresInS">;
   /** Runs a step when a slot is free, so that connects do not all access the store at once. */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
@@ -297,6 +298,19 @@ function resumeOutcome(
   };
 }
 
+/** Returns the CONNACK of a session that resumes nothing. */
+export function connackOf(
+  { codec, sessionId, connack }: Session,
+  ref: Ref,
+  { nodeId, clock, clientLimits }: Pick<OpeningContext, "nodeId" | "clock" | "clientLimits">,
+): Extract<Reply, { readonly kind: "connack" }> {
+  return {
+    ...{ kind: "connack", ref, version: codec.version, sessionId, nodeId },
+    ...{ serverTimeMs: clock(), limits: clientLimits, resume: [], newestId: 0 },
+    ...connack,
+  };
+}
+
 interface Welcome {
   /** Name by which the client can continue the session. */
   readonly name: string;
@@ -311,16 +325,11 @@ export async function welcome(
   context: OpeningContext,
 ): Promise<void> {
   if (session.ended !== undefined) return;
+  const expiresInS = context.expiry.expiresInS(session);
+  if (expiresInS !== undefined) session.connack = { sessionId: name, newestId };
   session.reply({
-    kind: "connack",
-    ref,
-    version: session.codec.version,
-    sessionId: name,
-    nodeId: context.nodeId,
-    serverTimeMs: context.clock(),
-    limits: context.clientLimits,
-    resume: plan.results,
-    newestId,
+    ...connackOf(session, ref, context),
+    ...{ sessionId: name, resume: plan.results, newestId, expiresInS },
   });
   session.hasConnack = true;
   await goLive(session, plan, context);

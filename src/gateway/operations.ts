@@ -14,14 +14,17 @@ import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { CatchUps } from "./catch-up.ts";
+import type { CredentialExpiry } from "./expiry.ts";
 import type { Hub } from "./hub.ts";
-import { lookups, reading, rowsAhead, watching } from "./rates.ts";
+import { connackOf, type OpeningContext } from "./opening.ts";
+import { lookups, REFRESH_WORK, reading, rowsAhead, watching } from "./rates.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
 import type { PresenceWatch } from "./watch.ts";
 
-export interface OperationPorts {
+export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientLimits"> {
+  readonly expiry: Pick<CredentialExpiry, "refresh">;
   readonly messages: Messages;
   readonly clientEvents: ClientEvents;
   readonly streams: Streams;
@@ -258,6 +261,14 @@ const OPERATIONS: OperationTable = {
       const count = await store.acknowledgeCommands(session.uid, inboxSeqs);
       metrics.commandsAcknowledged(count);
       session.reply({ kind: "commandack", ref, count });
+    },
+  },
+
+  refresh: {
+    cost: () => REFRESH_WORK,
+    async run(session, { ref, token }, ports) {
+      const expiresInS = await ports.expiry.refresh(session, token);
+      session.reply({ ...connackOf(session, ref, ports), expiresInS });
     },
   },
 

@@ -34,6 +34,8 @@ const VALUES_PER_FRAME = 200;
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
 const CONNECT_WORK = 10;
+/** Work of checking a new JWT. */
+export const REFRESH_WORK = 5;
 /** Maximum work charged, in addition to the frame, for a request that was refused or failed. */
 const REFUSED_WORK = 1;
 

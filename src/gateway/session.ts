@@ -118,6 +118,8 @@ export class Session {
   hasConnack = false;
   /** Unix milliseconds at which the JWT expires. Set by `CredentialExpiry`. */
   expiresAtMs: number | undefined;
+  /** What the CONNACK said, for those that follow a refresh. `undefined` without a JWT. */
+  connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
   /** True after the session joined all its groups. Later changes are applied one by one. */
   hasJoined = false;
   /** Backlog of the personal channels, `undefined` if the session is live in them. */

@@ -150,6 +150,12 @@ export type Operation =
       readonly type: string;
       readonly data: string;
     }
+  | {
+      /** Replaces the JWT of the session. The reply is a connack. */
+      readonly kind: "refresh";
+      readonly ref: Ref;
+      readonly token: string;
+    }
   | { readonly kind: "ping"; readonly ref: Ref }
   | { readonly kind: "disconnect"; readonly ref: Ref };
 
@@ -197,6 +203,8 @@ export type Reply =
       readonly resume: readonly ResumeResult[];
       /** Message id. Every message stored after the connect has a higher id. */
       readonly newestId: number;
+      /** Seconds until the JWT of the session expires. `undefined` if the session has no JWT. */
+      readonly expiresInS?: number | undefined;
     }
   | {
       readonly kind: "sendack";

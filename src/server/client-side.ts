@@ -180,6 +180,12 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
     toleranceS: auth.jwt.clockToleranceS,
     legacyGraceS: auth.jwt.legacyGraceS,
   });
+  const clientLimits = {
+    maxFrameBytes: client.maxFrameBytes,
+    maxPayloadBytes: messages.maxPayloadBytes,
+    idleTimeoutS: client.idleTimeoutS,
+    maxFramesPerSecond: client.maxFramesPerSecond,
+  };
   let sessionCount = 0;
   return {
     clients: new Set(),
@@ -198,12 +204,7 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
       tokens: node.tokens,
       nodeId: cluster.nodeId,
       clock: drivers.clock,
-      clientLimits: {
-        maxFrameBytes: client.maxFrameBytes,
-        maxPayloadBytes: messages.maxPayloadBytes,
-        idleTimeoutS: client.idleTimeoutS,
-        maxFramesPerSecond: client.maxFramesPerSecond,
-      },
+      clientLimits,
       limits: readLimits(client),
       inTurn: (step) => openings.run(step),
       maxHeldBytes: client.maxBufferedBytes,
@@ -216,6 +217,9 @@ function clientContext(node: Node, delivery: Delivery): NodeClients {
     },
     operations: {
       messages: node.messages,
+      expiry,
+      nodeId: cluster.nodeId,
+      clientLimits,
       clientEvents: node.clientEvents,
       streams: node.streams,
       conversations: node.conversations,

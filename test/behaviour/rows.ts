@@ -256,6 +256,7 @@ export const ISSUE_ROWS = [
   "STREAM",
   "Stop button",
   "Client-made events",
+  "REFRESH",
   // Command inbox
   "Inbox pulled at connect",
   "Inbox acknowledge",

@@ -29,6 +29,7 @@ export const SUITES = {
     "permissions",
     "presence",
     "protected-mode",
+    "refresh",
     "sessions",
     "system",
     "system-accounts",

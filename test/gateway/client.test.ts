@@ -115,7 +115,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...options }: Stage = {}) 
         },
         ...{ maxHeldBytes: 1_000_000, resendAfterMs: 0, maxSessionsPerUser: 0 },
         tokens: { attempt: (_bearer, check) => check() },
-        expiry: { start() {}, stop() {} },
+        expiry: { start() {}, stop() {}, expiresInS: () => undefined },
         inTurn: (step) => step(),
         nextSessionId: () => "s",
       },

@@ -40,6 +40,12 @@ export function operationPorts(world: World, fakes: OperationWorld = {}): Operat
       ...{ post: unused, start: unused, close: unused },
     },
     clientEvents: { emit: unused },
+    expiry: { refresh: unused },
+    nodeId: "n1",
+    clientLimits: {
+      ...{ maxFrameBytes: 1000, maxPayloadBytes: 1000 },
+      ...{ idleTimeoutS: 60, maxFramesPerSecond: 0 },
+    },
     conversations: {
       ...{ select: unused, list: unused, among: unused, read: unused, change: unused },
       ...fakes.conversations,

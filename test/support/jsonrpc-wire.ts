@@ -95,6 +95,7 @@ function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
   const { ref } = result;
   switch (kind) {
     case "connect":
+    case "refresh":
       return {
         ...result,
         kind: "connack",

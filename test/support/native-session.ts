@@ -246,6 +246,11 @@ export class NativeClient {
     this.raw(this.#wire.encode({ kind: "emit", ref: 0, channel, type, data }));
   }
 
+  /** Replaces the JWT of the session. */
+  refresh(token: string): Promise<ReplyOf<"connack">> {
+    return this.request("connack", { kind: "refresh", token });
+  }
+
   /** Sends PING. Its PONG arrives after the pushes of everything published before. */
   async ping(): Promise<ReplyOf<"pong">> {
     if (this.#options.publicationsDelivered !== undefined)

@@ -111,6 +111,7 @@ export function randomOperation(r: Random): Operation {
       uids: r.list(LIMITS.maxWatchedUids, () => r.id()),
     }),
     () => ({ kind: "emit", ref, channel, type: r.text(64), data: r.text(1000) }),
+    () => ({ kind: "refresh", ref, token: r.text(1000) }),
     () => ({ kind: "ping", ref }),
     () => ({ kind: "disconnect", ref }),
   ];
@@ -139,6 +140,7 @@ export function randomReply(r: Random): Reply {
         headSeq: r.uint(53),
       })),
       newestId: r.uint(53),
+      expiresInS: r.maybe(() => r.uint(32)),
     }),
     () => ({
       kind: "sendack",

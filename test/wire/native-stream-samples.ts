@@ -169,6 +169,11 @@ export const STREAM_OPERATIONS: readonly Sample<Operation>[] = [
     array: [15, 16, 1, "alice", "cursor", "3:7"],
     hex: "960f1001a5616c696365a6637572736f72a3333a37",
   },
+  {
+    value: { kind: "refresh", ref: 17, token: "a.b.c" },
+    array: [16, 17, "a.b.c"],
+    hex: "931011a5612e622e63",
+  },
 ];
 
 export const STREAM_REPLIES: readonly Sample<Reply>[] = [
@@ -216,6 +221,18 @@ export const STREAM_REPLIES: readonly Sample<Reply>[] = [
     value: { kind: "members", ref: 14, cursor: undefined, uids: [] },
     array: [92, 14, null, []],
     hex: "945c0ec090",
+  },
+  {
+    value: {
+      ...{ kind: "connack", ref: 17, version: 1, sessionId: "n1-2", nodeId: "n1" },
+      ...{ serverTimeMs: 1, resume: [], newestId: 7, expiresInS: 600 },
+      limits: {
+        ...{ maxFrameBytes: 1024, maxPayloadBytes: 512 },
+        ...{ idleTimeoutS: 56, maxFramesPerSecond: 500 },
+      },
+    },
+    array: [65, 17, 1, "n1-2", "n1", 1, [1024, 512, 56, 500], [], 7, 600],
+    hex: "9a411101a46e312d32a26e310194cd0400cd020038cd01f49007cd0258",
   },
   {
     value: { kind: "emit", ref: 16 },

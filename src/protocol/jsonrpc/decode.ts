@@ -42,6 +42,7 @@ export const METHODS: ReadonlyMap<string, Method> = new Map<string, Method>([
   ["cancel", { read: readCancel }],
   ["commandack", { read: readCommandack }],
   ["emit", { isNotification: true, read: readEmit }],
+  ["refresh", { read: readRefresh }],
 ]);
 
 export function wantsExtended(params: Params): boolean {
@@ -235,4 +236,8 @@ function readEmit({ params, ref }: MethodInput): Operation {
   const type = params.text("type", MAX_CLIENT_EVENT_TYPE);
   const data = params.text("data", MAX_UINT32, "");
   return { kind: "emit", ref, channel, type, data };
+}
+
+function readRefresh({ params, ref }: MethodInput): Operation {
+  return { kind: "refresh", ref, token: params.text("token", MAX_TOKEN_LENGTH) };
 }

@@ -57,6 +57,7 @@ export function resultOf(reply: Exclude<Reply, { readonly kind: "error" }>): obj
           headSeq,
         })),
         newestId: reply.newestId,
+        expiresInS: reply.expiresInS,
       };
     case "sendack": {
       const { messageId, messageSeq, clientMsgNo, repeated } = reply;

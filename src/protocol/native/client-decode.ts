@@ -122,6 +122,7 @@ function readConnack({ reader, ref }: ServerFrameContext): Reply {
       reader.tuple("resume result", () => readResumeResult(reader)),
     ),
     newestId: reader.uint("newestId"),
+    expiresInS: reader.absent() ? undefined : reader.uint("expiresInS"),
   };
 }
 

@@ -62,6 +62,8 @@ function fieldsOf(operation: Operation): readonly Field[] {
       return [operation.inboxSeqs];
     case "emit":
       return [...channelOf(operation), operation.type, operation.data];
+    case "refresh":
+      return [operation.token];
     case "ping":
     case "disconnect":
       return [];

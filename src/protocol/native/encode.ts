@@ -94,10 +94,14 @@ function writePush(writer: FrameWriter, push: Push): void {
 }
 
 function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connack" }>): void {
-  const { limits, resume } = reply;
+  const { limits, resume, expiresInS } = reply;
   let bytes = textBytes(reply.sessionId) + textBytes(reply.nodeId);
   for (const { channel } of resume) bytes += FIXED_BYTES + textBytes(channel.id);
-  begin(writer, { op: REPLY_OPS.connack, ref: reply.ref, fields: 7 }, bytes);
+  begin(
+    writer,
+    { op: REPLY_OPS.connack, ref: reply.ref, fields: expiresInS === undefined ? 7 : 8 },
+    bytes,
+  );
   writer.uint(reply.version);
   writer.text(reply.sessionId);
   writer.text(reply.nodeId);
@@ -116,6 +120,7 @@ function writeConnack(writer: FrameWriter, reply: Extract<Reply, { kind: "connac
     writer.uint(headSeq);
   }
   writer.uint(reply.newestId);
+  if (expiresInS !== undefined) writer.uint(expiresInS);
 }
 
 function writeMembers(writer: FrameWriter, reply: Extract<Reply, { kind: "members" }>): void {

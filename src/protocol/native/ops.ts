@@ -13,7 +13,7 @@ export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
 export const NATIVE_VERSION = 1;
 
-/** Numbers of operations. Unused: 14, 16 to 27 and 29 to 63. */
+/** Numbers of operations. Unused: 14, 17 to 27 and 29 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -29,10 +29,14 @@ export const CLIENT_OPS = {
   commandack: 12,
   watch: 13,
   emit: 15,
+  refresh: 16,
   members: 28,
 } as const;
 
-/** Numbers of replies: the number of the request plus 64. Unused: 78. */
+/**
+ * Numbers of replies: the number of the request plus 64, except the reply to refresh, which is a
+ * connack. Unused: 78.
+ */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,
