@@ -188,8 +188,8 @@ function smallMap({ version, sources: paths, mappings }) {
 }
 
 /**
- * Empties the lines without code, so that the other lines keep their numbers, and halves the
- * indentation.
+ * Empties the lines without code, so that the other lines keep their numbers, and removes the
+ * indentation, which keeps the package small.
  */
 function onlyCode(source) {
   const withoutLines = (text) => text.replaceAll(/[^\n]/g, "");
@@ -198,7 +198,7 @@ function onlyCode(source) {
     .replaceAll(/ +\/\/ .*$/gm, "")
     .replaceAll(/^import [^;]*;/gm, withoutLines)
     .replaceAll(/^(export )?interface [\s\S]*?^}/gm, withoutLines)
-    .replaceAll(/^( +)\1/gm, "$1");
+    .replaceAll(/^ +/gm, "");
 }
 
 function buildTypes() {

@@ -24,6 +24,7 @@ interface ReplyKinds {
   readonly commandack: "commandack";
   readonly watch: "watch";
   readonly emit: "emit";
+  readonly refresh: "connack";
   readonly ping: "pong";
 }
 
@@ -279,7 +280,9 @@ export class Connection {
 }
 
 /** Kinds of replies that differ from their requests. */
-const REPLY_KINDS: Partial<ReplyKinds> = { send: "sendack", ping: "pong" };
+const REPLY_KINDS: Partial<ReplyKinds> = {
+  ...{ send: "sendack", refresh: "connack", ping: "pong" },
+};
 
 class OpenRequests {
   readonly #open = new Map<number, OpenRequest>();

@@ -228,6 +228,9 @@ export class Connector {
       this.#session = randomId(); // an unused session id makes the next CONNECT a login
       return this.#connectAfter(0);
     }
+    // a token that is not a function stays expired
+    if (end.code === CLOSE_REASONS.token_expired.code && !this.#ports.settings.hasTokenFunction)
+      return this.#kicked({ ...end, code: CLOSE_REASONS.auth_failed.code });
     const timing = reconnectTiming(end.code);
     // a draining node is not a failure, because the next attempt reaches another node
     const isGoingAway = end.code === CLOSE_REASONS.draining.code;

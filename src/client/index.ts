@@ -21,6 +21,7 @@ import {
 } from "./options.ts";
 import { Outbox } from "./outbox.ts";
 import { PresenceWatches } from "./presence.ts";
+import { TokenRefresh } from "./refresh.ts";
 import { Background, Calls } from "./requests.ts";
 import { Streams } from "./streams.ts";
 import { Typing } from "./typing.ts";
@@ -104,12 +105,14 @@ export function connect(options: ConnectOptions): Client {
 
 type Components = ReturnType<typeof createComponents>;
 
-function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
+function createComponents(settings: Settings) {
+  const { uid, cursors, maxQueued, timeouts } = settings;
   const { requestMs, sendMs } = timeouts;
   const events = new Events();
   const onError = (error: JindouError) => events.emit("error", error);
   const calls = new Calls({ maxQueued, requestMs });
   const background = new Background();
+  const refresh = new TokenRefresh({ settings, onError });
   const { ask } = background;
   const outbox: Outbox = new Outbox({
     uid,
@@ -182,19 +185,21 @@ function createComponents({ uid, cursors, maxQueued, timeouts }: Settings) {
     channels,
     commands,
     presence,
+    refresh,
     typing,
     unreads,
   };
 }
 
 function createConnector(settings: Settings, components: Components): Connector {
-  const { events, calls, background, outbox } = components;
+  const { events, calls, background, outbox, refresh } = components;
   const { streams, channels, commands, presence, typing, unreads } = components;
   return new Connector({
     settings,
     resume: (limit) => channels.resume(limit),
     opened(connection, connack) {
       background.opened(connection, connack.limits.maxFramesPerSecond);
+      refresh.opened(connection, connack);
       calls.opened(connection);
       outbox.opened(connection);
       typing.opened();
@@ -206,10 +211,12 @@ function createConnector(settings: Settings, components: Components): Connector 
     pushed: (push) => route(push, components),
     lost(end) {
       outbox.lost(end);
-      for (const component of [background, channels, calls, streams, unreads]) component.lost();
+      for (const component of [background, refresh, channels, calls, streams, unreads])
+        component.lost();
     },
     closed(error) {
       background.lost();
+      refresh.lost();
       typing.close();
       for (const component of [events, channels, calls, outbox, streams, commands])
         component.close(error);

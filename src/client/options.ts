@@ -20,7 +20,8 @@ export interface ConnectOptions {
   readonly uid: string;
   /**
    * Token of the user for `deviceFlag`, or a function that returns it and is called before each
-   * connection attempt, and once more if the server refuses its token. Default: "".
+   * connection attempt, once more if the server refuses its token, and before a JWT expires, to
+   * replace it on the open connection. Default: "".
    */
   readonly token?: string | (() => string | Promise<string>) | undefined;
   /** Class of the device: 0 app, 1 web, 2 desktop. Default: 1. */
@@ -109,7 +110,7 @@ export function settingsFrom(options: ConnectOptions): Settings {
   return {
     uid: options.uid,
     url: socketUrl(options.url),
-    token: () => tokenWithin(timeouts.connectMs, token),
+    token: shared(() => tokenWithin(timeouts.connectMs, token)),
     hasTokenFunction: typeof token === "function",
     deviceFlag: deviceFlagOf(options.deviceFlag ?? 1),
     deviceId,
@@ -133,6 +134,17 @@ function timeoutsOf(options: NonNullable<ConnectOptions["timeouts"]>): Timeouts 
       Math.min(DEFAULT_TIMEOUTS[name], 1),
     );
   return timeouts;
+}
+
+/** Returns a function whose concurrent calls share one call of `load`. */
+function shared<T>(load: () => Promise<T>): () => Promise<T> {
+  let loading: Promise<T> | undefined;
+  return () => {
+    loading ??= load().finally(() => {
+      loading = undefined;
+    });
+    return loading;
+  };
 }
 
 async function tokenWithin(

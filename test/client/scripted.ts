@@ -167,11 +167,11 @@ export const welcome: Script = (operation, socket) => {
 };
 
 /**
- * Replies to a CONNECT with a CONNACK. `heads` has the newest seq of channels in which it differs
+ * Replies to a CONNECT or REFRESH with a CONNACK. `heads` has the newest seq of channels in which it differs
  * from the client's position, by channel id.
  */
 export function acknowledge(
-  connect: OperationOf<"connect">,
+  connect: OperationOf<"connect"> | OperationOf<"refresh">,
   socket: ScriptedSocket,
   {
     heads = {},
@@ -179,12 +179,14 @@ export function acknowledge(
     limits = {},
     sessionId = "s",
     newestId = 1000,
+    expiresInS,
   }: {
     readonly heads?: Readonly<Record<string, number>>;
     readonly status?: "ok" | "denied";
     readonly limits?: Partial<ConnectionLimits>;
     readonly sessionId?: string;
     readonly newestId?: number;
+    readonly expiresInS?: number;
   } = {},
 ): void {
   socket.reply(connect, {
@@ -200,12 +202,13 @@ export function acknowledge(
       maxFramesPerSecond: 0,
       ...limits,
     },
-    resume: connect.resume.map(({ channel, lastSeq }) => ({
+    resume: (connect.kind === "connect" ? connect.resume : []).map(({ channel, lastSeq }) => ({
       channel,
       status,
       headSeq: heads[channel.id] ?? lastSeq,
     })),
     newestId,
+    expiresInS,
   });
 }
 
