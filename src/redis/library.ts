@@ -11,6 +11,11 @@ export interface LibraryFunction extends ServerCode {
   readonly name: string;
 }
 
+interface Section {
+  readonly path: string;
+  readonly text: string;
+}
+
 export interface Library {
   /** Name in Redis: `jindou_` and 8 hexadecimal digits of the text's hash. */
   readonly name: string;
@@ -25,12 +30,9 @@ const HASH_DIGITS = 8;
 const LINE = /@?\buser_function:(\d+)/g;
 const SOURCES = new URL("..", import.meta.url);
 
-/** Builds a library from Lua files, which share their locals. */
-export function loadLibrary(...files: readonly URL[]): Library {
-  const sections = files.map((file) => ({
-    path: `src/${file.href.slice(SOURCES.href.length)}`,
-    text: readFileSync(file, "utf8"),
-  }));
+/** Builds a library from files and generated texts, which share their locals. */
+export function loadLibrary(...sources: readonly (URL | string)[]): Library {
+  const sections = sources.map(sectionOf);
   const template = sections.map(({ text }) => text).join("");
   const hash = createHash("sha1").update(template).digest("hex").slice(0, HASH_DIGITS);
   const name = `jindou_${hash}`;
@@ -54,4 +56,10 @@ export function loadLibrary(...files: readonly URL[]): Library {
       ...{ name: `${name}_${suffix}`, loading, isWriting, withFileLines },
     }),
   };
+}
+
+function sectionOf(source: URL | string): Section {
+  if (typeof source === "string") return { path: "(generated)", text: `${source}\n` };
+  const path = `src/${source.href.slice(SOURCES.href.length)}`;
+  return { path, text: readFileSync(source, "utf8") };
 }

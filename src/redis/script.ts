@@ -29,7 +29,8 @@ export interface Script extends ServerCode {
 const DATABASE = /@DATABASE\b/g;
 
 const SOURCES = new URL("..", import.meta.url);
-const SHARED = new URL("./lua/shared.lua", import.meta.url);
+/** Functions that all scripts and libraries can use. */
+export const SHARED = new URL("./lua/shared.lua", import.meta.url);
 
 /** Builds a script from a Lua file, with `before` (files, or generated text) in front of it. */
 export function loadScript(file: URL, ...before: readonly (URL | string)[]): Script {

@@ -1,5 +1,5 @@
 // Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores remember
-// the same text for each id, and `is_retry` in `redis/lua/stream_steps.lua` compares it in the same
+// the same text for each id, and `is_retry` in `redis/library/streams.lua` compares it in the same
 // way as `isRetry`.
 
 import { createHash } from "node:crypto";

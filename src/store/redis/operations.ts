@@ -5,39 +5,66 @@
 import { BrokerError } from "../../broker/errors.ts";
 import { asBrokerError } from "../../redis/errors.ts";
 import { type Library, loadLibrary } from "../../redis/library.ts";
-import type { Arg } from "../../redis/script.ts";
-import type { RedisStorePorts } from "./ports.ts";
+import { type Arg, SHARED } from "../../redis/script.ts";
+import { lua, type RedisStorePorts } from "./ports.ts";
+import { permissionTables } from "./steps/permission-tables.ts";
 import { type Operation, TurnQueue } from "./turn.ts";
 
-const file = (name: string) => new URL(`./library/${name}.lua`, import.meta.url);
+/** The operations of the library. The code of an operation is its place in this list, from 1. */
+const OPERATIONS = [
+  ...(["log_create", "log_append", "log_delete", "log_use", "log_expire"] as const),
+  ...(["log_reference", "log_confirm", "log_release", "log_released"] as const),
+  ...(["stream_event", "stream_start", "stream_end"] as const),
+] as const;
+const CODES = new Map(OPERATIONS.map((name, at) => [name, at + 1] as const));
+
+const library = (name: string) => new URL(`./library/${name}.lua`, import.meta.url);
+
+/** Functions of the files that other files of the library call. */
+const PERMISSION = ["group_refusal", "person_refusal"];
+const STREAMS = ["begin_streams", "end_streams", ...namesOf("stream_")];
+const LOGS = ["begin_logs", "end_logs", "forget_failed_log", "read_log", ...namesOf("log_")];
+
 /** The functions of the store in Redis. */
-export const LIBRARY: Library = loadLibrary(...["call", "logs", "turn"].map(file));
+export const LIBRARY: Library = loadLibrary(
+  library("call"),
+  SHARED,
+  ...scope(PERMISSION, lua("channel_record"), permissionTables(), lua("permission")),
+  ...scope(STREAMS, ...["dedupe", "place", "entry", "snapshot"].map(lua), library("streams")),
+  ...scope(LOGS, library("logs")),
+  `local OPERATIONS = { ${OPERATIONS.join(", ")} }`,
+  library("turn"),
+);
+
+function namesOf(beginning: string): readonly string[] {
+  return OPERATIONS.filter((name) => name.startsWith(beginning));
+}
+
+/** Hides the locals of files, except some functions: a chunk of Lua has at most 200 locals. */
+function scope(names: readonly string[], ...sources: readonly (URL | string)[]) {
+  const list = names.join(", ");
+  return [`local ${list} = (function()`, ...sources, `return ${list} end)()`];
+}
+
 const TURN = LIBRARY.function("turn", { isWriting: true });
 export const READ_LOG = LIBRARY.function("read", { isWriting: false });
 
-/** Codes of operations: their indexes in `OPERATIONS` of `library/turn.lua`. */
-export const LOG_CREATE = 1;
-export const LOG_APPEND = 2;
-export const LOG_DELETE = 3;
-export const LOG_USE = 4;
-export const LOG_EXPIRE = 5;
-export const LOG_REFERENCE = 6;
-export const LOG_CONFIRM = 7;
-export const LOG_RELEASE = 8;
-export const LOG_RELEASED = 9;
-
 const FAILED = 255;
-const SETTINGS_BYTES = 41;
+const CLUSTER_AT = 8;
+const LIMITS_AT = 9;
+const LIMITS = 7;
 const OPERATION_BYTES = 300;
 
 /** The reply of an operation: bytes, or a list. */
-type OperationReply = Buffer | readonly unknown[];
+export type OperationReply = Buffer | readonly unknown[];
 
 interface OperationDraft {
-  readonly code: number;
+  readonly name: (typeof OPERATIONS)[number];
   /** The numbers of the operation, as the operation specifies. */
   readonly numbers?: Buffer;
   readonly texts: readonly (string | Buffer)[];
+  /** Operations with the same `order` keep their order, even if a call fails. */
+  readonly order?: string;
 }
 
 /** Runs operations. Rejects with `overloaded`, `unavailable`, `too_late` or `internal`. */
@@ -62,11 +89,16 @@ export function createOperations({
 
   function settings(): Buffer {
     const { maxBytes, maxRecords, maxProducers } = limits.logs;
-    const packed = Buffer.allocUnsafe(SETTINGS_BYTES);
+    const { dedupeWindowS, retentionS, maxChannelMessages, maxStreamBytes } = limits;
+    const packed = Buffer.allocUnsafe(LIMITS_AT + 8 * LIMITS);
     packed.writeDoubleBE(clock(), 0);
-    packed[8] = link.isCluster ? 1 : 0;
-    const logLimits = [maxBytes, maxRecords, maxProducers, limits.dedupeWindowS * 1000];
-    for (const [at, limit] of logLimits.entries()) packed.writeDoubleBE(limit, 9 + 8 * at);
+    packed[CLUSTER_AT] = link.isCluster ? 1 : 0;
+    let at = LIMITS_AT;
+    for (const limit of [
+      ...[maxBytes, maxRecords, maxProducers, dedupeWindowS * 1000],
+      ...[retentionS * 1000, maxChannelMessages, maxStreamBytes],
+    ])
+      at = packed.writeDoubleBE(limit, at);
     return packed;
   }
 
@@ -76,7 +108,7 @@ export function createOperations({
     const numbers: Buffer[] = [];
     const args: Arg[] = [];
     for (const { draft } of operations) {
-      numbers.push(Buffer.from([draft.code]));
+      numbers.push(Buffer.from([CODES.get(draft.name) ?? 0]));
       if (draft.numbers !== undefined) numbers.push(draft.numbers);
       args.push(...draft.texts);
     }
@@ -112,7 +144,7 @@ class QueuedOperation implements Operation {
   readonly key: string;
   readonly draft: OperationDraft;
   readonly bytes: number;
-  readonly order = undefined;
+  readonly order: string | undefined;
   readonly sinceMs = performance.now();
   readonly reply: Promise<OperationReply>;
   #resolve: (reply: OperationReply | Promise<OperationReply>) => void = () => {};
@@ -121,6 +153,7 @@ class QueuedOperation implements Operation {
   constructor(key: string, draft: OperationDraft) {
     this.key = key;
     this.draft = draft;
+    this.order = draft.order;
     this.bytes = draft.texts.reduce((sum, text) => sum + text.length, OPERATION_BYTES);
     this.reply = new Promise((resolve, reject) => {
       this.#resolve = resolve;

@@ -8,6 +8,7 @@ import { ReplicationBarrier } from "../../redis/replication.ts";
 import { createLifecycle } from "../lifecycle.ts";
 import { allWhileRunning } from "../while-running.ts";
 import { createChannelFeed } from "./feed.ts";
+import { createOperations } from "./operations.ts";
 import type { RedisStorePorts } from "./ports.ts";
 import { createRedisChannels } from "./steps/channels.ts";
 import { createRedisConversations } from "./steps/conversations.ts";
@@ -56,13 +57,14 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     waitForReplicas: (key) => barrier.wait(key),
     observeReplicas: () => barrier.observe(),
   };
+  const operations = createOperations(ports);
   const { repairIndexes, groupIndex, ...channels } = createRedisChannels(ports);
   const { commands, ...inbox } = createRedisInbox(ports);
   const { counts, ...messages } = createRedisMessages({
     ...{ ...ports, commands },
     personFacts: channels.personFacts,
   });
-  const { sweepLogs, ...logs } = createRedisLogs(ports);
+  const { sweepLogs, ...logs } = createRedisLogs(ports, operations);
   const sweep = new Sweep(ports, [
     (isStopped) => commands.sweep(isStopped),
     repairIndexes,
@@ -94,7 +96,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       ...createRedisSigningKeys(ports),
       ...createRedisImports(ports),
       ...messages,
-      ...createRedisStreams(ports),
+      ...createRedisStreams(ports, operations),
       ...logs,
       ...inbox,
       ...createRedisConversations(ports, groupIndex),

@@ -12,6 +12,7 @@ import type {
 } from "../../../src/broker/ports.ts";
 import type { ChannelFeed } from "../../../src/redis/channel-feed.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
+import { createOperations } from "../../../src/store/redis/operations.ts";
 import type { RedisStorePorts } from "../../../src/store/redis/ports.ts";
 import { createRedisChannels } from "../../../src/store/redis/steps/channels.ts";
 import { createRedisConversations } from "../../../src/store/redis/steps/conversations.ts";
@@ -66,7 +67,7 @@ export async function openConversations(t: Test, url: string, options: Conversat
       ...{ ...ports, commands: { settle: async () => {} } },
       personFacts: channels.personFacts,
     }),
-    ...createRedisStreams(ports),
+    ...createRedisStreams(ports, createOperations(ports)),
   };
   const sweep = new Sweep(ports, []);
   await link.start();

@@ -5,6 +5,7 @@
 import t, { type Test } from "tap";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
+import { createOperations } from "../../../src/store/redis/operations.ts";
 import { createStreamSteps } from "../../../src/store/redis/steps/stream-steps.ts";
 import { StoreFixture } from "../../contract/store-fixture.ts";
 import {
@@ -58,7 +59,8 @@ async function startPair(t: Test) {
     throw new Error("the test has started too few nodes");
   const { link } = alice;
   const clock = () => alice.fixture.nowMs;
-  const steps = createStreamSteps({ link, clock, limits: LIMITS });
+  const ports = { link, clock, limits: LIMITS, waitForReplicas: () => undefined };
+  const steps = createStreamSteps(ports, createOperations(ports));
   const activeKey = link.keys.bucket("activeStreams", bucketOf(WITH_BOB));
   return {
     ...{ alice: alice.fixture, bob: bob.fixture, steps },

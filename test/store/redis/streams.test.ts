@@ -5,6 +5,7 @@ import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_END } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import { createOperations } from "../../../src/store/redis/operations.ts";
 import { eventHead, eventTail } from "../../../src/store/redis/steps/stream-record.ts";
 import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
@@ -263,7 +264,7 @@ t.test("a stream event that is not replicated is rejected", async (t) => {
   await start();
   t.teardown(close);
   let isReplicated = false;
-  const streams = createRedisStreams({
+  const ports = {
     ...{ link, clock, onError: () => {} },
     unreadable: new UnreadableRecords(() => {}),
     limits: {
@@ -275,7 +276,8 @@ t.test("a stream event that is not replicated is rejected", async (t) => {
       if (!isReplicated) throw new BrokerError("unavailable");
     },
     observeReplicas: () => async () => {},
-  });
+  };
+  const streams = createRedisStreams(ports, createOperations(ports));
   const store = { ...fixture.store, ...streams };
   const { start: begin, content } = producer({ store } as StoreFixture);
   t.equal(await codeOf(begin("", { eventId: "a" })), "unavailable");

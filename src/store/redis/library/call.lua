@@ -1,28 +1,36 @@
 -- State of a call, and functions that all operations use. The first file of the library.
 --
 -- Redis compiles the library once and keeps its locals, also after an error, so each call sets them
--- at its beginning. While Redis loads a library, its code sees no globals but `redis`: the locals
--- for functions of Lua are set at the first call.
-local call, byte, struct_pack, struct_unpack, struct_size, bxor, rol
+-- at its beginning. While Redis loads a library, its code sees no globals but `redis`. So the first
+-- call takes the globals into locals, which are also faster.
+local register_function = redis.register_function
+
+local function globals()
+  return redis, struct, cmsgpack, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack
+end
+
+local redis, struct, cmsgpack, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack
+local call, byte, struct_pack, struct_unpack, struct_size -- functions that most operations use
 
 local args -- arguments of the call
 local numbers -- bytes of the operations (argument 2)
 local text_at -- index in `args` of the next text
 local number_at -- index in `numbers` of the next byte
-local now -- Unix ms
+local now -- Unix ms by the caller's estimate of the server's clock
+local server_now -- Unix ms by the clock of the server
 local is_cluster -- true if other keys of the slot may be at another server
 local topic_end -- end of the names of topics, which names the database
+-- Settings: time in ms in which retries are recognised, limit of a channel's age in ms (0 means no
+-- limit), limit of its messages (0 means no limit), and limit of a stream's bytes
+local window, retention, max_messages, max_stream_bytes
+local max_bytes, max_records, max_producers -- limits of logs, see `LogLimits`
 
-local MISSING, DELETED = 1, 2 -- verdicts that several operations have
 local FAILED = 255 -- first byte of the reply of an operation that failed, before the error
 
-local function take_functions()
-  call, byte, bxor, rol = redis.call, string.byte, bit.bxor, bit.rol
-  struct_pack, struct_unpack, struct_size = struct.pack, struct.unpack, struct.size
+local function take_globals()
+  redis, struct, cmsgpack, bit, string, table, math, pcall, error, type, tonumber, tostring, ipairs, unpack = globals()
+  call, byte, struct_pack, struct_unpack, struct_size = redis.call, string.byte, struct.pack, struct.unpack, struct.size
 end
-
--- Formats an integer below 2^53 without an exponent. Redis formats numbers more slowly.
-local function int(n) return string.format('%d', n) end
 
 -- Takes `count` texts of an operation. An operation takes all of its texts and numbers before
 -- anything else, so that the next one can run after an error.

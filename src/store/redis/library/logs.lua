@@ -28,6 +28,7 @@
 --
 -- A reference is a text of the node, which names the source and the fork (`log-references.ts`).
 
+local MISSING, DELETED = 1, 2 -- verdicts that several operations have
 local LOG_CREATED, LOG_EXISTS, LOG_FULL = 3, 4, 5 -- verdicts of a creation
 -- Verdicts of an append
 local LOG_APPENDED, LOG_REPEATED, LOG_CLOSED, LOG_OTHER_TYPE, LOG_STALE_EPOCH = 3, 4, 5, 6, 7
@@ -42,7 +43,6 @@ local MAX_EVENT_BYTES = 4096
 local MAX_COPIED_BYTES = 2097152
 local TRAILER_BYTES = 8
 
-local max_bytes, max_records, max_producers, producer_idle -- limits of logs, see `LogLimits`
 local open_logs -- logs of the call by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
@@ -145,7 +145,7 @@ end
 -- Writes a frame, which lacks its last two fields, after the tail of the log. The caller then calls
 -- `move_tail`. Bytes after the tail may be left of an operation that failed, and are overwritten.
 local function write_frame(log, frame, crc)
-  local check = bxor(rol(log.position == 0 and log.incarnation or log.check, 5), crc)
+  local check = bit.bxor(bit.rol(log.position == 0 and log.incarnation or log.check, 5), crc)
   local whole = frame .. struct_pack('<I4I4', log.records, check)
   call('SETRANGE', log.frames, int(log.position - log.start), whole)
   return whole, check % 4294967296
@@ -261,7 +261,7 @@ end
 -- Returns the producer that a new one replaces, false if there is room, nil if there is none.
 local function silent_producer(key)
   if call('HLEN', key) < max_producers then return false end
-  local producers, silent, since = call('HGETALL', key), nil, now - producer_idle
+  local producers, silent, since = call('HGETALL', key), nil, now - window
   for at = 1, #producers, 2 do
     local _, _, last = struct_unpack('>ddd', producers[at + 1])
     if last < since then silent, since = producers[at], last end
@@ -430,7 +430,7 @@ end
 --        3  own frames from the position on, after the 4 bytes before them, if there are any;
 --           false if no frames are read
 local function read_log(keys, arguments)
-  if not call then take_functions() end
+  if not call then take_globals() end
   now = tonumber(arguments[3])
   local base, name, position, maximum = arguments[1], arguments[2], tonumber(arguments[4]), tonumber(arguments[5])
   local log = load_log(base, name)
@@ -448,11 +448,7 @@ local function read_log(keys, arguments)
   return { LOG_DONE, head_fields(log), frames }
 end
 
--- `at` is the index of the limits in `settings`.
-local function begin_logs(settings, at)
-  max_bytes, max_records, max_producers, producer_idle = struct_unpack('>dddd', settings, at)
-  open_logs, changed_logs, last_log = {}, {}, nil
-end
+local function begin_logs() open_logs, changed_logs, last_log = {}, {}, nil end
 
 -- Writes the heads first: an error in what follows must not leave one unwritten.
 local function end_logs()

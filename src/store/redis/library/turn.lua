@@ -1,17 +1,14 @@
--- Runs the operations of a turn. The last file of the library.
+-- Runs the operations of a turn. The last file of the library. `OPERATIONS` is generated before it.
 --
 -- KEYS   1     any key of the slot in which all keys of the call are, on a Redis Cluster
--- ARGV   1     settings: now f64 (Unix ms), is a Redis Cluster u8; limits of logs f64 each: bytes,
---              records, producers, idle time of a producer (ms)
---        2     for each operation its code (index in OPERATIONS) and its numbers
+-- ARGV   1     settings: now f64 (Unix ms), is a Redis Cluster u8; f64 each: maximum bytes, records and
+--              producers of a log, window for retries (ms), retention (ms, 0 means no limit), maximum
+--              messages of a channel (0 means no limit), maximum bytes of a stream
+--        2     for each operation its code (index in OPERATIONS, u8) and its numbers
 --        3     end of the names of topics
 --        4...  texts of the operations
 --        last  deadline, Unix ms
 -- Reply  the reply of each operation, or the byte FAILED and an error
-
-local OPERATIONS = {
-  log_create, log_append, log_delete, log_use, log_expire, log_reference, log_confirm, log_release, log_released,
-}
 
 local function run_operations(replies)
   while number_at <= #numbers do
@@ -22,16 +19,16 @@ local function run_operations(replies)
 end
 
 local function run_turn(_, arguments)
-  if not call then take_functions() end
+  if not call then take_globals() end
   local time = call('TIME')
-  if time[1] * 1000 + time[2] / 1000 > tonumber(arguments[#arguments]) then
-    return redis.error_reply('LATE The call arrived after its deadline')
-  end
+  server_now = math.floor(time[1] * 1000 + time[2] / 1000)
+  if server_now > tonumber(arguments[#arguments]) then return redis.error_reply('LATE The call arrived after its deadline') end
   local cluster
-  now, cluster = struct_unpack('>dB', arguments[1])
+  now, cluster, max_bytes, max_records, max_producers, window, retention, max_messages, max_stream_bytes = struct_unpack('>dBddddddd', arguments[1])
   is_cluster = cluster == 1
   args, numbers, topic_end, text_at, number_at = arguments, arguments[2], arguments[3], 4, 1
-  begin_logs(arguments[1], 10)
+  begin_streams()
+  begin_logs()
   local replies = {}
   while number_at <= #numbers do -- continues after an operation that failed
     local is_done, failure = pcall(run_operations, replies)
@@ -40,9 +37,10 @@ local function run_turn(_, arguments)
       replies[#replies + 1] = string.char(FAILED) .. (type(failure) == 'table' and failure.err or tostring(failure))
     end
   end
+  end_streams()
   end_logs()
   return replies
 end
 
-redis.register_function('@LIBRARY_turn', run_turn)
-redis.register_function({ function_name = '@LIBRARY_read', callback = read_log, flags = { 'no-writes' } })
+register_function('@LIBRARY_turn', run_turn)
+register_function({ function_name = '@LIBRARY_read', callback = read_log, flags = { 'no-writes' } })

@@ -2,7 +2,7 @@
 // reference first and is then created, and a fork that is removed leaves its reference in the key
 // `logReleases` of its bucket until the source has released it. A sweep completes what a node began.
 
-import { LOG_CONFIRM, LOG_RELEASE, LOG_RELEASED, type Operations } from "../operations.ts";
+import type { Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { logPlace, namesIn } from "./log-head.ts";
 import type { LogReads } from "./log-reads.ts";
@@ -28,7 +28,7 @@ export function createLogReferences(
 
   async function confirm(reference: string): Promise<void> {
     const place = logPlace(keys, namesIn(reference).source);
-    await operations.run(place, { code: LOG_CONFIRM, texts: [place.base, reference] });
+    await operations.run(place, { name: "log_confirm", texts: [place.base, reference] });
   }
 
   async function release(reference: string): Promise<void> {
@@ -36,11 +36,11 @@ export function createLogReferences(
       const { source, fork } = namesIn(next);
       const at = logPlace(keys, source);
       const reply = await operations.run(at, {
-        code: LOG_RELEASE,
+        name: "log_release",
         texts: [at.base, at.text, next],
       });
       const forkPlace = logPlace(keys, fork);
-      await operations.run(forkPlace, { code: LOG_RELEASED, texts: [forkPlace.base, next] });
+      await operations.run(forkPlace, { name: "log_released", texts: [forkPlace.base, next] });
       next = String((reply as readonly unknown[])[1]);
     }
   }

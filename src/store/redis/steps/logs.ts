@@ -25,15 +25,7 @@ import type {
   LogOrigin,
   LogStore,
 } from "../../../broker/log-ports.ts";
-import {
-  createOperations,
-  LOG_APPEND,
-  LOG_CREATE,
-  LOG_DELETE,
-  LOG_EXPIRE,
-  LOG_REFERENCE,
-  LOG_USE,
-} from "../operations.ts";
+import type { Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import {
   decodeStoredLog,
@@ -94,10 +86,9 @@ interface Inheritance {
   readonly source: LogHead;
 }
 
-export function createRedisLogs(ports: RedisStorePorts): RedisLogs {
+export function createRedisLogs(ports: RedisStorePorts, operations: Operations): RedisLogs {
   const { link, clock, onError } = ports;
   const { keys } = link;
-  const operations = createOperations(ports);
   const reads = createLogReads(ports);
   const references = createLogReferences(ports, { operations, reads });
 
@@ -138,7 +129,7 @@ export function createRedisLogs(ports: RedisStorePorts): RedisLogs {
     const reply = await operations.run(
       { bucket, key },
       {
-        ...{ code: LOG_CREATE, numbers },
+        ...{ name: "log_create", numbers },
         texts: [
           ...[base, text, contentType, originText(draft), reference],
           ...frames.map(withoutTrailer),
@@ -175,7 +166,7 @@ export function createRedisLogs(ports: RedisStorePorts): RedisLogs {
     const reference = newReference(source, name);
     const place = logPlace(keys, source);
     const reply = await operations.run(place, {
-      ...{ code: LOG_REFERENCE, texts: [place.base, place.text, reference] },
+      ...{ name: "log_reference", texts: [place.base, place.text, reference] },
     });
     const [verdict] = reply as readonly number[];
     if (verdict === MISSING) return { verdict: "source_missing" };
@@ -224,7 +215,7 @@ export function createRedisLogs(ports: RedisStorePorts): RedisLogs {
     if (head.ttlS === undefined || usedAtMs === undefined) return;
     if (clock() - usedAtMs < (head.ttlS * 1000) / 4) return;
     const place = logPlace(keys, name);
-    await operations.run(place, { code: LOG_USE, texts: [place.base, place.text] });
+    await operations.run(place, { name: "log_use", texts: [place.base, place.text] });
   }
 
   async function expireIn(bucket: number, isStopped: () => boolean): Promise<void> {
@@ -237,7 +228,7 @@ export function createRedisLogs(ports: RedisStorePorts): RedisLogs {
         if (isStopped()) return;
         const place = logPlace(keys, logNameOf(text));
         const reply = await operations.run(place, {
-          ...{ code: LOG_EXPIRE, texts: [place.base, place.text] },
+          ...{ name: "log_expire", texts: [place.base, place.text] },
         });
         await references.release(String((reply as readonly unknown[])[1]));
       }
@@ -264,7 +255,7 @@ export function createRedisLogs(ports: RedisStorePorts): RedisLogs {
       const reply = await operations.run(
         { bucket, key },
         {
-          ...{ code: LOG_APPEND, numbers },
+          ...{ name: "log_append", numbers },
           texts: [
             ...[base, text, frame === undefined ? "" : withoutTrailer(frame)],
             ...[contentType ?? "", producer?.id ?? "", order ?? ""],
@@ -297,7 +288,7 @@ export function createRedisLogs(ports: RedisStorePorts): RedisLogs {
       const { bucket, base, text, key } = logPlace(keys, name);
       const reply = await operations.run(
         { bucket, key },
-        { code: LOG_DELETE, texts: [base, text] },
+        { name: "log_delete", texts: [base, text] },
       );
       const [verdict, reference] = reply as readonly [number, Buffer]; // as `log_delete` specifies
       if (verdict === MISSING) return "missing";

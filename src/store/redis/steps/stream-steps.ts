@@ -1,10 +1,9 @@
-// Scripts that change streams: builds their arguments, and the records in which events and the
-// stream's message are stored and published. Scripts are sent synchronously. `lua/stream_steps.lua`
-// describes the replies. State: only cached key names.
+// Operations that change streams: builds their arguments, and the records in which events and the
+// stream's message are stored and published. Operations are queued synchronously.
+// `library/streams.lua` describes the replies. State: only cached key names.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
-  type ChannelKey,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -12,109 +11,112 @@ import {
   TOOL_CALL_EVENTS,
 } from "../../../broker/model.ts";
 import type { StreamDraft } from "../../../broker/ports.ts";
-import { usersOf } from "../../../redis/keys.ts";
-import { loadScript } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
 import { eventMark } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
-import { lua, type RedisStorePorts } from "../ports.ts";
-import { areUsersApart, ChannelNamesOf, dedupeKey } from "./channel-names.ts";
+import type { OperationReply, Operations } from "../operations.ts";
+import type { RedisStorePorts } from "../ports.ts";
+import { ChannelNamesOf } from "./channel-names.ts";
 import { eventHead, eventTail } from "./stream-record.ts";
 
-const STEPS = [lua("snapshot"), lua("stream_steps")];
-const PLACE = [lua("place"), lua("dedupe"), lua("entry")];
-const START = loadScript(lua("stream_start"), ...PLACE, ...STEPS);
-const EVENT = loadScript(lua("stream_event"), ...STEPS);
-const END = loadScript(lua("stream_end"), ...STEPS);
-
-/** Kind of an event in scripts: start, content, note (a tool call) or end. */
-type EventKind = "s" | "c" | "n" | "e";
-const KINDS = new Map<string, EventKind>([
-  [STREAM_START, "s"],
-  [STREAM_CONTENT, "c"],
-  [STREAM_END, "e"],
-  ...[...TOOL_CALL_EVENTS].map((type) => [type, "n"] as const),
+/** Kinds of events by their number in the library: start, content, tool call and end. */
+const START = 1;
+const END = 4;
+const KINDS = new Map<string, number>([
+  [STREAM_START, START],
+  [STREAM_CONTENT, 2],
+  ...[...TOOL_CALL_EVENTS].map((type) => [type, 3] as const),
+  [STREAM_END, END],
 ]);
+const EVENT_BYTES = 13;
+const START_BYTES = 16;
+const END_BYTES = 9;
+const VIEWER = -1;
 
 const NO_TEXT = Buffer.from(streamPayload(""));
 
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
-/** Functions that send scripts. `event` may throw `bad_request` or `too_large`. */
+/** Functions that send operations. `event` may throw `bad_request` or `too_large`. */
 interface StreamSteps {
-  event(draft: StreamDraft): Promise<unknown>;
-  end(name: StreamName, silentSinceMs?: number): Promise<unknown>;
+  event(draft: StreamDraft): Promise<OperationReply>;
+  end(name: StreamName, silentSinceMs?: number): Promise<OperationReply>;
 }
 
-export function createStreamSteps({
-  link,
-  clock,
-  limits,
-}: Pick<RedisStorePorts, "link" | "clock" | "limits">): StreamSteps {
-  const { keys } = link;
+export function createStreamSteps(
+  { link, clock, limits }: Pick<RedisStorePorts, "link" | "clock" | "limits">,
+  operations: Operations,
+): StreamSteps {
   const names = new ChannelNamesOf(link);
-  const { maxStreamBytes } = limits;
-  const windowMs = limits.dedupeWindowS * 1000;
 
-  const indexesOf = (key: ChannelKey) =>
-    areUsersApart(link, key) ? [] : usersOf(key).map((uid) => keys.user("streams", uid));
-
-  function start(draft: StreamDraft): Promise<unknown> {
+  function start(draft: StreamDraft): Promise<OperationReply> {
     const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
-    const { ids, topics, peerKeys, peers, ...channelKeys } = names.get(key);
+    const { bucket, head, ids, users, appendArgs } = names.get(key);
     const nowMs = clock();
-    const [firstPeer = "", secondPeer = ""] = peers;
     const nobody = { origin: undefined, recipients: undefined };
-    return link.run(
-      START,
-      [
-        ...[channelKeys.head, channelKeys.log, ids.key, channelKeys.due],
-        ...[dedupeKey(keys, draft), keys.channel("activeStream", key)],
-        ...indexesOf(key),
-        ...peerKeys,
-      ],
-      [
-        ...[key, clientMsgNo, nowMs, windowMs, eventId, data],
-        ...[snapshotBytes(draft), maxStreamBytes],
-        ...[tailOf(draft, nowMs), eventHead(draft)],
-        ...[ids.bucket, limits.retentionS * 1000, limits.maxChannelMessages],
-        ...[recordOf(draft, nowMs), encodeExtra({ ...nobody, isStream: true })],
-        ...[fromUid, draft.force ? 1 : 0, firstPeer, secondPeer],
-        ...[eventMark(draft) ?? "", ...topics],
-      ],
+    const numbers = Buffer.alloc(START_BYTES);
+    numbers[0] = users;
+    numbers[3] = draft.force ? 1 : 0;
+    numbers.writeDoubleBE(ids.bucket, 4);
+    numbers.writeUInt32BE(snapshotBytes(draft), 12);
+    return operations.run(
+      { bucket, key: head },
+      {
+        ...{ name: "stream_start", numbers, order: orderOf(draft) },
+        texts: [
+          ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? ""],
+          ...[data, tailOf(draft, nowMs), eventHead(draft), recordOf(draft, nowMs)],
+          ...[encodeExtra({ ...nobody, isStream: true }), ids.key],
+        ],
+      },
     );
   }
 
   return {
     async event(draft) {
-      const kind = kindOf(draft, maxStreamBytes);
-      if (kind === "s") return start(draft);
-      const { key, clientMsgNo, eventId = "", data } = draft;
-      const { head, topics } = names.get(key);
-      const nowMs = clock();
-      return link.run(
-        EVENT,
-        [head, ...indexesOf(key)],
-        [
-          ...[key, clientMsgNo, nowMs, windowMs, kind, eventId],
-          ...[data, data.length, snapshotBytes(draft), maxStreamBytes],
-          ...[tailOf(draft, nowMs), eventMark(draft) ?? "", draft.isCancel ? 1 : 0, ...topics],
-        ],
+      const kind = kindOf(draft, limits.maxStreamBytes);
+      if (kind === START) return start(draft);
+      const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
+      const { bucket, head, users, appendArgs } = names.get(key);
+      const numbers = Buffer.alloc(EVENT_BYTES);
+      numbers[0] = kind;
+      numbers[1] = users;
+      numbers[4] = draft.isCancel ? 1 : 0;
+      numbers.writeUInt32BE(data.length, 5);
+      numbers.writeUInt32BE(snapshotBytes(draft), 9);
+      return operations.run(
+        { bucket, key: head },
+        {
+          ...{ name: "stream_event", numbers, order: orderOf(draft) },
+          texts: [
+            ...[...appendArgs, clientMsgNo, fromUid, eventId, eventMark(draft) ?? "", data],
+            tailOf(draft, clock()),
+          ],
+        },
       );
     },
 
-    end({ key, clientMsgNo }, silentSinceMs) {
-      const { bucket, head, topics } = names.get(key);
-      return link.run(
-        END,
-        [head, keys.bucket("activeStreams", bucket), ...indexesOf(key)],
-        [key, clientMsgNo, clock(), windowMs, silentSinceMs ?? "", ...topics],
+    end({ key, clientMsgNo }, silentSinceMs = VIEWER) {
+      const { bucket, head, users, appendArgs } = names.get(key);
+      const numbers = Buffer.alloc(END_BYTES);
+      numbers[0] = users;
+      numbers.writeDoubleBE(silentSinceMs, 1);
+      return operations.run(
+        { bucket, key: head },
+        {
+          ...{ name: "stream_end", numbers, order: orderOf({ key, clientMsgNo }) },
+          texts: [...appendArgs, clientMsgNo],
+        },
       );
     },
   };
 }
 
-function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): EventKind {
+function orderOf({ key, clientMsgNo }: StreamName): string {
+  return `${key}\n${clientMsgNo}`;
+}
+
+function kindOf({ type, data, timestampMs }: StreamDraft, maxStreamBytes: number): number {
   const kind = KINDS.get(type);
   const isTime = timestampMs === undefined || Number.isFinite(timestampMs);
   if (kind === undefined || !isTime) throw new BrokerError("bad_request");

@@ -10,6 +10,7 @@ import { MAX_STREAM_ENDS, type StreamResult, type StreamStore } from "../../../b
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import { framesOf, isMessages, messageIdOf, STREAM_STATES } from "../../../redis/wire.ts";
+import type { OperationReply, Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";
 import { publishToUsers } from "./personal.ts";
@@ -24,10 +25,10 @@ const PAGE = 64;
  * Creates the stream store. A write that rejects with `unavailable` may have taken effect.
  * Repeating it is safe, except for content and tool-call events without an event id of their own.
  */
-export function createRedisStreams(ports: RedisStorePorts): StreamStore {
+export function createRedisStreams(ports: RedisStorePorts, operations: Operations): StreamStore {
   const { link, clock, steadyClock = clock, waitForReplicas, onError } = ports;
   const { keys } = link;
-  const steps = createStreamSteps(ports);
+  const steps = createStreamSteps(ports, operations);
   const channelOrder = new KeyedSequencer();
   let reliableSinceMs = steadyClock();
   let mayBeInFuture = true;
@@ -45,7 +46,7 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   async function runInOrder(
     key: ChannelKey,
     isStart: boolean,
-    step: () => Promise<unknown>,
+    step: () => Promise<OperationReply>,
   ): Promise<StreamResult> {
     const isApart = areUsersApart(link, key);
     if (isApart) await channelOrder.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
@@ -69,19 +70,15 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
   }
 
   /** Publishes the frames in the reply, which the script could not publish itself. */
-  async function finish(key: ChannelKey, reply: unknown): Promise<StreamResult> {
-    const [verdictBytes, state, ended = "", endedSeq = 0, ...frames] = reply as [
-      ...[Buffer, number, Buffer?, number?, ...Buffer[]],
-    ]; // as `stream_steps.lua` specifies
+  async function finish(key: ChannelKey, reply: OperationReply): Promise<StreamResult> {
+    const { verdict, state, ended, frames } = decodeReply(reply);
     if (frames.length > 0) await publish(key, frames);
-    if (frames.length > 0 && ended.length > 0) {
-      await addEnd(key, `${endedSeq}:${ended}`);
-      removeEnded(key, String(ended));
+    if (ended !== undefined) {
+      await addEnd(key, `${ended.seq}:${ended.name}`);
+      removeEnded(key, ended.name);
     }
-    await waitForReplicas(keys.channel("head", key));
-    const verdict = String(verdictBytes) as StreamResult["verdict"] | "too_large";
     if (verdict === "too_large") throw new BrokerError("too_large");
-    return { verdict, state: STREAM_STATES[state] };
+    return { verdict, state };
   }
 
   /** Adds an end to `endedStreams` of the users. Keeps the time of an earlier call that failed. */
@@ -184,4 +181,36 @@ export function createRedisStreams(ports: RedisStorePorts): StreamStore {
 
     ...createStreamReads(ports),
   };
+}
+
+/** Verdicts of the library by their number. */
+const VERDICTS = [
+  ...([
+    undefined,
+    "done",
+    "running",
+    "missing",
+    "closed",
+    "taken",
+    "stopped",
+    "too_large",
+  ] as const),
+] as const;
+
+/** The stream that an operation has ended, if the caller must publish its end. */
+interface Ended {
+  readonly name: string;
+  readonly seq: number;
+}
+
+/** Decodes the reply of an operation, see `library/streams.lua`. */
+function decodeReply(reply: OperationReply) {
+  const [result, name, seq, ...frames] = (Buffer.isBuffer(reply) ? [reply] : reply) as readonly [
+    ...[Buffer, Buffer?, number?, ...Buffer[]],
+  ];
+  const verdict = VERDICTS[result[0] ?? 0];
+  if (verdict === undefined) throw new BrokerError("internal");
+  const ended: Ended | undefined =
+    name === undefined || name.length === 0 ? undefined : { name: String(name), seq: seq ?? 0 };
+  return { verdict, state: STREAM_STATES[(result[1] ?? 0) - 1], ended, frames };
 }
