@@ -14,10 +14,10 @@ import type { Test } from "tap";
 const SCRIPT = fileURLToPath(new URL("../../.ci/chromium", import.meta.url));
 
 /** Launches a browser that is closed at the end of the test `t`. */
-export async function launchBrowser(t: Test): Promise<Browser> {
+export async function launchBrowser(t: Test, args: readonly string[] = []): Promise<Browser> {
   const browser = await chromium.launch({
     executablePath: findChromium(),
-    args: ["--no-sandbox"], // the sandbox of Chromium does not work as root
+    args: ["--no-sandbox", ...args], // the sandbox of Chromium does not work as root
   });
   t.teardown(() => browser.close());
   return browser;
