@@ -1,0 +1,55 @@
+// The network of one user, which a switch can cut. The SDK opens its sockets with the class that the
+// app passes to it. This class fails its sockets as a lost network does.
+
+import type { SocketConstructor, SocketLike } from "jindou-client";
+
+/** The event of a connection that was lost without a close frame. */
+const LOST = new CloseEvent("close", { code: 1006 });
+/** Time until an attempt to connect without a network fails. */
+const FAIL_MS = 300;
+
+export class Network {
+  readonly #sockets = new Set<WebSocket>();
+  /** Time of the last cut and time of its end, which is `Infinity` while the network is cut. */
+  away = { fromMs: 0, toMs: 0 };
+
+  /** Class of the sockets in this network. */
+  readonly socketClass = new Proxy(WebSocket, {
+    construct: (_, [url, protocols]) =>
+      this.isCut ? createDeadSocket() : this.#open(url, protocols),
+  }) as unknown as SocketConstructor;
+
+  get isCut(): boolean {
+    return this.away.toMs === Infinity;
+  }
+
+  /** Cuts the network, or restores it. */
+  toggle(): void {
+    if (this.isCut) {
+      this.away = { ...this.away, toMs: Date.now() };
+      window.dispatchEvent(new Event("online")); // the SDK then connects without a delay
+      return;
+    }
+    this.away = { fromMs: Date.now(), toMs: Infinity };
+    for (const socket of this.#sockets) {
+      socket.onclose?.(LOST);
+      socket.onmessage = null;
+      socket.onclose = null;
+      socket.close();
+    }
+  }
+
+  #open(url: string, protocols: string[]): WebSocket {
+    const socket = new WebSocket(url, protocols);
+    this.#sockets.add(socket);
+    socket.addEventListener("close", () => this.#sockets.delete(socket));
+    return socket;
+  }
+}
+
+function createDeadSocket(): SocketLike {
+  const handlers = { onopen: null, onmessage: null, onclose: null, onerror: null };
+  const socket: SocketLike = { binaryType: "", ...handlers, send() {}, close() {} };
+  setTimeout(() => socket.onclose?.(LOST), FAIL_MS);
+  return socket;
+}
