@@ -72,8 +72,7 @@ export function createSystemCalls(ports: SystemPorts) {
     }),
   );
   const index = { ...json, headers: { ...headers, vary: "accept" } };
-  const toFrontPage =
-    ports.frontPage === undefined ? undefined : redirectTo(ports.frontPage, 303);
+  const toFrontPage = ports.frontPage === undefined ? undefined : redirectTo(ports.frontPage, 303);
   return {
     index(request: HttpRequest) {
       if (wantsWebSocket(request)) return notWebSocket(ports.clientsConnectTo);
