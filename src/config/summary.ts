@@ -25,7 +25,7 @@ export function startSummary(config: Config, ports: Ports, version: string): str
     `  clients  ${url("ws", client, ports.clientPort)}  (${clientAccess(config)})`,
     ...wkprotoLines(config, ports),
     ...(demo === undefined ? [] : [`  demo     ${demo}`]),
-    `  console  ${apiUrl}/console/`,
+    ...(api.console === "on" ? [`  console  ${apiUrl}/console/`] : []),
     `  metrics  ${apiUrl}/metrics`,
     `  data     ${dataPlace(config)}`,
     "",

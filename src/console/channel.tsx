@@ -12,6 +12,7 @@ import {
   Empty,
   ErrorNote,
   Field,
+  FigureHead,
   Missing,
   PageHead,
   Scroll,
@@ -114,8 +115,11 @@ function BusiestChannels() {
               <tr>
                 <th>Channel</th>
                 <th>Type</th>
-                <th class="right">Messages</th>
-                <th class="right">Events</th>
+                <FigureHead
+                  label="Messages"
+                  help="Accepted messages and commands, without retries."
+                />
+                <FigureHead label="Events" help="Accepted events, including those of streams." />
                 <th>
                   <span class="hidden">Share of the busiest channel</span>
                 </th>

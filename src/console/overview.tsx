@@ -14,7 +14,16 @@ import {
   sampleBefore,
   sumOf,
 } from "./metrics.ts";
-import { Card, Empty, ErrorNote, Figure, PageHead, Scroll, UserLink } from "./parts.tsx";
+import {
+  Card,
+  Empty,
+  ErrorNote,
+  Figure,
+  FigureHead,
+  PageHead,
+  Scroll,
+  UserLink,
+} from "./parts.tsx";
 import type { ClosedPage, NodeRow } from "./replies.ts";
 import { type Verdict, verdictOn } from "./verdict.ts";
 
@@ -42,6 +51,7 @@ export function useMetrics(): Metrics {
   const [state, setState] = useState<{ readonly error?: Error; readonly node?: string }>({});
   const isReading = useRef(false);
   const chosen = useRef<string | undefined>(undefined);
+  const readNow = useRef(() => {});
   useEffect(() => {
     const read = async () => {
       if (isReading.current) return;
@@ -59,12 +69,14 @@ export function useMetrics(): Metrics {
       }
       isReading.current = false;
     };
-    void read();
+    readNow.current = () => void read();
+    readNow.current();
     return whileVisible(() => void read(), POLL_MS);
   }, [api, history]);
   const choose = (node: string) => {
     chosen.current = node;
     setState({ node });
+    readNow.current();
   };
   return { history, error: state.error, node: state.node, choose };
 }
@@ -372,9 +384,9 @@ function Nodes({ nodes }: { readonly nodes: Loaded<readonly NodeRow[]> }) {
             <tr>
               <th>Node</th>
               <th>Version</th>
-              <th class="right">Sessions</th>
-              <th class="right">Load</th>
-              <th class="right">Up</th>
+              <FigureHead label="Sessions" help="Sessions of the node, as it last reported them." />
+              <FigureHead label="Load" help="Share of one core that the process used recently." />
+              <FigureHead label="Up" help="Time since the start of the process." />
               <th>State</th>
             </tr>
           </thead>

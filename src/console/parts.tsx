@@ -147,6 +147,16 @@ export function Missing({
   );
 }
 
+/** Head of a column, with the definition of its figures. */
+export function FigureHead({ label, help }: { readonly label: string; readonly help: string }) {
+  return (
+    <th class="right">
+      {label}
+      <Help of={label}>{help}</Help>
+    </th>
+  );
+}
+
 /** A part of the page that scrolls sideways, also by keyboard. */
 export function Scroll({
   label,

@@ -9,6 +9,7 @@ import {
   Empty,
   ErrorNote,
   Field,
+  FigureHead,
   PageHead,
   Scroll,
   textInput,
@@ -205,8 +206,11 @@ function OpenTable(props: { readonly rows: readonly SessionRow[]; readonly onKic
             <th>Address</th>
             <th>Device</th>
             <th>Client</th>
-            <th class="right">Connected for</th>
-            <th class="right">Unread bytes</th>
+            <FigureHead label="Connected for" help="Time since the login." />
+            <FigureHead
+              label="Unread"
+              help="Bytes that were sent and that the client has not read yet. With more than client.maxBufferedBytes, the client is disconnected as a slow reader."
+            />
             {mayKick && (
               <th>
                 <span class="hidden">Actions</span>
@@ -266,8 +270,11 @@ export function ClosedTable({ rows }: { readonly rows: readonly ClosedRow[] }) {
             <th>Ended</th>
             <th>User</th>
             <th>Why</th>
-            <th class="right">Code</th>
-            <th class="right">Connected for</th>
+            <FigureHead
+              label="Code"
+              help="Close code of the WebSocket. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: not. 1006: no close frame."
+            />
+            <FigureHead label="Connected for" help="Time from the connect to the end." />
             <th>Address</th>
             <th>Device</th>
             <th>Client</th>
