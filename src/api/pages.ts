@@ -34,6 +34,8 @@ interface StaticFile {
 /** Matches the name of a built file, whose hash changes with its content. */
 const HASHED_NAME = /^[a-z-]+-[A-Z0-9]{8}\.(js|css)$/;
 const TYPES: Readonly<Record<string, string>> = { js: "text/javascript", css: "text/css" };
+/** Matches a list of codings with gzip, unless its weight is 0. */
+const ACCEPTS_GZIP = /(^|[,\s])gzip(?!\s*;\s*q=0(\.0*)?\s*(,|$))/i;
 const FOREVER = "public, max-age=31536000, immutable";
 
 const DEMO_NEEDS_PROTECTED_MODE =
@@ -92,7 +94,13 @@ export function pageRoutes({ readFile, demo, hasConsole }: PagesPorts): readonly
       return encoded(file, { ...securityHeaders(), ...type }, request);
     const { protocol, host } = new URL(demo.clientUrl());
     const headers = { ...securityHeaders(`'self' ${protocol}//${host}`), ...type };
-    return { status: 200, headers, body: withFacts(`${Buffer.from(file.plain)}`, demo, request) };
+    const origin = `${demo.scheme}${request.headers.host ?? ""}`;
+    const body = filledIn(`${Buffer.from(file.plain)}`, {
+      clientUrl: demo.clientUrl(),
+      refusedOrigin: demo.allowsOrigin(origin) ? "" : origin,
+      consolePath: hasConsole ? "/console/" : "",
+    });
+    return { status: 200, headers, body };
   }
 
   function routesOf(page: PageName): readonly HttpRoute[] {
@@ -134,19 +142,14 @@ function encoded(
   headers: Readonly<Record<string, string>>,
   request: HttpRequest,
 ): HttpReply {
-  return /\bgzip\b/i.test(request.headers["accept-encoding"] ?? "")
+  return ACCEPTS_GZIP.test(request.headers["accept-encoding"] ?? "")
     ? { status: 200, headers: { ...headers, "content-encoding": "gzip" }, body: gzipped }
     : { status: 200, headers, body: plain };
 }
 
-/** Fills in the facts about the broker that the demo shows or needs. */
-function withFacts(html: string, demo: DemoSite, { headers }: HttpRequest): string {
-  const origin = `${demo.scheme}${headers.host ?? ""}`;
-  const facts = {
-    clientUrl: demo.clientUrl(),
-    refusedOrigin: demo.allowsOrigin(origin) ? "" : origin,
-  };
-  return html.replaceAll(/\{\{(\w+)\}\}/g, (_, name: keyof typeof facts) => escaped(facts[name]));
+/** Fills facts about the broker into the page. */
+function filledIn(html: string, facts: Readonly<Record<string, string>>): string {
+  return html.replaceAll(/\{\{(\w+)\}\}/g, (_, name: string) => escaped(facts[name] ?? ""));
 }
 
 function escaped(text: string): string {

@@ -7,7 +7,7 @@ import { cleanUp, setUp } from "./backend.ts";
 import { Pane } from "./pane.tsx";
 import { createWorld } from "./world.ts";
 
-const { clientUrl = "" } = document.body.dataset;
+const { clientUrl = "", consolePath = "" } = document.body.dataset;
 const world = createWorld();
 addEventListener("pagehide", () => void cleanUp(world));
 addEventListener("pageshow", ({ persisted }) => {
@@ -28,7 +28,7 @@ function Demo() {
           <li>Cut Ben’s network, write to him, and restore it.</li>
           <li>Sign Ann in on a second device, which ends the first.</li>
         </ol>
-        <a href="/console/">Console</a>
+        {consolePath !== "" && <a href={consolePath}>Console</a>}
       </header>
       <main>
         {state instanceof Error && <p role="alert">The demo cannot start. {state.message}</p>}

@@ -86,6 +86,10 @@ t.test("the files of a page are compressed for clients that accept gzip", async 
   t.equal(zipped.headers["content-encoding"], "gzip");
   t.equal(zipped.headers.vary, "accept-encoding");
   t.ok(gunzipSync(zipped.bytes).equals(plain.bytes));
+  for (const coding of ["identity", "gzip;q=0", "br, gzip; q=0.0", "xgzip"]) {
+    const { headers } = await send(broker, path, { "accept-encoding": coding });
+    t.equal(headers["content-encoding"], undefined, coding);
+  }
   const head = await send(broker, path, { "accept-encoding": "gzip" }, "HEAD");
   t.equal(head.status, 200);
   t.equal(head.bytes.length, 0);
@@ -163,6 +167,12 @@ t.test(
     t.match(await factsOf(own), { url: /^ws:\/\/127\.0\.0\.1:\d+$/, origin: "" });
     const foreign = { JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example" };
     t.match(await factsOf(foreign), { origin: "http://localhost:5001" });
+    const page = await send(await startBroker(t, { JINDOU_API_CONSOLE: "off" }), "/demo/");
+    t.match(
+      `${page.bytes}`,
+      'data-console-path=""',
+      "the demo has no link to a console that is off",
+    );
     t.match(await factsOf({ JINDOU_CLUSTER_CLIENT_ADDRESS: "chat.example:5200" }), {
       url: "ws://chat.example:5200",
       policy: /connect-src 'self' ws:\/\/chat\.example:5200;/,

@@ -75,6 +75,7 @@ async function openDemo(t: Test, broker: ChildBroker, view: View = DESKTOP) {
 async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
   const { page, ann, ben, prefix } = await openDemo(t, broker, view);
   const name = `${view.width} px`;
+  t.match(broker.output(), `"demo":"${demoOf(broker)}"`, "the log names the address");
   await checkAccessible(t, page, `${name}, at the start`);
   const boxes = await Promise.all([ann, ben].map(({ pane }) => pane.boundingBox()));
   const [left, right] = boxes.map((box) => ({ x: box?.x ?? 0, y: box?.y ?? 0 }));
