@@ -80,6 +80,9 @@ const COUNTED_KINDS = {
   stream: ["exists", "streams"],
   activeStream: ["exists", "active streams"],
   positions: ["hlen", "read positions"],
+  logs: ["exists", "logs"],
+  logProducers: ["hlen", "producers of logs"],
+  logForks: ["scard", "forks of logs"],
   inboxSeq: ["exists", "command inboxes"],
   inbox: ["xlen", "commands in inboxes"],
 } as const;

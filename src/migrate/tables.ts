@@ -39,6 +39,7 @@ import {
   type RowFacts,
   SPACE_MS,
 } from "./facts.ts";
+import { logFacts } from "./log-facts.ts";
 import {
   copyFacts,
   firstFacts,
@@ -243,7 +244,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       ...{ name: "log", step: "message", total: folder.countRecords(tables) },
       *rows(place) {
         for (const row of folder.recordsOf(tables, place))
-          yield { ...logFacts(source, context, row), at: row.at };
+          yield { ...messageRowFacts(source, context, row), at: row.at };
       },
     },
     {
@@ -296,6 +297,10 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
         ],
       };
     }),
+    table<Buffer, Stored>(["message", "logs"], tables.logHeads, ({ key }) => {
+      const log = folder.logOf(tables, key);
+      return log === undefined ? {} : logFacts(context, log);
+    }),
     ...tables.dedupe.map((rowTable, at) => ({
       ...table<Buffer, Buffer>(
         ["message", `commandFirsts${at}`],
@@ -327,7 +332,7 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
   ];
 }
 
-function logFacts(
+function messageRowFacts(
   source: folder.MoveSource,
   context: MoveContext,
   { key, value, before }: folder.Row<Buffer, Buffer>,

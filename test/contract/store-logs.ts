@@ -622,6 +622,16 @@ function forking(t: Test, driver: LogDriver): void {
     ])
       verdicts.push((await store.createLog(name, draft(origin))).verdict);
     t.strictSame(verdicts, ["exists", ...Array(5).fill("conflict")]);
+    const other = draftOf({ origin: forkOf("a", offset, 1), ttlS: 60 });
+    t.equal((await store.createLog(name, other)).verdict, "conflict", "another time to live");
+    await created(store.createLog(free("own"), other));
+    t.equal((await store.createLog(free("own"), other)).verdict, "exists");
+    const inherited = draft(forkOf("a", offset, 1));
+    t.equal((await store.createLog(free("own"), inherited)).verdict, "conflict");
+    const atTail = draft(forkOf("a"));
+    await created(store.createLog(free("tail"), atTail));
+    await appended(store.appendLog(free("a"), appendOf(["3"])));
+    t.equal((await store.createLog(free("tail"), atTail)).verdict, "exists", "the tail has moved");
   });
 
   t.test("a fork of a fork reads through both", async (t) => {

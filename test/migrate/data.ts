@@ -2,6 +2,7 @@
 // all of them through the Store port.
 
 import { createHash } from "node:crypto";
+import { LOG_START } from "../../src/broker/log-frame.ts";
 import {
   type ChannelRef,
   channelKey,
@@ -15,6 +16,7 @@ import {
   type Store,
   type StreamDraft,
 } from "../../src/broker/ports.ts";
+import * as log from "../contract/log-fixture.ts";
 import {
   ALL,
   draftOf,
@@ -79,6 +81,7 @@ export async function fill(store: Store, pass: (ms: number) => void): Promise<vo
   await streams(store);
   await commands(store);
   await positions(store, pass);
+  await logs(store);
 }
 
 async function people(store: Store): Promise<void> {
@@ -214,6 +217,52 @@ async function positions(store: Store, pass: (ms: number) => void): Promise<void
   await store.append(draftOf({ fromUid: BOB })); // moves the read position of bob to the end
 }
 
+const LOGS = ["open", "closed", "source", "fork", "fork/of fork", "json", "große/名", "none"];
+const LOG_PRODUCER = { id: "wörker", epoch: 3, number: 0 };
+
+async function logs(store: Store): Promise<void> {
+  const name = (path: string) => log.free(path);
+  await store.createLog(name("open"), log.draftOf({ ttlS: 100_000 }));
+  const first = log.appendOf(["first"], { producer: LOG_PRODUCER, order: "5" });
+  await store.appendLog(name("open"), first);
+  await store.appendLog(name("open"), log.appendOf(["x".repeat(40_000)]));
+  const records = [log.bytesOf("all")];
+  await store.createLog(name("closed"), log.draftOf({ closed: "closed", records }));
+  await store.createLog(name("source"), log.draftOf({ records: [log.bytesOf("abcdef")] }));
+  await store.createLog(
+    name("fork"),
+    log.draftOf({ origin: log.forkOf("source", LOG_START, 3), ttlS: 200_000 }),
+  );
+  await store.appendLog(name("fork"), log.appendOf(["own"], { producer: LOG_PRODUCER }));
+  await store.createLog(name("fork/of fork"), log.draftOf({ origin: log.forkOf("fork") }));
+  await store.deleteLog(name("source"));
+  const json = { contentType: "application/json" };
+  const expiresAtMs = Date.UTC(2041, 0, 1);
+  await store.createLog(name("json"), log.draftOf({ ...json, expiresAtMs }));
+  await store.appendLog(name("json"), log.appendOf(["1", "{}"], { ...json, close: "interrupted" }));
+  await store.createLog(name("große/名"), log.draftOf());
+}
+
+async function storedLog(store: Store, path: string) {
+  const name = log.free(path);
+  const head = await store.logHead(name);
+  const origin = log.forkOf("source", LOG_START, 3);
+  return {
+    ...{ path, head },
+    appends: typeof head === "string" ? [] : await log.appendsOf(store, name),
+    // Calls that change nothing.
+    retry:
+      ["open", "fork"].includes(path) &&
+      (await store.appendLog(name, log.appendOf(["again"], { producer: LOG_PRODUCER }))),
+    gap: await store.appendLog(
+      name,
+      log.appendOf(["late"], { producer: { ...LOG_PRODUCER, number: 2 } }),
+    ),
+    old: path === "open" && (await store.appendLog(name, log.appendOf(["old"], { order: "4" }))),
+    same: path === "fork" && (await store.createLog(name, log.draftOf({ origin, ttlS: 200_000 }))),
+  };
+}
+
 /** Reads all the data from a store, in an order that does not depend on the store. */
 export async function picture(store: Store): Promise<unknown> {
   return {
@@ -227,6 +276,7 @@ export async function picture(store: Store): Promise<unknown> {
       })),
     ),
     logs: await Promise.all(keysOf().map((key) => logPicture(store, key))),
+    storedLogs: await Promise.all(LOGS.map((path) => storedLog(store, path))),
     admin: await store.putPasswordOnce("admin", { passwordHash: "another" }),
     systemUids: [...(await store.systemUids())].sort(),
     signingKeys: await store.signingKeys(),

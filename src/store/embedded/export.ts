@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
+import type { LogName } from "../../broker/log-frame.ts";
 import type { Message, MessageHead, StreamSnapshot } from "../../broker/model.ts";
 import { ChannelRows, logKey, numberIn, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
@@ -18,7 +19,9 @@ import type { Tables } from "./engine/tables.ts";
 import { type EmbeddedOptions, openStore } from "./open.ts";
 import { payloadHashIn } from "./steps/dedupe.ts";
 import { seqOfCopy } from "./steps/inbox-rows.ts";
+import type { LogState, ProducerState } from "./steps/log-state.ts";
 import { ownerOf } from "./steps/managers.ts";
+import { StoredLogs } from "./steps/stored-logs.ts";
 import { endingOf } from "./steps/stream-record.ts";
 import { StreamRows } from "./steps/stream-rows.ts";
 
@@ -113,6 +116,26 @@ export async function openMoveSource(
     const endedMs = rows.endedMs(position);
     return { snapshot, stopped, endedMs, offsets, eventMarks: rows.marks(position) };
   }
+}
+
+/** A log with everything that is stored about it. */
+export interface SourceLog {
+  readonly number: number;
+  readonly name: LogName;
+  readonly state: LogState;
+  /** The log's own frames, without those that a fork inherits. */
+  readonly frames: Buffer;
+  readonly producers: ReadonlyMap<string, ProducerState>;
+}
+
+/** Reads the log of a row of the table `logHeads`. */
+export function logOf(tables: Tables, key: Buffer): SourceLog | undefined {
+  const rows = new StoredLogs(tables);
+  const number = numberIn(key);
+  const head = rows.load(number);
+  if (head === undefined) return undefined;
+  const frames = Buffer.concat([...rows.ownFrames(number)]);
+  return { number, ...head, frames, producers: new Map(rows.producers(number)) };
 }
 
 export interface SourceSummary {

@@ -51,8 +51,10 @@ export interface ForkPoint {
   readonly number: number;
   readonly source: LogName;
   /** Offset and size that the fork was created with (see `LogOrigin`). */
-  readonly offset: LogOffset;
+  readonly offset: LogOffset | undefined;
   readonly subOffset: number;
+  /** Whether the fork was created with an expiry of its own, and not with that of its source. */
+  readonly hasOwnExpiry: boolean;
   /** Position at which the fork's own frames begin, and the check of the frame before them. */
   readonly start: number;
   readonly startCheck: number;
@@ -165,8 +167,9 @@ export function toFields(name: LogName, state: LogState): readonly unknown[] {
     origin === undefined
       ? null
       : [
-          ...[origin.number, logNameText(origin.source), origin.offset.position],
-          ...[origin.offset.check, origin.subOffset, origin.start, origin.startCheck],
+          ...[origin.number, logNameText(origin.source), origin.subOffset],
+          ...[origin.hasOwnExpiry, origin.start, origin.startCheck],
+          ...(origin.offset === undefined ? [] : [origin.offset.position, origin.offset.check]),
         ],
   ];
 }
@@ -200,12 +203,15 @@ export function ofFields(fields: readonly unknown[]): {
 }
 
 function forkPointOf(fields: readonly unknown[]): ForkPoint {
-  const [number, source, position, check, subOffset, start, startCheck] = fields;
+  const [number, source, subOffset, hasOwnExpiry, start, startCheck, ...offset] = fields;
+  const [position, check] = offset;
   return {
     number: Number(number),
     source: logNameOf(String(source)),
-    offset: { position: Number(position), check: Number(check) },
+    offset:
+      position === undefined ? undefined : { position: Number(position), check: Number(check) },
     subOffset: Number(subOffset),
+    hasOwnExpiry: hasOwnExpiry === true,
     start: Number(start),
     startCheck: Number(startCheck),
   };

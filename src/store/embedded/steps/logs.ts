@@ -8,6 +8,7 @@ import {
   cutRecords,
   framesIn,
   isJsonLog,
+  isSameOffset,
   isWholeCut,
   type LogName,
   type LogOffset,
@@ -22,6 +23,7 @@ import type {
   LogCreation,
   LogDraft,
   LogLimits,
+  LogOrigin,
   LogProducer,
   LogStore,
 } from "../../../broker/log-ports.ts";
@@ -272,14 +274,14 @@ class LogRules {
     if (!isSameType(contentType, state.contentType)) return { verdict: "source_type" };
     const point = this.#forkPoint(source, origin.offset, origin.subOffset);
     if ("verdict" in point) return point;
-    const { offset, start, records, cut } = point;
+    const { start, records, cut } = point;
+    const hasOwnExpiry = ttlS !== undefined || expiresAtMs !== undefined;
     const startCheck = start.position === 0 ? incarnation : start.check;
     const forkPoint: ForkPoint = {
-      ...{ number: source.number, source: origin.source, offset, subOffset: origin.subOffset },
-      ...{ start: start.position, startCheck },
+      ...{ number: source.number, source: origin.source, offset: origin.offset, startCheck },
+      ...{ subOffset: origin.subOffset, hasOwnExpiry, start: start.position },
     };
-    const isOwn = ttlS !== undefined || expiresAtMs !== undefined;
-    const expiry = isOwn ? { ttlS, expiresAtMs } : expiryOf(state);
+    const expiry = hasOwnExpiry ? { ttlS, expiresAtMs } : expiryOf(state);
     const place = { position: start.position, check: startCheck, records, origin: forkPoint };
     return { source, cut, state: { ...begin, ...place, contentType, ...expiry } };
   }
@@ -293,23 +295,23 @@ class LogRules {
     const { assigned } = source;
     const tail = tailOf(assigned);
     const offset = requested ?? tail;
-    if (offset.position === tail.position && offset.check === tail.check)
+    if (isSameOffset(offset, tail))
       return subOffset > 0
         ? { verdict: "bad_sub_offset" }
-        : { offset, start: offset, records: assigned.records, cut: undefined };
+        : { start: offset, records: assigned.records, cut: undefined };
     if (!logs.hasOffset(source, offset)) return { verdict: "bad_offset" };
     const next = logs.frameAfter(source, offset);
     const [frame] = next === undefined ? [] : framesIn(next);
     if (frame === undefined) return { verdict: "bad_sub_offset" };
     const { first: records } = frame;
-    if (subOffset === 0) return { offset, start: offset, records, cut: undefined };
+    if (subOffset === 0) return { start: offset, records, cut: undefined };
     const isJson = isJsonLog(assigned.contentType);
     const part = cutRecords(frame, subOffset, isJson);
     if (part === undefined) return { verdict: "bad_sub_offset" };
     if (!isWholeCut(frame, subOffset, isJson))
-      return { offset, start: offset, records, cut: openFrame(part) };
+      return { start: offset, records, cut: openFrame(part) };
     const start = { position: offset.position + frame.bytes.length, check: frame.check };
-    return { offset, start, records: records + recordCount(frame), cut: undefined };
+    return { start, records: records + recordCount(frame), cut: undefined };
   }
 
   #limitOf(
@@ -352,7 +354,6 @@ interface Base {
 }
 
 interface Fork {
-  readonly offset: LogOffset;
   readonly start: LogOffset;
   readonly records: number;
   readonly cut: OpenFrame | undefined;
@@ -367,31 +368,27 @@ function existing(state: LogState, nowMs: number): LogState | "missing" | "delet
 }
 
 /** Returns true if the draft describes the log as it was created. */
-function isSame(state: LogState, { contentType, ttlS, expiresAtMs, closed, origin }: LogDraft) {
-  const isSameOrigin =
-    origin === undefined || state.origin === undefined
-      ? origin === state.origin
-      : isSameFork(state.origin, origin);
-  const hasOwnExpiry = ttlS !== undefined || expiresAtMs !== undefined;
-  const isSameExpiry = state.ttlS === ttlS && state.expiresAtMs === expiresAtMs;
+function isSame(state: LogState, draft: LogDraft): boolean {
+  const { contentType, ttlS, expiresAtMs, closed, origin } = draft;
+  const isInherited = state.origin !== undefined && !state.origin.hasOwnExpiry;
+  const expiry = isInherited ? NO_EXPIRY : state;
   return (
     (contentType === undefined || isSameType(contentType, state.contentType)) &&
-    (isSameExpiry || (origin !== undefined && !hasOwnExpiry)) &&
+    expiry.ttlS === ttlS &&
+    expiry.expiresAtMs === expiresAtMs &&
     (state.closed === undefined) === (closed === undefined) &&
-    isSameOrigin
+    isSameOrigin(state.origin, origin)
   );
 }
 
-function isSameFork(
-  point: ForkPoint,
-  { source, offset, subOffset }: NonNullable<LogDraft["origin"]>,
-): boolean {
-  return (
-    isSameName(point.source, source) &&
-    point.subOffset === subOffset &&
-    (offset === undefined ||
-      (offset.position === point.offset.position && offset.check === point.offset.check))
-  );
+const NO_EXPIRY = { ttlS: undefined, expiresAtMs: undefined };
+
+function isSameOrigin(point: ForkPoint | undefined, origin: LogOrigin | undefined): boolean {
+  if (point === undefined || origin === undefined) return point === origin;
+  const { source, offset, subOffset } = origin;
+  if (!isSameName(point.source, source) || point.subOffset !== subOffset) return false;
+  if (point.offset === undefined || offset === undefined) return point.offset === offset;
+  return isSameOffset(point.offset, offset);
 }
 
 function isSameName(a: LogName, b: LogName): boolean {

@@ -168,7 +168,7 @@ export class StoredLogs {
     }
     const fields = [VERSION, ...toFields(name, state)];
     if (isInline(state)) {
-      const bytes = Buffer.concat([...this.#ownFrames(number), ...flush.frames]);
+      const bytes = Buffer.concat([...this.ownFrames(number), ...flush.frames]);
       // Read before they are removed, in the same transaction.
       for (const key of [...this.#tables.logFrames.getKeys(rangeOf(number))])
         void this.#tables.logFrames.remove(key);
@@ -204,8 +204,8 @@ export class StoredLogs {
     }
   }
 
-  /** Yields the frames of a small log that are in the database. */
-  *#ownFrames(number: number): Generator<Buffer> {
+  /** Yields the log's own frames in the database, from the first one on. */
+  *ownFrames(number: number): Generator<Buffer> {
     const row = this.#tables.logHeads.get(numberKey(number));
     const inline = row === undefined ? undefined : inlineFrames(row);
     if (inline !== undefined) {

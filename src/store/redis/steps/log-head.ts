@@ -78,6 +78,28 @@ function numberIn(field: Buffer | null | undefined): number | undefined {
   return field == null ? undefined : Number(field);
 }
 
+/** Encodes the fields n and b of a head. */
+export function encodeTail({ position, check }: LogOffset, records: number): Buffer {
+  const bytes = Buffer.allocUnsafe(TAIL_RECORDS_AT + 4);
+  bytes.writeDoubleBE(position, TAIL_POSITION_AT);
+  bytes.writeUInt32BE(check, TAIL_CHECK_AT);
+  bytes.writeUInt32BE(records, TAIL_RECORDS_AT);
+  return bytes;
+}
+
+/** Encodes a value of the key `logProducers`. */
+export function encodeProducer(producer: {
+  readonly epoch: number;
+  readonly number: number;
+  readonly seenMs: number;
+}): Buffer {
+  const bytes = Buffer.allocUnsafe(24);
+  bytes.writeDoubleBE(producer.epoch, 0);
+  bytes.writeDoubleBE(producer.number, 8);
+  bytes.writeDoubleBE(producer.seenMs, 16);
+  return bytes;
+}
+
 function offsetIn(bytes: Buffer): LogOffset {
   return {
     position: bytes.readDoubleBE(TAIL_POSITION_AT),
@@ -86,7 +108,11 @@ function offsetIn(bytes: Buffer): LogOffset {
 }
 
 /** Returns what a fork requested, as a text that is equal for equal requests. */
-export function originText({ origin, ttlS, expiresAtMs }: LogDraft): string {
+export function originText({
+  origin,
+  ttlS,
+  expiresAtMs,
+}: Pick<LogDraft, "origin" | "ttlS" | "expiresAtMs">): string {
   if (origin === undefined) return "";
   const offset = origin.offset === undefined ? null : formatOffset(origin.offset);
   const { source, subOffset } = origin;
@@ -110,7 +136,10 @@ export function hasConfiguration({ head, origin }: StoredLog, draft: LogDraft): 
 
 /** Returns the text of a new reference of a fork: its source, its name, and a random id. */
 export function newReference(source: LogName, fork: LogName): string {
-  const id = randomBytes(8).toString("hex");
+  return referenceText(source, fork, randomBytes(8).toString("hex"));
+}
+
+export function referenceText(source: LogName, fork: LogName, id: string): string {
   return JSON.stringify([logNameText(source), logNameText(fork), id]);
 }
 

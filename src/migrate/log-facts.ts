@@ -1,0 +1,97 @@
+// Builds the facts of logs. `store/redis/library/logs.lua` describes the keys. Pure functions.
+
+import { framesIn, type LogOffset } from "../broker/log-frame.ts";
+import type { Arg } from "../redis/script.ts";
+import type { SourceLog } from "../store/embedded/export.ts";
+import {
+  dueMs,
+  type ForkPoint,
+  isExpired,
+  startOf,
+  tailOf,
+} from "../store/embedded/steps/log-state.ts";
+import {
+  encodeProducer,
+  encodeTail,
+  endingIndex,
+  logPlace,
+  originText,
+  referenceText,
+} from "../store/redis/steps/log-head.ts";
+import { type Fact, fact, type MoveContext, type RowFacts } from "./facts.ts";
+
+/** Returns the facts of a log. An expired log that is neither a fork nor has one is left out. */
+export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts {
+  const { name, state, frames, producers } = log;
+  const { origin, forks } = state;
+  const { key, base, text } = logPlace(link.keys, name);
+  const sizes = [
+    ["logs", key],
+    ["logProducers", `${base}logProducers:${text}`],
+    ["logForks", `${base}logForks:${text}`],
+  ] as const;
+  if (isExpired(state, clock()) && origin === undefined && forks === 0)
+    return { expired: ["logs", ...[...producers].map(() => "logProducers" as const)], sizes };
+  const facts: Fact[] = [fact("HSET", key, headItems(log))];
+  if (frames.length > 0) facts.push(fact("SET", `${base}logFrames:${text}`, [frames]));
+  if (origin !== undefined) facts.push(referenceFact(link.keys, log, origin));
+  const isDeleted = state.status === "deleted";
+  const due = isDeleted ? undefined : dueMs(state);
+  if (due !== undefined) facts.push(fact("ZADD", `${base}logExpiry`, [due, text]));
+  const kept = isDeleted ? [] : [...producers];
+  const items = kept.flatMap(([id, producer]) => [id, encodeProducer(producer)]);
+  if (items.length > 0) facts.push(fact("HSET", `${base}logProducers:${text}`, items));
+  return {
+    ...{ facts, sizes },
+    counts: [
+      "logs",
+      ...kept.map(() => "logProducers" as const),
+      ...(origin === undefined ? [] : ["logForks" as const]),
+    ],
+  };
+}
+
+function headItems(log: SourceLog): readonly Arg[] {
+  const { state } = log;
+  const { incarnation, contentType, records, closed, ttlS, expiresAtMs, usedMs } = state;
+  const { order, origin } = state;
+  const items: Arg[] = ["i", `${incarnation}`, "t", contentType];
+  items.push("n", encodeTail(tailOf(state), records));
+  if (closed !== undefined) items.push("c", `${endingIndex(closed)}`);
+  if (ttlS !== undefined) items.push("w", `${ttlS}`, "u", `${usedMs}`);
+  if (expiresAtMs !== undefined) items.push("x", `${expiresAtMs}`);
+  if (order !== undefined) items.push("s", order);
+  if (state.status === "deleted") items.push("g", "1");
+  if (origin !== undefined) {
+    items.push("b", encodeTail(startOffset(log), firstRecord(log)));
+    items.push("o", requestOf(log, origin), "r", referenceOf(log, origin));
+  }
+  return items;
+}
+
+function startOffset({ state }: SourceLog): LogOffset {
+  const position = startOf(state);
+  return { position, check: position === 0 ? 0 : (state.origin?.startCheck ?? 0) };
+}
+
+/** Returns the number of records that a fork inherits. */
+function firstRecord({ state, frames }: SourceLog): number {
+  const [frame] = framesIn(frames);
+  return frame?.first ?? state.records;
+}
+
+function requestOf({ state }: SourceLog, origin: ForkPoint): string {
+  const { source, offset, subOffset, hasOwnExpiry } = origin;
+  const { ttlS, expiresAtMs } = hasOwnExpiry ? state : { ttlS: undefined, expiresAtMs: undefined };
+  return originText({ origin: { source, offset, subOffset }, ttlS, expiresAtMs });
+}
+
+/** Returns the reference of a fork. Repeated migrations must make the same one. */
+function referenceOf({ number, name }: SourceLog, { source }: ForkPoint): string {
+  return referenceText(source, name, number.toString(16).padStart(16, "0"));
+}
+
+function referenceFact(keys: MoveContext["link"]["keys"], log: SourceLog, origin: ForkPoint): Fact {
+  const { base, text } = logPlace(keys, origin.source);
+  return fact("SADD", `${base}logForks:${text}`, [referenceOf(log, origin)]);
+}
