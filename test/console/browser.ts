@@ -1,12 +1,8 @@
-// The console in Chromium. Every page is watched: an error in the page, a message in its console or
-// a violation of its policy fails the test, and `audit` runs axe-core.
+// The console in Chromium. An error in the page, or in its console except a refusal of the API, fails
+// the test. A violation of the page's policy is such an error.
 
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import type { Browser, Page } from "playwright-core";
 import type { Test } from "tap";
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 export interface Look {
   readonly width?: number;
@@ -50,29 +46,6 @@ export async function logIn(page: Page, username: string, password: string): Pro
   await page.getByLabel("Password").fill(password);
   await page.getByRole("button", { name: "Log in" }).click();
   await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
-}
-
-/** Checks that axe-core finds no serious or critical problem in the page as it is. */
-export async function audit(t: Test, page: Page, what: string): Promise<void> {
-  await page.evaluate(AXE);
-  const violations = await page.evaluate(async () => {
-    const { axe } = globalThis as unknown as {
-      readonly axe: {
-        run(): Promise<{
-          readonly violations: readonly {
-            readonly id: string;
-            readonly impact: string;
-            readonly nodes: readonly { readonly html: string }[];
-          }[];
-        }>;
-      };
-    };
-    const { violations } = await axe.run();
-    return violations
-      .filter(({ impact }) => impact === "serious" || impact === "critical")
-      .map(({ id, nodes }) => `${id}: ${nodes[0]?.html.slice(0, 160)}`);
-  });
-  t.same(violations, [], `${what}: axe-core finds nothing serious`);
 }
 
 /** Checks that the page is not wider than its window. */

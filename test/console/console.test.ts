@@ -11,9 +11,11 @@ import type { Test } from "tap";
 import { startWorld, type World, worldOf } from "../behaviour/world.ts";
 import { launchBrowser, servePages } from "../client/browser.ts";
 import { type Settings, startBroker, tempFolder } from "../support/broker.ts";
+import { connectNative } from "../support/native-client.ts";
+import { checkAccessible, checkPictures } from "../support/pages.ts";
 import { startRedis } from "../support/redis.ts";
 import { t } from "../support/suite.ts";
-import { assertFits, audit, logIn, openConsole, visit } from "./browser.ts";
+import { assertFits, logIn, openConsole, visit } from "./browser.ts";
 
 const HOSTILE = `<img src=x onerror="document.title='pwned'">`;
 const MAX_GZIPPED_BYTES = 120 * 1024;
@@ -279,7 +281,7 @@ t.test(
         await page.waitForLoadState("networkidle");
         const what = `${target} at ${width}, ${scheme}`;
         await assertFits(t, page, what);
-        await audit(t, page, what);
+        await checkAccessible(t, page, what);
       }
     }
     const page = await openConsole(t, await browser, { url: addressOf(world) });
@@ -434,5 +436,67 @@ t.test(
     await row.getByRole("button", { name: "Kick" }).click();
     await row.getByRole("button", { name: "End this session" }).click();
     await main(page).getByText("Online with 1 session").waitFor();
+  },
+);
+
+/** Fills a node for the pictures: members who talk, a stream, and clients that were closed. */
+async function fillForPictures(t: Test, world: World): Promise<() => Promise<void>> {
+  const names = ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi"];
+  const visitors = Array.from({ length: 40 }, (_, index) => `visitor-${index + 1}`);
+  const channel = { channel_type: 2, subscribers: [...names, ...visitors] };
+  for (const channel_id of ["lobby", "support-42", "design"])
+    await world.ok("/channel", { ...channel, channel_id });
+  for (const [index, uid] of [...names, ...visitors].entries()) {
+    const flag = index % 3 === 0 ? 0 : index % 3 === 1 ? 1 : 2;
+    const deviceId = `${["phone", "browser", "desk"][flag]}-${100 + index}`;
+    const client = await world.join(t, uid, { flag, deviceId });
+    if (uid === "visitor-7") client.kill();
+    if (uid === "visitor-9") await client.close();
+    if (uid === "carol") await world.ok("/user/device_quit", { uid, device_flag: -1 });
+  }
+  const attempt = connectNative(t, { port: world.clientPort, uid: "mallory", token: "guess" });
+  await attempt.catch(() => undefined);
+  const { body } = await world.call("/user/devices?uid=visitor-12");
+  await world.ok("/conn/kick", { uid: "visitor-12", conn_id: body.sessions[0].session_id });
+  const texts = ["Good morning", "The release is out", "Thanks, looks good", "Lunch at twelve?"];
+  const lobby = { id: "lobby", type: 2 } as const;
+  const support = { id: "support-42", type: 2 } as const;
+  for (let at = 0; at < 400; at += 1) {
+    const sender = names[(at * 5) % 7] ?? "alice";
+    await world.send(sender, at % 6 === 0 ? support : lobby, texts[at % 4] ?? "");
+    await new Promise((resolve) => setTimeout(resolve, 100 + (at % 40) * 4));
+  }
+  const stream = { client_msg_no: "answer", channel_id: "support-42", channel_type: 2 };
+  return async () => {
+    const event = (type: string, data: string) =>
+      world.ok("/event", { ...stream, from_uid: "bob", event: { type, data } });
+    await event("___TextMessageStart", "{}");
+    await event(
+      "___TextMessageContent",
+      "The message was refused, because Eve is not a member of the ",
+    );
+    await event(
+      "___TextMessageContent",
+      "group. Add her with /channel/subscriber_add, then repeat the call",
+    );
+  };
+}
+
+t.test(
+  "the docs have pictures of three pages of the console, light and dark",
+  { timeout: 300_000 },
+  async (t) => {
+    const isWriting = process.env.JINDOU_TEST_PICTURES === "write";
+    const world = await startWorld(t, { JINDOU_NODE_ID: "chat-1" });
+    const page = await openConsole(t, await browser, { url: addressOf(world) });
+    const startStream = isWriting ? await fillForPictures(t, world) : undefined;
+    await checkPictures(t, page, "console-overview");
+    await visit(page, "#/sessions?state=closed", "Sessions");
+    if (isWriting) await page.getByText("mallory").waitFor();
+    await checkPictures(t, page, "console-closed");
+    await startStream?.();
+    await visit(page, "#/channel?type=2&id=support-42", "support-42");
+    if (isWriting) await page.getByText("stream active").waitFor();
+    await checkPictures(t, page, "console-channel");
   },
 );
