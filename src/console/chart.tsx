@@ -12,6 +12,8 @@ interface Line {
 }
 
 const HEIGHT = 150;
+/** Shortest time span of the axis, so that the first value has a place on it. */
+const MIN_SPAN_S = 60;
 /** Time span below which the labels of the axis have seconds. */
 const SECONDS_BELOW_S = 240;
 const COLOURS = ["accent", "gold", "muted"];
@@ -97,7 +99,10 @@ function optionsOf(
     padding: [8, 28, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
-    scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+    scales: {
+      x: { range: (_, min, max) => [Math.min(min, max - MIN_SPAN_S), max] },
+      y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] },
+    },
     axes: [
       {
         ...axis,
