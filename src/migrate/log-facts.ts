@@ -7,6 +7,7 @@ import {
   dueMs,
   type ForkPoint,
   isExpired,
+  startCheckOf,
   startOf,
   tailOf,
 } from "../store/embedded/steps/log-state.ts";
@@ -23,7 +24,8 @@ import { type Fact, fact, type MoveContext, type RowFacts } from "./facts.ts";
 /** Returns the facts of a log. An expired log that is neither a fork nor has one is left out. */
 export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts {
   const { name, state, frames, producers } = log;
-  const { origin, forks } = state;
+  const { forks } = state;
+  const { origin } = state.terms;
   const { key, base, text } = logPlace(link.keys, name);
   const sizes = [
     ["logs", key],
@@ -53,8 +55,8 @@ export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts
 
 function headItems(log: SourceLog): readonly Arg[] {
   const { state } = log;
-  const { incarnation, contentType, records, closed, ttlS, expiresAtMs, usedMs } = state;
-  const { order, origin } = state;
+  const { incarnation, records, closed, usedMs, order } = state;
+  const { contentType, ttlS, expiresAtMs, origin } = state.terms;
   const items: Arg[] = ["i", `${incarnation}`, "t", contentType];
   items.push("n", encodeTail(tailOf(state), records));
   if (closed !== undefined) items.push("c", `${endingIndex(closed)}`);
@@ -71,7 +73,7 @@ function headItems(log: SourceLog): readonly Arg[] {
 
 function startOffset({ state }: SourceLog): LogOffset {
   const position = startOf(state);
-  return { position, check: position === 0 ? 0 : (state.origin?.startCheck ?? 0) };
+  return { position, check: position === 0 ? 0 : startCheckOf(state) };
 }
 
 /** Returns the number of records that a fork inherits. */
@@ -82,7 +84,9 @@ function firstRecord({ state, frames }: SourceLog): number {
 
 function requestOf({ state }: SourceLog, origin: ForkPoint): string {
   const { source, offset, subOffset, hasOwnExpiry } = origin;
-  const { ttlS, expiresAtMs } = hasOwnExpiry ? state : { ttlS: undefined, expiresAtMs: undefined };
+  const { ttlS, expiresAtMs } = hasOwnExpiry
+    ? state.terms
+    : { ttlS: undefined, expiresAtMs: undefined };
   return originText({ origin: { source, offset, subOffset }, ttlS, expiresAtMs });
 }
 

@@ -3,7 +3,7 @@
 // rolls them back.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import { type LogName, type OpenFrame, sealFrame } from "../../../broker/log-frame.ts";
+import { type LogName, logNameText, type OpenFrame, sealFrame } from "../../../broker/log-frame.ts";
 import { type LogEvent, MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
@@ -21,7 +21,7 @@ import {
   writeAppendRecord,
   writeStateRecord,
 } from "./log-state.ts";
-import { frameOf, OpenLog, type OpenLogs, producerState } from "./open-logs.ts";
+import { frameOf, OpenLog, type OpenLogs, type PendingFrame, producerState } from "./open-logs.ts";
 import type { StoredLogs } from "./stored-logs.ts";
 
 export interface LogCallPorts {
@@ -76,6 +76,7 @@ export class LogCall<Result> implements QueuedStep {
 }
 
 const NO_FRAME = new Uint8Array(0);
+const NO_PRODUCERS: readonly AssignedProducer[] = [];
 
 interface AssignedProducer {
   readonly id: string;
@@ -87,7 +88,7 @@ interface AssignedChange {
   /** `undefined` if the change created the log. */
   readonly before: LogState | undefined;
   readonly after: LogState;
-  readonly frame: Buffer | undefined;
+  readonly frame: PendingFrame | undefined;
   readonly producers: readonly AssignedProducer[];
   /** Only of a change that created the log: the log that had the name before. */
   readonly previous: OpenLog | undefined;
@@ -106,10 +107,10 @@ export class LogChanges {
   create(name: LogName, state: LogState): OpenLog {
     const { logs, storedLogs } = this.#ports;
     const number = storedLogs.nextNumber();
-    const log = new OpenLog(number, name, { assigned: state, stored: undefined });
+    const log = new OpenLog(number, logNameText(name), { assigned: state, stored: undefined });
     this.#writeState(log, state);
     const previous = logs.add(log);
-    const nothing = { before: undefined, frame: undefined, producers: [] };
+    const nothing = { before: undefined, frame: undefined, producers: NO_PRODUCERS };
     this.#changes.push({ log, after: state, previous, ...nothing });
     return log;
   }
@@ -120,7 +121,7 @@ export class LogChanges {
     const after = { ...before, ...fields, version: before.version + 1 };
     this.#writeState(log, after);
     log.assigned = after;
-    const nothing = { frame: undefined, producers: [], previous: undefined };
+    const nothing = { frame: undefined, producers: NO_PRODUCERS, previous: undefined };
     this.#changes.push({ log, before, after, ...nothing });
   }
 
@@ -132,21 +133,34 @@ export class LogChanges {
   ): void {
     const { logs, frame: batch } = this.#ports;
     const before = log.assigned;
-    const { records: first, check: checkBefore, version } = before;
-    if (open !== undefined) sealFrame(open, { first, checkBefore });
-    const append = { timeMs: this.nowMs, producer, order, close, frame: open?.bytes ?? NO_FRAME };
-    const start = batch.reserve(maxAppendBytes(append));
+    const { position, check: checkBefore } = before;
+    if (open !== undefined) sealFrame(open, { first: before.records, checkBefore });
+    // Objects are written field by field: a spread would cost a microsecond for each append.
+    const record = {
+      number: log.number,
+      version: before.version + 1,
+      timeMs: this.nowMs,
+      producer,
+      order,
+      close,
+      frame: open?.bytes ?? NO_FRAME,
+    };
+    const start = batch.reserve(maxAppendBytes(record));
     const { bytes } = batch;
-    const record = { ...append, number: log.number, version: version + 1 };
     const { frameAt, end } = writeAppendRecord(bytes, start, record);
     batch.add(end);
     logs.retain(log, end - start);
     const frame = frameAt === end ? undefined : frameOf(bytes.subarray(frameAt, end));
-    const after = stateAfter(before, frame, append);
+    const after = stateAfter(before, frame, record);
     log.assigned = after;
-    const producers = producer === undefined ? [] : this.#assignProducer(log, producer);
-    const written = { frame: frame?.bytes, producers, previous: undefined };
-    this.#changes.push({ log, before, after, ...written });
+    this.#changes.push({
+      log,
+      before,
+      after,
+      frame: frame && { position, checkBefore, bytes: frame.bytes },
+      producers: producer === undefined ? NO_PRODUCERS : this.#assignProducer(log, producer),
+      previous: undefined,
+    });
   }
 
   #assignProducer(log: OpenLog, change: LogProducerChange): readonly AssignedProducer[] {
@@ -163,7 +177,7 @@ export class LogChanges {
 
   #writeState(log: OpenLog, state: LogState): void {
     const { logs, frame } = this.#ports;
-    const fields = encodeState(log.name, state);
+    const fields = encodeState(log.text, state);
     const start = frame.reserve(maxStateBytes(fields));
     const { number } = log;
     const end = writeStateRecord(frame.bytes, start, { number, version: state.version, fields });
@@ -173,14 +187,9 @@ export class LogChanges {
 
   commit(publish: (event: ClusterEvent) => void): void {
     const { logs } = this.#ports;
-    for (const { log, before, after, frame, producers } of this.#changes) {
-      if (frame !== undefined && before !== undefined) {
-        const { position, check: checkBefore } = before;
-        log.pending.push({ position, checkBefore, bytes: frame });
-      }
+    for (const { log, after, frame, producers } of this.#changes) {
+      log.show(after, frame);
       for (const { id } of producers) logs.commitProducer(log, id);
-      log.shown = after;
-      log.committed++;
     }
     for (const change of this.#changes) {
       const event = eventOf(change);
@@ -204,10 +213,15 @@ function eventOf({ log, before, after, frame }: AssignedChange): LogEvent | unde
   if (before === undefined) return undefined; // nobody can read the log yet
   const isDeleted = after.status !== "live" && before.status === "live";
   if (!isDeleted && frame === undefined && before.closed === after.closed) return undefined;
-  const isSmall = frame !== undefined && frame.length <= MAX_LOG_EVENT_BYTES;
-  const { incarnation, closed } = after;
   return {
-    ...{ kind: "log", name: log.name, incarnation, change: isDeleted ? "deleted" : "appended" },
-    ...{ from: tailOf(before), tail: tailOf(after), closed, frame: isSmall ? frame : undefined },
+    kind: "log",
+    name: log.name,
+    incarnation: after.incarnation,
+    change: isDeleted ? "deleted" : "appended",
+    from: tailOf(before),
+    tail: tailOf(after),
+    closed: after.closed,
+    frame:
+      frame !== undefined && frame.bytes.length <= MAX_LOG_EVENT_BYTES ? frame.bytes : undefined,
   };
 }

@@ -1,5 +1,5 @@
 // The state of a log without its frames: what a change makes of it, when it expires, and how it is
-// stored. Also the records that logs have in the WAL. Pure.
+// stored. Also the records that logs have in the WAL. Keeps only the terms that logs share.
 //
 // A WAL record of a log. Numbers are little-endian.
 //
@@ -35,6 +35,7 @@ import {
   recordCount,
 } from "../../../broker/log-frame.ts";
 import type { LogEnding, LogHead } from "../../../broker/log-ports.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { assertVersion, LOG_RECORD, PLAIN_VERSION } from "../engine/record.ts";
 
 /**
@@ -60,16 +61,22 @@ export interface ForkPoint {
   readonly startCheck: number;
 }
 
+/** What a log was created with. Logs that were created with the same share one value. */
+export interface LogTerms {
+  readonly contentType: string;
+  readonly ttlS: number | undefined;
+  readonly expiresAtMs: number | undefined;
+  readonly origin: ForkPoint | undefined;
+}
+
 /** A value is never changed: a change of the log is a new value. */
 export interface LogState {
   /** Number of changes of the log so far. The replay skips changes that the database has. */
   readonly version: number;
   readonly status: LogStatus;
   readonly incarnation: number;
-  readonly contentType: string;
-  readonly ttlS: number | undefined;
-  readonly expiresAtMs: number | undefined;
-  /** Time of the last use that is stored, in Unix milliseconds. */
+  readonly terms: LogTerms;
+  /** Time of the last use that is stored, in Unix milliseconds. 0 without a time to live. */
   readonly usedMs: number;
   readonly position: number;
   /** Check of the last frame. The incarnation if there is none. */
@@ -78,7 +85,6 @@ export interface LogState {
   readonly closed: LogEnding | undefined;
   /** `order` of the last append that had one. */
   readonly order: string | undefined;
-  readonly origin: ForkPoint | undefined;
   /** Number of logs that are forks of this one. */
   readonly forks: number;
 }
@@ -100,17 +106,18 @@ export function tailOf({ position, check }: LogState): LogOffset {
 }
 
 /** Returns the position at which the log's own frames begin. */
-export function startOf({ origin }: LogState): number {
-  return origin?.start ?? 0;
+export function startOf({ terms }: LogState): number {
+  return terms.origin?.start ?? 0;
 }
 
 /** Returns the check before the log's own frames. */
-export function startCheckOf({ origin, incarnation }: LogState): number {
-  return origin?.startCheck ?? incarnation;
+export function startCheckOf({ terms, incarnation }: LogState): number {
+  return terms.origin?.startCheck ?? incarnation;
 }
 
 /** Returns the time at which the log expires, `undefined` if it does not. */
-export function dueMs({ ttlS, expiresAtMs, usedMs }: LogState): number | undefined {
+export function dueMs({ terms, usedMs }: LogState): number | undefined {
+  const { ttlS, expiresAtMs } = terms;
   if (ttlS === undefined) return expiresAtMs;
   return Math.min(usedMs + EXPIRY_WINDOWS * 1000 * ttlS, Number.MAX_SAFE_INTEGER);
 }
@@ -121,12 +128,13 @@ export function isExpired(state: LogState, nowMs: number): boolean {
 }
 
 /** Returns true if a use of the log now must be stored. */
-export function mustStoreUse({ ttlS, usedMs }: LogState, nowMs: number): boolean {
-  return ttlS !== undefined && nowMs - usedMs > STORED_USE * 1000 * ttlS;
+export function mustStoreUse({ terms, usedMs }: LogState, nowMs: number): boolean {
+  return terms.ttlS !== undefined && nowMs - usedMs > STORED_USE * 1000 * terms.ttlS;
 }
 
 export function headOf(state: LogState): LogHead {
-  const { incarnation, contentType, records, closed, ttlS, expiresAtMs } = state;
+  const { incarnation, records, closed } = state;
+  const { contentType, ttlS, expiresAtMs } = state.terms;
   return { incarnation, contentType, tail: tailOf(state), records, closed, ttlS, expiresAtMs };
 }
 
@@ -136,16 +144,35 @@ export function stateAfter(
   frame: LogFrame | undefined,
   { timeMs, order, close }: Pick<AppendRecord, "timeMs" | "order" | "close">,
 ): LogState {
+  const { incarnation, terms } = state;
+  // Written field by field: a spread would cost a microsecond for each append.
   return {
-    ...state,
     version: state.version + 1,
-    usedMs: timeMs,
+    status: state.status,
+    incarnation,
+    terms,
+    usedMs: terms.ttlS === undefined ? 0 : timeMs,
     position: state.position + (frame?.bytes.length ?? 0),
     check: frame?.check ?? state.check,
     records: frame === undefined ? state.records : frame.first + recordCount(frame),
-    order: order ?? state.order,
     closed: close ?? state.closed,
+    order: order ?? state.order,
+    forks: state.forks,
   };
+}
+
+const MAX_SHARED_TERMS = 1000;
+const sharedTerms = new BoundedMap<string, LogTerms>(MAX_SHARED_TERMS);
+
+/** Returns equal terms that other logs have. Terms of forks and of fixed times are not shared. */
+export function shareTerms(terms: LogTerms): LogTerms {
+  const { contentType, ttlS, expiresAtMs, origin } = terms;
+  if (expiresAtMs !== undefined || origin !== undefined) return terms;
+  const key = `${ttlS} ${contentType}`;
+  const shared = sharedTerms.get(key);
+  if (shared !== undefined) return shared;
+  sharedTerms.set(key, terms);
+  return terms;
 }
 
 // --- Stored states -------------------------------------------------------------------------------
@@ -157,11 +184,12 @@ const ENDINGS: readonly (LogEnding | undefined)[] = [
 ];
 
 /** Returns the fields of the state and the name, as they are stored. */
-export function toFields(name: LogName, state: LogState): readonly unknown[] {
-  const { status, closed, origin, ttlS, expiresAtMs, order } = state;
+export function toFields(text: string, state: LogState): readonly unknown[] {
+  const { status, closed, order } = state;
+  const { contentType, ttlS, expiresAtMs, origin } = state.terms;
   return [
-    ...[logNameText(name), state.version, STATUSES.indexOf(status), state.incarnation],
-    state.contentType,
+    ...[text, state.version, STATUSES.indexOf(status), state.incarnation],
+    contentType,
     ...[ttlS ?? null, expiresAtMs ?? null, state.usedMs, state.position, state.check],
     ...[state.records, ENDINGS.indexOf(closed), order ?? null, state.forks],
     origin === undefined
@@ -187,9 +215,12 @@ export function ofFields(fields: readonly unknown[]): {
       version: Number(version),
       status: STATUSES[Number(status)] ?? "removed",
       incarnation: Number(incarnation),
-      contentType: String(contentType),
-      ttlS: numberOrNone(ttlS),
-      expiresAtMs: numberOrNone(expiresAtMs),
+      terms: shareTerms({
+        contentType: String(contentType),
+        ttlS: numberOrNone(ttlS),
+        expiresAtMs: numberOrNone(expiresAtMs),
+        origin: Array.isArray(origin) ? forkPointOf(origin) : undefined,
+      }),
       usedMs: Number(usedMs),
       position: Number(position),
       check: Number(check),
@@ -197,7 +228,6 @@ export function ofFields(fields: readonly unknown[]): {
       closed: ENDINGS[Number(closed)],
       order: order === null ? undefined : String(order),
       forks: Number(forks),
-      origin: Array.isArray(origin) ? forkPointOf(origin) : undefined,
     },
   };
 }
@@ -264,8 +294,8 @@ type LogRecord = RecordPlace &
     | ({ readonly kind: "append" } & AppendRecord)
   );
 
-export function encodeState(name: LogName, state: LogState): Buffer {
-  return Buffer.from(JSON.stringify(toFields(name, state)));
+export function encodeState(text: string, state: LogState): Buffer {
+  return Buffer.from(JSON.stringify(toFields(text, state)));
 }
 
 export function maxStateBytes(fields: Buffer): number {

@@ -36,7 +36,9 @@ import {
   isExpired,
   type LogProducerChange,
   type LogState,
+  type LogTerms,
   mustStoreUse,
+  shareTerms,
   tailOf,
 } from "./log-state.ts";
 import type { OpenLog } from "./open-logs.ts";
@@ -173,7 +175,10 @@ class LogRules {
         return { verdict: "closed", tail: tailOf(state), closed: state.closed };
       return this.#repeated(log, newest, changes);
     }
-    if (append.contentType !== undefined && !isSameType(append.contentType, state.contentType))
+    if (
+      append.contentType !== undefined &&
+      !isSameType(append.contentType, state.terms.contentType)
+    )
       return { verdict: "other_type" };
     if (isRepeated) return this.#repeated(log, newest, changes);
     const refusal = producer && producerRefusal(producer, newest);
@@ -239,7 +244,7 @@ class LogRules {
 
   /** Removes a log without forks, and the deleted logs whose last fork it was. */
   #remove(log: OpenLog, changes: LogChanges): void {
-    const { origin } = log.assigned;
+    const { origin } = log.assigned.terms;
     changes.change(log, { status: "removed" });
     if (origin === undefined) return;
     const source = this.#ports.logs.byNumber(origin.number);
@@ -252,26 +257,27 @@ class LogRules {
   /** Returns the state with which a log begins, or why it cannot be created. */
   #baseOf(draft: LogDraft, nowMs: number): Base | Exclude<LogCreation, { readonly head: unknown }> {
     const incarnation = randomBytes(4).readUInt32LE();
-    const begin = {
-      status: "live" as const,
-      ...{ version: 1, incarnation, usedMs: nowMs, order: undefined, forks: 0 },
-      closed: draft.closed,
-    };
     const { origin, ttlS, expiresAtMs } = draft;
+    const stateWith = (
+      terms: LogTerms,
+      place: Pick<LogState, "position" | "check" | "records">,
+    ): LogState => ({
+      ...{ version: 1, status: "live", incarnation, terms: shareTerms(terms) },
+      ...{ usedMs: terms.ttlS === undefined ? 0 : nowMs, order: undefined, forks: 0 },
+      ...{ ...place, closed: draft.closed },
+    });
     if (origin === undefined) {
       const contentType = draft.contentType ?? "application/octet-stream";
-      const place = { position: 0, check: incarnation, records: 0, origin: undefined };
-      return {
-        ...{ source: undefined, cut: undefined },
-        state: { ...begin, ...place, contentType, ttlS, expiresAtMs },
-      };
+      const terms = { contentType, ttlS, expiresAtMs, origin: undefined };
+      const state = stateWith(terms, { position: 0, check: incarnation, records: 0 });
+      return { source: undefined, cut: undefined, state };
     }
     const source = this.#ports.logs.find(origin.source);
     const state = source === undefined ? "missing" : existing(source.assigned, nowMs);
     if (source === undefined || state === "missing") return { verdict: "source_missing" };
     if (state === "deleted") return { verdict: "source_deleted" };
-    const contentType = draft.contentType ?? state.contentType;
-    if (!isSameType(contentType, state.contentType)) return { verdict: "source_type" };
+    const contentType = draft.contentType ?? state.terms.contentType;
+    if (!isSameType(contentType, state.terms.contentType)) return { verdict: "source_type" };
     const point = this.#forkPoint(source, origin.offset, origin.subOffset);
     if ("verdict" in point) return point;
     const { start, records, cut } = point;
@@ -281,9 +287,13 @@ class LogRules {
       ...{ number: source.number, source: origin.source, offset: origin.offset, startCheck },
       ...{ subOffset: origin.subOffset, hasOwnExpiry, start: start.position },
     };
-    const expiry = hasOwnExpiry ? { ttlS, expiresAtMs } : expiryOf(state);
-    const place = { position: start.position, check: startCheck, records, origin: forkPoint };
-    return { source, cut, state: { ...begin, ...place, contentType, ...expiry } };
+    const expiry = hasOwnExpiry ? draft : state.terms;
+    const terms = {
+      ...{ contentType, origin: forkPoint },
+      ...{ ttlS: expiry.ttlS, expiresAtMs: expiry.expiresAtMs },
+    };
+    const place = { position: start.position, check: startCheck, records };
+    return { source, cut, state: stateWith(terms, place) };
   }
 
   #forkPoint(
@@ -305,7 +315,7 @@ class LogRules {
     if (frame === undefined) return { verdict: "bad_sub_offset" };
     const { first: records } = frame;
     if (subOffset === 0) return { start: offset, records, cut: undefined };
-    const isJson = isJsonLog(assigned.contentType);
+    const isJson = isJsonLog(assigned.terms.contentType);
     const part = cutRecords(frame, subOffset, isJson);
     if (part === undefined) return { verdict: "bad_sub_offset" };
     if (!isWholeCut(frame, subOffset, isJson))
@@ -370,14 +380,15 @@ function existing(state: LogState, nowMs: number): LogState | "missing" | "delet
 /** Returns true if the draft describes the log as it was created. */
 function isSame(state: LogState, draft: LogDraft): boolean {
   const { contentType, ttlS, expiresAtMs, closed, origin } = draft;
-  const isInherited = state.origin !== undefined && !state.origin.hasOwnExpiry;
-  const expiry = isInherited ? NO_EXPIRY : state;
+  const { terms } = state;
+  const isInherited = terms.origin !== undefined && !terms.origin.hasOwnExpiry;
+  const expiry = isInherited ? NO_EXPIRY : terms;
   return (
-    (contentType === undefined || isSameType(contentType, state.contentType)) &&
+    (contentType === undefined || isSameType(contentType, terms.contentType)) &&
     expiry.ttlS === ttlS &&
     expiry.expiresAtMs === expiresAtMs &&
     (state.closed === undefined) === (closed === undefined) &&
-    isSameOrigin(state.origin, origin)
+    isSameOrigin(terms.origin, origin)
   );
 }
 
@@ -398,10 +409,6 @@ function isSameName(a: LogName, b: LogName): boolean {
 
 function isSameType(a: string, b: string): boolean {
   return a === b || mediaTypeOf(a) === mediaTypeOf(b);
-}
-
-function expiryOf({ ttlS, expiresAtMs }: LogState): Pick<LogState, "ttlS" | "expiresAtMs"> {
-  return { ttlS, expiresAtMs };
 }
 
 function producerRefusal(

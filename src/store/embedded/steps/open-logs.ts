@@ -3,7 +3,13 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { LogFrame, LogName, LogOffset } from "../../../broker/log-frame.ts";
-import { frameSize, isSameOffset, LOG_START, logNameText } from "../../../broker/log-frame.ts";
+import {
+  frameSize,
+  isSameOffset,
+  LOG_START,
+  logNameOf,
+  logNameText,
+} from "../../../broker/log-frame.ts";
 import type { Memtable } from "../engine/memtable.ts";
 import {
   type AppendRecord,
@@ -25,41 +31,60 @@ interface LogProducerEntry {
   shown: ProducerState | undefined;
 }
 
-interface PendingFrame {
+export interface PendingFrame {
   readonly position: number;
   readonly checkBefore: number;
   readonly bytes: Buffer;
 }
 
-/** A log whose head is in memory. */
+/** Changes of a log that are not in the database. */
+interface UnflushedChanges {
+  /** Committed frames. */
+  pending: PendingFrame[];
+  /** Producers whose newest request is not in the database. */
+  producers: Map<string, LogProducerEntry> | undefined;
+  /** Sizes of the WAL records, oldest first. */
+  readonly records: number[];
+  /** Number of `records` that are committed. */
+  committed: number;
+}
+
+/** A log whose head is in memory. It has few fields, because many logs are open. */
 export class OpenLog {
   readonly number: number;
-  readonly name: LogName;
+  /** The name as `logNameText` returns it. */
+  readonly text: string;
   /** State after all changes, committed or not. */
   assigned: LogState;
   /** State after the committed changes, `undefined` if the log itself is uncommitted. */
   shown: LogState | undefined;
   /** State in the database, `undefined` if the log is not there yet. */
   stored: LogState | undefined;
-  /** Committed frames that are not in the database. */
-  pending: PendingFrame[] = [];
-  /** Producers whose newest request is not in the database. */
-  producers: Map<string, LogProducerEntry> | undefined;
-  /** Sizes of the WAL records of this log that are not in the database, oldest first. */
-  records: number[] = [];
-  /** Number of `records` that are committed. */
-  committed = 0;
+  /** `undefined` if the database has the whole log. */
+  changes: UnflushedChanges | undefined = undefined;
 
   constructor(
     number: number,
-    name: LogName,
+    text: string,
     states: { readonly assigned: LogState; readonly stored: LogState | undefined },
   ) {
     this.number = number;
-    this.name = name;
+    this.text = text;
     this.assigned = states.assigned;
     this.shown = states.stored;
     this.stored = states.stored;
+  }
+
+  get name(): LogName {
+    return logNameOf(this.text);
+  }
+
+  /** Makes a change visible. */
+  show(state: LogState, frame: PendingFrame | undefined): void {
+    this.shown = state;
+    if (this.changes === undefined) return;
+    if (frame !== undefined) this.changes.pending.push(frame);
+    this.changes.committed++;
   }
 }
 
@@ -113,24 +138,22 @@ export class OpenLogs {
     const text = logNameText(row.name);
     const named = this.#byName.get(text);
     if (named?.number === number) return named;
-    const log = new OpenLog(number, row.name, { assigned: row.state, stored: row.state });
+    const log = new OpenLog(number, text, { assigned: row.state, stored: row.state });
     if (named === undefined) this.#hold(text, log);
     return log;
   }
 
   /** Adds a new log. Returns the log that had the name before. */
   add(log: OpenLog): OpenLog | undefined {
-    const text = logNameText(log.name);
-    const previous = this.#byName.get(text);
-    this.#hold(text, log);
+    const previous = this.#byName.get(log.text);
+    this.#hold(log.text, log);
     return previous;
   }
 
   /** Undoes `add`. */
   remove(log: OpenLog, previous: OpenLog | undefined): void {
-    const text = logNameText(log.name);
-    if (previous === undefined) this.#byName.delete(text);
-    else this.#byName.set(text, previous);
+    if (previous === undefined) this.#byName.delete(log.text);
+    else this.#byName.set(log.text, previous);
     this.#dirty.delete(log.number);
   }
 
@@ -156,45 +179,53 @@ export class OpenLogs {
   /** Records a WAL record of the log. */
   retain(log: OpenLog, bytes: number): void {
     this.#dirty.set(log.number, log);
-    log.records.push(bytes);
+    log.changes ??= { pending: [], producers: undefined, records: [], committed: 0 };
+    log.changes.records.push(bytes);
     this.#bytes += bytes;
     this.#memtable.retain(bytes);
   }
 
   /** Undoes the newest `retain`. */
   release(log: OpenLog): void {
-    const bytes = log.records.pop() ?? 0;
+    const bytes = log.changes?.records.pop() ?? 0;
     this.#bytes -= bytes;
     this.#memtable.release(bytes);
-    if (log.records.length === 0) this.#dirty.delete(log.number);
+    if (log.changes?.records.length === 0) this.#markClean(log);
+  }
+
+  #markClean(log: OpenLog): void {
+    log.changes = undefined;
+    this.#dirty.delete(log.number);
   }
 
   producer(log: OpenLog, id: string): ProducerState | undefined {
-    const entry = log.producers?.get(id);
+    const entry = log.changes?.producers?.get(id);
     return entry === undefined ? this.#rows.producer(log.number, id) : entry.assigned;
   }
 
   /** Returns all producers of the log. */
   producers(log: OpenLog): ReadonlyMap<string, ProducerState> {
     const producers = new Map(this.#rows.producers(log.number));
-    for (const [id, { assigned }] of log.producers ?? []) {
+    for (const [id, { assigned }] of log.changes?.producers ?? []) {
       if (assigned === undefined) producers.delete(id);
       else producers.set(id, assigned);
     }
     return producers;
   }
 
-  /** Sets the newest request of a producer and returns the one before. */
+  /** Sets the newest request of a producer and returns the one before. Follows `retain`. */
   assignProducer(
     log: OpenLog,
     id: string,
     state: ProducerState | undefined,
   ): ProducerState | undefined {
-    log.producers ??= new Map();
-    const entry = log.producers.get(id);
+    const { changes } = log;
+    if (changes === undefined) return undefined;
+    changes.producers ??= new Map();
+    const entry = changes.producers.get(id);
     if (entry === undefined) {
       const stored = this.#rows.producer(log.number, id);
-      log.producers.set(id, { assigned: state, shown: stored });
+      changes.producers.set(id, { assigned: state, shown: stored });
       return stored;
     }
     const before = entry.assigned;
@@ -256,7 +287,7 @@ export class OpenLogs {
 
   #runAt(log: OpenLog, shown: LogState, position: number): FrameRun | undefined {
     const start = startOf(shown);
-    const { origin } = shown;
+    const { origin } = shown.terms;
     if (position < start && origin !== undefined) {
       const source = this.byNumber(origin.number);
       if (source?.shown === undefined) return undefined;
@@ -264,7 +295,7 @@ export class OpenLogs {
       return run && { ...run, bytes: run.bytes.subarray(0, start - run.start) };
     }
     if (position < (log.stored?.position ?? start)) return this.#rows.runAt(log.number, position);
-    return pendingAt(log.pending, position);
+    return pendingAt(log.changes?.pending ?? [], position);
   }
 
   // --- Checkpoint and recovery ---
@@ -272,11 +303,13 @@ export class OpenLogs {
   startFlush() {
     const flushes: (LogFlush & { readonly log: OpenLog; readonly records: number })[] = [];
     for (const log of this.#dirty.values()) {
-      const { number, name, shown: state, stored, committed: records } = log;
-      if (state === undefined || records === 0) continue;
-      const frames = log.pending.map(({ bytes }) => bytes);
-      const producers = [...(log.producers ?? [])].map(([id, { shown }]) => [id, shown] as const);
-      flushes.push({ log, number, name, state, stored, frames, producers, records });
+      const { number, text, shown: state, stored, changes } = log;
+      if (state === undefined || changes === undefined || changes.committed === 0) continue;
+      const frames = changes.pending.map(({ bytes }) => bytes);
+      const entries = [...(changes.producers ?? [])];
+      const producers = entries.map(([id, { shown }]) => [id, shown] as const);
+      const { committed: records } = changes;
+      flushes.push({ log, number, text, state, stored, frames, producers, records });
     }
     const rows = this.#rows;
     return {
@@ -298,23 +331,21 @@ export class OpenLogs {
   }
 
   #finishFlush(log: OpenLog, flush: LogFlush & { readonly records: number }): void {
-    for (const bytes of log.records.splice(0, flush.records)) {
+    const { changes } = log;
+    log.stored = flush.state;
+    if (changes === undefined) return;
+    for (const bytes of changes.records.splice(0, flush.records)) {
       this.#bytes -= bytes;
       this.#memtable.release(bytes);
     }
-    log.committed -= flush.records;
-    log.pending = log.pending.slice(flush.frames.length);
-    log.stored = flush.state;
-    for (const [id, state] of flush.producers) {
-      const entry = log.producers?.get(id);
-      if (entry?.assigned === state) log.producers?.delete(id);
-    }
-    if (log.producers?.size === 0) log.producers = undefined;
-    if (log.records.length > 0) return;
-    this.#dirty.delete(log.number);
-    const text = logNameText(log.name);
-    if (flush.state.status === "removed" && this.#byName.get(text) === log)
-      this.#byName.delete(text);
+    changes.committed -= flush.records;
+    changes.pending = changes.pending.slice(flush.frames.length);
+    for (const [id, state] of flush.producers)
+      if (changes.producers?.get(id)?.assigned === state) changes.producers?.delete(id);
+    if (changes.records.length > 0) return;
+    this.#markClean(log);
+    if (flush.state.status === "removed" && this.#byName.get(log.text) === log)
+      this.#byName.delete(log.text);
   }
 
   /** Applies a record of the WAL, unless the database has the change already. */
@@ -326,7 +357,8 @@ export class OpenLogs {
     if (existing !== undefined && version <= existing.assigned.version) return;
     if (record.kind === "state" && version === 1) {
       const { name, state } = record;
-      const log = new OpenLog(number, name, { assigned: state, stored: undefined });
+      const text = logNameText(name);
+      const log = new OpenLog(number, text, { assigned: state, stored: undefined });
       this.add(log);
       this.#show(log, state, bytes.length);
       return;
@@ -339,27 +371,25 @@ export class OpenLogs {
 
   #replayAppend(log: OpenLog, record: AppendRecord, bytes: number): void {
     const frame = record.frame.length === 0 ? undefined : frameOf(record.frame);
-    const { producer } = record;
-    if (producer !== undefined) {
-      const { id, forgotten } = producer;
-      this.assignProducer(log, id, producerState(producer));
-      if (forgotten !== undefined) this.assignProducer(log, forgotten, undefined);
-      for (const changed of [id, forgotten]) this.commitProducer(log, changed);
-    }
     const { position, check: checkBefore } = log.assigned;
-    if (frame !== undefined) log.pending.push({ position, checkBefore, bytes: frame.bytes });
-    this.#show(log, stateAfter(log.assigned, frame, record), bytes);
+    const pending = frame && { position, checkBefore, bytes: frame.bytes };
+    this.#show(log, stateAfter(log.assigned, frame, record), bytes, pending);
+    const { producer } = record;
+    if (producer === undefined) return;
+    const { id, forgotten } = producer;
+    this.assignProducer(log, id, producerState(producer));
+    if (forgotten !== undefined) this.assignProducer(log, forgotten, undefined);
+    for (const changed of [id, forgotten]) this.commitProducer(log, changed);
   }
 
-  #show(log: OpenLog, state: LogState, bytes: number): void {
+  #show(log: OpenLog, state: LogState, bytes: number, frame?: PendingFrame): void {
     log.assigned = state;
-    log.shown = state;
     this.retain(log, bytes);
-    log.committed++;
+    log.show(state, frame);
   }
 
   commitProducer(log: OpenLog, id: string | undefined): void {
-    const entry = id === undefined ? undefined : log.producers?.get(id);
+    const entry = id === undefined ? undefined : log.changes?.producers?.get(id);
     if (entry !== undefined) entry.shown = entry.assigned;
   }
 }

@@ -12,7 +12,7 @@
 // its head.
 
 import { createHash } from "node:crypto";
-import { type LogName, logNameText } from "../../../broker/log-frame.ts";
+import type { LogName } from "../../../broker/log-frame.ts";
 import { expiryKey, logKey, logKeyIn } from "../engine/channel-rows.ts";
 import { fieldsOf } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -48,7 +48,8 @@ export interface FrameRun {
 /** What a checkpoint writes of a log. */
 export interface LogFlush {
   readonly number: number;
-  readonly name: LogName;
+  /** Name of the log, as `logNameText` returns it. */
+  readonly text: string;
   readonly state: LogState;
   /** State in the database, `undefined` if the log is not there yet. */
   readonly stored: LogState | undefined;
@@ -155,18 +156,18 @@ export class StoredLogs {
 
   /** Puts the head of a log, or removes all rows of a removed log. Must be inside `commit`. */
   *putHead(flush: LogFlush): Generator<void> {
-    const { number, name, state, stored } = flush;
+    const { number, text, state, stored } = flush;
     const { meta, logNames, logHeads } = this.#tables;
     this.#putExpiry(flush);
     if (state.status === "removed") {
-      yield* this.#remove(number, name);
+      yield* this.#remove(number, text);
       return;
     }
     if (stored === undefined) {
       void meta.put(NEXT_NUMBER, [VERSION, this.#next]);
-      void logNames.put(nameKey(logNameText(name)), [VERSION, number]);
+      void logNames.put(nameKey(text), [VERSION, number]);
     }
-    const fields = [VERSION, ...toFields(name, state)];
+    const fields = [VERSION, ...toFields(text, state)];
     if (isInline(state)) {
       const bytes = Buffer.concat([...this.ownFrames(number), ...flush.frames]);
       // Read before they are removed, in the same transaction.
@@ -187,11 +188,10 @@ export class StoredLogs {
     if (due !== undefined) void logExpiry.put(expiryKey(due, numberKey(number)), PRESENT);
   }
 
-  *#remove(number: number, name: LogName): Generator<void> {
+  *#remove(number: number, text: string): Generator<void> {
     const { logNames, logHeads, logFrames, logProducers } = this.#tables;
-    const key = nameKey(logNameText(name));
     // The name may belong to a later log.
-    if (this.find(logNameText(name)) === number) void logNames.remove(key);
+    if (this.find(text) === number) void logNames.remove(nameKey(text));
     void logHeads.remove(numberKey(number));
     yield;
     for (const frames of [...logFrames.getKeys(rangeOf(number))]) {
