@@ -9,7 +9,7 @@ import { MAX_UINT32 } from "../protocol/native/ops.ts";
 import type { Operation, Push, Reply } from "../protocol/protocol.ts";
 import { bytesOf } from "./bytes.ts";
 import { asJindouError, JindouError } from "./errors.ts";
-import { drop, type SocketLike } from "./socket.ts";
+import { drop, type OwnBytes, type SocketLike } from "./socket.ts";
 import { now, timeLimit } from "./waiting.ts";
 
 interface ReplyKinds {
@@ -167,7 +167,7 @@ export class Connection {
   /** Sends a frame. Never throws: the caller may be a timer. */
   #write(frame: Uint8Array): void {
     try {
-      this.#ports.socket.send(frame);
+      this.#ports.socket.send(frame as OwnBytes); // encoders use no shared memory
     } catch (cause) {
       this.fail(new JindouError("connection_lost", { cause }));
     }

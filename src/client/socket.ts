@@ -15,9 +15,12 @@ export interface SocketLike {
   onmessage: SocketHandler<{ readonly data: unknown }> | null;
   onclose: SocketHandler<{ readonly code: number }> | null;
   onerror: SocketHandler<unknown> | null;
-  send(data: Uint8Array): void;
+  send(data: OwnBytes): void;
   close(code?: number): void;
 }
+
+/** Bytes whose memory is not shared, which the WebSocket of browsers requires. */
+export type OwnBytes = Uint8Array & { readonly buffer: ArrayBuffer };
 
 type SocketHandler<T> = { handle(event: T): void }["handle"];
 

@@ -5,7 +5,7 @@ import type { SocketConstructor, SocketLike } from "jindou-client";
 
 /** The event of a connection that was lost without a close frame. */
 const LOST = new CloseEvent("close", { code: 1006 });
-/** Time until an attempt to connect without a network fails. */
+/** Time until a connect without a network fails. */
 const FAIL_MS = 300;
 
 export class Network {
@@ -14,10 +14,9 @@ export class Network {
   away = { fromMs: 0, toMs: 0 };
 
   /** Class of the sockets in this network. */
-  readonly socketClass = new Proxy(WebSocket, {
-    construct: (_, [url, protocols]) =>
-      this.isCut ? createDeadSocket() : this.#open(url, protocols),
-  }) as unknown as SocketConstructor;
+  readonly socketClass: SocketConstructor = new Proxy(WebSocket, {
+    construct: (_, [url, protocols]) => (this.isCut ? deadSocket() : this.#open(url, protocols)),
+  });
 
   get isCut(): boolean {
     return this.away.toMs === Infinity;
@@ -47,7 +46,7 @@ export class Network {
   }
 }
 
-function createDeadSocket(): SocketLike {
+function deadSocket(): SocketLike {
   const handlers = { onopen: null, onmessage: null, onclose: null, onerror: null };
   const socket: SocketLike = { binaryType: "", ...handlers, send() {}, close() {} };
   setTimeout(() => socket.onclose?.(LOST), FAIL_MS);

@@ -8,7 +8,6 @@ import { Network } from "./network.ts";
 import { QUESTION, type Seat } from "./world.ts";
 
 export function Pane(seat: Seat) {
-  const { name } = seat.user;
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   const network = useMemo(() => new Network(), []);
   const start = () => new Device(seat, network, () => redraw(undefined));
@@ -16,6 +15,7 @@ export function Pane(seat: Seat) {
   const [shown, setShown] = useState(0);
   const device = devices[shown] as Device; // `shown` is an index of the list
   const { status, kicked, problem } = device;
+  const { name } = seat.user;
   const hasNext = devices.length > shown + 1;
   return (
     <section class="pane" aria-label={name} data-user={name}>
@@ -54,6 +54,7 @@ export function Pane(seat: Seat) {
           <h3>This device was signed out</h3>
           <p>
             {kicked.message} (code {kicked.code}). The SDK does not connect again.
+            {kicked.reason === "auth_failed" && " The demo needs auth.clients = token."}
           </p>
           {hasNext && (
             <button type="button" class="primary" onClick={() => setShown(shown + 1)}>

@@ -57,7 +57,7 @@ t.test("the program in docs/sdk.md prints what the page says", async (t) => {
 });
 
 t.test(
-  "the program in docs/sdk.md compiles with the types of the SDK in a browser app",
+  "the program in docs/sdk.md and the WebSocket class of browsers compile with the types of the SDK",
   async (t) => {
     const folder = await tempFolder(t);
     const types = join(ROOT, "dist-client/index.d.ts");
@@ -71,7 +71,10 @@ t.test(
       types: [],
       paths: { "jindou-client": [types] },
     };
-    const config = { compilerOptions, files: ["program.ts"] };
+    const config = { compilerOptions, files: ["program.ts", "socket.ts"] };
+    const passing = `import { connect } from "jindou-client";
+export const client = connect({ url: "ws://localhost", uid: "ann", webSocket: WebSocket });`;
+    await writeFile(join(folder, "socket.ts"), passing);
     await writeFile(join(folder, "program.ts"), SNIPPETS.join("\n"));
     await writeFile(join(folder, "tsconfig.json"), JSON.stringify(config));
     const compiler = join(ROOT, "node_modules/.bin/tsc");
