@@ -47,6 +47,8 @@ export interface ClosedConnection {
   readonly code: number;
   /** Code of the error with which a connect was refused. */
   readonly error: string | undefined;
+  /** Origin of the web page whose handshake was refused. */
+  readonly origin?: string;
 }
 
 const PAGE_SIZE = 20;
@@ -366,5 +368,6 @@ function closedJson(closed: ClosedConnection, nodeId: string) {
     message: closed.message,
     code: closed.code,
     ...(closed.error === undefined ? {} : { error: closed.error }),
+    ...(closed.origin === undefined ? {} : { origin: closed.origin }),
   };
 }

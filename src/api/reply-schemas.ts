@@ -290,12 +290,15 @@ export const connzBody = Type.Object(
         ended: Type.Optional(text("Time of the end in ISO 8601")),
         reason: Type.Optional(
           text(
-            "Close reason (docs/protocol/native.md), or lost: no close frame, or left: the client closed the connection",
+            "Close reason (docs/protocol/native.md), or lost: no close frame, left: the client closed the connection, origin_refused or too_many_connections: the handshake was refused",
           ),
         ),
         message: Type.Optional(text("Meaning of the reason in English")),
-        code: Type.Optional(count("Close code of the WebSocket")),
+        code: Type.Optional(
+          count("Close code of the WebSocket, or the HTTP status of a refused handshake"),
+        ),
         error: Type.Optional(text("Code of the error with which the connect was refused")),
+        origin: Type.Optional(text("Origin of the web page whose handshake was refused")),
       }),
       { description: "Sessions of this page" },
     ),

@@ -33,6 +33,7 @@ export interface ClosedRow extends SessionRow {
   readonly message: string;
   readonly code: number;
   readonly error?: string;
+  readonly origin?: string;
 }
 
 interface SessionsPage<Row> {

@@ -292,6 +292,7 @@ export function ClosedTable({ rows }: { readonly rows: readonly ClosedRow[] }) {
                   {row.refused ? `refused: ${row.error ?? row.reason}` : row.reason}
                 </span>{" "}
                 {row.message}
+                {row.origin !== undefined && <span class="muted"> {row.origin}</span>}
               </td>
               <td class="right">{row.code}</td>
               <td class="right">{duration(row.uptime)}</td>

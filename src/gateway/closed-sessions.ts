@@ -27,20 +27,48 @@ interface ClosedSession {
   readonly code: number;
   /** Code of the last error that the client was sent, `undefined` if there was none. */
   readonly error: ErrorCode | undefined;
+  /** Origin of the web page whose handshake was refused, `undefined` for all others. */
+  readonly origin?: string;
 }
 
-/**
- * Why a connection ended. `lost`: without a close frame. `left`: the client closed the connection
- * without ending its session.
- */
-type EndReason = CloseReason | "lost" | "left";
+/** Reasons that no client is sent, and what they mean for the operator. */
+const OTHER_REASONS = {
+  lost: "The connection ended without a close frame: the network failed, the client vanished, or it was silent for client.idleTimeoutS",
+  left: "The client closed the connection without ending its session",
+  origin_refused: "client.allowedOrigins does not contain the origin of the web page",
+  too_many_connections: "The node has client.maxConnections client sockets",
+};
+
+/** Why a connection ended, or why its handshake was refused. */
+type EndReason = CloseReason | keyof typeof OTHER_REASONS;
 
 /** Returns a message about the reason, for the operator. */
 export function endMessage(reason: EndReason): string {
-  if (reason === "lost")
-    return "The connection ended without a close frame: the network failed, the client vanished, or it was silent for client.idleTimeoutS";
-  if (reason === "left") return "The client closed the connection without ending its session";
-  return CLOSE_REASONS[reason].message;
+  return reason in OTHER_REASONS
+    ? OTHER_REASONS[reason as keyof typeof OTHER_REASONS]
+    : CLOSE_REASONS[reason as CloseReason].message;
+}
+
+const MAX_ORIGIN_LENGTH = 256;
+
+/** Returns the entry of a handshake that was refused with an HTTP status. */
+export function refusedHandshake(
+  { remoteAddress, origin }: { readonly remoteAddress: string; readonly origin: string },
+  refusal: { readonly reason: EndReason; readonly status: number; readonly nowMs: number },
+): ClosedSession {
+  const { reason, status, nowMs } = refusal;
+  return {
+    isRefused: true,
+    ...{ sessionId: "", uid: "", flag: 0, level: 0, deviceId: "", format: "", version: 0 },
+    address: remoteAddress,
+    listener: "client",
+    sinceMs: nowMs,
+    endedMs: nowMs,
+    reason,
+    code: status,
+    error: undefined,
+    ...(origin === "" ? {} : { origin: origin.slice(0, MAX_ORIGIN_LENGTH) }),
+  };
 }
 
 const MAX_REFUSED = 1000;

@@ -6,6 +6,7 @@ import { type Codec, FrameError, type Protocol } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler, SocketEndpoint, Upgrade } from "../transport/types.ts";
 import { lagBytesOf } from "./catch-up.ts";
 import { Client, type ClientContext } from "./client.ts";
+import { refusedHandshake } from "./closed-sessions.ts";
 import { isOriginAllowed } from "./origins.ts";
 
 interface GatewayOptions {
@@ -51,11 +52,22 @@ export function createGateway(
   function accept(upgrade: Upgrade): ReturnType<SocketEndpoint["accept"]> {
     if (isDraining) return { status: 503 };
     if (options.maxConnections > 0 && clients.size >= options.maxConnections)
-      return { status: 503 };
-    if (!isOriginAllowed(upgrade.origin, options.allowedOrigins)) return { status: 403 };
+      return refuse(upgrade, "too_many_connections", 503);
+    if (!isOriginAllowed(upgrade.origin, options.allowedOrigins))
+      return refuse(upgrade, "origin_refused", 403);
     if (upgrade.subprotocols.length === 0) return { subprotocol: undefined };
     const chosen = chosenBy(upgrade);
     return chosen === undefined ? { status: 400 } : { subprotocol: chosen.name };
+  }
+
+  function refuse(
+    upgrade: Upgrade,
+    reason: "too_many_connections" | "origin_refused",
+    status: number,
+  ): { readonly status: number } {
+    const nowMs = context.opening.clock();
+    context.closedSessions.add(refusedHandshake(upgrade, { reason, status, nowMs }));
+    return { status };
   }
 
   function chosenBy({ subprotocols }: Upgrade): Protocol | undefined {

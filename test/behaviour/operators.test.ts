@@ -124,6 +124,23 @@ t.test(
 );
 
 t.test(
+  "GET /connz?state=closed names the origin of a web page whose handshake was refused",
+  async (t) => {
+    const node = await startWorld(t, {
+      JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example",
+      JINDOU_CLIENT_KEEP_CLOSED: "10",
+    });
+    const origin = "https://other.example";
+    const socket = new WebSocket(`ws://127.0.0.1:${node.clientPort}/`, { origin });
+    await once(socket, "error");
+    const { body } = await node.call("/connz?state=closed&reason=origin");
+    t.match(body.connections, [
+      { origin, reason: "origin_refused", code: 403, refused: 1, ip: "127.0.0.1" },
+    ]);
+  },
+);
+
+t.test(
   "GET /channels/busiest counts the messages and events that were sent through the node, without retries and refused ones",
   async (t) => {
     const node = await startWorld(t, { JINDOU_API_LISTEN: "127.0.0.1:0" });
