@@ -185,6 +185,12 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["ws"],
     node: [],
   },
+  // The package for backends, which runs in the user's process.
+  "backend/": {
+    local: [],
+    packages: [],
+    node: ["node:crypto", "node:timers/promises"],
+  },
   // The commands that call a running node.
   "cli/": {
     local: [...COMMON, "client/", "config/"],
@@ -276,7 +282,7 @@ const BROWSER_SAFE = ["src/protocol/native/", "src/client/", "src/console/", "sr
  * Files whose exports the published package uses: the SDK's entry, and the file that replaces
  * `find-socket.ts` in browsers (see `package.json`).
  */
-const PUBLISHED = ["src/client/index.ts", "src/client/no-socket.ts"];
+const PUBLISHED = ["src/backend/backend.ts", "src/client/index.ts", "src/client/no-socket.ts"];
 
 const files = readProject(fileURLToPath(new URL("..", import.meta.url)));
 const sources = files.filter((file) => file.path.startsWith("src/"));

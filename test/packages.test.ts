@@ -65,9 +65,10 @@ t.test(
   async (t) => {
     const copy = await freshCopy(t);
     const packing = openTerminal(t, copy);
-    const [server = "", client = ""] = [
+    const [server = "", client = "", backend = ""] = [
       await tarball(packing, copy, "npm pack --silent"), // also builds the package
       await tarball(packing, copy, "npm run --silent pack:client"),
+      await tarball(packing, copy, "npm run --silent pack:backend"),
     ];
 
     const [line] = blocks(readPage("docs/sdk.md"));
@@ -76,7 +77,10 @@ t.test(
       `npm install ./${basename(client)}`,
       "the guide names the tarball of the client",
     );
-    const url = await startInstalled(t, server);
+    const { url, api } = await startInstalled(t, server);
+    await t.test("a backend compiles and sends a message with its package", (t) =>
+      worksInBackend(t, backend, api),
+    );
     const app = await tempFolder(t);
     await t.test("the client installs with at most 3 packages and 300,000 bytes", (t) =>
       installsSmall(t, app, client),
@@ -123,9 +127,12 @@ async function tarball(shell: Terminal, folder: string, command: string) {
 
 /**
  * Installs the broker's tarball beside its dependencies, which are copied from here, and starts the
- * broker with two users and a group. Returns the address for clients.
+ * broker with two users and a group. Returns the addresses for clients and for backends.
  */
-async function startInstalled(t: Test, tarball: string): Promise<string> {
+async function startInstalled(
+  t: Test,
+  tarball: string,
+): Promise<{ readonly url: string; readonly api: string }> {
   const folder = await tempFolder(t);
   await copyDependencies(folder);
   await writeFile(join(folder, "package.json"), '{"private":true}');
@@ -156,7 +163,7 @@ async function startInstalled(t: Test, tarball: string): Promise<string> {
   for (const uid of subscribers)
     await post("/user/token", { uid, token: `${uid}-token`, device_flag: 1 });
   await post("/channel", { channel_id: "lobby", channel_type: 2, subscribers });
-  return `ws://127.0.0.1:${clientPort}`;
+  return { url: `ws://127.0.0.1:${clientPort}`, api: `http://127.0.0.1:${apiPort}` };
 }
 
 /** Copies the packages of a production install, without binaries for other platforms. */
@@ -185,6 +192,45 @@ async function copyDependencies(folder: string): Promise<void> {
 async function install(shell: Terminal, tarball: string): Promise<void> {
   const printed = await shell.run(`${NPM_INSTALL} ${tarball}`);
   if (!/^added 1 package /m.test(printed)) throw new Error(printed);
+}
+
+/** The program uses values that only the types of the package can accept. */
+const BACKEND = `import { type Backend, createBackend, JindouApiError, mintToken, payloadOf } from "jindou-server";
+
+const jindou: Backend = createBackend({ url: process.argv[2] ?? "" });
+const lobby = { channel_id: "lobby", channel_type: 2 } as const;
+const payload = payloadOf({ type: 1, content: "from a backend" });
+const token = mintToken({ uid: "alice" }, { algorithm: "HS256", key: "x".repeat(32) });
+async function main(): Promise<void> {
+  const { message_seq } = await jindou.sendMessage({ ...lobby, from_uid: "bob", payload });
+  const { messages } = await jindou.listMessages({ ...lobby, limit: 1000 });
+  const error: unknown = await jindou.createChannel(lobby).catch((thrown: unknown) => thrown);
+  const code = error instanceof JindouApiError ? error.code : "";
+  console.log(message_seq > 0, messages.length > 0, code, token.split(".").length);
+}
+void main();
+`;
+
+async function worksInBackend(t: Test, tarball: string, api: string): Promise<void> {
+  const app = await tempFolder(t);
+  await writeFile(join(app, "package.json"), '{"private":true,"type":"module"}');
+  const shell = openTerminal(t, app, { npm_config_update_notifier: "false" });
+  await install(shell, tarball);
+  for (const name of ["main.mts", "main.cts"]) await writeFile(join(app, name), BACKEND);
+  const compilerOptions = {
+    ...{ strict: true, exactOptionalPropertyTypes: true, skipLibCheck: false, noEmitOnError: true },
+    ...{ outDir: "out", target: "es2022", module: "node16", moduleResolution: "node16" },
+    ...{ types: ["node"], typeRoots: [join(ROOT, "node_modules/@types")] },
+  };
+  const config = JSON.stringify({ compilerOptions, files: ["main.mts", "main.cts"] });
+  await writeFile(join(app, "tsconfig.json"), config);
+  t.equal(await shell.run(`${join(ROOT, "node_modules/.bin/tsc")} -p .`), "");
+  for (const file of ["main.mjs", "main.cjs"])
+    t.equal(
+      await shell.run(`${process.execPath} out/${file} ${api}`),
+      "true true channel_exists 3",
+      file,
+    );
 }
 
 async function installsSmall(t: Test, app: string, tarball: string) {

@@ -1,7 +1,9 @@
 // Tests that the OpenAPI document agrees with the served routes. `inject` checks in all other tests
 // that each reply matches its documented schema.
 
+import { readFileSync } from "node:fs";
 import { Compile } from "typebox/compile";
+import { operationsFile } from "../../.ci/backend-client.ts";
 import { errorBody } from "../../src/api/reply-schemas.ts";
 import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";
@@ -281,4 +283,9 @@ t.test("the OpenAPI document contains the configured limits", async (t) => {
   t.equal(body("/message/send").properties.subscribers.maxItems, 5);
   t.equal(body("/user/onlinestatus").maxItems, 10_000);
   t.same(body("/user/token").required, ["uid", "token", "device_flag"]);
+});
+
+t.test("the calls of the package jindou-server are those of the document", async (t) => {
+  const file = new URL("../../src/backend/operations.ts", import.meta.url);
+  t.equal(readFileSync(file, "utf8"), operationsFile(), "npm run config:docs");
 });

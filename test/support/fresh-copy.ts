@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-const EXCLUDED = /\/(node_modules|dist|dist-client|data|\.git|\.tap|\.build|results)$/;
+const EXCLUDED = /\/(node_modules|dist|dist-backend|dist-client|data|\.git|\.tap|\.build|results)$/;
 
 /** Mark of the set-up in `package.json`: the packages need not be installed again. */
 const SETUP_MARK = ".jindou-setup";

@@ -1,0 +1,179 @@
+// The package `jindou-server` for backends on Node.js. The exports of this file are its public
+// interface. A call is repeated if it has certainly changed nothing, or if repeating it is harmless:
+// a message keeps its client_msg_no, and an event keeps its id.
+
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type ErrorDetail, JindouApiError } from "./errors.ts";
+import { OPERATIONS, type Operations } from "./operations.ts";
+
+export { type ErrorDetail, JindouApiError } from "./errors.ts";
+export type * from "./operations.ts";
+export { mintToken, type TokenAlgorithm, type TokenClaims, type TokenKey } from "./tokens.ts";
+export {
+  type VerifyOptions,
+  verifyWebhook,
+  WebhookError,
+  type WebhookHeaders,
+} from "./webhooks.ts";
+
+export interface BackendOptions {
+  /** URL of the API listener of a node, or of a proxy in front of the nodes. */
+  readonly url: string;
+  /** The setting `api.token` of the broker, or an access token of a manager. Default: none. */
+  readonly token?: string | undefined;
+  /** Maximum number of times a failed call is repeated. Default: 3. */
+  readonly retries?: number | undefined;
+  /** Maximum duration of one attempt in milliseconds. Default: 10,000. */
+  readonly timeoutMs?: number | undefined;
+}
+
+export type Backend = Operations;
+
+interface Call {
+  readonly name: keyof Operations;
+  readonly method: string;
+  readonly url: string;
+  readonly body: string | undefined;
+}
+
+/** Statuses after which the same call may succeed. The broker has then changed nothing. */
+const UNCHANGED: ReadonlySet<number> = new Set([429, 503]);
+/** Statuses of proxies that got no reply from the broker, which may have made the change. */
+const UNKNOWN: ReadonlySet<number> = new Set([502, 504]);
+/** Calls that fail if an earlier attempt without a reply has succeeded. */
+const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set(["createChannel"]);
+const FIRST_DELAY_MS = 200;
+const MAX_DELAY_MS = 5000;
+/** Maximum time to wait if the broker names one. After a longer one, the call fails at once. */
+const MAX_WAIT_MS = 10_000;
+
+/** Returns the calls of the HTTP interface. Each rejects only with a `JindouApiError`. */
+export function createBackend(options: BackendOptions): Backend {
+  const { url, token, retries = 3, timeoutMs = 10_000 } = options;
+  if (!/^https?:\/\//.test(url)) throw new TypeError("url must begin with https:// or http://");
+  const base = url.replace(/\/+$/, "");
+  const headers: Record<string, string> = { accept: "application/json" };
+  if (token !== undefined) headers.authorization = `Bearer ${token}`;
+
+  async function attempt({ method, url, body }: Call): Promise<Response> {
+    const hasBody = body !== undefined;
+    return fetch(url, {
+      method,
+      headers: hasBody ? { ...headers, "content-type": "application/json" } : headers,
+      body: hasBody ? body : null,
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+  }
+
+  async function run(call: Call): Promise<unknown> {
+    for (let repeated = 0; ; repeated++) {
+      const isLast = repeated >= retries;
+      const delayMs =
+        Math.min(FIRST_DELAY_MS * 2 ** repeated, MAX_DELAY_MS) * (0.5 + Math.random());
+      try {
+        const response = await attempt(call);
+        const waitMs = retryAfterMs(response) ?? delayMs;
+        const isFinal = isLast || waitMs > MAX_WAIT_MS || !mayRepeat(call.name, response.status);
+        if (isFinal) return await replyOf(response);
+        await response.body?.cancel();
+        await sleep(waitMs);
+      } catch (error) {
+        const failure = failureOf(error);
+        const isRefused = failure.status !== 0;
+        if (isLast || isRefused || NOT_REPEATABLE.has(call.name)) throw failure;
+        await sleep(delayMs);
+      }
+    }
+  }
+
+  const calls = Object.entries(OPERATIONS).map(([key, operation]) => {
+    const name = key as keyof Operations; // `Object.entries` loses the type of the keys
+    const { method, path } = operation;
+    return [
+      name,
+      (...values: readonly object[]) => {
+        const body = "hasBody" in operation ? withKey(name, values[0] ?? {}) : undefined;
+        const query = values["hasBody" in operation ? 1 : 0] ?? {};
+        return run({
+          ...{ name, method, url: base + targetOf(path, query) },
+          body: body === undefined ? undefined : JSON.stringify(body),
+        });
+      },
+    ];
+  });
+  return Object.fromEntries(calls) as Backend; // the table has a row for each call
+}
+
+function mayRepeat(name: keyof Operations, status: number): boolean {
+  return UNCHANGED.has(status) || (UNKNOWN.has(status) && !NOT_REPEATABLE.has(name));
+}
+
+/** Adds what makes a repeated call harmless, unless the caller has set it. */
+function withKey(name: keyof Operations, body: object): object {
+  if (name === "sendMessage" || name === "sendMessageToUsers")
+    return { client_msg_no: randomUUID(), ...body };
+  if (name !== "sendEvent") return body;
+  const { event } = body as { readonly event?: object };
+  return { ...body, event: { id: randomUUID(), ...event } };
+}
+
+/** Fills the path with its parameters, and appends the others as the query. */
+function targetOf(path: string, query: object): string {
+  const remaining = new Map(Object.entries(query).filter(([, value]) => value !== undefined));
+  const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const value = String(remaining.get(name) ?? "");
+    remaining.delete(name);
+    return encodeURIComponent(value);
+  });
+  if (remaining.size === 0) return filled;
+  const search = new URLSearchParams();
+  for (const [name, value] of remaining) search.append(name, String(value));
+  return `${filled}?${search}`;
+}
+
+async function replyOf(response: Response): Promise<unknown> {
+  const { status, ok } = response;
+  if (status === 204) return undefined;
+  const text = await response.text();
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    const message = `The reply with the status ${status} is not JSON: ${text.slice(0, 200)}`;
+    throw new JindouApiError("bad_reply", message, { status, cause });
+  }
+  if (ok) return value;
+  const { code, error, details } = value as {
+    readonly code?: string;
+    readonly error?: string;
+    readonly details?: readonly ErrorDetail[];
+  };
+  throw new JindouApiError(code ?? "bad_reply", error ?? `The status is ${status}`, {
+    ...{ status, details: details ?? [] },
+  });
+}
+
+function retryAfterMs({ headers }: Response): number | undefined {
+  const seconds = Number(headers.get("retry-after") ?? Number.NaN);
+  return seconds >= 0 ? seconds * 1000 : undefined;
+}
+
+function failureOf(error: unknown): JindouApiError {
+  if (error instanceof JindouApiError) return error;
+  const { name, cause } = error as { readonly name?: string; readonly cause?: unknown };
+  if (name === "TimeoutError")
+    return new JindouApiError("timeout", "The broker did not reply in time", { cause: error });
+  const detail = cause instanceof Error ? `: ${cause.message}` : "";
+  return new JindouApiError("unreachable", `The broker cannot be reached${detail}`, {
+    cause: error,
+  });
+}
+
+/** Returns the payload of a message: standard Base64 of the JSON text of its content. */
+export function payloadOf(content: {
+  readonly type: number;
+  readonly [field: string]: unknown;
+}): string {
+  return Buffer.from(JSON.stringify(content)).toString("base64");
+}

@@ -1,0 +1,1041 @@
+// Generated from the OpenAPI document by `npm run config:docs`. Do not edit.
+
+/** The token of a user for a type of device */
+export type UserTokenRequest = {
+  /** User id */
+  readonly uid: string;
+  /** Token with which the user's client will connect */
+  readonly token: string;
+  /** Type of the device: 0 app, 1 web, 2 desktop */
+  readonly device_flag: DeviceFlag;
+  /** 0 or absent: secondary device. 1: main device, of which a user has only one */
+  readonly device_level?: DeviceLevel | undefined;
+};
+
+/** One of 0 app, 1 web, 2 desktop */
+export type DeviceFlag = 0 | 1 | 2;
+
+/** One of 0 secondary, 1 main */
+export type DeviceLevel = 0 | 1;
+
+/** Reply to a call that succeeded */
+export type Status = {
+  /** ok, or ready if the call asks whether the node is ready */
+  readonly status: string;
+};
+
+/** Devices to log out */
+export type DeviceQuitRequest = {
+  /** User id */
+  readonly uid: string;
+  /** 0 app, 1 web, 2 desktop, -1 all of them */
+  readonly device_flag: DevicesToQuit;
+};
+
+/** One of -1 all, 0 app, 1 web, 2 desktop */
+export type DevicesToQuit = -1 | 0 | 1 | 2;
+
+/** Users to look up */
+export type OnlineStatusRequest = readonly string[];
+
+/** One record for each uid, in the order of the request */
+export type OnlineStatusList = readonly {
+  /** User id */
+  readonly uid: string;
+  /** 1: the user has a session */
+  readonly online: Flag;
+  /** Type of the device of the user's main session, or else the lowest type of the user's sessions; 0 if the user is offline */
+  readonly device_flag: DeviceFlag;
+}[];
+
+/** One of 0 off, 1 on */
+export type Flag = 0 | 1;
+
+/** Registered device types and live sessions of a user */
+export type Devices = {
+  /** Registered device types */
+  readonly devices: readonly {
+    /** Type of the device */
+    readonly device_flag: DeviceFlag;
+    /** Level of the device, which was registered with its token */
+    readonly device_level: DeviceLevel;
+    /** 0: the device was logged out */
+    readonly has_token: Flag;
+  }[];
+  /** Live sessions on any node */
+  readonly sessions: readonly {
+    /** Session id */
+    readonly session_id: string;
+    /** Node that has the session */
+    readonly node_id: string;
+    /** Type of the device */
+    readonly device_flag: DeviceFlag;
+    /** Level of the device, which was registered with its token */
+    readonly device_level: DeviceLevel;
+    /** Id of the device, chosen by the client */
+    readonly device_id: string;
+  }[];
+};
+
+/** Uids in ascending order */
+export type SystemUidList = readonly string[];
+
+/** System accounts to add or remove */
+export type SystemUidsRequest = {
+  /** Uids of the accounts */
+  readonly uids: readonly string[];
+};
+
+/** Channel to create */
+export type ChannelRequest = {
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** 1: nobody may send to the group, or to the owner of the personal channel */
+  readonly ban?: Flag | undefined;
+  /** 1: disbands the channel permanently */
+  readonly disband?: Flag | undefined;
+  /** 1: no member may send. For a personal channel: its owner may not send, only receive */
+  readonly send_ban?: Flag | undefined;
+  /** 1: strangers may send to the owner. Only for personal channels */
+  readonly allow_stranger?: Flag | undefined;
+  /** 1: a super-large group, for which no state per member (such as unread counts) is kept */
+  readonly large?: Flag | undefined;
+  /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 with large 1, otherwise 1 */
+  readonly client_events?: Flag | undefined;
+  /** Initial subscribers */
+  readonly subscribers?: readonly string[] | undefined;
+};
+
+/** One of 1 personal, 2 group */
+export type ChannelType = 1 | 2;
+
+/** Flags to change */
+export type ChannelInfoRequest = {
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** 1: nobody may send to the group, or to the owner of the personal channel */
+  readonly ban?: Flag | undefined;
+  /** 1: disbands the channel permanently */
+  readonly disband?: Flag | undefined;
+  /** 1: no member may send. For a personal channel: its owner may not send, only receive */
+  readonly send_ban?: Flag | undefined;
+  /** 1: strangers may send to the owner. Only for personal channels */
+  readonly allow_stranger?: Flag | undefined;
+  /** 1: a super-large group, for which no state per member (such as unread counts) is kept */
+  readonly large?: Flag | undefined;
+  /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 with large 1, otherwise 1 */
+  readonly client_events?: Flag | undefined;
+};
+
+/** Subscribers to add */
+export type SubscriberAddRequest = {
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type?: ChannelType | undefined;
+  /** Users to add. May be empty only if reset is 1 */
+  readonly subscribers: readonly string[];
+  /** 1: these subscribers replace the existing ones */
+  readonly reset?: Flag | undefined;
+  /** 1: the users become temporary subscribers */
+  readonly temp_subscriber?: Flag | undefined;
+};
+
+/** Subscribers to remove */
+export type SubscriberRemoveRequest = {
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Users to remove. If one of them is not a subscriber, nobody is removed */
+  readonly subscribers: readonly string[];
+  /** Kind of membership to remove: 0 permanent, 1 temporary */
+  readonly temp_subscriber?: Flag | undefined;
+};
+
+/** A channel */
+export type ChannelTarget = {
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+};
+
+/** Users to add to the list or to remove from it */
+export type ListRequest = {
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Users to add or remove */
+  readonly uids: readonly string[];
+};
+
+/** The new list */
+export type ListSetRequest = {
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** The new list. An empty list removes all users from it */
+  readonly uids: readonly string[];
+};
+
+/** Flags and sizes of a channel */
+export type ChannelState = {
+  /** Channel id */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** 1: nobody may send to the group, or to the owner of the personal channel */
+  readonly ban: Flag;
+  /** 1: the channel is disbanded */
+  readonly disband: Flag;
+  /** 1: no member may send. For a personal channel: its owner may not send */
+  readonly send_ban: Flag;
+  /** 1: strangers may send to the owner of the personal channel */
+  readonly allow_stranger: Flag;
+  /** 1: a super-large group, for which no state per member is kept */
+  readonly large: Flag;
+  /** 1: clients may send events to the channel */
+  readonly client_events: Flag;
+  /** Number of permanent and temporary subscribers */
+  readonly subscriber_count: number;
+  /** Number of users on the blacklist */
+  readonly blacklist_count: number;
+  /** Number of users on the whitelist */
+  readonly whitelist_count: number;
+  /** Sequence number of the newest message of a group; 0 if there is none */
+  readonly last_message_seq: number;
+};
+
+/** One page of a list of users */
+export type UidPage = {
+  /** Users of this page, in ascending order */
+  readonly uids: readonly string[];
+  /** Cursor of the next page; empty if this is the last page */
+  readonly cursor: string;
+};
+
+/** Users on the whitelist, in ascending order */
+export type Whitelist = readonly {
+  /** User id */
+  readonly uid: string;
+}[];
+
+/** Read positions of members, compared with a message */
+export type Readers = {
+  /** Members of this page */
+  readonly readers: readonly {
+    /** User id */
+    readonly uid: string;
+    /** Sequence number up to which the user has read the channel */
+    readonly read_seq: number;
+    /** 1: the user has read the message, or a later one */
+    readonly has_read: Flag;
+  }[];
+  /** Cursor of the next page, empty on the last page */
+  readonly cursor: string;
+};
+
+/** Channels to which most was sent. A channel that receives less than a thousandth of the messages may be missing */
+export type BusiestChannels = {
+  /** Node that answers. The list has only what was sent through it */
+  readonly node_id: string;
+  /** Time span of the numbers in seconds */
+  readonly window_s: number;
+  /** Channels, the busiest first */
+  readonly channels: readonly {
+    /** Channel id; for a personal channel, one of its two users */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** The other user of a personal channel. Absent for a group */
+    readonly uid?: string | undefined;
+    /** Number of accepted messages, without retries */
+    readonly messages: number;
+    /** Number of accepted events, including those of streams */
+    readonly events: number;
+  }[];
+};
+
+/** One page of the groups of a user */
+export type ChannelPage = {
+  /** Groups of this page, in ascending order of their ids */
+  readonly channels: readonly {
+    /** Channel id */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+  }[];
+  /** Cursor of the next page; empty if this is the last page */
+  readonly cursor: string;
+};
+
+/** Message to send */
+export type SendRequest = {
+  /** Standard base64 of the JSON content */
+  readonly payload: string;
+  /** Sender */
+  readonly from_uid: string;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Flags of the message. Absent flags are 0 */
+  readonly header?:
+    | {
+        /** 1: the message is not stored */
+        readonly no_persist?: Flag | undefined;
+        /** 1: the message counts as unread */
+        readonly red_dot?: Flag | undefined;
+        /** 1: the message is a command, of which each recipient gets a copy in their inbox */
+        readonly sync_once?: Flag | undefined;
+      }
+    | undefined;
+  /** Identifies the message for deduplication: a retry must have the same payload. If empty or absent, the server creates one */
+  readonly client_msg_no?: string | undefined;
+  /** client_msg_no of the stream to which the message belongs */
+  readonly stream_no?: string | undefined;
+  /** Seconds until the message is removed from history. 0 or absent means never */
+  readonly expire?: number | undefined;
+  /** Restricts the recipients. Only for commands. An empty list means no restriction */
+  readonly subscribers?: readonly string[] | undefined;
+  /** Label stored with the message */
+  readonly tag_key?: string | undefined;
+};
+
+/** Ids of the message. A retry gets the ids of the first message */
+export type SentMessage = {
+  /** Id of the message, unique in the cluster */
+  readonly message_id: number;
+  /** Sequence number of the message in the channel; 0 if it was not stored */
+  readonly message_seq: number;
+  /** client_msg_no of the request, or the one that the server created */
+  readonly client_msg_no: string;
+  /** 1: the request was a retry, and the ids are those of the first message. Absent means 0 */
+  readonly repeated?: Flag | undefined;
+};
+
+/** Message to send, and its recipients */
+export type SendBatchRequest = {
+  /** Standard base64 of the JSON content */
+  readonly payload: string;
+  /** Sender */
+  readonly from_uid: string;
+  /** Users who receive the message, each as a personal message. An invalid uid is returned in fail_uids */
+  readonly subscribers: readonly string[];
+  /** Flags of the message. Absent flags are 0 */
+  readonly header?:
+    | {
+        /** 1: the message is not stored */
+        readonly no_persist?: Flag | undefined;
+        /** 1: the message counts as unread */
+        readonly red_dot?: Flag | undefined;
+        /** 1: the message is a command, of which each recipient gets a copy in their inbox */
+        readonly sync_once?: Flag | undefined;
+      }
+    | undefined;
+};
+
+/** Users to whom the message was not sent, with the reasons */
+export type SentBatch = {
+  /** Users to whom the message was not sent */
+  readonly fail_uids: readonly string[];
+  /** Reason for each user in fail_uids, in the same order */
+  readonly reason: readonly string[];
+};
+
+/** A range of the history of a channel */
+export type History = {
+  /** Messages in the requested order */
+  readonly messages: readonly Message[];
+  /** Sequence number of the newest message of the channel */
+  readonly head_seq: number;
+  /** 1: the range contains more messages than were returned */
+  readonly more: Flag;
+};
+
+/** A stored message */
+export type Message = {
+  /** Id of the message, unique in the cluster */
+  readonly message_id: number;
+  /** The same id as a string */
+  readonly message_idstr: string;
+  /** Id of an imported message on its old server */
+  readonly source_id?: string | undefined;
+  /** Sequence number of the message in the channel */
+  readonly message_seq: number;
+  /** client_msg_no of the message */
+  readonly client_msg_no: string;
+  /** Sender */
+  readonly from_uid: string;
+  /** Channel id */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Time in Unix seconds */
+  readonly timestamp: number;
+  /** Time in Unix milliseconds */
+  readonly timestamp_ms: number;
+  /** Flags of the message */
+  readonly header: {
+    /** 1: the message is not stored */
+    readonly no_persist: Flag;
+    /** 1: the message counts as unread */
+    readonly red_dot: Flag;
+    /** 1: the message is a command */
+    readonly sync_once: Flag;
+  };
+  /** Seconds after its timestamp at which the message expires; 0 means never */
+  readonly expire: number;
+  /** client_msg_no of the stream to which the message belongs, or empty */
+  readonly stream_no: string;
+  /** Label of the message, or empty */
+  readonly tag_key: string;
+  /** Setting bits that a WKProto client sent with the message */
+  readonly setting?: number | undefined;
+  /** Topic that a WKProto client sent with the message */
+  readonly topic?: string | undefined;
+  /** Content of the message in base64 */
+  readonly payload: string;
+  /** Stream of the message, if it has one */
+  readonly stream?:
+    | {
+        /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+        readonly state: StreamState;
+        /** Text of the stream so far */
+        readonly text: string;
+        /** Index of the next event of the stream */
+        readonly next_index: number;
+        /** Data of the start event */
+        readonly start_data: string;
+        /** Data of the end event; null while the stream is active */
+        readonly end_data: string | null;
+        /** Tool-call events of the stream */
+        readonly events: readonly {
+          /** Index of the event in the stream */
+          readonly index: number;
+          /** Length of the text before the event, in UTF-16 code units */
+          readonly text_offset: number;
+          /** Id of the event */
+          readonly id: string;
+          /** Type of the event */
+          readonly type: string;
+          /** Data of the event */
+          readonly data: string;
+          /** Time in Unix milliseconds */
+          readonly timestamp: number;
+        }[];
+      }
+    | undefined;
+};
+
+/** One of active, closed, cancelled, interrupted */
+export type StreamState = "active" | "closed" | "cancelled" | "interrupted";
+
+/** Event to send */
+export type EventRequest = {
+  /** Identifies the stream or message. All events of a stream have the same value */
+  readonly client_msg_no: string;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** Sender. Empty or absent means the system */
+  readonly from_uid?: string | undefined;
+  /** The event */
+  readonly event: {
+    /** ___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a custom type that does not begin with ___ */
+    readonly type: string;
+    /** Data of the event. Its format depends on the type. Absent means the empty string */
+    readonly data?: string | undefined;
+    /** Time of the event in Unix milliseconds. If absent, the time at which the event is accepted */
+    readonly timestamp?: number | undefined;
+    /** Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If empty or absent, the server creates an id */
+    readonly id?: string | undefined;
+  };
+};
+
+/** Reply to an event that was accepted */
+export type EventResult = {
+  /** ok */
+  readonly status: string;
+  /** Stream of the event, with its state after the event */
+  readonly stream?:
+    | {
+        /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+        readonly state: StreamState;
+      }
+    | undefined;
+};
+
+/** Stream to cancel */
+export type CancelRequest = {
+  /** Identifies the stream or message. All events of a stream have the same value */
+  readonly client_msg_no: string;
+  /** Channel id; for a personal channel, the uid of the user */
+  readonly channel_id: string;
+  /** 1 personal channel, 2 group channel */
+  readonly channel_type: ChannelType;
+  /** User who cancels. Required for a personal channel, where it is one of the two users. Empty or absent means the system */
+  readonly uid?: string | undefined;
+};
+
+/** State of a stream */
+export type Stream = {
+  /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+  readonly state: StreamState;
+  /** Text of the stream so far */
+  readonly text: string;
+  /** Index of the next event of the stream */
+  readonly next_index: number;
+  /** Data of the start event */
+  readonly start_data: string;
+  /** Data of the end event; null while the stream is active */
+  readonly end_data: string | null;
+  /** Tool-call events of the stream */
+  readonly events: readonly {
+    /** Index of the event in the stream */
+    readonly index: number;
+    /** Length of the text before the event, in UTF-16 code units */
+    readonly text_offset: number;
+    /** Id of the event */
+    readonly id: string;
+    /** Type of the event */
+    readonly type: string;
+    /** Data of the event */
+    readonly data: string;
+    /** Time in Unix milliseconds */
+    readonly timestamp: number;
+  }[];
+  /** client_msg_no of the stream */
+  readonly client_msg_no: string;
+  /** Sender of the stream */
+  readonly from_uid: string;
+  /** Id of the message of the stream */
+  readonly message_id: number;
+  /** Sequence number of the message of the stream in the channel */
+  readonly message_seq: number;
+};
+
+/** Name and password of a manager */
+export type LoginRequest = {
+  /** Name of the manager account */
+  readonly username: string;
+  /** Password of the account */
+  readonly password: string;
+};
+
+/** An access token and its account */
+export type Login = {
+  /** Access token */
+  readonly token: string;
+  /** Lifetime of the token in seconds */
+  readonly expire: number;
+  /** Account of the manager */
+  readonly user: {
+    /** Name of the account */
+    readonly username: string;
+    /** Role of the account */
+    readonly role: Role;
+    /** Permissions of the account. * means all */
+    readonly permissions: readonly string[];
+  };
+};
+
+/** One of admin, operator, viewer */
+export type Role = "admin" | "operator" | "viewer";
+
+/** Nodes that are alive, beginning with the node that replies */
+export type NodeList = readonly Node[];
+
+/** A node of the cluster */
+export type Node = {
+  /** Node id */
+  readonly id: string;
+  /** Address at which clients reach the node; empty if none is configured */
+  readonly address: string;
+  /** The same for WKProto over TCP */
+  readonly tcp_address: string;
+  /** Version of the product */
+  readonly version: string;
+  /** Seconds since the start */
+  readonly uptime: number;
+  /** Number of sessions */
+  readonly sessions: number;
+  /** Fraction of one core that the process used recently */
+  readonly load: number;
+  /** 1: the node is shutting down and accepts no sessions */
+  readonly draining: Flag;
+};
+
+/** Addresses of a node for clients */
+export type Route = {
+  /** Address (host:port) for WKProto over TCP, or empty */
+  readonly tcp_addr: string;
+  /** Address with ws://, or empty */
+  readonly ws_addr: string;
+  /** Address with wss://, or empty */
+  readonly wss_addr: string;
+};
+
+/** Users who want to connect */
+export type RouteRequest = readonly string[];
+
+/** One record for each node, with the users who should connect to it */
+export type RouteList = readonly {
+  /** Users who should connect to the node */
+  readonly uids: readonly string[];
+  /** Address (host:port) for WKProto over TCP, or empty */
+  readonly tcp_addr: string;
+  /** Address with ws://, or empty */
+  readonly ws_addr: string;
+  /** Address with wss://, or empty */
+  readonly wss_addr: string;
+}[];
+
+/** Session to end */
+export type KickRequest = {
+  /** User of the session */
+  readonly uid: string;
+  /** Id of the session, from /user/devices or /connz, or its `conn_id` in /connz */
+  readonly conn_id: string | number;
+};
+
+/** One page of the sessions of this node */
+export type Connections = {
+  /** Node that answers. The page has only its sessions */
+  readonly node_id: string;
+  /** Sessions of this page */
+  readonly connections: readonly {
+    /** Session id */
+    readonly id: string;
+    /** Session id as a number, for /conn/kick */
+    readonly conn_id: number;
+    /** User id */
+    readonly uid: string;
+    /** Address of the client */
+    readonly ip: string;
+    /** Listener that accepted the client: client or wkproto */
+    readonly listener: string;
+    /** Seconds since the login. For a closed session, seconds it was connected */
+    readonly uptime: number;
+    /** Number of bytes that the client has not read yet, 0 for a closed session */
+    readonly pending_bytes: number;
+    /** Type of the device as text: app, web or desktop */
+    readonly device: string;
+    /** Type of the device */
+    readonly device_flag: DeviceFlag;
+    /** Level of the device, which was registered with its token */
+    readonly device_level: DeviceLevel;
+    /** Id of the device, chosen by the client */
+    readonly device_id: string;
+    /** Wire format */
+    readonly format: string;
+    /** Version of the protocol of the wire format */
+    readonly version: number;
+    /** Node that has the session */
+    readonly node_id: string;
+    /** 1: the connect was refused, so that uid and device are what the client claimed. Absent for open sessions, like the fields below */
+    readonly refused?: Flag | undefined;
+    /** Time of the end in ISO 8601 */
+    readonly ended?: string | undefined;
+    /** Close reason (docs/protocol/native.md), or lost: no close frame, or left: the client closed the connection */
+    readonly reason?: string | undefined;
+    /** Meaning of the reason in English */
+    readonly message?: string | undefined;
+    /** Close code of the WebSocket */
+    readonly code?: number | undefined;
+    /** Code of the error with which the connect was refused */
+    readonly error?: string | undefined;
+  }[];
+  /** Current time in ISO 8601 */
+  readonly now: string;
+  /** Number of open or closed sessions of this node that match the query */
+  readonly total: number;
+  /** Number of sessions that were skipped */
+  readonly offset: number;
+  /** Maximum number of sessions in this page */
+  readonly limit: number;
+};
+
+/** State of the data migration */
+export type MigrationResult = {
+  /** State of the migration. completed: it finished in this process. migrated: it finished earlier, or there was nothing to migrate */
+  readonly status: MigrationStatus;
+  /** Current step, such as user, channel or message */
+  readonly step: string;
+  /** Last error; null if there was none */
+  readonly last_err: string | null;
+  /** Number of attempts */
+  readonly try_count: number;
+};
+
+/** One of running, completed, migrated, failed */
+export type MigrationStatus = "running" | "completed" | "migrated" | "failed";
+
+/** Identity and current figures of a process */
+export type Varz = {
+  /** Node id */
+  readonly server_id: string;
+  /** Name of the product */
+  readonly server_name: string;
+  /** Version of the product */
+  readonly version: string;
+  /** Seconds since the start */
+  readonly uptime: number;
+  /** Number of open client sockets */
+  readonly connections: number;
+  /** Number of sessions */
+  readonly sessions: number;
+  /** Number of pushes to sessions since the start */
+  readonly out_msgs: number;
+  /** Resident memory in bytes */
+  readonly mem: number;
+  /** Address at which clients reach the node, or empty */
+  readonly ws_addr: string;
+  /** Address at which clients reach the node by WKProto over TCP, or empty */
+  readonly tcp_addr: string;
+};
+
+/** Effective configuration of a node */
+export type Configuration = {
+  /** Node that answers */
+  readonly node_id: string;
+  /** Version of the product */
+  readonly version: string;
+  /** All settings, in the order of docs/configuration.md */
+  readonly settings: readonly {
+    /** Name of the setting */
+    readonly key: string;
+    /** Value. Absent if it is secret. URLs have no user and no password, and secrets in a list are masked */
+    readonly value?: unknown | undefined;
+    /** 1: the value is secret and not shown */
+    readonly is_secret: Flag;
+    /** 1: the value is not the default */
+    readonly is_set: Flag;
+    /** Where the value comes from, and which other sources it overrides */
+    readonly source: string;
+    /** Meaning of the setting */
+    readonly description: string;
+    /** Unit of the value */
+    readonly unit?: string | undefined;
+  }[];
+};
+
+/** State of the import */
+export type Import = {
+  /** none if no import was ever opened */
+  readonly state: "none" | "opening" | "open" | "closing" | "closed";
+  /** Number of stored lines by kind. A line that replaced another counts again */
+  readonly stored: {
+    /** Lines of the kind user */
+    readonly user?: number | undefined;
+    /** Lines of the kind token */
+    readonly token?: number | undefined;
+    /** Lines of the kind channel */
+    readonly channel?: number | undefined;
+    /** Lines of the kind members */
+    readonly members?: number | undefined;
+    /** Lines of the kind list */
+    readonly list?: number | undefined;
+    /** Lines of the kind message */
+    readonly message?: number | undefined;
+    /** Lines of the kind position */
+    readonly position?: number | undefined;
+    /** Lines of the kind system_uid */
+    readonly system_uid?: number | undefined;
+  };
+  /** Value of store.retentionS: older messages are not kept. 0 means no limit */
+  readonly retention_s: number;
+  /** Value of store.maxChannelMessages. 0 means no limit */
+  readonly max_channel_messages: number;
+  /** Messages of the channel in the query */
+  readonly channel?:
+    | {
+        /** Sequence number of the newest message */
+        readonly head_seq: number;
+        /** Last number that was compared, at most 10000 messages after the first */
+        readonly through_seq: number;
+        /** Number of messages in the range */
+        readonly count: number;
+        /** SHA-256 over the messages in hexadecimal digits */
+        readonly checksum: string;
+      }
+    | undefined;
+};
+
+/** The calls of the HTTP interface, by their operation ids. */
+export interface Operations {
+  /** Sets the token of a user for a type of device */
+  setUserToken(body: UserTokenRequest): Promise<Status>;
+  /** Revokes a user's tokens and ends the sessions that use them */
+  logOutDevices(body: DeviceQuitRequest): Promise<Status>;
+  /** Returns the online status of several users */
+  getOnlineStatus(body: OnlineStatusRequest): Promise<OnlineStatusList>;
+  /** Lists the registered device types and the live sessions of a user */
+  listDevices(query: {
+    /** User id */
+    readonly uid: string;
+  }): Promise<Devices>;
+  /** Lists the system accounts */
+  listSystemAccounts(): Promise<SystemUidList>;
+  /** Makes users system accounts, which are exempt from the rules for sending */
+  addSystemAccounts(body: SystemUidsRequest): Promise<Status>;
+  /** Makes system accounts normal users again */
+  removeSystemAccounts(body: SystemUidsRequest): Promise<Status>;
+  /** Creates a channel. With disband 1, disbands a channel that already exists */
+  createChannel(body: ChannelRequest): Promise<Status>;
+  /** Changes the flags that the body contains */
+  updateChannel(body: ChannelInfoRequest): Promise<Status>;
+  /** Adds subscribers to a channel */
+  addSubscribers(body: SubscriberAddRequest): Promise<Status>;
+  /** Removes subscribers: either all users in the body or, if one is not a subscriber, nobody */
+  removeSubscribers(body: SubscriberRemoveRequest): Promise<Status>;
+  /** Removes all subscribers, including temporary ones */
+  removeAllSubscribers(body: ChannelTarget): Promise<Status>;
+  /** Disbands a group permanently */
+  deleteChannel(body: ChannelTarget): Promise<Status>;
+  /** Adds users to the blacklist, the users who may not send to the channel */
+  addToBlacklist(body: ListRequest): Promise<Status>;
+  /** Replaces the blacklist, the users who may not send to the channel */
+  setBlacklist(body: ListSetRequest): Promise<Status>;
+  /** Removes users from the blacklist. Users who are not on it are ignored */
+  removeFromBlacklist(body: ListRequest): Promise<Status>;
+  /** Removes all users from the blacklist */
+  clearBlacklist(body: ChannelTarget): Promise<Status>;
+  /** Adds users to the whitelist, the only users who may send to the channel */
+  addToWhitelist(body: ListRequest): Promise<Status>;
+  /** Replaces the whitelist, the only users who may send to the channel */
+  setWhitelist(body: ListSetRequest): Promise<Status>;
+  /** Removes users from the whitelist. Users who are not on it are ignored */
+  removeFromWhitelist(body: ListRequest): Promise<Status>;
+  /** Removes all users from the whitelist */
+  clearWhitelist(body: ChannelTarget): Promise<Status>;
+  /** Returns the flags of a channel and the numbers of its users */
+  getChannelState(query: {
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+  }): Promise<ChannelState>;
+  /** Lists the subscribers of a channel, or the users on one of its lists */
+  listChannelMembers(query: {
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** Users to list. `subscribers` or absent means permanent and temporary subscribers */
+    readonly list?: "subscribers" | "blacklist" | "whitelist" | undefined;
+    /** Maximum number of ids to return. Absent means 1000 */
+    readonly limit?: number | undefined;
+    /** Value of cursor in the previous reply; empty or absent for the first page */
+    readonly cursor?: string | undefined;
+  }): Promise<UidPage>;
+  /** Lists the users on the whitelist, up to the maximum number of users in one call */
+  getWhitelist(query: {
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+  }): Promise<Whitelist>;
+  /** Says which members of a channel have read a message, in pages of 100 */
+  listReaders(query: {
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** User whose conversation with channel_id is read; required for a personal channel */
+    readonly uid?: string | undefined;
+    /** Sequence number of the message */
+    readonly message_seq: number;
+    /** Value of cursor in the previous reply; empty or absent for the first page */
+    readonly cursor?: string | undefined;
+  }): Promise<Readers>;
+  /** Lists the channels to which most was sent through this node in the last 15 minutes */
+  listBusiestChannels(query?: {
+    /** Maximum number of channels to return. Absent means 20 */
+    readonly limit?: number | undefined;
+  }): Promise<BusiestChannels>;
+  /** Lists the groups of a user */
+  listUserChannels(query: {
+    /** User id */
+    readonly uid: string;
+    /** Maximum number of ids to return. Absent means 1000 */
+    readonly limit?: number | undefined;
+    /** Value of cursor in the previous reply; empty or absent for the first page */
+    readonly cursor?: string | undefined;
+  }): Promise<ChannelPage>;
+  /** Sends a message. Returns when it is durable */
+  sendMessage(body: SendRequest): Promise<SentMessage>;
+  /** Sends a message to each of several users as a personal message */
+  sendMessageToUsers(body: SendBatchRequest): Promise<SentBatch>;
+  /** Returns a range of the history of a channel */
+  listMessages(query: {
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** User whose conversation with channel_id is read; required for a personal channel */
+    readonly uid?: string | undefined;
+    /** First sequence number, inclusive. Absent means 1 */
+    readonly from_seq?: number | undefined;
+    /** Last sequence number, inclusive. 0 or absent means the newest */
+    readonly to_seq?: number | undefined;
+    /** Only messages before this sequence number, newest first unless order is set */
+    readonly before?: number | undefined;
+    /** Only messages after this sequence number, oldest first unless order is set */
+    readonly after?: number | undefined;
+    /** Maximum number of messages to return. Absent means 50 */
+    readonly limit?: number | undefined;
+    /** Order of the messages. asc or absent: oldest first. desc: newest first, so that the limit selects the newest messages */
+    readonly order?: "asc" | "desc" | undefined;
+  }): Promise<History>;
+  /** Sends an event: streaming text, a tool call, or a custom event. Returns when it is durable */
+  sendEvent(
+    body: EventRequest,
+    query?: {
+      /** 1: a start event first ends the active stream of the channel. Any other value, or none: a start event is rejected while a stream is active */
+      readonly force?: string | undefined;
+    },
+  ): Promise<EventResult>;
+  /** Cancels the active stream with this name. A stream that has ended does not change */
+  cancelStream(body: CancelRequest): Promise<EventResult>;
+  /** Returns the state of a stream, or follows it by server-sent events. Viewers can call it with a client token */
+  readStream(query: {
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type: ChannelType;
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id: string;
+    /** Identifies the stream or message. All events of a stream have the same value */
+    readonly client_msg_no: string;
+    /** User whose conversation with channel_id is read; required for a personal channel */
+    readonly uid?: string | undefined;
+    /** Index of the first event to send when following. Absent means 0. A header Last-Event-ID replaces it, because the `id` line of each event has the index of the next event */
+    readonly from?: number | undefined;
+    /** Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token, or in x-token* in the form of RFC 8187 */
+    readonly token?: string | undefined;
+    /** Type of the device to which the token belongs: 0 app, 1 web, 2 desktop. Absent means 1 */
+    readonly device_flag?: DeviceFlag | undefined;
+  }): Promise<Stream | undefined>;
+  /** Returns an access token for a username and a password */
+  login(body: LoginRequest): Promise<Login>;
+  /** Revokes the access token with which the call is made */
+  logout(): Promise<Status>;
+  /** Lists the nodes of the cluster that are alive */
+  listNodes(): Promise<NodeList>;
+  /** Returns the addresses of the least loaded node, to which a client should connect */
+  getRoute(query?: {
+    /** User who wants to connect. Different users are spread over equally loaded nodes */
+    readonly uid?: string | undefined;
+  }): Promise<Route>;
+  /** Returns the addresses to which several clients should connect */
+  getRoutes(body: RouteRequest): Promise<RouteList>;
+  /** Ends a session on any node */
+  kickSession(body: KickRequest): Promise<Status>;
+  /** Lists the sessions of this node */
+  listSessions(query?: {
+    /** open or absent: the sessions of this node. closed: the sessions that ended on this node within 24 hours, and the connects that it refused, as many as client.keepClosed keeps */
+    readonly state?: "open" | "closed" | undefined;
+    /** Text that the user id must contain */
+    readonly uid?: string | undefined;
+    /** Text that the address of the client must contain */
+    readonly ip?: string | undefined;
+    /** Text that the type or the id of the device, the listener or the wire format must contain */
+    readonly client?: string | undefined;
+    /** Text that the close reason. Only for closed sessions must contain */
+    readonly reason?: string | undefined;
+    /** Sort key, with the suffix Desc for descending order: uptime; for open sessions id, which is the default; for closed ones end, of which the default is endDesc */
+    readonly sort?: "id" | "idDesc" | "uptime" | "uptimeDesc" | "end" | "endDesc" | undefined;
+    /** Number of sessions to skip. Absent means 0 */
+    readonly offset?: number | undefined;
+    /** Maximum number of sessions to return. Absent means 20 */
+    readonly limit?: number | undefined;
+  }): Promise<Connections>;
+  /** Returns the state of the data migration */
+  getMigrationResult(): Promise<MigrationResult>;
+  /** Succeeds if the process is alive */
+  checkLiveness(): Promise<Status>;
+  /** Succeeds if the node is ready for work */
+  checkReadiness(): Promise<Status>;
+  /** Succeeds if the node is ready for work, like /readyz */
+  checkHealth(): Promise<Status>;
+  /** Returns the identity and the current figures of this process */
+  getStatistics(): Promise<Varz>;
+  /** Returns the effective configuration of this node, without secrets */
+  getConfiguration(): Promise<Configuration>;
+  /** Opens the import of another server's data into an empty store. Returns when no node serves clients */
+  openImport(): Promise<Import>;
+  /** Returns the state of the import, and the checksum of messages of a channel */
+  getImport(query?: {
+    /** Channel id; for a personal channel, the uid of the user */
+    readonly channel_id?: string | undefined;
+    /** 1 personal channel, 2 group channel */
+    readonly channel_type?: ChannelType | undefined;
+    /** User whose conversation with channel_id is read; required for a personal channel */
+    readonly uid?: string | undefined;
+    /** First number to compare. Absent means 1 */
+    readonly from_seq?: number | undefined;
+    /** Last number to compare. Absent means the newest */
+    readonly to_seq?: number | undefined;
+  }): Promise<Import>;
+  /** Closes the import permanently. The nodes then serve clients */
+  closeImport(): Promise<Import>;
+}
+
+export const OPERATIONS = {
+  setUserToken: { method: "POST", path: "/user/token", hasBody: true },
+  logOutDevices: { method: "POST", path: "/user/device_quit", hasBody: true },
+  getOnlineStatus: { method: "POST", path: "/user/onlinestatus", hasBody: true },
+  listDevices: { method: "GET", path: "/user/devices" },
+  listSystemAccounts: { method: "GET", path: "/user/systemuids" },
+  addSystemAccounts: { method: "POST", path: "/user/systemuids_add", hasBody: true },
+  removeSystemAccounts: { method: "POST", path: "/user/systemuids_remove", hasBody: true },
+  createChannel: { method: "POST", path: "/channel", hasBody: true },
+  updateChannel: { method: "POST", path: "/channel/info", hasBody: true },
+  addSubscribers: { method: "POST", path: "/channel/subscriber_add", hasBody: true },
+  removeSubscribers: { method: "POST", path: "/channel/subscriber_remove", hasBody: true },
+  removeAllSubscribers: { method: "POST", path: "/channel/subscriber_remove_all", hasBody: true },
+  deleteChannel: { method: "POST", path: "/channel/delete", hasBody: true },
+  addToBlacklist: { method: "POST", path: "/channel/blacklist_add", hasBody: true },
+  setBlacklist: { method: "POST", path: "/channel/blacklist_set", hasBody: true },
+  removeFromBlacklist: { method: "POST", path: "/channel/blacklist_remove", hasBody: true },
+  clearBlacklist: { method: "POST", path: "/channel/blacklist_remove_all", hasBody: true },
+  addToWhitelist: { method: "POST", path: "/channel/whitelist_add", hasBody: true },
+  setWhitelist: { method: "POST", path: "/channel/whitelist_set", hasBody: true },
+  removeFromWhitelist: { method: "POST", path: "/channel/whitelist_remove", hasBody: true },
+  clearWhitelist: { method: "POST", path: "/channel/whitelist_remove_all", hasBody: true },
+  getChannelState: { method: "GET", path: "/channel/state" },
+  listChannelMembers: { method: "GET", path: "/channel/members" },
+  getWhitelist: { method: "GET", path: "/channel/whitelist" },
+  listReaders: { method: "GET", path: "/channel/readers" },
+  listBusiestChannels: { method: "GET", path: "/channels/busiest" },
+  listUserChannels: { method: "GET", path: "/user/channels" },
+  sendMessage: { method: "POST", path: "/message/send", hasBody: true },
+  sendMessageToUsers: { method: "POST", path: "/message/sendbatch", hasBody: true },
+  listMessages: { method: "GET", path: "/channel/messages" },
+  sendEvent: { method: "POST", path: "/event", hasBody: true },
+  cancelStream: { method: "POST", path: "/stream/cancel", hasBody: true },
+  readStream: { method: "GET", path: "/stream/{channel_type}/{channel_id}/{client_msg_no}" },
+  login: { method: "POST", path: "/manager/login", hasBody: true },
+  logout: { method: "POST", path: "/manager/logout" },
+  listNodes: { method: "GET", path: "/cluster/nodes" },
+  getRoute: { method: "GET", path: "/route" },
+  getRoutes: { method: "POST", path: "/route/batch", hasBody: true },
+  kickSession: { method: "POST", path: "/conn/kick", hasBody: true },
+  listSessions: { method: "GET", path: "/connz" },
+  getMigrationResult: { method: "GET", path: "/migrate/result" },
+  checkLiveness: { method: "GET", path: "/healthz" },
+  checkReadiness: { method: "GET", path: "/readyz" },
+  checkHealth: { method: "GET", path: "/health" },
+  getStatistics: { method: "GET", path: "/varz" },
+  getConfiguration: { method: "GET", path: "/admin/config" },
+  openImport: { method: "POST", path: "/admin/import/open" },
+  getImport: { method: "GET", path: "/admin/import" },
+  closeImport: { method: "POST", path: "/admin/import/close" },
+} as const satisfies Record<keyof Operations, object>;

@@ -1,0 +1,111 @@
+// Signs the JWTs with which clients log in (docs/auth.md), with the key of the backend.
+
+import {
+  constants,
+  createHmac,
+  createPrivateKey,
+  type KeyObject,
+  type SignKeyObjectInput,
+  sign,
+} from "node:crypto";
+
+export interface TokenClaims {
+  /** User who may log in with the token. */
+  readonly uid: string;
+  /** Class of the device: 0 app, 1 web, 2 desktop. Default: any. */
+  readonly deviceFlag?: 0 | 1 | 2 | undefined;
+  /** 0 secondary, 1 main. Default: the setting `auth.jwt.deviceLevelDefault` of the broker. */
+  readonly deviceLevel?: 0 | 1 | undefined;
+  readonly deviceId?: string | undefined;
+  /** Seconds until the token expires. Default: 600. */
+  readonly expiresInS?: number | undefined;
+  readonly issuer?: string | undefined;
+  readonly audience?: string | undefined;
+  /** Further claims. */
+  readonly claims?: Readonly<Record<string, unknown>> | undefined;
+}
+
+export type TokenAlgorithm =
+  | `${"HS" | "RS" | "PS"}${256 | 384 | 512}`
+  | "ES256"
+  | "ES384"
+  | "ES512"
+  | "EdDSA";
+
+export interface TokenKey {
+  readonly algorithm: TokenAlgorithm;
+  /** Secret of at least 32 bytes (HS…), or private key in PEM. */
+  readonly key: string | Uint8Array | KeyObject;
+  /** Id of the key (`kid`), if the broker has several. */
+  readonly keyId?: string | undefined;
+}
+
+const MIN_SECRET_BYTES = 32;
+const CURVES: ReadonlyMap<TokenAlgorithm, string> = new Map([
+  ["ES256", "prime256v1"],
+  ["ES384", "secp384r1"],
+  ["ES512", "secp521r1"],
+]);
+const MS_PER_S = 1000;
+
+/** Returns a signed token. Throws `TypeError` if the secret is too short or the key does not fit. */
+export function mintToken(token: TokenClaims, { algorithm, key, keyId }: TokenKey): string {
+  const { uid, deviceFlag, deviceLevel, deviceId, issuer, audience, claims } = token;
+  const nowS = Math.floor(Date.now() / MS_PER_S);
+  const header = encode({ alg: algorithm, typ: "JWT", kid: keyId });
+  const payload = encode({
+    ...claims,
+    ...{ sub: uid, iss: issuer, aud: audience, iat: nowS, exp: nowS + (token.expiresInS ?? 600) },
+    ...{ device_flag: deviceFlag, device_level: deviceLevel, device_id: deviceId },
+  });
+  const text = `${header}.${payload}`;
+  return `${text}.${signatureOf(algorithm, key, text).toString("base64url")}`;
+}
+
+function signatureOf(algorithm: TokenAlgorithm, key: TokenKey["key"], text: string): Buffer {
+  const hash = `sha${algorithm.slice(2)}`;
+  if (algorithm.startsWith("HS")) return createHmac(hash, secretOf(key)).update(text).digest();
+  const privateKey = privateKeyOf(key);
+  assertFits(algorithm, privateKey);
+  const bytes = Buffer.from(text);
+  if (algorithm === "EdDSA") return sign(null, bytes, privateKey);
+  const options: SignKeyObjectInput = { key: privateKey };
+  if (algorithm.startsWith("ES")) options.dsaEncoding = "ieee-p1363";
+  if (algorithm.startsWith("PS")) {
+    options.padding = constants.RSA_PKCS1_PSS_PADDING;
+    options.saltLength = constants.RSA_PSS_SALTLEN_DIGEST;
+  }
+  return sign(hash, bytes, options);
+}
+
+function secretOf(key: TokenKey["key"]): Uint8Array | KeyObject {
+  if (isKeyObject(key)) return key;
+  const secret = Buffer.from(key);
+  if (secret.length >= MIN_SECRET_BYTES) return secret;
+  throw new TypeError(`The secret must have at least ${MIN_SECRET_BYTES} bytes`);
+}
+
+function privateKeyOf(key: TokenKey["key"]): KeyObject {
+  return isKeyObject(key) ? key : createPrivateKey(Buffer.from(key));
+}
+
+/** Node.js would sign with a key of another kind, and the broker would refuse the token. */
+function assertFits(algorithm: TokenAlgorithm, key: KeyObject): void {
+  const kind = key.asymmetricKeyType ?? "";
+  const curve = key.asymmetricKeyDetails?.namedCurve ?? "";
+  const family = algorithm.slice(0, 2);
+  const isFitting =
+    (kind === "rsa" && ["RS", "PS"].includes(family)) ||
+    (kind === "ec" && CURVES.get(algorithm) === curve) ||
+    (kind === "ed25519" && algorithm === "EdDSA");
+  if (!isFitting)
+    throw new TypeError(`A key of the kind ${kind} ${curve} cannot be used with ${algorithm}`);
+}
+
+function isKeyObject(key: TokenKey["key"]): key is KeyObject {
+  return typeof key === "object" && "asymmetricKeyType" in key;
+}
+
+function encode(value: object): string {
+  return Buffer.from(JSON.stringify(value)).toString("base64url");
+}

@@ -1,0 +1,96 @@
+// Verifies webhooks that are signed as Standard Webhooks describe: HMAC-SHA256 of the id, the time
+// and the body. During a rotation of secrets the header has a signature for each secret.
+
+import { createHmac, timingSafeEqual } from "node:crypto";
+
+type HeaderValue = string | readonly string[] | undefined;
+
+/** Headers of a request: a `Headers` object, or the object of `node:http`. */
+export type WebhookHeaders =
+  | { get(name: string): string | null }
+  | Readonly<Record<string, HeaderValue>>;
+
+export interface VerifyOptions {
+  /** Maximum difference between the time of the webhook and now, in seconds. Default: 300. */
+  readonly toleranceS?: number | undefined;
+  /** Present time in Unix milliseconds. Default: the clock. */
+  readonly nowMs?: number | undefined;
+}
+
+/** A webhook that must not be trusted. */
+export class WebhookError extends Error {
+  readonly code: "missing_header" | "bad_timestamp" | "bad_signature" | "bad_body";
+
+  constructor(code: WebhookError["code"], message: string) {
+    super(message);
+    this.name = "WebhookError";
+    this.code = code;
+  }
+}
+
+const SECRET_PREFIX = "whsec_";
+const VERSION = "v1";
+
+/**
+ * Verifies a webhook and returns its parsed body. `body` is the body as it was received: text that
+ * was parsed and written again has another signature. `secrets` is one secret (`whsec_…`) or, during
+ * a rotation, several. Throws `WebhookError`, and `TypeError` if a secret is invalid.
+ */
+export function verifyWebhook(
+  body: string | Uint8Array,
+  headers: WebhookHeaders,
+  secrets: string | readonly string[],
+  { toleranceS = 300, nowMs = Date.now() }: VerifyOptions = {},
+): unknown {
+  const id = headerOf(headers, "webhook-id");
+  const timestamp = headerOf(headers, "webhook-timestamp");
+  const signatures = headerOf(headers, "webhook-signature").split(" ");
+  const sentS = /^\d{1,12}$/.test(timestamp) ? Number(timestamp) : Number.NaN;
+  if (!(Math.abs(nowMs / 1000 - sentS) <= toleranceS))
+    throw new WebhookError(
+      "bad_timestamp",
+      "The time of the webhook is too far from the present time. Check the clock of this machine.",
+    );
+  const keys = (typeof secrets === "string" ? [secrets] : secrets).map(keyOf);
+  const isSigned = keys.some((key) => {
+    const signed = createHmac("sha256", key).update(`${id}.${timestamp}.`).update(body).digest();
+    return signatures.some((signature) => isEqual(signature, signed));
+  });
+  if (!isSigned)
+    throw new WebhookError(
+      "bad_signature",
+      "No signature matches. Check the secret, and that the body is the bytes that were received.",
+    );
+  try {
+    return JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body));
+  } catch {
+    throw new WebhookError("bad_body", "The body is not JSON.");
+  }
+}
+
+/** Compares a signature of the header in constant time. */
+function isEqual(signature: string, expected: Buffer): boolean {
+  const [version, encoded = ""] = signature.split(",");
+  const bytes = Buffer.from(encoded, "base64");
+  return (
+    version === VERSION && bytes.length === expected.length && timingSafeEqual(bytes, expected)
+  );
+}
+
+function keyOf(secret: string): Buffer {
+  const key = Buffer.from(secret.slice(SECRET_PREFIX.length), "base64");
+  if (!secret.startsWith(SECRET_PREFIX) || key.length === 0)
+    throw new TypeError("A secret of a webhook must be whsec_ and Base64");
+  return key;
+}
+
+function headerOf(headers: WebhookHeaders, name: string): string {
+  const { get } = headers;
+  const value: unknown =
+    typeof get === "function"
+      ? get.call(headers, name)
+      : (headers as Record<string, unknown>)[name];
+  const [first] = Array.isArray(value) ? value : [value];
+  if (typeof first === "string" && first !== "") return first;
+  throw new WebhookError("missing_header", `The header ${name} is missing.`);
+}

@@ -1,0 +1,155 @@
+// Calls of the package `jindou-server`, against a real broker and through a proxy that loses replies.
+
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+import type { Test } from "tap";
+import { createBackend, JindouApiError, payloadOf } from "../../src/backend/backend.ts";
+import { startBroker } from "../support/broker.ts";
+import { t } from "../support/suite.ts";
+
+const broker = await startBroker(t);
+const api = `http://127.0.0.1:${broker.apiPort}`;
+const LOBBY = { channel_id: "lobby", channel_type: 2 } as const;
+const text = (content: string) => payloadOf({ type: 1, content });
+
+/** Failure of a request: a status, a reply that is lost, or a connection that breaks before. */
+type Fault = number | "lost" | "refused";
+
+/** Starts a proxy in front of the broker that fails the next requests as `faults` says. */
+async function startProxy(t: Test, faults: readonly (Fault | undefined)[]) {
+  const remaining = [...faults];
+  const bodies: string[] = [];
+  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const fault = remaining.shift();
+    const body = await buffer(request);
+    bodies.push(body.toString());
+    if (fault === "refused") return void request.socket.destroy();
+    if (typeof fault === "number") {
+      response.writeHead(fault, fault === 429 ? { "retry-after": "0" } : {});
+      return void response.end('{"error":"later","code":"overloaded","status":503}');
+    }
+    const { method = "", url = "" } = request;
+    const reply = await fetch(api + url, {
+      method,
+      headers: { "content-type": "application/json" },
+      body: method === "GET" ? null : body,
+    });
+    if (fault === "lost") return void request.socket.destroy();
+    response.writeHead(reply.status, { "content-type": "application/json" });
+    response.end(await reply.text());
+  }
+  const server = createServer((request, response) => {
+    answer(request, response).catch(() => request.socket.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, bodies };
+}
+
+async function failureOf(call: Promise<unknown>): Promise<string> {
+  try {
+    await call;
+    return "ok";
+  } catch (error) {
+    if (!(error instanceof JindouApiError)) throw error;
+    return `${error.status} ${error.code}`;
+  }
+}
+
+t.test("the calls send bodies, queries and paths, and return the replies", async (t) => {
+  const jindou = createBackend({ url: `${api}/` });
+  await jindou.setUserToken({ uid: "ann", token: "secret", device_flag: 1 });
+  t.same(await jindou.createChannel({ ...LOBBY, subscribers: ["ann", "ben"] }), { status: "ok" });
+  const sent = await jindou.sendMessage({ ...LOBBY, from_uid: "ann", payload: text("hi") });
+  t.equal(sent.message_seq, 1);
+  t.match(sent.client_msg_no, /^[0-9a-f-]{36}$/, "the call has a client_msg_no");
+  const { messages } = await jindou.listMessages({ ...LOBBY, limit: 5 });
+  t.equal(messages.length, 1);
+  t.same((await jindou.listChannelMembers(LOBBY)).uids, ["ann", "ben"]);
+  t.equal((await jindou.getOnlineStatus(["ann", "zoe"])).length, 2);
+  const stream = { ...LOBBY, from_uid: "ann", client_msg_no: "a/b ü?" };
+  for (const [type, data] of [
+    ["___TextMessageStart", ""],
+    ["___TextMessageContent", "It rains."],
+    ["___TextMessageEnd", ""],
+  ] as const)
+    await jindou.sendEvent({ ...stream, event: { type, data } }, { force: "1" });
+  const read = await jindou.readStream({ ...LOBBY, client_msg_no: "a/b ü?" });
+  t.equal(read?.text, "It rains.");
+  t.equal((await jindou.checkLiveness()).status, "ok");
+});
+
+t.test("a refused call rejects with the code, the status and the details", async (t) => {
+  const jindou = createBackend({ url: api });
+  t.equal(await failureOf(jindou.createChannel(LOBBY)), "409 channel_exists");
+  const error = await jindou
+    .setUserToken({ uid: "ann", token: "", device_flag: 1 })
+    .catch((thrown: unknown) => thrown);
+  t.match(error, { code: "bad_request", status: 400, details: [{ path: "token" }] });
+  t.equal(
+    await failureOf(jindou.sendMessage({ ...LOBBY, from_uid: "eve", payload: text("x") })),
+    "403 not_subscriber",
+  );
+  const wrong = createBackend({ url: "http://127.0.0.1:1", retries: 0 });
+  t.equal(await failureOf(wrong.checkLiveness()), "0 unreachable");
+  t.throws(() => createBackend({ url: "127.0.0.1:5001" }), TypeError);
+});
+
+t.test("a message whose reply is lost is sent again and stored once", async (t) => {
+  const { url, bodies } = await startProxy(t, ["lost", 503, "refused", undefined]);
+  const jindou = createBackend({ url });
+  const channel = { channel_id: "once", channel_type: 2 } as const;
+  await createBackend({ url: api }).createChannel({ ...channel, subscribers: ["ann"] });
+  const sent = await jindou.sendMessage({ ...channel, from_uid: "ann", payload: text("once") });
+  t.match(sent, { message_seq: 1, repeated: 1 });
+  t.equal(bodies.length, 4);
+  t.equal(new Set(bodies).size, 1, "every attempt has the same client_msg_no and payload");
+  const { messages } = await jindou.listMessages(channel);
+  t.equal(messages.length, 1);
+});
+
+t.test("an event whose reply is lost is sent again and added once", async (t) => {
+  const { url } = await startProxy(t, [undefined, "lost", undefined, "lost", undefined]);
+  const jindou = createBackend({ url });
+  const stream = { ...LOBBY, from_uid: "ann", client_msg_no: "s-1" };
+  for (const [type, data] of [
+    ["___TextMessageStart", ""],
+    ["___TextMessageContent", "once"],
+    ["___TextMessageEnd", ""],
+  ] as const)
+    await jindou.sendEvent({ ...stream, event: { type, data } });
+  const read = await jindou.readStream({ ...LOBBY, client_msg_no: "s-1" });
+  t.match(read, { text: "once", state: "closed" });
+});
+
+t.test("a call is not repeated if that could fail for the wrong reason", async (t) => {
+  const channel = { channel_id: "new", channel_type: 2 } as const;
+  const lost = await startProxy(t, ["lost"]);
+  t.equal(await failureOf(createBackend(lost).createChannel(channel)), "0 unreachable");
+  t.equal(lost.bodies.length, 1);
+  const busy = await startProxy(t, [503, 429]);
+  t.equal(await failureOf(createBackend(busy).createChannel(channel)), "409 channel_exists");
+  t.equal(busy.bodies.length, 3, "a call that has changed nothing is repeated");
+  const gone = await startProxy(t, [503, 503]);
+  t.equal(
+    await failureOf(createBackend({ ...gone, retries: 1 }).getOnlineStatus(["ann"])),
+    "503 overloaded",
+    "the last failure is thrown",
+  );
+});
+
+t.test("an attempt that takes too long rejects with timeout", async (t) => {
+  const server = createServer(() => undefined);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const jindou = createBackend({ url, retries: 0, timeoutMs: 50 });
+  t.equal(await failureOf(jindou.checkLiveness()), "0 timeout");
+});
