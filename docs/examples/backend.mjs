@@ -1,36 +1,30 @@
-// A backend for the two pages beside it, on Node.js without packages: node docs/examples/backend.mjs
+// A backend for the two pages beside it, on Node.js: node docs/examples/backend.mjs
 // API and CLIENT are the addresses of the broker, PORT is the port of the pages.
 import { randomBytes, randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
+import { createBackend } from "../../dist-backend/backend.js"; // in your backend: "jindou-server"
 
 const { API = "http://127.0.0.1:5001", CLIENT = "ws://127.0.0.1:5200" } = process.env;
-const { API_TOKEN = "", SDK = "dist-client", PORT = "8080" } = process.env;
+const { API_TOKEN, SDK = "dist-client", PORT = "8080" } = process.env;
 const LOBBY = { channel_id: "lobby", channel_type: 2 };
+const jindou = createBackend({ url: API, token: API_TOKEN });
 const tokens = new Map(); // in production: a database, behind your own login
-
-async function call(path, body) {
-  const headers = { "content-type": "application/json", token: API_TOKEN };
-  const response = await fetch(API + path, { method: "POST", headers, body: JSON.stringify(body) });
-  const reply = await response.json();
-  if (!response.ok && reply.code !== "channel_exists") throw new Error(reply.error);
-  return reply;
-}
 
 async function join({ name: uid }) {
   if (!tokens.has(uid)) tokens.set(uid, randomBytes(24).toString("base64url"));
   const token = tokens.get(uid); // one for all pages of the user: a new token ends their sessions
-  await call("/user/token", { uid, token, device_flag: 1 });
-  await call("/channel/subscriber_add", { ...LOBBY, subscribers: [uid] });
+  await jindou.setUserToken({ uid, token, device_flag: 1 });
+  await jindou.addSubscribers({ ...LOBBY, subscribers: [uid] });
   return { uid, token, url: CLIENT };
 }
 
 async function ask({ uid, token, question }) {
   if (!token || tokens.get(uid) !== token) throw new Error("Join first.");
   const bot = { from_uid: "bot", channel_id: uid, channel_type: 1, client_msg_no: randomUUID() };
-  const post = (type, data) => call("/event?force=1", { ...bot, event: { type, data } });
+  const post = (type, data) => jindou.sendEvent({ ...bot, event: { type, data } }, { force: "1" });
   await post("___TextMessageStart", "");
   const answer = `You asked: ${question} A model would answer here, word by word.`;
   write(post, answer).catch(({ message }) => process.stderr.write(`${message}\n`));
@@ -58,5 +52,7 @@ createServer(async (request, response) => {
     response.writeHead(400).end(error.message);
   }
 }).listen(PORT, "127.0.0.1");
-await call("/channel", LOBBY);
+await jindou.createChannel(LOBBY).catch((error) => {
+  if (error.code !== "channel_exists") throw error;
+});
 process.stdout.write(`Open http://127.0.0.1:${PORT}/chat.html or /ai.html\n`);
