@@ -1,7 +1,7 @@
 // Reading one field of a JSON document without building the document, compared with `JSON.parse`.
 // JINDOU_TEST_DOCUMENTS sets the number of random documents.
 
-import { integerField } from "../../src/lib/json-scan.ts";
+import { integerField, jsonItems } from "../../src/lib/json-scan.ts";
 import { Random } from "../support/random.ts";
 import { t } from "../support/suite.ts";
 
@@ -109,3 +109,43 @@ function mutated(random: Random): Uint8Array {
   }
   return Uint8Array.from(document);
 }
+
+/** Returns the items of a document, or the one value, read with `JSON.parse`. */
+function parsedItems(document: Uint8Array): readonly unknown[] | undefined {
+  try {
+    const value: unknown = JSON.parse(decoder.decode(document));
+    return Array.isArray(value) ? value : [value];
+  } catch {
+    return undefined;
+  }
+}
+
+t.test(
+  `the scan and JSON.parse return the same items for ${DOCUMENTS} random documents`,
+  async (t) => {
+    t.comment(`seed ${SEED}`);
+    const random = new Random(SEED);
+    const different: string[] = [];
+    for (let i = 0; i < DOCUMENTS; i++) {
+      const document = random.below(2) === 0 ? mutated(random) : inArray(mutated(random));
+      const items = jsonItems(document)?.map((item) => JSON.parse(decoder.decode(item)));
+      const text = new TextDecoder().decode(document);
+      if (JSON.stringify(items) !== JSON.stringify(parsedItems(document))) different.push(text);
+    }
+    t.same(different, []);
+  },
+);
+
+function inArray(document: Uint8Array): Uint8Array {
+  return Buffer.concat([bytes(" [1.50, "), document, bytes(" ]\n")]);
+}
+
+t.test("items keep the text of the document", async (t) => {
+  const items = jsonItems(bytes(' [ 1.50 ,{"a" : 1,"a":2}, "\\u00e9é" ] ')) ?? [];
+  t.same(
+    items.map((item) => decoder.decode(item)),
+    ["1.50", '{"a" : 1,"a":2}', '"\\u00e9é"'],
+  );
+  t.same(jsonItems(bytes("[]")), []);
+  t.equal(jsonItems(bytes("")), undefined);
+});
